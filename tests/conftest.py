@@ -74,7 +74,7 @@ def staged(shared: Path, common: Path) -> Callable[[str], str]:
 @pytest.fixture(scope="session")
 def template(common: Path) -> Path:
     """An empty MLflow database: making its tables takes seconds, copying it none."""
-    from contrasweep.tracking import TrackingAddress
+    from contrasweep.tracking.mlflow.address import TrackingAddress
     from contrasweep.tracking.mlflow.client import new_client
 
     database = common / "mlflow.db"

@@ -15,7 +15,7 @@ from benchmarks.fault_proxy import faulty_proxy
 from benchmarks.faults.study import FaultStudy, Row
 from benchmarks.tracking_services import S3_ENV, free_port, mlflow_server, postgres, s3_server, wait_until
 
-from contrasweep.tracking import sync
+from contrasweep.tracking.sync import sync
 
 S3_FAULTS = ["reset", "cut", "500", "503", "403", "slow", "lost", "stall"]
 MLFLOW_FAULTS = ["reset", "500", "403", "stall", "slow", "lost"]

@@ -157,7 +157,7 @@ def run(
             print("\n" + advised)
         print("\n" + search_notes(results).to_text(width()) if results.spent() else "")
         print(f"\nrecords:  {storage}/{results.name}\nreport:   contrasweep report {results.name} --storage {storage}")
-        from contrasweep.tracking import parted, tracking_of
+        from contrasweep.tracking.kinds import parted, tracking_of
 
         for store in parted(tracking_of(tracking, declared.tracking))[0]:
             print(f"MLflow:   contrasweep ui --tracking {redacted(store)} --study {results.name}")
@@ -179,9 +179,9 @@ def sync(
     """Bring MLflow and other trackers up to a study's storage: what is missing there is added, nothing twice. Trials
     that MLflow has are compared value by value."""
     from contrasweep.results.results import Results
-    from contrasweep.tracking import checked_tracking, tracking_of
-    from contrasweep.tracking import follow as follow_study
-    from contrasweep.tracking import sync as bring_up
+    from contrasweep.tracking.kinds import checked_tracking, tracking_of
+    from contrasweep.tracking.sync import follow as follow_study
+    from contrasweep.tracking.sync import sync as bring_up
 
     results = Results.load(reports.name(study), storage)
     trackers = checked_tracking(tracking_of(tracking, results.document.spec.get("tracking")))
@@ -201,7 +201,7 @@ def ui(
     study: Annotated[str | None, typer.Option(help="Open this study.")] = None,
 ) -> None:
     """Serve the MLflow UI on the tracking store until interrupted."""
-    from contrasweep.tracking import serve
+    from contrasweep.tracking.mlflow.ui import serve
 
     raise typer.Exit(serve(tracking, port, reports.name(study) if study else None))
 

@@ -35,7 +35,7 @@ TABLES = {
     "datasets": "contrasweep.data.importers:DATASETS",
     "searchers": "contrasweep.tuning.searchers:SEARCHERS",
     "pruners": "contrasweep.tuning.pruners:PRUNERS",
-    "trackers": "contrasweep.tracking:TRACKERS",
+    "trackers": "contrasweep.tracking.kinds:TRACKERS",
 }
 """Kind of thing -> the table of its names, as `package.module:TABLE`."""
 SIGNATURES = {

@@ -70,6 +70,6 @@ def _storage(uri: str) -> str:
 
 
 def _tracking(uri: str) -> str:
-    from contrasweep.tracking import checked_tracking
+    from contrasweep.tracking.kinds import checked_tracking
 
     return f"{checked_tracking(uri)} can be used"

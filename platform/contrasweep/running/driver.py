@@ -20,7 +20,8 @@ from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.study.study import Study
-from contrasweep.tracking import checked_tracking, following, tracking_of
+from contrasweep.tracking.kinds import checked_tracking, tracking_of
+from contrasweep.tracking.process import following
 
 
 def run(

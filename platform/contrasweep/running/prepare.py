@@ -21,7 +21,7 @@ from contrasweep.storage.record import DatasetRef, Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study.file import to_plain
-from contrasweep.tracking import TrackedStudy
+from contrasweep.tracking.tracker import TrackedStudy
 
 
 @dataclass(frozen=True)

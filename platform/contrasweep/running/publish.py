@@ -11,10 +11,12 @@ from contrasweep.errors import StorageError
 from contrasweep.results.results import Results
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Record
-from contrasweep.tracking import TrackedStudy, Trackers, load_checkpoint, read_links, sync
-from contrasweep.tracking.errors import TrackingError
-from contrasweep.tracking.mlflow.models import log_model
+from contrasweep.tracking.kinds import Trackers
+from contrasweep.tracking.links import read_links
+from contrasweep.tracking.mlflow.models import load_checkpoint, log_model
 from contrasweep.tracking.mlflow.server import Server
+from contrasweep.tracking.sync import sync
+from contrasweep.tracking.tracker import TrackedStudy, TrackingError
 from contrasweep.trial import Trial
 
 MAX_MODELS = 8  # of the first arms, where there are very many

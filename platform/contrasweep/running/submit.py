@@ -22,7 +22,7 @@ from contrasweep.storage.store import open_store
 from contrasweep.study.file import as_study, load_study, to_plain
 from contrasweep.study.study import Study
 from contrasweep.study.trainables import unimportable
-from contrasweep.tracking import checked_tracking, tracking_of
+from contrasweep.tracking.kinds import checked_tracking, tracking_of
 
 STUDY_FILE, HOSTS_FILE = "submitted-study.yaml", "submitted-hosts.yaml"
 CODE_FILE = "submitted-code.json"

@@ -12,8 +12,7 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.follower import Follower, follow_all
 from contrasweep.tracking.kinds import Trackers, targets
 from contrasweep.tracking.mlflow.address import TrackingAddress
-from contrasweep.tracking.tracked_study import TrackedStudy
-from contrasweep.tracking.tracker import Outcome
+from contrasweep.tracking.tracker import Outcome, TrackedStudy
 
 NICENESS = 15
 """Training goes first: of a core that both want, this process gets 3 %."""

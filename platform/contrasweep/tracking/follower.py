@@ -29,9 +29,7 @@ from contrasweep.storage import compact
 from contrasweep.storage.attempts import BegunTrial, read_begun
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tracking.errors import TrackingError
-from contrasweep.tracking.tracker import EndedTrial, Outcome
-from contrasweep.tracking.trial_files import TrialFiles
+from contrasweep.tracking.tracker import EndedTrial, Outcome, TrackingError, TrialFiles
 
 POLL_S = 2.0
 """Seconds from one look at the storage to the next: with the five that reports and live.json are old, a curve is less

@@ -9,14 +9,12 @@ from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import import_from_here, import_path
 from contrasweep.secrets import redacted
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tracking.event_files import TensorBoardTracker
+from contrasweep.tracking.folders import TensorBoardTracker, WandbTracker, check_installed
 from contrasweep.tracking.follower import Target
 from contrasweep.tracking.mlflow.address import TrackingAddress, checked_uri
 from contrasweep.tracking.mlflow.server import Server
 from contrasweep.tracking.told import ToldTracker
-from contrasweep.tracking.tracked_study import TrackedStudy
-from contrasweep.tracking.tracker import Tracker
-from contrasweep.tracking.weights_and_biases import WandbTracker, check_installed
+from contrasweep.tracking.tracker import TrackedStudy, Tracker
 
 NONE = "none"
 FOLDERS: dict[str, Callable[[str, TrackedStudy], Tracker]] = {"tensorboard": TensorBoardTracker, "wandb": WandbTracker}

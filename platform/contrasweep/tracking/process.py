@@ -19,8 +19,7 @@ from dataclasses import asdict, dataclass, replace
 
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.kinds import Trackers
-from contrasweep.tracking.tracked_study import TrackedStudy
-from contrasweep.tracking.tracker import Outcome
+from contrasweep.tracking.tracker import Outcome, TrackedStudy
 
 FINISH_S = 30.0
 """How long a driver waits at its end for what is not shown yet."""

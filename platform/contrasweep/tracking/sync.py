@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from contrasweep.errors import SpecError, StorageError
 from contrasweep.live.live_file import read_live
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tracking.errors import TrackingError
 from contrasweep.tracking.follower import Follower, Target, alone, follow_all, is_living
 from contrasweep.tracking.kinds import Trackers, checked_tracking, targets
 from contrasweep.tracking.mlflow.address import TrackingAddress
-from contrasweep.tracking.tracked_study import TrackedStudy
-from contrasweep.tracking.tracker import Outcome
+from contrasweep.tracking.tracker import Outcome, TrackedStudy, TrackingError
 
 LOCK_S = 10.0
 """How long another process is waited for that shows the same study in the same place."""

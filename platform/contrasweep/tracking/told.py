@@ -18,9 +18,15 @@ from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import DatasetRef, Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tracking.errors import TrackingError
-from contrasweep.tracking.tracker import EndedTrial, Outcome, Tracker, record_digest, system_metrics
-from contrasweep.tracking.trial_files import TrialFiles
+from contrasweep.tracking.tracker import (
+    EndedTrial,
+    Outcome,
+    Tracker,
+    TrackingError,
+    TrialFiles,
+    record_digest,
+    system_metrics,
+)
 
 PREFIX = "told-"
 

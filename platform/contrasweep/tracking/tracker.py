@@ -1,13 +1,23 @@
-"""`Tracker`: where trials are shown besides the storage. Trackers are views: the storage is the truth."""
+"""`Tracker`: where trials are shown besides the storage, and what a tracker is given. The storage is the truth."""
 
+import contextlib
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, Protocol, Self
+import re
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self, TypedDict
 
-from contrasweep.rows import metrics_of
+from contrasweep.errors import BrokenFileError
+from contrasweep.rows import Row, metrics_of
+from contrasweep.secrets import redacted
 from contrasweep.storage.attempts import BegunTrial
-from contrasweep.storage.record import CodeRef, Record, Status
+from contrasweep.storage.record import CodeRef, Record, Status, TrialLike
+from contrasweep.storage.records import LOG, StudyRecords
+from contrasweep.study import dotted
 
 Outcome = Literal["complete", "interrupted", "running"]
 """How a study stands: all that is needed is done, something is left that no process trains now, or one does."""
@@ -30,6 +40,106 @@ class Tracker(Protocol):
 
     def close(self, timeout_s: float = 30.0) -> object:
         """Nothing more comes. What it takes to end should take no longer than `timeout_s` seconds."""
+
+
+class TrackingError(Exception):
+    """A call to a tracker that failed. `retryable`: it may work later (no answer, 5xx, a locked file)."""
+
+    def __init__(self, message: str, *, retryable: bool) -> None:
+        self.retryable = retryable
+        if silent := re.match(r"API request to \S+ failed with exception .*?(\w+Error)\(", message):
+            message = f"the server does not answer ({silent[1]})"
+        super().__init__(redacted(" ".join(message.split()))[:300])
+
+
+class DatasetFacts(TypedDict):
+    """Where a dataset lies, and how many rows each of its splits has."""
+
+    uri: str
+    rows: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class TrackedStudy:
+    """A study as its trackers show it.
+
+    `axes` are the config keys that tell trials apart, in the order a run's name shows them; `keys` all config keys
+    that any trial has; `trials` how many are planned; `extra` further rows of its description (data, folds, seeds, ...)
+    in the order given; `datasets` what is known of datasets, by digest.
+    """
+
+    name: str
+    plan_digest: str = ""
+    axes: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    metric: str = ""
+    mode: str = "max"
+    trials: int | None = None
+    storage: str = ""
+    description: str = ""
+    extra: Mapping[str, object] = field(default_factory=dict)
+    datasets: Mapping[str, DatasetFacts] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, planned: Collection[TrialLike | Record], /, **fields: Any) -> Self:
+        """The study `name` whose trials, and so whose config keys, are those of `planned`."""
+        keys = dict.fromkeys(key for trial in planned for key in dotted.flatten(trial.config))
+        return cls(name=name, keys=tuple(keys), **{"trials": len(planned), **fields})
+
+    @classmethod
+    def stored(cls, records: StudyRecords) -> Self:
+        """What study.json tells of a study."""
+        document = records.document()
+        if document is None:
+            return cls(records.study, storage=records.storage)
+        return cls(
+            records.study,
+            plan_digest=document.plan_digest,
+            axes=document.axes,
+            metric=document.metric,
+            mode=document.mode,
+            trials=document.trials,
+            storage=records.storage,
+            description=document.description,
+            extra={
+                "data": ", ".join(data.name for data in document.datasets),
+                "arms": document.arms,
+                "folds": document.folds,
+            },
+        )
+
+
+@dataclass(frozen=True)
+class TrialFiles:
+    """The files of a trial as they are when they are first asked for."""
+
+    records: StudyRecords
+    trial_id: str
+
+    @cached_property
+    def reports(self) -> list[Row]:
+        """Every report that is stored; `BrokenFileError` where they cannot be read."""
+        return self.records.metrics(self.trial_id)
+
+    @cached_property
+    def system(self) -> list[Row]:
+        """What the trial used over time; nothing where that is broken."""
+        try:
+            return self.records.system(self.trial_id)
+        except BrokenFileError:
+            return []
+
+    @contextmanager
+    def fetched(self, record: Record) -> Iterator[Path]:
+        """A folder with the artifacts of a trial that has ended, by name, and what it printed; gone afterwards."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            for artifact in record.artifacts:
+                self.records.artifact(self.trial_id, artifact, folder / artifact)
+            if not (folder / LOG).exists():
+                with contextlib.suppress(FileNotFoundError):
+                    self.records.store.get_file(self.records.key(self.trial_id, LOG), folder / LOG)
+            yield folder
 
 
 @dataclass(frozen=True)

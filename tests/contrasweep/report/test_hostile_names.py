@@ -27,7 +27,7 @@ from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.links import LINKS_FILE, read_links
 from contrasweep.tracking.mlflow.description import study_note
-from contrasweep.tracking.tracked_study import TrackedStudy
+from contrasweep.tracking.tracker import TrackedStudy
 
 SCRIPT = "<script>alert(1)</script>"
 PICTURE = "![x](http://evil/x.png)"

@@ -16,7 +16,7 @@ from contrasweep.running.worker.execution import Execution
 from contrasweep.storage import compact
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
-from contrasweep.tracking import system_metrics
+from contrasweep.tracking.tracker import system_metrics
 from contrasweep.trial import Report, Trial
 
 DATA = Manifest("digits", "/nowhere", "image", {})

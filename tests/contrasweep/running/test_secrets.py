@@ -14,7 +14,7 @@ from benchmarks.tracking_services import postgres, postgres_missing
 from contrasweep.errors import SpecError
 from contrasweep.secrets import check_arguments, redacted, secret_from_environment
 from contrasweep.storage.store import open_store
-from contrasweep.tracking import TrackingAddress
+from contrasweep.tracking.mlflow.address import TrackingAddress
 
 SUPPORT = Path(__file__).resolve().parents[2] / "support"
 SECRETS = {

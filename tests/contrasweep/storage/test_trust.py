@@ -30,7 +30,7 @@ from contrasweep.storage.parquet_file import MAX_ROWS, decode_table, encode_tabl
 from contrasweep.storage.record import RECORD_FILE, DatasetRef, Record, Status
 from contrasweep.storage.records import MAX_TRIAL_READ, MAX_TRIAL_VALUES, StudyRecords
 from contrasweep.storage.store import LocalStore
-from contrasweep.tracking.trial_files import TrialFiles
+from contrasweep.tracking.tracker import TrialFiles
 from contrasweep.trial import Report, Trial
 
 TRIAL = Trial("s", "a", "m:f", {"lr": 0.1}, Manifest("d", "/d", "image", {}), 1, 7)

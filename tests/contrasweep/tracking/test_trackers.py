@@ -17,7 +17,11 @@ from contrasweep.storage.attempts import Attempt
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import to_plain
-from contrasweep.tracking import Follower, TrackedStudy, TrackingProcess, checked_tracking, sync, targets, tracking_of
+from contrasweep.tracking.follower import Follower
+from contrasweep.tracking.kinds import checked_tracking, targets, tracking_of
+from contrasweep.tracking.process import TrackingProcess
+from contrasweep.tracking.sync import sync
+from contrasweep.tracking.tracker import TrackedStudy
 from contrasweep.trial import Trial
 
 OWN = """

@@ -31,26 +31,18 @@ from contrasweep.storage.attempts import Attempt
 from contrasweep.storage.record import RECORD_FILE, CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.dotted import flatten
-from contrasweep.tracking import (
-    Follower,
-    SyncSummary,
-    TrackedStudy,
-    TrackingProcess,
-    checked_tracking,
-    checked_uri,
-    follow,
-    load_checkpoint,
-    read_links,
-    serve,
-    sync,
-)
-from contrasweep.tracking.errors import TrackingError
+from contrasweep.tracking.follower import Follower
+from contrasweep.tracking.kinds import checked_tracking
+from contrasweep.tracking.links import read_links
+from contrasweep.tracking.mlflow.address import checked_uri
 from contrasweep.tracking.mlflow.client import translate_errors
-from contrasweep.tracking.mlflow.description import describe_run, metric_key, run_name
-from contrasweep.tracking.mlflow.models import log_model
+from contrasweep.tracking.mlflow.description import describe_run, metric_key, run_name, shared_view
+from contrasweep.tracking.mlflow.models import load_checkpoint, log_model
 from contrasweep.tracking.mlflow.server import DIGEST_TAG, Server, study_status
-from contrasweep.tracking.mlflow.view import shared_view
-from contrasweep.tracking.tracker import record_digest
+from contrasweep.tracking.mlflow.ui import serve
+from contrasweep.tracking.process import TrackingProcess
+from contrasweep.tracking.sync import SyncSummary, follow, sync
+from contrasweep.tracking.tracker import TrackedStudy, TrackingError, record_digest
 from contrasweep.trial import Trial
 
 pytestmark = pytest.mark.xdist_group("tracking")  # one server for all of them
@@ -806,7 +798,7 @@ def test_a_database_that_has_no_connection_left_is_asked_again(tmp_path: Path, m
 def test_processes_that_open_a_fresh_store_at_once_share_it(tmp_path: Path) -> None:
     code = (
         "import sys; from contrasweep.tracking.mlflow.client import new_client; "
-        "from contrasweep.tracking import TrackingAddress; "
+        "from contrasweep.tracking.mlflow.address import TrackingAddress; "
         "new_client(TrackingAddress(sys.argv[1])).create_experiment(sys.argv[2])"
     )
     uri = f"sqlite:///{tmp_path}/fresh.db"
@@ -835,7 +827,7 @@ def test_the_ui_shows_a_study_until_it_is_ended(tmp_path: Path, template: Path) 
     study = Study(uri, "shown", make_trials("shown"), StudyRecords(str(tmp_path / "s"), "shown"), MlflowClient(uri))
     study.record(study.trials[0])
     study.sync()
-    code = "import sys; from contrasweep.tracking import serve; sys.exit(serve(sys.argv[1], 5600, 'shown'))"
+    code = "import sys; from contrasweep.tracking.mlflow.ui import serve; sys.exit(serve(sys.argv[1], 5600, 'shown'))"
     with subprocess.Popen([sys.executable, "-u", "-c", code, uri], stdout=subprocess.PIPE, text=True) as shown:
         try:
             line = next(line for line in shown.stdout or [] if "http://127.0.0.1" in line)
@@ -877,7 +869,7 @@ def test_following_by_hand_ends_with_the_run(study: Study) -> None:
 
 
 def test_importing_tracking_does_not_import_mlflow() -> None:
-    code = "import sys, contrasweep.tracking; sys.exit('mlflow' in sys.modules)"
+    code = "import sys, contrasweep.tracking.kinds, contrasweep.tracking.sync; sys.exit('mlflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": "platform"}).returncode == 0
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from filelock import FileLock
 
-from contrasweep.tracking.errors import TrackingError
 from contrasweep.tracking.mlflow.address import TrackingAddress
+from contrasweep.tracking.tracker import TrackingError
 
 SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # we retry ourselves: MLflow's retry of create_run makes second runs

@@ -11,7 +11,7 @@ from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.rows import Row, metrics_of, step_of
 from contrasweep.storage.record import CodeRef, DatasetLike, Record, Status, TrialLike
 from contrasweep.study import dotted
-from contrasweep.tracking.tracked_study import TrackedStudy
+from contrasweep.tracking.tracker import TrackedStudy
 
 MISSING = "-"
 """The value of a param that a trial's config does not have: the compare view needs one set of keys."""
@@ -24,6 +24,10 @@ CODE_TAG, DIRTY_TAG, COMMIT_TAG = "code", "code.dirty", "mlflow.source.git.commi
 
 RUNS_SHOWN = 100  # that MLflow's page of an experiment loads at a time
 MAX_TAG_CHARACTERS = 5000  # characters; MLflow cuts at 8000 bytes
+
+_NAME_COLUMN = "attributes.`Run Name`"
+_RUNS_OF_BARS = 100  # a page of MLflow's list has as many
+_SECTION = "study"
 
 TrialOrRecord = TrialLike | Record
 
@@ -185,6 +189,55 @@ def study_note(study: TrackedStudy, table: str = "") -> str:
         )
         if part
     )
+
+
+def shared_view(study: TrackedStudy) -> str:
+    """The JSON of the view. Its list has the best trials first, with the columns that tell them apart (sorted by a
+    metric it lists trials instead of folding them under the study); its charts begin with the study's metric, the mean
+    of each arm's trials over their steps."""
+    params = dict.fromkeys(["arm", *map(metric_key, study.axes), "fold", "seed"])
+    columns = [*(f"params.`{name}`" for name in params), "tags.`status`"]
+    view: dict[str, object] = {"columnOrder": [_NAME_COLUMN], "columnWidths": {_NAME_COLUMN: _name_width(study)}}
+    if study.metric:
+        key = metric_key(study.metric)
+        best = f"metrics.`{key}`"
+        columns.insert(0, best)
+        view |= {"orderByKey": best, "orderByAsc": study.mode == "min"} | _charts(key)
+    return json.dumps(view | {"selectedColumns": columns})
+
+
+def _charts(metric: str) -> dict[str, object]:
+    """The metric over the steps and at the end, in one section above those that MLflow adds, trials grouped by arm."""
+    common = {"metricKey": metric, "metricSectionId": _SECTION, "deleted": False, "isGenerated": False}
+    line = {
+        **common,
+        "type": "LINE",
+        "uuid": "study-line",
+        "selectedMetricKeys": [metric],
+        "xAxisKey": "step",
+        "yAxisKey": "metric",
+        "scaleType": "linear",
+        "xAxisScaleType": "linear",
+        "lineSmoothness": 0,
+        "range": {},
+        "runsCountToCompare": _RUNS_OF_BARS,
+        "useGlobalXaxisKey": True,
+        "useGlobalLineSmoothing": True,
+        "yAxisExpressions": [],
+    }
+    bar = {**common, "type": "BAR", "uuid": "study-bar", "runsCountToCompare": _RUNS_OF_BARS}
+    return {
+        "compareRunCharts": [line, bar],
+        "compareRunSections": [{"uuid": _SECTION, "name": metric, "display": True, "isReordered": True}],
+        "isAccordionReordered": True,
+        "groupBy": {"aggregateFunction": "average", "groupByKeys": [{"mode": "param", "groupByData": "arm"}]},
+    }
+
+
+def _name_width(study: TrackedStudy) -> int:
+    """Pixels that show a run's whole name, about: MLflow cuts it, and fold and seed stand last."""
+    letters = 28 + sum(len(axis) + 8 for axis in study.axes)
+    return min(560, max(330, 60 + round(6.4 * letters)))
 
 
 def metric_key(name: str) -> str:

@@ -4,6 +4,7 @@
 `trial_id`, and sends what a run lacks of what the storage has.
 """
 
+import getpass
 import json
 import math
 import threading
@@ -17,12 +18,12 @@ from typing import Any, Literal
 from contrasweep.storage.attempts import BegunTrial
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tracking.errors import TrackingError
 from contrasweep.tracking.links import write_links
 from contrasweep.tracking.mlflow.address import TrackingAddress
 from contrasweep.tracking.mlflow.client import new_client, translate_errors
 from contrasweep.tracking.mlflow.description import (
     RUN_STATUS,
+    DescribedDataset,
     Point,
     RunDescription,
     describe_run,
@@ -31,15 +32,20 @@ from contrasweep.tracking.mlflow.description import (
     milliseconds,
     row_points,
     setting_points,
+    shared_view,
     study_code_tags,
     study_note,
     system_points,
 )
-from contrasweep.tracking.mlflow.entities import dataset_input, metric_entity, source_tags
-from contrasweep.tracking.mlflow.view import shared_view
-from contrasweep.tracking.tracked_study import TrackedStudy
-from contrasweep.tracking.tracker import EndedTrial, Outcome, record_digest, system_metrics
-from contrasweep.tracking.trial_files import TrialFiles
+from contrasweep.tracking.tracker import (
+    EndedTrial,
+    Outcome,
+    TrackedStudy,
+    TrackingError,
+    TrialFiles,
+    record_digest,
+    system_metrics,
+)
 
 METRICS_PER_CALL, PARAMS_PER_CALL = 800, 100  # with 100 tags these are MLflow's limits on log_batch
 HTTP_CONNECTIONS = 8
@@ -49,6 +55,8 @@ LARGEST = 1.7976931348623157e308  # in whose place MLflow keeps an infinite valu
 PAGE_KIND = "workflowType=machine_learning"  # MLflow's menus for training; its default ones are for language models
 VIEW_TAG, VIEW = "mlflow.sharedViewState.", "trials"
 ROLE_TAG, TRIAL_TAG, PARENT_TAG = "contrasweep.role", "trial_id", "mlflow.parentRunId"
+DATASET_DIGEST_DIGITS = 12
+"""The compare view prints it; the whole digest is in the dataset's profile."""
 DIGEST_TAG = "contrasweep.record"
 """Tag that a run gets with the last of its values: the digest of the record that it shows."""
 MODEL_TAG = "contrasweep.model"
@@ -229,7 +237,7 @@ class Server:
             )
         if metrics:
             now = milliseconds(time.time())
-            batch = [metric_entity((metric_key(k), float(v), now, 0)) for k, v in metrics.items()]
+            batch = [_metric((metric_key(k), float(v), now, 0)) for k, v in metrics.items()]
             translate_errors(lambda: self.client.log_batch(self.parent_id, metrics=batch))
 
     def set_tags(self, run: Run, tags: Mapping[str, str]) -> None:
@@ -269,7 +277,7 @@ class Server:
             "plan_digest": study.plan_digest,
             "storage": study.storage,
             "mlflow.note.content": study_note(study)[:7900],
-            **source_tags(),
+            **_source_tags(),
         }
         entity = translate_errors(
             lambda: self.client.create_run(
@@ -355,7 +363,7 @@ class Server:
         return {metric.step: metric.value for metric in history}
 
     def _create(self, description: RunDescription, started: float, tags: Mapping[str, str]) -> Run:
-        own = {**description.tags, **tags, PARENT_TAG: self.parent_id, **source_tags()}
+        own = {**description.tags, **tags, PARENT_TAG: self.parent_id, **_source_tags()}
         entity = translate_errors(
             lambda: self.client.create_run(
                 self.experiment_id, start_time=milliseconds(started), tags=own, run_name=description.name
@@ -363,7 +371,7 @@ class Server:
         )
         self.runs[description.trial_id] = run = Run(entity.info.run_id, own, newest={})
         with self._datasets:
-            translate_errors(lambda: self.client.log_inputs(run.run_id, datasets=[dataset_input(description.dataset)]))
+            translate_errors(lambda: self.client.log_inputs(run.run_id, datasets=[_dataset_input(description.dataset)]))
         return run
 
     def _missing_params(self, run: Run, description: RunDescription) -> dict[str, str]:
@@ -384,7 +392,7 @@ class Server:
         calls = max(math.ceil(len(points) / METRICS_PER_CALL), math.ceil(len(given) / PARAMS_PER_CALL), bool(marks))
         for i in range(calls):
             entities = {
-                "metrics": [metric_entity(p) for p in points[i * METRICS_PER_CALL : (i + 1) * METRICS_PER_CALL]],
+                "metrics": [_metric(p) for p in points[i * METRICS_PER_CALL : (i + 1) * METRICS_PER_CALL]],
                 "params": [Param(*item) for item in given[i * PARAMS_PER_CALL : (i + 1) * PARAMS_PER_CALL]],
                 "tags": [RunTag(*item) for item in marks.items()] if i == calls - 1 else [],
             }
@@ -438,3 +446,31 @@ def _same(one: float, other: float) -> bool:
 def _run_of(entity: Any) -> Run:
     data, info = entity.data, entity.info
     return Run(info.run_id, dict(data.tags), set(data.metrics), set(data.params), ended=info.end_time or 0)
+
+
+def _metric(point: Point) -> Any:
+    """A value of a metric."""
+    from mlflow.entities import Metric
+
+    return Metric(*point)
+
+
+def _dataset_input(dataset: DescribedDataset) -> Any:
+    """The dataset that a run was trained on."""
+    from mlflow.entities import Dataset as Entity
+    from mlflow.entities import DatasetInput, InputTag
+
+    digits = dataset.digest[:DATASET_DIGEST_DIGITS]
+    profile = {"digest": dataset.digest, "rows": dict(dataset.rows), "synthetic": dataset.synthetic}
+    source_type = "s3" if dataset.uri.startswith("s3://") else "local"
+    entity = Entity(dataset.name, digits, source_type, json.dumps({"uri": dataset.uri}), profile=json.dumps(profile))
+    return DatasetInput(entity, [InputTag("mlflow.data.context", "training")])
+
+
+def _source_tags() -> dict[str, str]:
+    """Who started a run, and by what."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container without a passwd entry
+        user = "unknown"
+    return {"mlflow.user": user, "mlflow.source.name": "contrasweep", "mlflow.source.type": "LOCAL"}

@@ -11,10 +11,10 @@ import urllib.request
 from collections.abc import Callable
 
 from contrasweep.errors import SpecError, StorageError
-from contrasweep.tracking.errors import TrackingError
 from contrasweep.tracking.mlflow.address import UI_PORT, TrackingAddress, checked_uri
 from contrasweep.tracking.mlflow.client import SETTINGS, new_client, translate_errors
 from contrasweep.tracking.mlflow.server import PAGE_KIND, study_page
+from contrasweep.tracking.tracker import TrackingError
 
 PORTS_TRIED = 20
 START_S = 240.0  # on a busy machine; 10 s on an idle one

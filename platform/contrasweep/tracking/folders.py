@@ -1,17 +1,24 @@
-"""TensorBoard's event files: `--tracking tensorboard:FOLDER` writes what `tensorboard --logdir FOLDER` shows."""
+"""Trackers that write into a folder: TensorBoard's event files, and offline runs of Weights & Biases.
 
+`--tracking tensorboard:FOLDER` writes what `tensorboard --logdir FOLDER` shows, `--tracking wandb:FOLDER` what
+`wandb sync FOLDER/wandb/offline-run-*` uploads.
+"""
+
+import importlib.util
 import json
 import shutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from contrasweep.errors import SpecError
 from contrasweep.storage.attempts import BegunTrial
 from contrasweep.storage.names import local_path
 from contrasweep.storage.record import Record, TrialLike
 from contrasweep.study import dotted
-from contrasweep.tracking.tracked_study import TrackedStudy
+from contrasweep.tracking.tracker import TrackedStudy
 
 if TYPE_CHECKING:
+    import wandb
     from tensorboardX import SummaryWriter
 
 
@@ -56,6 +63,57 @@ class TensorBoardTracker:
     def _drop(self, trial_id: str) -> None:
         if (writer := self.writers.pop(trial_id, None)) is not None:
             writer.close()
+
+
+class WandbTracker:
+    """One offline run a trial: the project is the study, the group the arm, the id the trial's."""
+
+    def __init__(self, folder: str, study: TrackedStudy) -> None:
+        self.folder, self.study = local_path(folder, "tracking").resolve(), study
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.runs: dict[str, wandb.Run] = {}
+
+    def start(self, trial: BegunTrial) -> None:
+        """Begin the trial's run; one that was begun before goes."""
+        import wandb
+
+        if (earlier := self.runs.pop(trial.id, None)) is not None:
+            earlier.finish(exit_code=1)
+        for folder in (self.folder / "wandb").glob(f"offline-run-*-{trial.id}"):
+            shutil.rmtree(folder, ignore_errors=True)
+        self.runs[trial.id] = wandb.init(
+            mode="offline",
+            dir=str(self.folder),
+            project=self.study.name,
+            group=trial.arm,
+            id=trial.id,
+            name=trial_name(trial, self.study.axes),
+            config={"arm": trial.arm, "fold": trial.fold, "seed": trial.seed, "data": trial.data.name, **trial.config},
+            reinit="create_new",
+            settings=wandb.Settings(silent=True, console="off", x_disable_stats=True, save_code=False),
+        )
+
+    def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:
+        """One step of the run."""
+        self.runs[trial_id].log(dict(metrics), step=step)
+
+    def finish(self, record: Record) -> None:
+        """End the run; with exit code 1 where the trial failed."""
+        if (run := self.runs.pop(record.trial_id, None)) is not None:
+            run.summary["status"] = record.status.value
+            run.finish(exit_code=0 if record.status.trained else 1)
+
+    def close(self, timeout_s: float = 30.0) -> None:
+        """End the runs that are open."""
+        for run in self.runs.values():
+            run.finish(exit_code=1)
+        self.runs.clear()
+
+
+def check_installed(place: str) -> None:
+    """`SpecError` where the package is missing."""
+    if importlib.util.find_spec("wandb") is None:
+        raise SpecError("the package wandb is not installed", place="tracking", value=place, hint="pip install wandb")
 
 
 def trial_name(trial: TrialLike, axes: tuple[str, ...]) -> str:
