@@ -109,7 +109,7 @@ class StudyData:
                 self._status(trial_id, record).value
                 for trial_id, record in zip(self.planned["trial_id"], rows, strict=True)
             ],
-            cause=[record.cause.value if record and record.cause else None for record in rows],
+            cause=pd.array([record.cause.value if record and record.cause else None for record in rows], dtype="str"),
             **metrics,
             seconds=[record.seconds if record else np.nan for record in rows],
             gpu_memory_gib=pd.array([record.gpu_memory_gib if record else None for record in rows], dtype="Float64"),
