@@ -3,8 +3,9 @@ of them cost.
 
 Each scenario is one line of results/faults.jsonl once it has ended; one that has its line for this seed is not run
 again, so that an interrupted run goes on. results/faults.md is written from all lines. Some need Linux as root (disk,
-memory, cut-off), PostgreSQL (wire), libfaketime (clock; or its file in FAKETIME_LIBRARY); `weed` of SeaweedFS
-is used for S3 where it is installed. Where nothing could be injected, nothing is written.
+read-only, memory, cut-off, packets), PostgreSQL (wire, database), libfaketime (clock; or its file in
+FAKETIME_LIBRARY); `weed` of SeaweedFS is used for S3 where it is installed. Where nothing could be injected, nothing is
+written.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from typing import Any
 from benchmarks.faults.files import broken_files, full_disk
 from benchmarks.faults.hosts import on_hosts, wrong_clock
 from benchmarks.faults.memory import out_of_memory
+from benchmarks.faults.operation import at_start_and_end, database_stopped, floods, read_only, two_drivers, under_limits
 from benchmarks.faults.processes import on_processes
 from benchmarks.faults.servers import Scenario, on_the_wire
 from benchmarks.faults.study import EPOCHS, PAUSE_S, Row
@@ -53,6 +55,13 @@ SCENARIOS: dict[str, tuple[Scenario, int]] = {
     "memory": (out_of_memory, 12),
     "disk": (full_disk, 10),
     "files": (broken_files, 60),
+    "start-end": (at_start_and_end, 60),
+    "two": (two_drivers, 10),
+    "read-only": (read_only, 20),
+    "limits": (under_limits, 8),
+    "database": (database_stopped, 12),
+    "floods": (floods, 8),
+    "packets": (partial(on_hosts, "packets lost"), 8),
 }
 """What is run, and how many faults of it (of `wire`: of each of two servers)."""
 

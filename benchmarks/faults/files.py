@@ -72,7 +72,7 @@ def full_disk(folder: Path, times: int, seed: int) -> list[Row]:
 
         def new_study() -> FaultStudy:
             there = folder / str(next(number))
-            disk = stack.enter_context(_small_disk(folder / f"disk {there.name}"))
+            disk = stack.enter_context(small_disk(folder / f"disk {there.name}"))
             return FaultStudy(there, seeds=2, storage=str(disk / "runs"))
 
         def fill(process: Process) -> bool:
@@ -87,7 +87,8 @@ def full_disk(folder: Path, times: int, seed: int) -> list[Row]:
 
 
 @contextlib.contextmanager
-def _small_disk(folder: Path) -> Iterator[Path]:
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A folder that is a disk of its own, of 16 MiB."""
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)], check=True)
     try:

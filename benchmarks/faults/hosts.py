@@ -21,14 +21,16 @@ NODES = ("a", "b")
 
 
 def on_hosts(what: str, folder: Path, times: int, seed: int, stop_s: float = 0.0) -> list[Row]:
-    """A node or the head is `killed`, `stopped` for so many seconds, `drained`, or `cut off` from the network."""
+    """A node or the head is `killed`, `stopped` for so many seconds, `drained`, or `cut off` from the network,
+    or a fifth of the packets to and from it is `lost` for a while."""
     rng = random.Random(f"{seed} hosts {what}")
-    cluster = CutOffCluster() if what == "node cut off" else RayCluster()
+    cluster = CutOffCluster() if what in ("node cut off", "packets lost") else RayCluster()
     kinds: dict[str, Callable[[Process], str]] = {
         "node killed": lambda process: _kill_node(cluster, rng.choice(NODES)),
         "node stopped": lambda process: _stop(cluster, rng.choice(NODES), stop_s),
         "node drained": lambda process: _drain(cluster),
         "node cut off": lambda process: _cut_off(cluster, rng),
+        "packets lost": lambda process: _lose_packets(cluster, rng),
         "head killed": lambda process: _kill_head(cluster, process),
         "head stopped": lambda process: _stop(cluster, "head", stop_s),
     }
@@ -121,6 +123,13 @@ def _cut_off(cluster: RayCluster, rng: random.Random) -> None:
     time.sleep(rng.choice((1.0, 4.0, 12.0)))
     cluster.connect(True)
     time.sleep(2.0)  # a node that was given up ends itself once it hears of it
+
+
+def _lose_packets(cluster: RayCluster, rng: random.Random) -> None:
+    assert isinstance(cluster, CutOffCluster)
+    cluster.lose(0.2)
+    time.sleep(rng.uniform(2.0, 12.0))
+    cluster.lose(0.0)
 
 
 def _drain(cluster: RayCluster) -> None:

@@ -18,8 +18,8 @@ from contrasweep.lazy import importer
 if TYPE_CHECKING:
     from contrasweep.planning.plan import Plan
     from contrasweep.planning.planner import plan
-    from contrasweep.results.cells import TableStyle
     from contrasweep.results.results import Results
+    from contrasweep.results.table import TableStyle
     from contrasweep.running.driver import run
     from contrasweep.running.submit import submit
     from contrasweep.statistics import Comparison
@@ -74,7 +74,7 @@ __getattr__ = importer(
         "Report": "trial",
         "Trial": "trial",
         "Results": "results.results",
-        "TableStyle": "results.cells",
+        "TableStyle": "results.table",
         "submit": "running.submit",
         "plan": "planning.planner",
         "run": "running.driver",

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import TypeCheckError
 
 from contrasweep.trainables.losses import build
-from contrasweep.trainables.review_helpfulness.layers import masked_mean
+from contrasweep.trainables.review_helpfulness.networks.layers import masked_mean
 
 
 def test_wrong_shapes_and_types_are_refused() -> None:
@@ -41,7 +41,7 @@ def test_an_int_may_stand_for_a_float() -> None:
 def test_nothing_is_checked_outside_the_tests() -> None:
     code = (
         "import sys, torch\n"
-        "from contrasweep.trainables.review_helpfulness.layers import masked_mean\n"
+        "from contrasweep.trainables.review_helpfulness.networks.layers import masked_mean\n"
         "print(masked_mean(torch.ones(2, 3, 4), torch.ones(1, 3, dtype=torch.bool)).shape, 'beartype' in sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import combinations
-from typing import Literal
+from typing import Literal, get_args
 
 from jaxtyping import Bool, Float, Int
 
@@ -11,10 +11,8 @@ from contrasweep.errors import SpecError, choose_from
 from contrasweep.trainables.fields import Positive
 from contrasweep.trainables.pytorch import F, Tensor, torch
 
-CONTRASTIVE_REDUCTIONS = ("sum", "mean_anchor", "balanced")
-RANKING_REDUCTIONS = ("sum", "mean", "none")
-
 ContrastiveReduction = Literal["sum", "mean_anchor", "balanced"]
+RankingReduction = Literal["sum", "mean", "none"]
 
 
 def adaptive_contrastive_loss(
@@ -43,13 +41,7 @@ def adaptive_contrastive_loss(
     Reductions: `sum` (the paper's; grows as b^2), `mean_anchor` (sum / 6b), `balanced` (mean over positives plus
     mean over negatives). No rows give 0, one row has no negatives.
     """
-    if reduction not in CONTRASTIVE_REDUCTIONS:
-        raise SpecError(
-            "there is no such reduction",
-            place="reduction",
-            value=reduction,
-            hint=choose_from("reductions", list(CONTRASTIVE_REDUCTIONS), reduction),
-        )
+    _check_reduction(reduction, get_args(ContrastiveReduction))
     rows = len(h_p)
     if rows == 0:
         return (h_p.sum() + h_r.sum() + v_p.sum() + v_r.sum()) * 0
@@ -65,6 +57,12 @@ def adaptive_contrastive_loss(
     if reduction == "balanced":
         return pulled / positives.numel() + pushed / max(1, negatives.numel())
     return (pulled + pushed) / (6 * rows if reduction == "mean_anchor" else 1)
+
+
+def _check_reduction(reduction: str, known: Sequence[str]) -> None:
+    if reduction not in known:
+        hint = choose_from("reductions", list(known), reduction)
+        raise SpecError("there is no such reduction", place="reduction", value=reduction, hint=hint)
 
 
 def _unit(x: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
@@ -102,27 +100,12 @@ def pairwise_ranking_loss(
     `beta` is the margin: a number, or a tensor of the negatives' shape. Reductions: `sum`; `mean`, over positives
     of the sum over their negatives; `none`, the shape of the negatives. No pairs give 0.
     """
-    if reduction not in RANKING_REDUCTIONS:
-        raise SpecError(
-            "there is no such reduction",
-            place="reduction",
-            value=reduction,
-            hint=choose_from("reductions", list(RANKING_REDUCTIONS), reduction),
-        )
+    _check_reduction(reduction, get_args(RankingReduction))
     positives = positive_scores[:, None] if negative_scores.dim() > positive_scores.dim() else positive_scores
     loss = F.relu(beta - positives + negative_scores)
     if reduction == "none":
         return loss
     return loss.sum() / (max(1, len(loss)) if reduction == "mean" else 1)
-
-
-def all_pairs_ranking_loss(
-    scores: Float[Tensor, " n"], labels: Int[Tensor, " n"], *, beta: float, min_gap: int = 1
-) -> tuple[Float[Tensor, ""], int]:
-    """The sum of Eq. 34 over every ordered pair of one product's reviews whose labels differ by `min_gap` or more,
-    and the number of these pairs: what the sampled loss is a sample of (interval = min_gap - 1)."""
-    higher, lower = torch.nonzero(labels[:, None] - labels[None, :] >= min_gap, as_tuple=True)
-    return pairwise_ranking_loss(scores[higher], scores[lower], beta=beta, reduction="sum"), len(higher)
 
 
 def hinge(
@@ -139,13 +122,8 @@ def hinge(
 
 
 def bce(scores: Float[Tensor, "g w"], labels: Int[Tensor, "g w"], helpful_threshold: int) -> Float[Tensor, ""]:
-    """`helpfulness_bce` of all reviews of all groups."""
-    return helpfulness_bce(scores.flatten(), labels.flatten(), helpful_threshold)
-
-
-def helpfulness_bce(scores: Float[Tensor, " n"], labels: Int[Tensor, " n"], threshold: int) -> Float[Tensor, ""]:
-    """Binary cross-entropy of `label >= threshold` against the score as a logit."""
-    return F.binary_cross_entropy_with_logits(scores, (labels >= threshold).to(scores.dtype))
+    """Return the binary cross-entropy of `label >= helpful_threshold` against the scores as logits."""
+    return F.binary_cross_entropy_with_logits(scores, (labels >= helpful_threshold).to(scores.dtype))
 
 
 GroupLoss = Callable[..., Tensor]

@@ -1,24 +1,21 @@
-"""Ranking metrics per product, their significance, and the label of a number of votes."""
+"""What a ranking of reviews is judged by: metrics per product, their floors, and distances between modalities."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
+import torch
+from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtr
+from torch import Tensor
 
-from contrasweep.errors import SpecError
+from contrasweep.errors import DataError, SpecError
+from contrasweep.rows import ItemColumns
+from contrasweep.trainables.review_helpfulness.batch import Batch, Corpus, Output, Sequences
+from contrasweep.trainables.review_helpfulness.networks.layers import cosine_matrix
 
 METRICS = ("map", "ndcg@3", "ndcg@5", "mrr")
-
-
-def label_from_votes(votes: ArrayLike) -> NDArray[np.int64]:
-    """min(4, floor(log2 votes)), and -1 (no label: the review is left out) for no votes. Any shape."""
-    count = np.asarray(votes, dtype=np.int64)
-    # frexp is exact where floor(log2(x)) may round a power of two down.
-    power = np.frexp(np.maximum(count, 1).astype(np.float64))[1].astype(np.int64) - 1
-    return np.where(count > 0, np.minimum(4, power), -1)
 
 
 @dataclass(frozen=True)
@@ -33,21 +30,15 @@ class PerProduct:
         return {name: float(values.mean()) if len(values) else 0.0 for name, values in self.values.items()}
 
 
-def ranking_metrics(
-    *, labels: ArrayLike, scores: ArrayLike, products: Sequence[Hashable] | ArrayLike, threshold: int
-) -> dict[str, float]:
-    """`map`, `ndcg@3`, `ndcg@5` and `mrr` over rows (reviews) of many products, averaged over products.
-
-    A review is relevant if its label is above `threshold`; gains are 2^label - 1 of relevant ones. Rows are ordered
-    by score within their product, ties in row order. A product without a relevant review counts as 0.
-    """
-    return per_product(labels=labels, scores=scores, products=products, threshold=threshold).mean()
-
-
 def per_product(
     *, labels: ArrayLike, scores: ArrayLike, products: Sequence[Hashable] | ArrayLike, threshold: int
 ) -> PerProduct:
-    """As `ranking_metrics`, before averaging."""
+    """Return `map`, `ndcg@3`, `ndcg@5` and `mrr` of each product over its rows (reviews).
+
+    A review is relevant if its label is above `threshold`; gains are 2^label - 1 of relevant ones. Rows are ordered
+    by score within their product, ties in row order. A product without a relevant review counts as 0. Raises
+    `SpecError` where the three lists differ in length or a score is not finite.
+    """
     truth, score = np.asarray(labels, dtype=np.int64), np.asarray(scores, dtype=np.float64)
     keys = products.tolist() if hasattr(products, "tolist") else list(products)  # type: ignore[arg-type]
     if not len(truth) == len(score) == len(keys):
@@ -86,7 +77,7 @@ def _ndcg(gains: NDArray[np.float64], k: int) -> float:
 def random_order_metrics(
     *, labels: ArrayLike, products: Sequence[Hashable] | ArrayLike, threshold: int, draws: int = 100, seed: int = 0
 ) -> PerProduct:
-    """The expected metrics of a random order, per product, over `draws` seeded ones: the floor of any model."""
+    """Return the expected metrics of a random order, per product, over `draws` seeded ones: the floor of any model."""
     rng = np.random.default_rng(seed)
     runs = [
         per_product(labels=labels, scores=rng.random(len(np.asarray(labels))), products=products, threshold=threshold)
@@ -95,42 +86,77 @@ def random_order_metrics(
     return PerProduct(runs[0].products, {m: np.mean([run.values[m] for run in runs], axis=0) for m in METRICS})
 
 
-@dataclass(frozen=True)
-class PairedTest:
-    """Student's paired test of a - b over n products: two-sided `p`, `difference` of the means, degrees `df`."""
-
-    t: float
-    p: float
-    df: int
-    difference: float
+RELATIONS = {
+    "intra_modal": (("text_p", "text_r"), ("roi_p", "roi_r")),
+    "inter_modal": (("text_p", "roi_r"), ("roi_p", "text_r")),
+    "intra_review": (("text_p", "roi_p"), ("text_r", "roi_r")),
+}
 
 
-def paired_t(a: ArrayLike, b: ArrayLike) -> PairedTest:
-    """Paired two-sided t-test over per-product values. Equal systems give t = 0 and p = 1."""
-    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if x.shape != y.shape or x.ndim != 1 or len(x) < 2:
-        raise SpecError("a paired test needs two equally long lists of at least two values", value=[x.shape, y.shape])
-    if np.array_equal(x, y):
-        return PairedTest(0.0, 1.0, len(x) - 1, 0.0)
-    difference, df = x - y, len(x) - 1
-    error = difference.std(ddof=1) / np.sqrt(len(x))
-    t = float(difference.mean() / error) if error > 0 else float(np.copysign(np.inf, difference.mean()))
-    return PairedTest(t, float(2 * stdtr(df, -abs(t))), df, float(difference.mean()))
+def token_distances(
+    x: Float[Tensor, "b t d"], mask_x: Bool[Tensor, "b t"], y: Float[Tensor, "b s d"], mask_y: Bool[Tensor, "b s"]
+) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
+    """Means over all valid token pairs of 1 - cosine and of the Euclidean distance, per sample."""
+    pairs = mask_x[:, :, None] & mask_y[:, None, :]
+    count = pairs.sum((1, 2)).clamp(min=1)
+    cosine = ((1 - cosine_matrix(x, y)) * pairs).sum((1, 2)) / count
+    # The matrix product behind cdist's fast way loses digits where the distance is small.
+    euclidean = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+    return cosine, (euclidean * pairs).sum((1, 2)) / count
 
 
-def paired_bootstrap(
-    a: ArrayLike, b: ArrayLike, *, draws: int = 10_000, level: float = 0.95, seed: int = 0
-) -> dict[str, float]:
-    """Resample products in pairs: `low` and `high` of the difference's percentile interval, and the two-sided `p`
-    (twice the smaller share of resampled differences on one side of 0, never below 1/draws)."""
-    difference = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
-    rng = np.random.default_rng(seed)
-    means = np.array([difference[rng.integers(0, len(difference), len(difference))].mean() for _ in range(draws)])
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    tail = min((means <= 0).mean(), (means >= 0).mean())
+def relation_distances(features: Mapping[str, Sequences]) -> dict[str, Float[Tensor, " b"]]:
+    """`cs_<relation>` and `l2_<relation>` per sample, each the mean over the relation's two pairs of sequences."""
+    distances = {}
+    for relation, pairs in RELATIONS.items():
+        both = [token_distances(*features[a], *features[b]) for a, b in pairs]
+        distances[f"cs_{relation}"] = (both[0][0] + both[1][0]) / 2
+        distances[f"l2_{relation}"] = (both[0][1] + both[1][1]) / 2
+    return distances
+
+
+RANDOM_ORDERS = 50
+
+
+class Rows(TypedDict):
+    """What all rankings of a part are measured on."""
+
+    labels: NDArray[np.int64]
+    products: NDArray[np.int64]
+    threshold: int
+
+
+def with_floors(scored: PerProduct, corpus: Corpus, threshold: int) -> tuple[dict[str, float], ItemColumns]:
+    """Means and per-product values of `scored`, of a random order (`random_`) and of longest first (`length_`)."""
+    rows: Rows = {"labels": corpus.label, "products": corpus.product, "threshold": threshold}
+    rankings = {
+        "": scored,
+        "random_": random_order_metrics(**rows, draws=RANDOM_ORDERS),
+        "length_": per_product(**rows, scores=[len(tokens) for tokens in corpus.review_tokens]),
+    }
+    metrics = {prefix + name: value for prefix, ranking in rankings.items() for name, value in ranking.mean().items()}
+    items = {prefix + name: values for prefix, ranking in rankings.items() for name, values in ranking.values.items()}
+    return metrics, items
+
+
+def distance_metrics(outputs: Iterable[tuple[Output, Batch]], helpful_threshold: int) -> dict[str, float]:
+    """Tables 7-8: `cs_<relation>_<helpful or unhelpful>` and `l2_...`, means over the test pairs whose product and
+    review both have images. `DataError` if there is none, since all regions would then be the same zero."""
+    batches: list[dict[str, Tensor]] = []
+    for output, batch in outputs:
+        seen = batch.has_image_p & batch.has_image_r
+        distances = {name: values[seen] for name, values in relation_distances(output.features).items()}
+        batches.append(distances | {"helpful": (batch.label >= helpful_threshold)[seen]})
+    joined = {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
+    helpful = joined.pop("helpful")
+    if not len(helpful):
+        raise DataError(
+            "distances between text and images need pairs with images on both sides; the test part has none"
+        )
+    groups = {"helpful": helpful, "unhelpful": ~helpful}
     return {
-        "difference": float(difference.mean()),
-        "low": float(low),
-        "high": float(high),
-        "p": float(min(1.0, max(2 * tail, 1 / draws))),
+        f"{name}_{group}": values[rows].mean().item()
+        for name, values in joined.items()
+        for group, rows in groups.items()
+        if rows.any()
     }

@@ -1,11 +1,189 @@
-"""The eight models by name. To add one: its settings in `options`, its class and a line in `networks`, and a line here;
-a class of someone else's package is named by its dotted path (`package.module:Class`)."""
+"""The eight models by name, and what can be set of each.
+
+To add one: its settings and a line in `MODELS` here, its class and a line in `networks`. A class of someone else's
+package is named by its dotted path (`package.module:Class`).
+"""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import pydantic
 
 from contrasweep.components import Table
-from contrasweep.trainables.review_helpfulness import options
+from contrasweep.errors import SpecError
+from contrasweep.schema import checked
+from contrasweep.trainables.fields import Count, Dropout, NotNegative, Positive, Share
+from contrasweep.trainables.review_helpfulness.losses import ContrastiveReduction
+
+HEADS = 4
+"""Of MCR's region encoders."""
+
+
+@checked
+class BiMPMOptions:
+    """BiMPM."""
+
+    dim: Count = 128
+    """Size h of the context and aggregation BiLSTMs, per direction."""
+    perspectives: Count = 8
+    """Perspectives l of each matching."""
+    dropout: Dropout = 0.5
+    """Of word embeddings and between all layers."""
+
+
+@checked
+class ConvKNRMOptions:
+    """Conv-KNRM."""
+
+    filters: Count = 128
+    """Of each convolution."""
+    ngrams: Count = 3
+    """N-grams of 1 to this many words are matched."""
+    kernels: Annotated[int, pydantic.Field(ge=2)] = 11
+    """One for exact matches, the others spread over [-1, 1]."""
+    kernel_sigma: Positive = 0.1
+    """Width of a kernel."""
+    pooling: Literal["dai2018", "mcr"] = "dai2018"
+    """Dai et al.'s, or the one in MCR's code, masked here: log(1 + count), unscaled, the exact kernel as wide as the
+    others (their sigma is 1)."""
+    dropout: Dropout = 0.5
+    """Of word embeddings."""
+
+
+@checked
+class EGCNNOptions:
+    """EG-CNN. The two domain losses fall away where products have one category only."""
+
+    filters: Count = 64
+    """Of the word convolutions."""
+    kernel: Count = 5
+    """Words that a convolution sees; odd."""
+    char_dim: Count = 16
+    """Size of a character's embedding."""
+    char_filters: Count = 50
+    """Of the character convolution."""
+    dropout: Dropout = 0.5
+    """Of embeddings."""
+    domain_weight: NotNegative = 0.1
+    """Weight alpha of the adversarial domain loss on the shared features."""
+    private_weight: NotNegative = 0.1
+    """Weight beta_d of the domain loss on the private features."""
+
+    def __post_init__(self) -> None:
+        if self.kernel % 2 == 0:
+            raise SpecError("kernel must be odd", place="kernel", value=self.kernel)
+
+
+@checked
+class PRHNetOptions:
+    """PRH-Net."""
+
+    dim: Count = 128
+    """Size of the BiLSTM states, both directions together."""
+    dropout: Dropout = 0.1
+    """Of word embeddings."""
+
+
+@checked
+class DRNetOptions:
+    """Adapted D&R-Net."""
+
+    dim: Count = 128
+    """Size d of all features."""
+    orthogonality: NotNegative = 1e-2
+    """Weight lambda_o of the overlap of common and own projections."""
+    dropout: Dropout = 0.5
+    """Of word embeddings and before the score."""
+
+
+@checked
+class SSECrossOptions:
+    """SSE-Cross."""
+
+    dim: Count = 100
+    """Size of each modality's vector."""
+    dropout: Dropout = 0.5
+    """Of word embeddings and joint vectors."""
+    image_swap: Share = 0.3
+    """Chance that a training review's images are replaced by another review's."""
+    text_swap: Share = 0.7
+    """Chance that a training review's text is replaced by another review's."""
+    same_label_odds: Positive = 1000.0
+    """Odds that the other review has the same label."""
+
+
+@checked
+class MCROptions:
+    """MCR."""
+
+    dim: Count = 128
+    """Size of the encoders' features; a multiple of 4."""
+    common_dim: Count = 128
+    """Size h of the common space and of the graph's nodes."""
+    dropout: Dropout = 0.5
+    """Of word embeddings."""
+    filters: Count = 4
+    """Of the text matching's convolutions."""
+    image_filters: Count = 8
+    """Of the image matching's convolutions."""
+    region_layers: Count = 3
+    """Self-attention layers over an item's image regions."""
+    region_dropout: Dropout = 0.5
+    """Within the region encoder."""
+    graph_layers: Count = 2
+    """Layers of the coherent graph."""
+    graph_hidden: Count = 64
+    """Width of the graph's pair networks."""
+
+    def __post_init__(self) -> None:
+        if self.dim % HEADS:
+            raise SpecError(f"dim must be a multiple of the {HEADS} heads", place="dim", value=self.dim)
+
+
+@checked
+class ProposedOptions:
+    """The adaptive contrastive model. The contrastive options are those of `adaptive_contrastive_loss`."""
+
+    dim: Count = 128
+    """Size d of all features; a multiple of `heads`."""
+    depth: Count = 5
+    """Layers D of the cross-modal interaction."""
+    heads: Count = 4
+    """Heads of the self-attentions."""
+    dropout: Dropout = 0.5
+    """Of word embeddings."""
+    region_layers: Count = 3
+    """Self-attention layers over an item's image regions."""
+    region_dropout: Dropout = 0.5
+    """Within the region encoder."""
+    fusion_dropout: Dropout = 0.2
+    """Within the fusion's attentions."""
+    head: Literal["linear", "mlp"] = "linear"
+    """What scores the fused vector."""
+    interaction: bool = True
+    """Off: the encoders' features are fused as they are (Table 6)."""
+    contrastive: bool = True
+    """Off: the ranking loss alone (Table 6)."""
+    contrastive_weight: Positive = 1.0
+    """Lambda, the weight of the contrastive loss."""
+    adaptive: bool = True
+    """Weigh each pair by its distance from its optimum; off: all alike (Table 6)."""
+    o_pos: float = 2.0
+    """Optimum of a positive pair's similarity."""
+    o_neg: float = 0.0
+    """Optimum of a negative pair's similarity."""
+    clamp_weights: bool = False
+    """Keep the adaptive weights from going below 0."""
+    detach_weights: bool = False
+    """Keep gradients out of the adaptive weights."""
+    contrastive_reduction: ContrastiveReduction = "balanced"
+    """`sum` is the paper's and grows with the square of the batch."""
+    mask_same_product: bool = False
+    """Pairs of rows of one product are no negatives."""
+
+    def __post_init__(self) -> None:
+        if self.dim % self.heads:
+            raise SpecError(f"dim must be a multiple of the {self.heads} heads", place="dim", value=self.dim)
 
 
 @dataclass(frozen=True)
@@ -22,14 +200,14 @@ class Model:
 MODELS: Table[Any] = Table(
     "model",
     {
-        "bimpm": Model(options.BiMPMOptions, "BiMPM"),
-        "conv_knrm": Model(options.ConvKNRMOptions, "Conv-KNRM"),
-        "eg_cnn": Model(options.EGCNNOptions, "EG-CNN"),
-        "prh_net": Model(options.PRHNetOptions, "PRH-Net"),
-        "dr_net": Model(options.DRNetOptions, "adapted D&R-Net", multimodal=True),
-        "sse_cross": Model(options.SSECrossOptions, "SSE-Cross", multimodal=True),
-        "mcr": Model(options.MCROptions, "MCR", multimodal=True, gives_features=True),
-        "proposed": Model(options.ProposedOptions, "adaptive contrastive", multimodal=True, gives_features=True),
+        "bimpm": Model(BiMPMOptions, "BiMPM"),
+        "conv_knrm": Model(ConvKNRMOptions, "Conv-KNRM"),
+        "eg_cnn": Model(EGCNNOptions, "EG-CNN"),
+        "prh_net": Model(PRHNetOptions, "PRH-Net"),
+        "dr_net": Model(DRNetOptions, "adapted D&R-Net", multimodal=True),
+        "sse_cross": Model(SSECrossOptions, "SSE-Cross", multimodal=True),
+        "mcr": Model(MCROptions, "MCR", multimodal=True, gives_features=True),
+        "proposed": Model(ProposedOptions, "adaptive contrastive", multimodal=True, gives_features=True),
     },
     takes=lambda model, given: model.settings,
 )

@@ -13,13 +13,12 @@ from torch import Tensor
 
 from contrasweep.errors import DataError
 from contrasweep.trainables import checkpoint, loop, optimisation, seeding
+from contrasweep.trainables.checkpoint import StateDict
 from contrasweep.trainables.review_helpfulness.batch import Batch, Corpus, Output
 from contrasweep.trainables.review_helpfulness.corpora import Prepared
-from contrasweep.trainables.review_helpfulness.metrics import PerProduct, per_product
+from contrasweep.trainables.review_helpfulness.metrics import PerProduct, distance_metrics, per_product, with_floors
 from contrasweep.trainables.review_helpfulness.networks import build_model
 from contrasweep.trainables.review_helpfulness.sampler import GroupSampler
-from contrasweep.trainables.review_helpfulness.scoring import distance_metrics, with_floors
-from contrasweep.trainables.review_helpfulness.selection import BestWeights, PlateauSchedule
 from contrasweep.trainables.review_helpfulness.settings import USUAL_THRESHOLD, Settings
 
 
@@ -154,3 +153,47 @@ class Trainer:
         return loop.Evaluation(
             metrics | {"best_epoch": float(self.best.epoch), "test_products": float(len(items["map"]))}, items
         )
+
+
+class PlateauSchedule:
+    """Lowers the learning rate after more than `patience` epochs in a row without a clearly better value (by 1e-4 of
+    the best, as torch.optim's ReduceLROnPlateau in mode max)."""
+
+    def __init__(self, lr: float, factor: float, patience: int) -> None:
+        self.lr, self.factor, self.patience, self.best, self.waited = lr, factor, patience, -1.0, 0
+
+    def step(self, value: float) -> None:
+        """Take note of an epoch's `value` and set the next epoch's `lr`."""
+        better = value > self.best * (1 + 1e-4) if self.best > 0 else value > self.best
+        self.best, self.waited = (value, 0) if better else (self.best, self.waited + 1)
+        if self.waited > self.patience:
+            self.lr, self.waited = self.lr * self.factor, 0
+
+    def state_dict(self) -> StateDict:
+        """What a checkpoint keeps."""
+        return {"lr": self.lr, "best": self.best, "waited": self.waited}
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        """Go on from `state`."""
+        self.lr, self.best, self.waited = state["lr"], state["best"], state["waited"]
+
+
+class BestWeights:
+    """The weights of the epoch with the highest validation MAP so far; the earlier one where two are equal."""
+
+    def __init__(self) -> None:
+        self.value, self.epoch, self.weights = -1.0, 0, dict[str, Tensor]()
+
+    def offer(self, value: float, epoch: int, model: torch.nn.Module) -> None:
+        """Keep a copy of the weights if this epoch is the best so far."""
+        if value > self.value:
+            weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+            self.value, self.epoch, self.weights = value, epoch, weights
+
+    def state_dict(self) -> StateDict:
+        """What a checkpoint keeps."""
+        return {"value": self.value, "epoch": self.epoch, "weights": self.weights}
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        """Go on from `state`."""
+        self.value, self.epoch, self.weights = state["value"], state["epoch"], state["weights"]

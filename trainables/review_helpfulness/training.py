@@ -6,13 +6,69 @@ One report an epoch, with validation metrics; the last one has the metrics of th
 weights, and their values per product.
 """
 
+import dataclasses
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
-from contrasweep.trainables.pytorch import nn
+from contrasweep.cluster.memory import Workload
+from contrasweep.config import Config
+from contrasweep.data.manifest import Manifest
+from contrasweep.trainables.pytorch import Tensor, nn, torch
 from contrasweep.trainables.review_helpfulness.settings import Settings
-from contrasweep.trainables.review_helpfulness.workload import memory
 from contrasweep.trial import Report, Trial
+
+COUNTED_PAIRS = 2
+"""Pairs that are counted, with real tensors: most of the models look at values (packed sequences, chosen rows)."""
+VOCABULARY, CHARACTERS, CHARACTERS_A_WORD = 30_000, 100, 16
+"""Words of products and of reviews, and characters, before the data is read: Amazon-MRHP's size."""
+
+
+def memory(config: Config, data: Manifest) -> Workload:
+    """One step on `groups` of one positive and `num_negatives` reviews."""
+    settings = Settings(**config)
+    rows = settings.sampler.groups * (1 + settings.sampler.num_negatives)
+    roi = data.columns["roi"]["shape"][0] if "roi" in data.columns and settings.use_images else 0
+    regions = settings.max_regions if roi else 1
+
+    def build() -> "nn.Module":
+        from contrasweep.trainables.review_helpfulness.batch import Inputs
+        from contrasweep.trainables.review_helpfulness.networks import build_model
+
+        words = torch.zeros(VOCABULARY, settings.word_dim)
+        characters = torch.zeros(VOCABULARY, CHARACTERS_A_WORD, dtype=torch.long)
+        return build_model(settings, Inputs(words, words.clone(), characters, CHARACTERS, roi or 1))
+
+    return Workload(
+        architecture=f"review_helpfulness {settings.model.name}",
+        shape=(rows, settings.max_tokens, regions, roi, settings.word_dim, repr(settings.model)),
+        build=build,
+        inputs=lambda: (_batch(COUNTED_PAIRS, settings.max_tokens, regions, roi or 1),),
+        loss=_loss,
+        device=settings.device,
+        cpus=float(settings.threads),
+        fake=False,
+        parts=rows / COUNTED_PAIRS,
+    )
+
+
+def _batch(rows: int, tokens: int, regions: int, roi: int) -> Any:
+    """A `Batch` of `rows` pairs whose texts and images are all at their longest."""
+    from contrasweep.trainables.review_helpfulness.batch import Batch
+
+    lengths = {"text_p": tokens, "record_p": tokens, "text_r": tokens}
+    fields: dict[str, Tensor] = {name: torch.ones(rows, n, dtype=torch.long) for name, n in lengths.items()}
+    masks = {"mask_p": tokens, "record_mask_p": tokens, "mask_r": tokens, "roi_mask_p": regions, "roi_mask_r": regions}
+    fields |= {name: torch.ones(rows, n, dtype=torch.bool) for name, n in masks.items()}
+    fields |= {name: torch.ones(rows, regions, roi) for name in ("roi_p", "roi_r")}
+    fields |= {name: torch.ones(rows, dtype=torch.bool) for name in ("has_image_p", "has_image_r")}
+    rest = {f.name for f in dataclasses.fields(Batch)} - set(fields)
+    return Batch(**fields, **{name: torch.zeros(rows, dtype=torch.long) for name in rest})
+
+
+def _loss(output: Any) -> Tensor:
+    joined: Tensor = output.score.sum() + sum(value.sum() for value in output.losses.values())
+    return joined
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:

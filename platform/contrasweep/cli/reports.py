@@ -56,7 +56,7 @@ def report(
 ) -> None:
     """Print or write the table of a study, as it stands now; a csv or parquet file gets NAME.comparisons beside it."""
     from contrasweep.report import serve_report, write_report
-    from contrasweep.results.cells import TableStyle
+    from contrasweep.results.table import TableStyle
 
     results = load(study, storage)
     if serve:

@@ -21,12 +21,11 @@ from contrasweep.report.page import html_report
 from contrasweep.report.paper import PaperTable
 from contrasweep.report.search_notes import search_notes
 from contrasweep.results.answer import Versus
-from contrasweep.results.cells import PLAIN, TableStyle
 from contrasweep.results.items import by_item
 from contrasweep.results.notices import archived_changes, code_diff
 from contrasweep.results.results import Results
 from contrasweep.results.study_data import Over
-from contrasweep.results.table import Table
+from contrasweep.results.table import PLAIN, Table, TableStyle
 from contrasweep.storage.archive import list_archived
 from contrasweep.text_table import WIDTH
 from contrasweep.tracking.links import read_links

@@ -11,11 +11,9 @@ import pandas as pd
 from contrasweep.report.search_notes import SearchNotes
 from contrasweep.results.advice import Advice
 from contrasweep.results.answer import Answer
-from contrasweep.results.building import build_table
-from contrasweep.results.cells import TableStyle, label
-from contrasweep.results.comparing import DecisionRule
+from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.results.rendering import NONE, DisplayNames
-from contrasweep.results.table import Table
+from contrasweep.results.table import Table, TableStyle, label
 from contrasweep.rows import FrameRow
 from contrasweep.statistics.design import Design
 from contrasweep.storage.record import COUNTING

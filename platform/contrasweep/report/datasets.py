@@ -2,9 +2,9 @@
 
 from contrasweep.report.data import ReportData, Variables
 from contrasweep.report.figures import Figure, Lines, Ranks, Series
-from contrasweep.results.cells import number
 from contrasweep.results.datasets import DatasetSummary, dataset_summary
 from contrasweep.results.rendering import DisplayNames
+from contrasweep.results.table import number
 
 
 def datasets_section(data: ReportData) -> Variables:

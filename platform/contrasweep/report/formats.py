@@ -17,9 +17,8 @@ from contrasweep.report.svg import draw
 from contrasweep.report.text import comparison_rows, table_text, versus_text
 from contrasweep.results.advice import Advice
 from contrasweep.results.answer import Versus
-from contrasweep.results.cells import ARROWS
 from contrasweep.results.rendering import Format
-from contrasweep.results.table import Table, marked_as
+from contrasweep.results.table import ARROWS, Table, marked_as
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """A cell of text that begins so is computed by Excel, LibreOffice and Google Sheets when the file is opened."""

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from contrasweep.report.text import bottom_labels, comparison_rows
 from contrasweep.results.answer import Versus
-from contrasweep.results.cells import Cell
-from contrasweep.results.table import Table, marked_as
+from contrasweep.results.table import Cell, Table, marked_as
 
 SPECIAL = {
     "\\": r"\textbackslash{}",

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from contrasweep.markdown_text import markdown_text
 from contrasweep.report.text import comparison_rows, table_rows
 from contrasweep.results.answer import Versus
-from contrasweep.results.cells import ARROWS
-from contrasweep.results.table import Table, marked_as
+from contrasweep.results.table import ARROWS, Table, marked_as
 
 
 def table_markdown(table: Table) -> str:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from contrasweep.markdown_text import markdown_text
 from contrasweep.report.latex import escape, latex_row, table_environment
 from contrasweep.report.markdown import list_item, table_lines
-from contrasweep.results.cells import ARROWS, Cell, TableStyle
-from contrasweep.results.table import Table, marked_as
+from contrasweep.results.table import ARROWS, Cell, Table, TableStyle, marked_as
 from contrasweep.text_table import text_table
 
 EMPTY = Cell(None, None, None, 0, {}, ())

@@ -19,8 +19,8 @@ from contrasweep.report.curves import learning_curves
 from contrasweep.report.data import ReportData
 from contrasweep.report.figures import Bars, Lines, Parallel, Series
 from contrasweep.report.searching import importance_figures, parallel_lines, ranked_importance
-from contrasweep.results.cells import Cell, Key
 from contrasweep.results.results import Results
+from contrasweep.results.table import Cell, Key
 
 COLOURS = (
     *("#2563a8", "#d1580f", "#16855b", "#8a3ffc", "#b5197d", "#6f5b00"),

@@ -10,10 +10,10 @@ from contrasweep.report.data import ReportData
 from contrasweep.report.figures import Bars, Dots, Figure, Lines, Parallel, Series, axis, short
 from contrasweep.report.search_notes import percent
 from contrasweep.report.slices import POINTS
-from contrasweep.results.cells import label
 from contrasweep.results.effects import INDEPENDENT, budget_curves
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.search import settings
+from contrasweep.results.table import label
 
 LINES = 2000
 

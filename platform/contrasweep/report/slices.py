@@ -7,8 +7,8 @@ import numpy as np
 
 from contrasweep.report.data import ReportData
 from contrasweep.report.figures import Bars, Dots, Figure, HeatMap, Lines, Series, short
-from contrasweep.results.cells import Cell
 from contrasweep.results.effects import ORDER, effects, noise
+from contrasweep.results.table import Cell
 
 POINTS = 1500
 

@@ -3,10 +3,9 @@
 import textwrap
 from collections.abc import Sequence
 
-from contrasweep.results.answer import Answer, Versus
-from contrasweep.results.cells import ARROWS, Cell, Pair
+from contrasweep.results.answer import Answer, Pair, Versus
 from contrasweep.results.rendering import DisplayNames
-from contrasweep.results.table import Table
+from contrasweep.results.table import ARROWS, Cell, Table
 from contrasweep.statistics.comparison import p_text
 from contrasweep.text_table import text_table
 

@@ -13,11 +13,10 @@ from contrasweep.errors import StorageError
 from contrasweep.report.data import ReportData, Variables
 from contrasweep.report.searching import parallel_figure
 from contrasweep.results.building import scores
-from contrasweep.results.cells import label
 from contrasweep.results.items import MAX_PAIRS, row_keys
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.results import Results
-from contrasweep.results.table import Table
+from contrasweep.results.table import Table, label
 from contrasweep.storage.record import COUNTING, Record
 from contrasweep.storage.records import StudyRecords
 

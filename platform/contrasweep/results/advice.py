@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from contrasweep.planning.budget import covered
-from contrasweep.results.answer import Answer
-from contrasweep.results.cells import Pair
+from contrasweep.results.answer import Answer, Pair
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.rendering import NONE, DisplayNames, TextRenderable
 from contrasweep.results.study_data import StudyData

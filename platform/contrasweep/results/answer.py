@@ -1,18 +1,48 @@
 """What is said of comparisons: the verdicts of the study's family or exploratory numbers, of a table or of two arms."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from contrasweep.errors import SpecError
-from contrasweep.results.cells import Pair
 from contrasweep.results.rendering import NONE, DisplayNames, Renderable
+from contrasweep.statistics.comparison import Comparison
 from contrasweep.statistics.design import Contrast
 from contrasweep.statistics.family import Question
 
 MAX_SENTENCES = 12
 """More comparisons than this are counted, not printed; all of them are in the HTML report and `comparisons()`."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """`a` against `b` (labels of the compared factor) in `context` (factor, label pairs)."""
+
+    context: tuple[tuple[str, str], ...]
+    a: str
+    b: str
+    comparison: Comparison
+    metric: str
+
+    @property
+    def decided(self) -> bool:
+        """Whether the comparison has a verdict other than `undecided`."""
+        return self.comparison.decided
+
+    @property
+    def sentence(self) -> str:
+        """The comparison in words, with its place in the table."""
+        return self.told(NONE)
+
+    def told(self, names: DisplayNames) -> str:
+        """The sentence with display names."""
+        where = ", ".join(f"{names(factor)} {names(label)}" for factor, label in self.context)
+        return (f"{where}: " if where else "") + self.comparison.sentence(names(self.a), names(self.b))
+
+    def seen_from(self, a: str) -> "Pair":
+        """The same comparison with `a` first."""
+        return self if self.a == a else replace(self, a=self.b, b=self.a, comparison=self.comparison.reversed())
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,250 @@
-"""From a frame of trials, or of their test items, to the table: its cells, comparisons, and what is marked in it."""
+"""The trials behind a table as replicates: which factor stands where in it, and one row a planned trial.
+
+The comparisons of a table: from its trials to evidence, judged together as the study's family or exploratory.
+
+From a frame of trials, or of their test items, to the table: its cells, comparisons, and what is marked in it."""
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from contrasweep.data.reading import GROUP
 from contrasweep.errors import SpecError, StorageError, choose_from
-from contrasweep.results.answer import replicates_text
-from contrasweep.results.cells import Cell, Key, Pair, Replicate
-from contrasweep.results.comparing import DecisionRule, comparisons
+from contrasweep.results.answer import Pair, replicates_text
+from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.items import Items, ItemValues, item_groups, item_values, read_ahead
-from contrasweep.results.replicates import Layout, cells_of, distinct, groups_of, names_of, trials_of
-from contrasweep.results.table import NO_INTERVAL, Table
+from contrasweep.results.table import NO_INTERVAL, Cell, Key, Replicate, Table, label
 from contrasweep.rows import FrameRow
+from contrasweep.statistics.comparison import judged
 from contrasweep.statistics.design import Contrast, Design
-from contrasweep.statistics.evidence import ItemScores, mean_contrast
-from contrasweep.storage.record import COUNTING, Record
+from contrasweep.statistics.evidence import Evidence, ItemScores, mean_contrast, paired_evidence
+from contrasweep.statistics.family import Family, Question, family_size, pairs_of
+from contrasweep.storage.record import COUNTING, Cause, Record, Status
 from contrasweep.study.objectives import metric_range
+
+OWN_COLUMNS = ("trial_id", "fold", "seed", "status", "cause", "seconds", "gpu_memory_gib")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The factors (the arm and axes) in the rows and in the columns of a table, of the study's `axes`."""
+
+    rows: Key
+    columns: Key
+    axes: Key
+
+    @property
+    def factors(self) -> Key:
+        """The arm and every axis."""
+        return ("arm", *self.axes)
+
+    @property
+    def shown(self) -> Key:
+        """The factors in rows or columns."""
+        return (*self.rows, *self.columns)
+
+    @property
+    def compared(self) -> Key:
+        """The factor whose values are set against each other: the arm, or what stands in the columns without it."""
+        return ("arm",) if "arm" in self.shown else (self.columns or self.rows)
+
+    @property
+    def pooled(self) -> Key:
+        """The factors that stand nowhere: a replicate's value is its mean over them."""
+        return tuple(f for f in self.factors if f not in self.shown)
+
+    @property
+    def context(self) -> Key:
+        """The factors that are fixed in a comparison."""
+        return tuple(f for f in self.shown if f not in self.compared)
+
+    def answers(self, question: str | None) -> bool:
+        """Whether this table's comparisons are the family of a study with this question."""
+        if question is None or self.compared != ("arm",):
+            return False
+        return not self.context if question == "overall" else not self.pooled
+
+    def check(self, metric: str, frame: pd.DataFrame) -> None:
+        """`SpecError` for unknown or repeated factors, and for a metric that no finished trial has."""
+        for name in self.shown:
+            if name not in self.factors:
+                raise SpecError(
+                    "rows and columns are the arm or axes",
+                    place="rows, columns",
+                    value=name,
+                    hint=choose_from("names", list(self.factors), name),
+                )
+            if self.shown.count(name) > 1:
+                raise SpecError("a name stands in the rows or in the columns, once", place="rows, columns", value=name)
+        if metric not in frame.columns and frame["status"].isin(COUNTING).any():
+            known = [str(c) for c in frame.columns if c not in {*OWN_COLUMNS, *self.factors}]
+            raise SpecError(
+                "no trial reported this metric",
+                place="metric",
+                value=metric,
+                hint=choose_from("metrics", known, metric),
+            )
+
+
+def names_of(value: str | Sequence[str] | None) -> Key:
+    """One name, several or none as a tuple."""
+    return () if value is None else (value,) if isinstance(value, str) else tuple(value)
+
+
+NOT_FINITE = "not finite"
+LOST = (NOT_FINITE, *(status.value for status in Status if status.lost and not status.infeasible))
+"""What a trial is that was tried and gave no value; others without one are missing or still to run."""
+OUTSIDE = tuple(cause.value for cause in Cause if cause.outside)
+
+
+def trials_of(frame: pd.DataFrame, planned: pd.DataFrame | None, metric: str, factors: Key) -> pd.DataFrame:
+    """One row a planned trial: labels of the factors, fold, seed, status, `value` (NaN unless done), and why there is
+    none: `lost`, which counts as a loss, or `missing`, by a cause outside the method; else it is still to run."""
+    if planned is not None:
+        missing = planned[~planned["trial_id"].isin(frame["trial_id"])]
+        frame = pd.concat([frame, missing.assign(status=Status.PENDING.value)], ignore_index=True)
+    column = frame[metric] if metric in frame else pd.Series(np.nan, frame.index)
+    values = pd.to_numeric(column, errors="coerce").astype("float64").to_numpy()
+    status = frame["status"].astype(str).to_numpy(dtype=object)
+    status[np.isin(status, list(COUNTING)) & ~np.isfinite(values)] = NOT_FINITE
+    outside = frame["cause"].isin(OUTSIDE).to_numpy() if "cause" in frame else np.zeros(len(frame), dtype=bool)
+    missing = (status == Status.INFEASIBLE.value) | ((status == Status.FAILED.value) & outside)
+    trials = pd.DataFrame({name: [label(v) for v in frame[name]] for name in factors})
+    return trials.assign(
+        weight=frame["weight"].to_numpy(dtype="float64") if "weight" in frame else 1.0,
+        trial_id=frame["trial_id"].to_numpy(),
+        fold=[label(v) for v in frame["fold"]],
+        seed=[label(v) for v in frame["seed"]],
+        status=status,
+        lost=np.isin(status, LOST) & ~missing,
+        missing=missing,
+        value=np.where(np.isin(status, list(COUNTING)), values, np.nan),
+    )
+
+
+def groups_of(trials: pd.DataFrame, factors: Key) -> Iterator[tuple[Key, pd.DataFrame]]:
+    """The trials of each combination of `factors`, in the order of the study."""
+    if not factors:
+        yield (), trials
+        return
+    for key, part in trials.groupby(list(factors), sort=False):
+        yield tuple(str(k) for k in key), part  # type: ignore[union-attr]
+
+
+def distinct(trials: pd.DataFrame, factors: Key) -> tuple[Key, ...]:
+    """The combinations of `factors` that there are."""
+    if not factors:
+        return ((),)
+    return tuple(dict.fromkeys(zip(*(trials[f] for f in factors), strict=True)))
+
+
+def sides_of(trials: pd.DataFrame, layout: Layout) -> pd.Series:
+    """Of each trial the value of what is compared."""
+    if not layout.compared:
+        return pd.Series("", trials.index)
+    return pd.Series([" ".join(k) for k in zip(*(trials[f] for f in layout.compared), strict=True)], trials.index)
+
+
+def cells_of(trials: pd.DataFrame, layout: Layout) -> pd.Series:
+    """Of each trial the cell that is averaged over."""
+    if not layout.pooled:
+        return pd.Series("", trials.index)
+    return pd.Series([" ".join(k) for k in zip(*(trials[f] for f in layout.pooled), strict=True)], trials.index)
+
+
+@dataclass(frozen=True)
+class DecisionRule:
+    """How the comparisons of a table are judged. `question` is the study's where the table is about its metric, else
+    None: all of its comparisons are exploratory then. `interim` has the looks at a study that grows."""
+
+    design: Design = field(default_factory=Design)
+    mode: Literal["max", "min"] = "max"
+    alpha: float = 0.05
+    question: Question | None = None
+    margin: float | None = None
+    reference: str | None = None
+    interim: InterimVerdicts | ExtensionVerdicts | None = None
+
+
+def comparisons(
+    trials: pd.DataFrame, layout: Layout, rule: DecisionRule, metric: str, items: ItemValues | None = None
+) -> list[Pair]:
+    """Each two values of the compared factor in each context, or each with the reference; the better one comes first.
+
+    The comparisons are the family of the study if the layout answers its question; its size counts what is planned.
+    """
+    found = list(_evidence(trials, layout, rule, items))
+    decisive = layout.answers(rule.question)
+    size = len(found)
+    if decisive:
+        size = family_size(arms_by_cell(trials, layout.axes), rule.reference, rule.question or "overall")
+    family = Family(size, rule.alpha, rule.margin if decisive else None)
+    named = [(tuple(zip(layout.context, context, strict=True)), a, b, evidence) for context, a, b, evidence in found]
+    interim = rule.interim if decisive else None
+    looks = [interim.looks_before(*one) for one in named] if interim is not None else None
+    judged_pairs = judged([e for *_, e in found], family, rule.mode, decisive=decisive, looks=looks)
+    pairs = []
+    for (context, a, b, _), comparison in zip(named, judged_pairs, strict=True):
+        if interim is not None:
+            comparison = interim.verdict_on(context, a, b, comparison)
+        if (comparison.difference < 0) == (rule.mode == "max") and comparison.difference != 0:
+            a, b, comparison = b, a, comparison.reversed()
+        pairs.append(Pair(context, a, b, comparison, metric))
+    return pairs
+
+
+def arms_by_cell(trials: pd.DataFrame, axes: Iterable[str]) -> list[set[str]]:
+    """The arms that are planned in each cell."""
+    return [set(part["arm"]) for _, part in groups_of(trials, tuple(axes))]
+
+
+def _evidence(
+    trials: pd.DataFrame, layout: Layout, rule: DecisionRule, items: ItemValues | None
+) -> Iterator[tuple[Key, str, str, Evidence]]:
+    work = trials.assign(side=sides_of(trials, layout), cell=cells_of(trials, layout))
+    for context, part in groups_of(work, layout.context):
+        column = {name: part[name].to_numpy() for name in ("value", "lost", "missing", "weight", "trial_id")}
+        keys = list(zip(part["cell"], part["fold"], part["seed"], strict=True))
+        sides: dict[str, dict[Any, int]] = {}  # where the trial of each (cell, fold, seed) stands
+        for at, (side, key) in enumerate(zip(part["side"], keys, strict=True)):
+            sides.setdefault(str(side), {}).setdefault(key, at)
+        for a, b in pairs_of(sides, rule.reference):
+            both = [key for key in sides[a] if key in sides[b]]
+            first, second = ([sides[side][key] for key in both] for side in (a, b))
+            rows = pd.DataFrame(both, columns=["cell", "fold", "seed"]).assign(
+                a=column["value"][first],
+                b=column["value"][second],
+                failed_a=column["lost"][first],
+                failed_b=column["lost"][second],
+                missing_a=column["missing"][first],
+                missing_b=column["missing"][second],
+            )
+            trial_ids = column["trial_id"]
+            scores = None if items is None else _items(items, trial_ids[first], trial_ids[second])
+            weights = column["weight"][first] if (column["weight"] != 1).any() else None
+            found = None
+            if len(rows):
+                found = paired_evidence(rows, rule.design, mode=rule.mode, weights=weights, items=scores)
+            if found is not None:
+                finished = sum(int(np.isfinite(column["value"][list(sides[side].values())]).sum()) for side in (a, b))
+                yield context, a, b, replace(found, unpaired=finished - 2 * found.pairs)
+
+
+def _items(items: ItemValues, first: Iterable[str], second: Iterable[str]) -> ItemScores:
+    """a - b of each group of items, of the trials of each row."""
+    differences: list[Any] = []
+    parts: list[str] = []
+    for a, b in zip(first, second, strict=True):
+        known = a in items.means and b in items.means
+        differences.append(np.subtract(items.means[a], items.means[b]) if known else None)
+        parts.append(items.parts.get(a, items.parts.get(b, "")))
+    return ItemScores(differences, parts, items.sizes)
+
 
 Cells = dict[tuple[Key, Key], Cell]
 
@@ -236,26 +459,27 @@ def table_over_groups(
     items: Items,
     frame: pd.DataFrame,
     records: Mapping[str, Record],
-    axes: Sequence[str],
-    score: str,
     *,
+    axes: Sequence[str],
+    metric: str,
     rule: DecisionRule,
     **layout: Any,
 ) -> Table:
-    """The table of `score` over test items; `items` reads a trial's, `frame` and `layout` are those of `build_table`.
+    """Build the table of `metric`, a score of test items, over test items.
 
-    `StorageError` if trials of one fold disagree about the items of its test part.
+    `items` reads a trial's items, the rest is as in `build_table`. Raises `StorageError` if trials of one fold disagree
+    about the items of its test part.
     """
-    parts = _Parts(items, score, frame, records)
+    parts = _Parts(items, metric, frame, records)
     rows = pd.DataFrame(_rows(parts, frame, axes))
     crossed = None
     if rule.design.folds:
         rule = replace(rule, design=replace(rule.design, shared=False))
     else:
-        crossed = item_values(items, frame, records, score, whole=False)
+        crossed = item_values(items, frame, records, metric, whole=False)
     if crossed is not None:
         rule = replace(rule, design=replace(rule.design, items=max(map(len, crossed.sizes.values()))))
-    table = build_table(rows, axes=axes, metric=score, rule=rule, items=crossed, **layout)
+    table = build_table(rows, axes=axes, metric=metric, rule=rule, items=crossed, **layout)
     return replace(table, unit=f"{parts.replicates}, {parts.what}")
 
 

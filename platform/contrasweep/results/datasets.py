@@ -9,12 +9,11 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
-from contrasweep.results.cells import label
+from contrasweep.results.table import label
 from contrasweep.statistics.checks import Floats
 from contrasweep.statistics.family import holm
-from contrasweep.statistics.resampling import iqm, stratified_bootstrap
+from contrasweep.statistics.resampling import iqm, stratified_bootstrap, wilcoxon_p
 from contrasweep.storage.record import COUNTING
 from contrasweep.study.fields import DATA_AXIS
 
@@ -92,16 +91,12 @@ def dataset_summary(
         return None
     means = rows.groupby(["data", "arm"])["value"].mean().unstack("arm").loc[datasets, arms].to_numpy().T
     sign = -1 if mode == "max" else 1
-    ranks = np.mean([stats.rankdata(sign * column) for column in means.T], axis=0)
+    ranks = pd.DataFrame(sign * means).rank().mean(axis=1).to_numpy()
     pairs = [(a, b) for i, a in enumerate(arms) for b in arms[i + 1 :]]
-    raw = [_wilcoxon(means[arms.index(a)] - means[arms.index(b)]) for a, b in pairs]
+    raw = [wilcoxon_p(means[arms.index(a)] - means[arms.index(b)]) for a, b in pairs]
     runs = {arm: _runs(wide[arm], datasets) for arm in arms}
     adjusted = dict(zip(pairs, map(float, holm(raw)), strict=True))
     return DatasetSummary(tuple(arms), tuple(datasets), means, ranks, adjusted, runs, mode)
-
-
-def _wilcoxon(differences: Floats) -> float:
-    return float(stats.wilcoxon(differences).pvalue) if np.any(differences) else 1.0
 
 
 def _runs(values: pd.Series, datasets: Sequence[str]) -> Floats:

@@ -7,7 +7,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from contrasweep.statistics import best_so_far, expected_best, interactions, variance_components
+from contrasweep.statistics.budget import best_so_far, expected_best
+from contrasweep.statistics.variance import interactions, variance_components
 
 ORDER = "order_seed"
 """The setting by which a trainable lets the order of the data vary alone; as an axis it is a source of noise."""

@@ -12,8 +12,8 @@ from contrasweep.config import Config
 from contrasweep.planning.plan import Cell, Plan
 from contrasweep.planning.stages import Planned, Stage, cell_name, spending_time
 from contrasweep.planning.sweep import SweepPlan
-from contrasweep.results.cells import label
 from contrasweep.results.results import Results
+from contrasweep.results.table import label
 from contrasweep.statistics.comparison import Comparison
 from contrasweep.statistics.evidence import Evidence
 from contrasweep.statistics.family import Family

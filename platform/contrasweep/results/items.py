@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from contrasweep.data.folds import NAMELESS
 from contrasweep.data.reading import GROUP
 from contrasweep.rows import FrameRow, ItemColumns
+from contrasweep.statistics.resampling import paired_bootstrap
 from contrasweep.storage.record import COUNTING, Record
 
 Items = Callable[[str], ItemColumns]
@@ -116,8 +117,6 @@ def by_item(
 
     It holds the noise of the test items only, not that of training; a fact about two trained models.
     """
-    from contrasweep.statistics import paired_bootstrap  # brings SciPy along
-
     rows = []
     pairs = list(itertools.islice(_pairs(frame, records, axes, reference), MAX_PAIRS))
     read_ahead(items, [row["trial_id"] for pair in pairs for row in pair])

@@ -1,58 +1,66 @@
-"""`Results`: what a study has so far, read from the storage alone; frames, tables and comparisons of it."""
+"""`Results`: what a study has so far, read from the storage alone; its frames, tables, comparisons and figures."""
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pandas as pd
 
 from contrasweep.config import Config
-from contrasweep.results.search import (
-    Best,
-    best_frame,
-    best_of_grid,
-    best_of_search,
-    importance,
-    pareto_frame,
-    search_frame,
-)
-from contrasweep.results.study_data import Over, StudyData
+from contrasweep.errors import SpecError, choose_from
+from contrasweep.results import effects, search
+from contrasweep.results.advice import Advice, Hours, advice
+from contrasweep.results.answer import Answer, Pair, Versus, versus
+from contrasweep.results.building import DecisionRule, build_table, chosen_score, names_of, table_over_groups
+from contrasweep.results.datasets import DatasetSummary, dataset_summary
+from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
+from contrasweep.results.items import ItemValues, item_values
+from contrasweep.results.notices import mark_mixed_code
+from contrasweep.results.rendering import DisplayNames
+from contrasweep.results.search import Best
+from contrasweep.results.study_data import OWN_COLUMNS, Over, StudyData
+from contrasweep.results.table import PLAIN, Cell, Key, Table, TableStyle, label
+from contrasweep.statistics.comparison import Comparison
+from contrasweep.statistics.design import Design
+from contrasweep.storage.confirmations import confirmation_notes
 from contrasweep.storage.record import Status
 from contrasweep.study.arm_budget import ArmBudget, search_costs
 
-if TYPE_CHECKING:  # brings SciPy along, for which a study's records need not wait
+if TYPE_CHECKING:
     from contrasweep.report.plots import StudyPlots
-    from contrasweep.results.advice import Advice, Hours
-    from contrasweep.results.answer import Answer, Versus
-    from contrasweep.results.cells import TableStyle
-    from contrasweep.results.datasets import DatasetSummary
-    from contrasweep.results.study_tables import StudyTables
-    from contrasweep.results.table import Table
-    from contrasweep.statistics import Comparison
 
 
 @dataclass(frozen=True, repr=False)
 class Results(StudyData):
-    """A study's trials and what they come to: frames, tables, comparisons, advice and figures."""
+    """What a study has so far: frames, tables, comparisons, advice and figures.
+
+    `contrasweep.load` gives them, and so does `contrasweep.run` at its end. A notebook shows them as the study's table.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> results = cs.load("quickstart")
+        >>> results.table().to_frame()[["arm", "mean", "low", "high"]]
+        >>> print(results.compare("ocl", "scl"))
+    """
 
     @property
     def plot(self) -> "StudyPlots":
-        """Figures of what the report draws: `.curves()`, `.cells()`, `.parallel()`, `.importance()`."""
-        from contrasweep.report.plots import StudyPlots
+        """Matplotlib figures of what the report draws: `.curves()`, `.cells()`, `.parallel()`, `.importance()`."""
+        from contrasweep.report.plots import StudyPlots  # brings Matplotlib along
 
         return StudyPlots(self)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Trials by status."""
-        return dict(Counter(self.to_frame()["status"]))
+        """The number of trials by status, of those statuses that there are."""
+        return dict(Counter(self.frame["status"]))
 
     @property
     def complete(self) -> bool:
-        """Whether every planned trial is done (or was stopped early on purpose)."""
+        """Whether every planned trial is done, or was stopped early on purpose."""
         return all(Status(word).trained for word in self.counts)
 
     @property
@@ -61,85 +69,115 @@ class Results(StudyData):
         return any(Status(word).pending for word in self.counts)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a trial: trial_id, arm, the axes, fold, seed, status, the metrics, seconds, gpu_memory_gib."""
+        """Return the trials of the study's table.
+
+        Returns:
+            One row a trial: trial_id, arm, the axes, fold, seed, status, the metrics, seconds (of training) and
+            gpu_memory_gib. Metrics of a trial that has not ended are NaN.
+        """
         return self.frame.copy()
 
     @cached_property
     def search(self) -> pd.DataFrame:
-        """A Sweep's search, one row a configuration (see `search.search_frame`). Empty for a grid."""
-        return search_frame(self.search_records.values(), self.document)
+        """The search of a Sweep, one row a configuration (see `search.search_frame`); empty for a grid."""
+        return search.search_frame(self.search_records.values(), self.document)
 
     def best(self) -> pd.DataFrame:
-        """One row an arm: of a search its best settings, their score in the search and their confirmed one with its
-        interval; of a grid its best cell (see `search.Best`)."""
-        return best_frame(self.best_settings)
+        """Return the best settings of each arm: of a search the confirmed configuration, of a grid the best cell.
+
+        Returns:
+            One row an arm: arm, its settings (a column each, by dotted key), configurations (that were tried), searched
+            (the metric in the search), and mean, low, high and n of the table's cell.
+        """
+        return search.best_frame(self.best_settings)
 
     @cached_property
     def best_settings(self) -> list[Best]:
-        """The same as objects, in the order of the study's arms."""
-        from contrasweep.results.cells import label
-
+        """The best settings of each arm as objects, in the order of the study's arms."""
         if self.document.search:
-            cells = self.table(["arm"], []).cells
-            by_arm = {row[0]: cell for (row, _), cell in cells.items()}
-            return best_of_search(self.search, self.trial_records.values(), by_arm, self.document)
-        table = self.table(["arm", *self.axes], [])
+            by_arm = {row[0]: cell for (row, _), cell in self.table(["arm"], []).cells.items()}
+            return search.best_of_search(self.search, self.trial_records.values(), by_arm, self.document)
+        factors = ["arm", *self.axes]
         values = {
-            tuple(label(value) for value in row): row
-            for row in self.planned[["arm", *self.axes]].itertuples(index=False, name=None)
-        }
-        rows = ((values[row], cell) for (row, _), cell in table.cells.items())
+            tuple(map(label, row)): row for row in self.planned[factors].itertuples(index=False, name=None)
+        }  # by the labels of a table's row
+        rows = ((values[row], cell) for (row, _), cell in self.table(factors, []).cells.items())
         cells_of = ((row[0], dict(zip(self.axes, row[1:], strict=True)), cell) for row, cell in rows)
-        return best_of_grid(cells_of, self.document)
+        return search.best_of_grid(cells_of, self.document)
 
     def importance(self) -> pd.DataFrame:
-        """Of a Sweep, one row an arm and searched setting: its share in what makes configurations good, what noise
-        would show, and what that says (see `search.importance`). Empty for a grid."""
+        """Return how much each searched setting of a Sweep matters.
+
+        Returns:
+            One row an arm and setting, the most important first: arm, setting, share (of what tells the best tenth of
+            the configurations apart, by PED-ANOVA), noise (what shuffled scores reach), configurations and verdict.
+            Empty for a grid.
+        """
         return self._importance.copy()
 
     @cached_property
     def _importance(self) -> pd.DataFrame:
-        return importance(self.search, self.document)
+        return search.importance(self.search, self.document)
 
     def budget_curves(self) -> pd.DataFrame:
-        """Of a Sweep, by arm: what k trials of its search buy (see `effects.budget_curves`)."""
-        from contrasweep.results.effects import budget_curves
+        """Return what k trials of each arm's search buy.
 
-        return budget_curves(
-            self.search,
-            self.document.arms,
-            searcher=self.document.search.searcher if self.document.search else "",
-            mode=self.document.mode,
-            alpha=self.document.alpha,
+        Returns:
+            One row an arm and k: arm, trials (k), best (the expected best metric of k trials, or for a searcher that
+            adapts the best so far), low and high (see `effects.budget_curves`). Empty for a grid.
+        """
+        document = self.document
+        searcher = document.search.searcher if document.search else ""
+        return effects.budget_curves(
+            self.search, document.arms, searcher=searcher, mode=document.mode, alpha=document.alpha
         )
 
     def noise(self, metric: str | None = None) -> pd.DataFrame:
-        """Where the spread within a cell comes from: seed, fold, order of the data (see `effects.noise`)."""
-        from contrasweep.results.effects import noise
+        """Return where the spread between replicates of a cell comes from.
 
-        return noise(self.done, metric or self.metric, self.axes)
+        Args:
+            metric: The metric; the study's without it.
+
+        Returns:
+            One row a source (seed, fold, order_seed, rest): source, variance, share. Empty without replicates.
+        """
+        return effects.noise(self.done, metric or self.metric, self.axes)
 
     def effects(self, metric: str | None = None) -> pd.DataFrame:
-        """How much arm, axes and their interactions explain of the spread (see `effects.effects`)."""
-        from contrasweep.results.effects import effects
+        """Return how much arm, axes and their interactions explain of the spread between trials.
 
-        return effects(self.done, metric or self.metric, self.axes)
+        Args:
+            metric: The metric; the study's without it.
 
-    def datasets(self, metric: str | None = None) -> "DatasetSummary | None":
-        """Of a study over three datasets or more: mean ranks, critical differences, interquartile means and profiles of
-        its arms (see `datasets.DatasetSummary`); None for others."""
-        from contrasweep.results.datasets import dataset_summary
+        Returns:
+            One row an effect: effect, share (of the sum of squares), df, p_value (of the F test, which takes trials as
+            independent).
+        """
+        return effects.effects(self.done, metric or self.metric, self.axes)
 
+    def datasets(self, metric: str | None = None) -> DatasetSummary | None:
+        """Return the arms of a study over three datasets or more; None for other studies.
+
+        Args:
+            metric: The metric; the study's without it.
+
+        Returns:
+            Mean ranks, critical differences, interquartile means and performance profiles.
+        """
         metric = metric or self.metric
         return dataset_summary(self.frame, metric, self.axes, self.mode(metric))
 
     def pareto(self) -> pd.DataFrame:
-        """Of a Sweep over several objectives or under constraints: its configurations, and which are on the front of
-        their arm (see `search.pareto_frame`)."""
-        return pareto_frame(self.search_records.values(), self.document)
+        """Return the configurations of a Sweep over several objectives or under constraints.
+
+        Returns:
+            One row a configuration: arm, number, the objectives and constrained metrics, feasible, front (whether it is
+            on the Pareto front of its arm) and its settings. Empty for other studies.
+        """
+        return search.pareto_frame(self.search_records.values(), self.document)
 
     def spent(self) -> dict[str, str]:
-        """Of a Sweep, by arm: what its search has cost beside its budget."""
+        """Return by arm what its search has cost beside its budget, as text; empty for a grid."""
         if self.document.search is None:
             return {}
         budget = ArmBudget(**self.document.search.budget)
@@ -153,74 +191,158 @@ class Results(StudyData):
         metric: str | None = None,
         *,
         over: Over = "replicates",
-        style: "TableStyle | None" = None,
-    ) -> "Table":
-        """The study's table: mean and interval per cell, marks, what is missing shown as missing, and the verdicts of
-        the study's question below.
+        style: TableStyle = PLAIN,
+    ) -> Table:
+        """Return the study's table: means with intervals, marks, what is missing, and the verdicts of its question.
 
-        `rows` and `columns` are `arm`, an axis, or a list of these; without them the axes are the rows and
-        the arms the columns. `style` says how it is drawn, `TableStyle(spread=True)` with (min-max) in its cells.
-        `over="groups"` is about the test items of all folds: `metric` is then a score of test items (see
-        `results.building`). Of another metric than the study's, and over groups, comparisons are exploratory.
+        The comparisons of another metric than the study's, and those over groups, are exploratory.
+
+        Args:
+            rows: What stands in the rows: "arm", an axis by its dotted key, or a list of these. Without `rows` and
+                `columns` the axes are the rows and the arms the columns.
+            columns: What stands in the columns. What stands nowhere is averaged over.
+            metric: The metric of the cells; the study's without it.
+            over: What the means are over: "replicates" (trials), or "groups" (the test items of all folds; `metric` is
+                then a score of test items).
+            style: How the table is drawn.
+
+        Returns:
+            The table, which a notebook shows; `.to_text()`, `.to_markdown()`, `.to_latex()`, `.to_html()` and
+            `.to_frame()` give its other forms.
+
+        Raises:
+            SpecError: For a name that is no axis, and for a metric that no trial has reported.
+            StorageError: Over groups, where trials of one fold disagree about the items of its test part.
+
+        Example:
+            >>> results.table(rows="arm", columns="batch_size", style=cs.TableStyle(spread=True))
         """
-        from contrasweep.results.cells import PLAIN
-
-        for name in [*_names(rows), *_names(columns)]:
-            self.check_known("rows or columns", name, ["arm", *self.axes])
-        rows, columns = self._layout(rows, columns)
-        return self._tables.table(rows, columns, metric, over=over, style=style or PLAIN)
+        factors = ["arm", *self.axes]
+        for name in (*names_of(rows), *names_of(columns)):
+            self.check_known("rows or columns", name, factors)
+        if rows is None and columns is None:
+            rows, columns = (self.axes, ["arm"]) if self.axes else (["arm"], [])
+        rest = [name for name in factors if name not in {*names_of(rows), *names_of(columns)}]
+        rows, columns = (rest if given is None else names_of(given) for given in (rows, columns))
+        table = self._build(rows, columns, metric, over=over)
+        own = table.metric == self.metric and over == "replicates"
+        if own and not table.decisive:
+            averages: Mapping[Key, Cell] = {}
+            if self.document.question == "overall" and table.column_factors == ("arm",) and not table.pooled:
+                averages = {arm: cell for (arm, _), cell in self._overall.cells.items()}
+            table = replace(table, given_answer=self.answer, averages=averages)
+        interim = self._interim.notes if own and self._interim is not None else []
+        confirmed = confirmation_notes(self.document.spec, self.records)
+        table = replace(table, notes=(*table.notes, *interim, *confirmed, *self.unread, *self.notices))
+        table = mark_mixed_code(table, self.mixed_code, self.records)
+        names = DisplayNames({**self.names.names, **style.names.names})
+        return replace(table, notes=(*table.notes, *self.broken_notes()), style=replace(style, names=names))
 
     def versus(
         self, a: str, b: str, metric: str | None = None, at: Config | None = None, *, over: Over = "replicates"
-    ) -> "Versus":
-        """Arm `a` against arm `b` in words and numbers: over the axes left free by `at`, and in each cell of the table.
-        What belongs to the study's question has its verdict, the rest is exploratory. `over` as in `table`."""
+    ) -> Versus:
+        """Compare arm `a` with arm `b`: over the axes left free by `at`, and in each cell of the table.
+
+        What belongs to the study's question has its verdict, the rest is exploratory.
+
+        Args:
+            a: The name of an arm.
+            b: The name of another arm.
+            metric: The metric; the study's without it.
+            at: The values of axes that are fixed, by axis: `{"batch_size": 32}`.
+            over: What the means are over, as in `table`.
+
+        Returns:
+            The comparison in words and numbers, which a notebook shows.
+
+        Raises:
+            SpecError: For an unknown arm, axis or metric, and where the arms have no finished replicate in common.
+        """
+        at = at or {}
         for arm in (a, b):
             self.check_known("arm", arm, list(dict.fromkeys(self.planned["arm"])))
-        for axis in at or {}:
+        for axis in at:
             self.check_known("axis", axis, self.axes)
-        return self._tables.versus(a, b, metric, at or {}, over=over)
+        free = [axis for axis in self.axes if axis not in at]
+        title = self.title + "".join(f", {axis} {value}" for axis, value in at.items())
+        own = (metric or self.metric) == self.metric and over == "replicates"
+        cells: list[Pair] = []
+        if self.axes and (free or own):
+            cells = _between(self._by_cell.pairs if own else (), a, b, at)
+            cells = cells or _between(self._build(self.axes, ["arm"], metric, over=over, family=False).pairs, a, b, at)
+        if at and not free and cells and cells[0].comparison.judgement is not None:
+            return replace(versus(title, a, b, cells, ()), names=self.names)
+        overall: Sequence[Pair] = _between(self._overall.pairs, a, b, {}) if own and not at else []
+        if not overall:
+            overall = self._build(["arm"], [], metric, over=over, family=False, frame=self.at(self.frame, at)).pairs
+        return replace(versus(title, a, b, overall, cells if free else (), free), names=self.names)
 
-    def compare(self, a: str, b: str, metric: str | None = None, at: Config | None = None) -> "Comparison":
-        """Arm `a` against arm `b` as one `Comparison`: `versus(...).overall`, of which this is short.
+    def compare(self, a: str, b: str, metric: str | None = None, at: Config | None = None) -> Comparison:
+        """Compare arm `a` with arm `b` as one `Comparison`: short for `versus(...).overall.comparison`.
 
-        `at` fixes axes; over those left free the differences of a replicate (fold, seed) are averaged. Only replicates
-        that both arms have done in every such cell are used.
+        Over the axes left free by `at` the differences of a replicate (fold, seed) are averaged. Only replicates that
+        both arms have done in every such cell are used.
+
+        Args:
+            a: The name of an arm.
+            b: The name of another arm.
+            metric: The metric; the study's without it.
+            at: The values of axes that are fixed, by axis.
+
+        Returns:
+            The comparison with its verdict; exploratory where it does not belong to the study's question.
+
+        Raises:
+            SpecError: For an unknown arm, axis or metric, and where the arms have no finished replicate in common.
         """
         return self.versus(a, b, metric, at).overall.comparison
 
-    def advice(self, hours: "Hours | None" = None) -> "Advice":
-        """What would decide the comparisons that are undecided: for two and four times the replicates the detectable
-        difference, the chance of a decision and the price, and how many replicates decide each with 80 %.
+    def advice(self, hours: Hours | None = None) -> Advice:
+        """Return what would decide the comparisons that are undecided.
 
-        `hours` says how long so many more trials of each arm take; by default as long as those so far, as many at a
-        time."""
-        from contrasweep.results.advice import advice
+        For two and four times the replicates these are the detectable difference, the chance of a decision and the
+        price; and how many replicates decide each comparison with a chance of 80 %.
 
-        return replace(advice(self, self.answer, self._tables.interim, hours), names=self.names)
+        Args:
+            hours: Gives the wall hours of so many more trials of each arm. By default trials take as long as those so
+                far, as many at a time.
+
+        Returns:
+            The advice, which a notebook shows; false where nothing is undecided, or trials are still to run.
+        """
+        return replace(advice(self, self.answer, self._interim, hours), names=self.names)
 
     @property
-    def answer(self) -> "Answer":
+    def answer(self) -> Answer:
         """The comparisons that the study decides, with their verdicts."""
-        return self._tables.answer
-
-    @cached_property
-    def _tables(self) -> "StudyTables":
-        from contrasweep.results.study_tables import StudyTables
-
-        return StudyTables(self)
+        overall = self.document.question == "overall"
+        pairs = (self._overall if overall else self._by_cell).pairs
+        return Answer(pairs, self.document.question, tuple(self.axes) if overall else ())
 
     def pairs(self, a: str, b: str, metric: str, at: Config) -> pd.DataFrame:
-        """Paired values: one row a replicate with fold, seed, a, b (means over the free axes)."""
+        """Return the paired values of two arms.
+
+        Args:
+            a: The name of an arm.
+            b: The name of another arm.
+            metric: The metric.
+            at: The values of axes that are fixed, by axis; values are means over the others.
+
+        Returns:
+            One row a replicate that both arms have finished: fold, seed, a, b.
+
+        Raises:
+            SpecError: For an unknown arm, axis or metric.
+        """
         for arm in (a, b):
             self.check_known("arm", arm, list(dict.fromkeys(self.planned["arm"])))
         self.check_known("metric", metric, [str(c) for c in self.frame.columns])
         frame = self.at(self.done, at)
         keys = frame[["fold", "seed"]].assign(
-            cell=[json.dumps(list(v), default=str) for v in frame[self.axes].itertuples(index=False)]
-        )
-        keys = keys.assign(
-            fold=keys["fold"].astype(object).where(keys["fold"].notna(), -1), value=frame[metric], arm=frame["arm"]
+            cell=[json.dumps(list(v), default=str) for v in frame[self.axes].itertuples(index=False)],
+            fold=frame["fold"].astype(object).where(frame["fold"].notna(), -1),
+            value=frame[metric],
+            arm=frame["arm"],
         )
         wide = keys[keys["arm"].isin([a, b])].pivot_table(index=["fold", "seed", "cell"], columns="arm", values="value")
         if a not in wide or b not in wide:
@@ -228,12 +350,69 @@ class Results(StudyData):
         means = wide[[a, b]].dropna().groupby(level=["fold", "seed"]).mean().reset_index()
         return pd.DataFrame({"fold": means["fold"], "seed": means["seed"], "a": means[a], "b": means[b]})
 
-    def _layout(self, rows: Any, columns: Any) -> tuple[Any, Any]:
-        if rows is None and columns is None:
-            return (self.axes or ["arm"]), (["arm"] if self.axes else [])
-        taken = {*_names(rows), *_names(columns)}
-        rest = [name for name in ["arm", *self.axes] if name not in taken]
-        return (_names(rows) if rows is not None else rest), (_names(columns) if columns is not None else rest)
+    @cached_property
+    def _overall(self) -> Table:
+        """The arms over all axes, of the study's metric."""
+        return self._build(["arm"], [], self.metric)
+
+    @cached_property
+    def _by_cell(self) -> Table:
+        """The arms in each cell, of the study's metric."""
+        return self._build(self.axes, ["arm"], self.metric) if self.axes else self._overall
+
+    @cached_property
+    def _interim(self) -> InterimVerdicts | ExtensionVerdicts | None:
+        """The looks at the study, if it is looked at as it grows or was extended after its end."""
+        return InterimVerdicts.of(self.document.spec, self.records) or ExtensionVerdicts.of(self.records)
+
+    def _build(
+        self,
+        rows: Sequence[str],
+        columns: Sequence[str],
+        metric: str | None,
+        *,
+        over: Over = "replicates",
+        family: bool = True,
+        frame: pd.DataFrame | None = None,
+    ) -> Table:
+        """Build a table whose comparisons have verdicts where they are the study's question.
+
+        `family` False makes them exploratory; `frame` are the trials that it is of (default: all).
+        """
+        if over not in (known := get_args(Over)):
+            hint = choose_from("kinds", list(known), over)
+            raise SpecError("there are no such replicates", place="over", value=over, hint=hint)
+        frame = self.frame if frame is None else frame
+        if over == "groups":
+            metric = chosen_score(self.trial_records, metric, self.metric)
+        else:
+            metric = metric or self.metric
+            reported = [c for c in frame.columns if c not in {*OWN_COLUMNS, *self.axes}]
+            self.check_known("metric", metric, reported or [metric])
+        document, own = self.document, family and metric == self.metric and over == "replicates"
+        rule = DecisionRule(
+            design=Design(folds=document.folds),
+            mode=self.mode(metric),
+            alpha=document.alpha,
+            question=document.question if own else None,
+            margin=document.smallest_difference,
+            reference=document.reference if family else None,
+            interim=self._interim if own else None,
+        )
+        layout: Any = {"rows": rows, "columns": columns, "title": self.title, "axes": self.axes, "metric": metric}
+        if over == "groups":
+            return table_over_groups(self.items, frame, self.trial_records, rule=rule, **layout)
+        items = self._item_values(metric)
+        if items is not None:
+            rule = replace(rule, design=Design(items=max(map(len, items.sizes.values()))))
+        return build_table(frame, rule=rule, links=self.run_urls, items=items, **layout)
+
+    def _item_values(self, metric: str) -> ItemValues | None:
+        """The scores of test items that the metric is the mean of; None unless all trials have one split and left them.
+
+        Studies over folds have none.
+        """
+        return None if self.document.folds else item_values(self.items, self.frame, self.trial_records, metric)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{n} {status}" for status, n in self.counts.items())
@@ -246,5 +425,8 @@ class Results(StudyData):
         return str(self.table())
 
 
-def _names(value: str | Sequence[str] | None) -> list[str]:
-    return [] if value is None else [value] if isinstance(value, str) else list(value)
+def _between(pairs: Sequence[Pair], a: str, b: str, at: Config) -> list[Pair]:
+    """The comparisons of two arms at these values of axes, which are then left out of their contexts."""
+    fixed = {axis: label(value) for axis, value in at.items()}
+    kept = [p for p in pairs if {p.a, p.b} == {a, b} and fixed.items() <= dict(p.context).items()]
+    return [replace(p, context=tuple((axis, v) for axis, v in p.context if axis not in fixed)) for p in kept]

@@ -20,7 +20,7 @@ from contrasweep.study.space import Parameter, drawn_from
 from contrasweep.tuning.pruners import scheduled
 
 if TYPE_CHECKING:  # brings SciPy along
-    from contrasweep.results.cells import Cell
+    from contrasweep.results.table import Cell
 
 
 def pareto_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataFrame:

@@ -193,10 +193,6 @@ class StudyData:
             frame = frame[[v == value for v in frame[axis]]]
         return frame
 
-    def known_metric(self, metric: str, known: list[str]) -> None:
-        """`SpecError` unless `metric` is one of `known`, or nothing is known of any yet."""
-        self.check_known("metric", metric, known or [metric])
-
     def check_known(self, kind: str, value: str, known: list[str]) -> None:
         """`SpecError` unless `value`, an arm, an axis, a metric or a row, is one of `known`."""
         if value not in known:

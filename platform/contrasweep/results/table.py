@@ -1,20 +1,146 @@
-"""The table of a study: means with intervals, the best marked, what is missing shown as missing, verdicts below."""
+"""What a table is made of: its cells with their replicates, and the comparisons between them.
 
+The table of a study: means with intervals, the best marked, what is missing shown as missing, verdicts below."""
+
+import json
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from contrasweep.results.answer import Answer
-from contrasweep.results.cells import ARROWS, PLAIN, Cell, Key, Pair, TableStyle, number
-from contrasweep.results.rendering import Renderable
+from contrasweep.errors import SpecError
+from contrasweep.results.answer import Answer, Pair
+from contrasweep.results.rendering import NONE, DisplayNames, Renderable
 from contrasweep.statistics.design import Design
 from contrasweep.storage.record import COUNTING, Status
+
+Key = tuple[str, ...]
+ARROWS: Mapping[str, str] = {"": "", "better": " ↑", "worse": " ↓"}
+"""How a cell's mark is shown."""
+
+
+MOST_DIGITS = 8
+
+
+@dataclass(frozen=True)
+class TableStyle:
+    """How a table is drawn. A table in `percent` or with chosen `digits`, a `caption` or a `label` is one for a paper.
+
+    Args:
+        spread: Show (min–max) over single trials behind each interval.
+        digits: Digits after the point; None: two of the typical interval's half-width.
+        percent: Show 0.912 as 91.2.
+        caption: What stands above the table, in LaTeX in place of its legend.
+        label: For LaTeX's \\ref.
+        names: What arms, axes, metrics and their values are called.
+    """
+
+    spread: bool = False
+    digits: int | None = None
+    percent: bool = False
+    caption: str = ""
+    label: str = ""
+    names: DisplayNames = NONE
+
+    def __post_init__(self) -> None:
+        if self.digits is not None and not 0 <= self.digits <= MOST_DIGITS:
+            raise SpecError(f"digits are 0 to {MOST_DIGITS}", place="--digits", value=self.digits)
+
+    @property
+    def of_paper(self) -> bool:
+        """Whether something is chosen that only tables of papers have."""
+        return bool(self.caption or self.label or self.percent or self.digits is not None)
+
+
+PLAIN = TableStyle()
+"""As a table is drawn unless another style is asked for."""
+
+
+@dataclass(frozen=True)
+class Replicate:
+    """One trial of a cell: its value where it is done, and the address of its MLflow run where there is one."""
+
+    trial_id: str
+    fold: Any
+    seed: Any
+    status: str
+    value: float | None
+    url: str | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: `n` of `planned` trials are finished; `mean`, in `low` to `high`, and the outermost values `least` and
+    `most` are over all of these. `over` says what they are: `5 folds x 2 seeds`.
+
+    `statuses` counts its trials by status; `best` marks arms that are not worse than the best, `mark` is `better` or
+    `worse` than the reference (or `worse` than the best), or empty. `other_code` counts its trials that ran
+    other code than the newest, which show as †.
+    """
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    n: int
+    statuses: Mapping[str, int]
+    replicates: tuple[Replicate, ...]
+    method: str = ""
+    least: float | None = None
+    most: float | None = None
+    best: bool = False
+    mark: str = ""
+    over: str = ""
+    other_code: int = 0
+
+    @property
+    def planned(self) -> int:
+        """Its trials of any status."""
+        return sum(self.statuses.values())
+
+    def parts(self, decimals: int, style: TableStyle) -> tuple[str, str]:
+        """Mean and rest: `0.912` and `[0.897, 0.930]`, with a spread `[0.897, 0.930] (0.881–0.944)`. A cell without a
+        mean has the rest alone: what is missing is counted, and nothing else stands for a number."""
+        if self.mean is None or self.low is None or self.high is None:
+            return "", self._missing()
+
+        def shown(value: float) -> str:
+            return number(100 * value if style.percent else value, decimals)
+
+        rest = [f"[{shown(self.low)}, {shown(self.high)}]"] if self.low != self.high else []
+        if math.isinf(self.low):
+            rest = ["[one replicate]"]
+        if style.spread and self.least is not None and self.most is not None and self.n > 1:
+            rest.append(f"({shown(self.least)}–{shown(self.most)})")
+        if self.n < self.planned:
+            rest.append(f"{self.n}/{self.planned}")
+        if self.other_code:
+            rest.append("†")
+        return shown(self.mean), " ".join(rest)
+
+    def _missing(self) -> str:
+        """Counts of what is not done: `2 failed, 3 pending`; one status alone goes without its count."""
+        left = {status: count for status, count in self.statuses.items() if status not in COUNTING}
+        return next(iter(left)) if len(left) == 1 else ", ".join(f"{n} {status}" for status, n in left.items())
+
+
+def number(value: float, decimals: int) -> str:
+    """A value as a cell shows it; an infinite one as its sign."""
+    return f"{value:.{decimals}f}" if math.isfinite(value) else ("∞" if value > 0 else "-∞")
+
+
+def label(value: Any) -> str:
+    """An axis value as a table shows it; an en dash where a trial has no such axis."""
+    if isinstance(value, list | tuple | dict):
+        return json.dumps(value)
+    if value is None or (isinstance(value, float) and math.isnan(value)) or value is pd.NA:
+        return "–"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
 
 NO_INTERVAL = "none"
 """The method of a cell with one replicate."""

@@ -28,7 +28,7 @@ from contrasweep.statistics.checks import checked_level, checked_pairs, overlap
 from contrasweep.statistics.design import SIGN_FLIP, Components, Design, Scope
 from contrasweep.statistics.evidence import Evidence, Gaps, paired_evidence
 from contrasweep.statistics.family import Family
-from contrasweep.statistics.resampling import bca_interval, sign_flip_p, smallest_p
+from contrasweep.statistics.resampling import bca_interval, sign_flip_p, smallest_p, wilcoxon_p
 
 Verdict = Literal["better", "worse", "equivalent", "undecided"]
 TURNED: dict[str, str] = {"better": "worse", "worse": "better"}
@@ -300,9 +300,7 @@ class Comparison:
     @cached_property
     def wilcoxon_p(self) -> float:
         """Two-sided p of Wilcoxon's signed-rank test of the same differences (SciPy's)."""
-        from scipy import stats  # takes a second to import
-
-        return float(stats.wilcoxon(np.asarray(self.differences)).pvalue) if np.any(self.differences) else 1.0
+        return wilcoxon_p(self.differences)
 
     @property
     def notes(self) -> tuple[str, ...]:

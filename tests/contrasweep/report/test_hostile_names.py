@@ -19,8 +19,8 @@ from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.planning.grid import make_plan
 from contrasweep.report import render, write_report
 from contrasweep.report.formats import csv_text, inert_cell
-from contrasweep.results.cells import TableStyle
 from contrasweep.results.rendering import DisplayNames
+from contrasweep.results.table import TableStyle
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status

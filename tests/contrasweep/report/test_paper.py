@@ -8,7 +8,7 @@ import pytest
 
 import contrasweep as cs
 from contrasweep.report import write_report
-from contrasweep.results.cells import TableStyle
+from contrasweep.results.table import TableStyle
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status

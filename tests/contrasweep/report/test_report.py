@@ -18,9 +18,8 @@ from contrasweep.report import FORMATS, ReportData, html_report
 from contrasweep.report.search_notes import SearchNotes
 from contrasweep.report.svg import ticks
 from contrasweep.results.advice import Advice, Size
-from contrasweep.results.building import build_table
-from contrasweep.results.cells import TableStyle
-from contrasweep.results.comparing import DecisionRule
+from contrasweep.results.building import DecisionRule, build_table
+from contrasweep.results.table import TableStyle
 from contrasweep.statistics import compare_paired, holm, mean_interval
 from contrasweep.statistics.design import Design
 from contrasweep.storage.record import DatasetRef

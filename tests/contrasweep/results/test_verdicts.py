@@ -13,8 +13,7 @@ from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.power import study_power
 from contrasweep.report import render
-from contrasweep.results.building import build_table
-from contrasweep.results.comparing import DecisionRule
+from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.running.prepare import study_document
 from contrasweep.statistics.design import Design
 from contrasweep.storage.planned import write_planned

@@ -10,13 +10,16 @@ import torch
 
 from contrasweep.trainables.review_helpfulness import adaptive_contrastive_loss, pairwise_ranking_loss
 from contrasweep.trainables.review_helpfulness.batch import Sequences
-from contrasweep.trainables.review_helpfulness.bimpm import attentive_mean, pairwise_perspective_max, perspective_cosine
-from contrasweep.trainables.review_helpfulness.conv_knrm import kernel_centres, kernel_pooling
-from contrasweep.trainables.review_helpfulness.distances import token_distances
-from contrasweep.trainables.review_helpfulness.layers import ProductAwareAttention, masked_mean
-from contrasweep.trainables.review_helpfulness.losses import all_pairs_ranking_loss
-from contrasweep.trainables.review_helpfulness.metrics import label_from_votes, paired_t, per_product, ranking_metrics
-from contrasweep.trainables.review_helpfulness.proposed import Interaction
+from contrasweep.trainables.review_helpfulness.datasets.reviews import label
+from contrasweep.trainables.review_helpfulness.metrics import per_product, token_distances
+from contrasweep.trainables.review_helpfulness.networks.bimpm import (
+    attentive_mean,
+    pairwise_perspective_max,
+    perspective_cosine,
+)
+from contrasweep.trainables.review_helpfulness.networks.conv_knrm import kernel_centres, kernel_pooling
+from contrasweep.trainables.review_helpfulness.networks.layers import ProductAwareAttention, masked_mean
+from contrasweep.trainables.review_helpfulness.networks.proposed import Interaction
 from contrasweep.trainables.review_helpfulness.sampler import pair_candidates
 
 FORMS = {"plain": {"adaptive": False}, "adaptive": {}, "adaptive_clamped": {"clamp_weights": True}}
@@ -129,17 +132,6 @@ def test_ranking_of_groups(goldens: dict[str, Any], margin: str) -> None:
     close(scores.grad, case[margin]["grad"])
 
 
-@pytest.mark.parametrize("gap", [1, 2])
-def test_ranking_of_all_pairs(goldens: dict[str, Any], gap: int) -> None:
-    case = goldens["ranking"][f"all_pairs_min_gap_{gap}"]
-    scores = torch.tensor(case["scores"], dtype=torch.float64, requires_grad=True)
-    loss, pairs = all_pairs_ranking_loss(scores, torch.tensor(case["labels"]), beta=case["beta"], min_gap=gap)
-    loss.backward()
-    assert pairs == case["n_pairs"]
-    close(loss.item(), case["loss_sum"])
-    close(scores.grad, case["grad_sum"])
-
-
 def test_pair_sampling(goldens: dict[str, Any]) -> None:
     for case in goldens["pair_sampling"]:
         result = [
@@ -151,9 +143,9 @@ def test_pair_sampling(goldens: dict[str, Any]) -> None:
 def test_metrics_of_each_product(goldens: dict[str, Any]) -> None:
     for group in goldens["metrics"]["groups"]:
         rows = len(group["labels"])
-        result = ranking_metrics(
+        result = per_product(
             labels=group["labels"], scores=group["scores"], products=["p"] * rows, threshold=group["threshold"]
-        )
+        ).mean()
         for metric, value in result.items():
             close(value, group[metric])
 
@@ -163,31 +155,28 @@ def test_metrics_of_interleaved_products(goldens: dict[str, Any], threshold: int
     case = goldens["metrics"]
     products, labels, scores = zip(*case["flat_interleaved_rows_product_label_score"], strict=True)
     for form in (list(products), np.array(products)):
-        result = ranking_metrics(labels=labels, scores=scores, products=form, threshold=threshold)
+        result = per_product(labels=labels, scores=scores, products=form, threshold=threshold).mean()
         wrong = case["mean_if_products_without_relevant_were_skipped"][f"threshold_{threshold}"]
         for metric, value in case["mean"][f"threshold_{threshold}"].items():
             close(result[metric], value)
             assert abs(result[metric] - wrong[metric]) > 0.01
-    torch_rows = ranking_metrics(
+    torch_rows = per_product(
         labels=torch.tensor(labels),
         scores=torch.tensor(scores),
         threshold=threshold,
         products=torch.tensor([sorted(set(products)).index(p) for p in products]),
-    )
+    ).mean()
     assert torch_rows == result
     assert per_product(labels=labels, scores=scores, products=products, threshold=0).products == list(
         dict.fromkeys(products)
     )
 
 
-def test_significance(goldens: dict[str, Any]) -> None:
-    case = goldens["significance"]
-    test = paired_t(case["system_a"], case["system_b"])
-    close([test.t, test.p, test.df], [case["t"], case["p_two_sided"], case["df"]])
-
-
 def test_votes_to_label(goldens: dict[str, Any]) -> None:
-    assert label_from_votes(goldens["votes_to_label"]["votes"]).tolist() == goldens["votes_to_label"]["labels"]
+    case = goldens["votes_to_label"]
+    for votes, wanted in zip(case["votes"], case["labels"], strict=True):
+        if votes > 0:  # a review without votes is no row
+            assert label(votes) == wanted
 
 
 def test_token_distances(goldens: dict[str, Any]) -> None:

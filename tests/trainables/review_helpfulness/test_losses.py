@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from contrasweep.errors import SpecError
 from contrasweep.trainables.review_helpfulness import adaptive_contrastive_loss, pairwise_ranking_loss
-from contrasweep.trainables.review_helpfulness.losses import helpfulness_bce
+from contrasweep.trainables.review_helpfulness.losses import bce
 
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(1, 7)
@@ -123,4 +123,4 @@ def test_no_pairs_give_zero() -> None:
 def test_binary_helpfulness() -> None:
     scores, labels = torch.tensor([0.0, 2.0]), torch.tensor([1, 2])
     expected = -(torch.log(torch.sigmoid(torch.tensor([-0.0, 2.0])))).mean()
-    torch.testing.assert_close(helpfulness_bce(scores, labels, threshold=2), expected)
+    torch.testing.assert_close(bce(scores[None], labels[None], 2), expected)

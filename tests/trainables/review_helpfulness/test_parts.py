@@ -14,16 +14,21 @@ from contrasweep.errors import SpecError
 from contrasweep.schema import checked, resolved_config
 from contrasweep.trainables.review_helpfulness.batch import Batch, Corpus, HelpfulnessModel, Inputs, Output, Sequences
 from contrasweep.trainables.review_helpfulness.corpora import Prepared
-from contrasweep.trainables.review_helpfulness.distances import relation_distances
-from contrasweep.trainables.review_helpfulness.eg_cnn import reverse_gradient
-from contrasweep.trainables.review_helpfulness.layers import join, last_valid, masked_max, masked_mean, masked_softmax
-from contrasweep.trainables.review_helpfulness.mcr import CoherentGraph
+from contrasweep.trainables.review_helpfulness.metrics import relation_distances
 from contrasweep.trainables.review_helpfulness.models import MODELS
-from contrasweep.trainables.review_helpfulness.proposed import STREAMS
-from contrasweep.trainables.review_helpfulness.selection import BestWeights, PlateauSchedule
+from contrasweep.trainables.review_helpfulness.networks.eg_cnn import reverse_gradient
+from contrasweep.trainables.review_helpfulness.networks.layers import (
+    join,
+    last_valid,
+    masked_max,
+    masked_mean,
+    masked_softmax,
+)
+from contrasweep.trainables.review_helpfulness.networks.mcr import CoherentGraph
+from contrasweep.trainables.review_helpfulness.networks.proposed import STREAMS
+from contrasweep.trainables.review_helpfulness.networks.sse_cross import swap_partners
 from contrasweep.trainables.review_helpfulness.settings import Settings
-from contrasweep.trainables.review_helpfulness.sse_cross import swap_partners
-from contrasweep.trainables.review_helpfulness.trainer import Trainer
+from contrasweep.trainables.review_helpfulness.trainer import BestWeights, PlateauSchedule, Trainer
 
 MakeTrainer = Callable[..., Trainer]
 

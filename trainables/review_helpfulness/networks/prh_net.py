@@ -5,13 +5,13 @@ from typing import cast
 from torch import Tensor, nn
 
 from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
-from contrasweep.trainables.review_helpfulness.layers import (
+from contrasweep.trainables.review_helpfulness.models import PRHNetOptions
+from contrasweep.trainables.review_helpfulness.networks.layers import (
     ProductAwareAttention,
     Recurrent,
     WordEmbedding,
     masked_mean,
 )
-from contrasweep.trainables.review_helpfulness.options import PRHNetOptions
 
 
 class PRHNet(HelpfulnessModel):

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
-from contrasweep.trainables.review_helpfulness.layers import WordEmbedding, cosine_matrix
-from contrasweep.trainables.review_helpfulness.options import ConvKNRMOptions
+from contrasweep.trainables.review_helpfulness.models import ConvKNRMOptions
+from contrasweep.trainables.review_helpfulness.networks.layers import WordEmbedding, cosine_matrix
 
 
 def kernel_centres(count: int) -> list[float]:

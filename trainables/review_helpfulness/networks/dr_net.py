@@ -11,14 +11,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
-from contrasweep.trainables.review_helpfulness.layers import (
+from contrasweep.trainables.review_helpfulness.models import DRNetOptions
+from contrasweep.trainables.review_helpfulness.networks.layers import (
     AttentionPool,
     Recurrent,
     WordEmbedding,
     masked_mean,
     masked_softmax,
 )
-from contrasweep.trainables.review_helpfulness.options import DRNetOptions
 
 
 class Relation(nn.Module):

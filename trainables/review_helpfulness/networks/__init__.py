@@ -1,15 +1,15 @@
 """The networks of the eight models."""
 
 from contrasweep.trainables.review_helpfulness.batch import HelpfulnessModel, Inputs
-from contrasweep.trainables.review_helpfulness.bimpm import BiMPM
-from contrasweep.trainables.review_helpfulness.conv_knrm import ConvKNRM
-from contrasweep.trainables.review_helpfulness.dr_net import DRNet
-from contrasweep.trainables.review_helpfulness.eg_cnn import EGCNN
-from contrasweep.trainables.review_helpfulness.mcr import MCR
-from contrasweep.trainables.review_helpfulness.prh_net import PRHNet
-from contrasweep.trainables.review_helpfulness.proposed import Proposed
+from contrasweep.trainables.review_helpfulness.networks.bimpm import BiMPM
+from contrasweep.trainables.review_helpfulness.networks.conv_knrm import ConvKNRM
+from contrasweep.trainables.review_helpfulness.networks.dr_net import DRNet
+from contrasweep.trainables.review_helpfulness.networks.eg_cnn import EGCNN
+from contrasweep.trainables.review_helpfulness.networks.mcr import MCR
+from contrasweep.trainables.review_helpfulness.networks.prh_net import PRHNet
+from contrasweep.trainables.review_helpfulness.networks.proposed import Proposed
+from contrasweep.trainables.review_helpfulness.networks.sse_cross import SSECross
 from contrasweep.trainables.review_helpfulness.settings import Settings
-from contrasweep.trainables.review_helpfulness.sse_cross import SSECross
 
 NETWORKS: dict[str, type[HelpfulnessModel]] = {
     "bimpm": BiMPM,

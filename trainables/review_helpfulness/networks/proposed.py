@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
-from contrasweep.trainables.review_helpfulness.layers import (
+from contrasweep.trainables.review_helpfulness.losses import adaptive_contrastive_loss
+from contrasweep.trainables.review_helpfulness.models import ProposedOptions
+from contrasweep.trainables.review_helpfulness.networks.layers import (
     Recurrent,
     RegionEncoder,
     SelfAttention,
@@ -20,8 +22,6 @@ from contrasweep.trainables.review_helpfulness.layers import (
     masked_max,
     masked_mean,
 )
-from contrasweep.trainables.review_helpfulness.losses import adaptive_contrastive_loss
-from contrasweep.trainables.review_helpfulness.options import ProposedOptions
 
 STREAMS = ("text_p", "roi_p", "text_r", "roi_r")
 

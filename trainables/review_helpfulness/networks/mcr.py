@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
-from contrasweep.trainables.review_helpfulness.layers import (
+from contrasweep.trainables.review_helpfulness.models import HEADS, MCROptions
+from contrasweep.trainables.review_helpfulness.networks.layers import (
     ProductAwareAttention,
     RegionEncoder,
     WordEmbedding,
@@ -21,7 +22,6 @@ from contrasweep.trainables.review_helpfulness.layers import (
     masked_mean,
     masked_softmax,
 )
-from contrasweep.trainables.review_helpfulness.options import HEADS, MCROptions
 
 SLICE = 32  # query nodes whose pairs are in memory at once
 

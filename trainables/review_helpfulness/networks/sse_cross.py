@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from contrasweep.errors import SpecError
 from contrasweep.trainables.review_helpfulness.batch import Batch, Corpus, HelpfulnessModel, Inputs, Output
-from contrasweep.trainables.review_helpfulness.layers import Recurrent, WordEmbedding, masked_mean
-from contrasweep.trainables.review_helpfulness.options import SSECrossOptions
+from contrasweep.trainables.review_helpfulness.models import SSECrossOptions
+from contrasweep.trainables.review_helpfulness.networks.layers import Recurrent, WordEmbedding, masked_mean
 
 
 class ItemEncoder(nn.Module):

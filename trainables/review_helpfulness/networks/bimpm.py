@@ -7,8 +7,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
-from contrasweep.trainables.review_helpfulness.layers import Recurrent, WordEmbedding, cosine_matrix, last_valid
-from contrasweep.trainables.review_helpfulness.options import BiMPMOptions
+from contrasweep.trainables.review_helpfulness.models import BiMPMOptions
+from contrasweep.trainables.review_helpfulness.networks.layers import (
+    Recurrent,
+    WordEmbedding,
+    cosine_matrix,
+    last_valid,
+)
 
 EPS = 1e-8
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
-from contrasweep.trainables.review_helpfulness.layers import WordEmbedding, masked_max
-from contrasweep.trainables.review_helpfulness.options import EGCNNOptions
+from contrasweep.trainables.review_helpfulness.models import EGCNNOptions
+from contrasweep.trainables.review_helpfulness.networks.layers import WordEmbedding, masked_max
 
 
 class _ReverseGradient(torch.autograd.Function):

@@ -89,8 +89,6 @@ class SelfAttention(nn.Module):
 
     def __init__(self, dim: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
-        if dim % heads:
-            raise ValueError(f"dim must be a multiple of the {heads} heads, got {dim}")
         self.heads, self.dropout = heads, dropout
         self.project = nn.Linear(dim, 3 * dim)
         self.out = nn.Linear(dim, dim)
