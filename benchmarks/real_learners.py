@@ -129,7 +129,7 @@ class Networks:
 def fill(study: AblationGrid, storage: str, pool: Pool, networks: dict[str, Networks]) -> int:
     """Run `study` with the pool's networks, by arm, in place of training; how many trials it took."""
     planned, records = plan(study, storage=storage), StudyRecords(storage, study.name)
-    code, ended = CurrentCode(planned.functions), 0
+    code, ended = CurrentCode(planned.study.functions), 0
     remaining = claim(planned, records, code, extend=False, retry_failed=False)
     source = planned.source(records, remaining.finished)
     if study.replicates is not None:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from contrasweep.running.submit import submit
     from contrasweep.statistics import Comparison
     from contrasweep.study.arm import Arm
-    from contrasweep.study.cells import SubGrid
-    from contrasweep.study.grid import AblationGrid
+    from contrasweep.study.grid import AblationGrid, SubGrid
     from contrasweep.study.replicates import Replicates
     from contrasweep.study.space import Choice, Float, Int
     from contrasweep.study.sweep import Sweep
@@ -79,7 +78,7 @@ __getattr__ = importer(
         "plan": "planning.planner",
         "run": "running.driver",
         "Arm": "study.arm",
-        "SubGrid": "study.cells",
+        "SubGrid": "study.grid",
         "AblationGrid": "study.grid",
         "Replicates": "study.replicates",
         "Choice": "study.space",

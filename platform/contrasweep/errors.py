@@ -1,5 +1,7 @@
 """The errors a user can cause, each one line: the rule, the place, the value, and what would have worked."""
 
+from collections.abc import Iterable
+
 
 class ContrasweepError(Exception):
     """Base of all errors that are the user's to mend; the command line prints them and exits with 2."""
@@ -98,7 +100,7 @@ def _short(value: object, limit: int = 120) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def choose_from(kind: str, known: "list[str] | dict[str, object]", value: object) -> str:
+def choose_from(kind: str, known: Iterable[str], value: object) -> str:
     """`hint` text for an unknown name: the nearest known one, then all of them."""
     import difflib
 

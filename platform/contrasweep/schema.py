@@ -1,8 +1,9 @@
 """`@checked`: frozen dataclasses whose fields are checked when they are built, by pydantic.
 
 The same check serves a study written in Python, one read from YAML, and a trainable's settings, so a rule
-is written once: as a type, or as a `__post_init__` that raises `SpecError`. Help stands at each field, as a
-docstring below it or as `pydantic.Field(description=...)`; `field_help` and `json_schema` give it to readers.
+is written once: as a type, or as a `__post_init__` that raises `SpecError`. Help stands in `Args:` of the class, or at
+each field, as a docstring below it or as `pydantic.Field(description=...)`; `field_help` and `json_schema` give it to
+readers.
 
     @checked
     class Settings:
@@ -25,6 +26,7 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import re
 import textwrap
 import typing
 from collections.abc import Hashable, Mapping
@@ -49,8 +51,10 @@ CONFIG = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True, allow
 
 @dataclass_transform(frozen_default=True)
 def checked(cls: C, *, extra: Literal["forbid", "allow"] = "forbid") -> C:
-    """Make `cls` a frozen dataclass that rejects unknown fields (unless `extra` is "allow") and wrong types with a
-    one-line `SpecError`."""
+    """Make `cls` a frozen dataclass that rejects unknown fields and wrong types with a one-line `SpecError`.
+
+    With `extra` "allow" it takes unknown fields.
+    """
     config = pydantic.ConfigDict(**{**CONFIG, "extra": extra})
     if "__get_pydantic_json_schema__" not in vars(cls):
         cls.__get_pydantic_json_schema__ = classmethod(_described_schema)  # type: ignore[attr-defined]
@@ -65,13 +69,37 @@ def checked(cls: C, *, extra: Literal["forbid", "allow"] = "forbid") -> C:
 
     __init__.__wrapped__ = build  # type: ignore[attr-defined]  # keeps the signature for help() and editors
     wrapped.__init__ = __init__
+    wrapped.__signature__ = _ClassSignature(vars(wrapped)["__signature__"])
     return wrapped  # type: ignore[no-any-return]
+
+
+class ReadableSignature(inspect.Signature):
+    """A signature without what pydantic checks, a parameter a line where it is long."""
+
+    def __str__(self) -> str:
+        text = re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", super().__str__())  # Arm, not contrasweep.study.arm.Arm
+        if len(text) < 100:
+            return text
+        return re.sub(r", (?=\w+: |\*, )", ",\n    ", text).replace("(", "(\n    ", 1)
+
+
+class _ClassSignature:
+    """The attribute `__signature__` of a `@checked` class, made when somebody asks `help`."""
+
+    def __init__(self, of_pydantic: Any) -> None:
+        self.of_pydantic = of_pydantic
+
+    def __get__(self, instance: object, cls: Any) -> inspect.Signature:
+        hints = typing.get_type_hints(cls)  # without `Annotated`
+        parameters = self.of_pydantic.__get__(None, cls).parameters.values()
+        return ReadableSignature([p.replace(annotation=hints.get(p.name, p.annotation)) for p in parameters])
 
 
 def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
     """The first of pydantic's findings as one line: place, rule, value, and for an unknown field the known ones."""
     first = error.errors(include_url=False)[0]
-    at, names = first["loc"][:1], [f.name for f in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else []
+    at, fields = first["loc"][:1], dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+    names = [field.name for field in fields if not field.kw_only]
     if at and isinstance(at[0], int) and 0 <= at[0] < len(names):  # given by position
         first["loc"] = (names[at[0]], *first["loc"][1:])
     if isinstance(cause := first.get("ctx", {}).get("error"), SpecError):
@@ -199,11 +227,10 @@ def plain(value: Any) -> Any:
 
 
 def field_help(cls: Any) -> dict[str, str]:
-    """Field -> what it means, as it stands at the field of `cls` or of the base that has it; empty where nothing is
-    said."""
+    """Return what each field of `cls` means, from the class or the base that says it; empty where nothing is said."""
     texts: dict[str, str] = {}
     for base in reversed(getattr(cls, "__mro__", ())):
-        docstrings = _attribute_docstrings(base) if "__pydantic_fields__" in vars(base) else {}
+        docstrings = _field_docstrings(base) if "__pydantic_fields__" in vars(base) else {}
         for name, info in vars(base).get("__pydantic_fields__", {}).items():
             text = info.description or docstrings.get(name, "")
             texts[name] = " ".join(text.split()) or texts.get(name, "")
@@ -211,9 +238,15 @@ def field_help(cls: Any) -> dict[str, str]:
 
 
 @functools.cache
-def _attribute_docstrings(cls: Any) -> dict[str, str]:
-    """Field -> the docstring below it in the source of `cls`. Read when somebody asks for help: pydantic's own
-    `use_attribute_docstrings` reads every class's source as it is defined, which was half of the time to import."""
+def _field_docstrings(cls: Any) -> dict[str, str]:
+    """Field -> its entry in `Args:` of `cls`, or the docstring below it.
+
+    Sources are read when somebody asks for help. Pydantic's own `use_attribute_docstrings` reads every class's source
+    as it is defined, which was half of the time to import.
+    """
+    section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", inspect.cleandoc(cls.__doc__ or ""), re.DOTALL | re.MULTILINE)
+    if section:
+        return dict(re.findall(r"^    (\w+): (.*?)(?=^    \w|\Z)", section[1], re.DOTALL | re.MULTILINE))
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body  # type: ignore[attr-defined]
     except (OSError, TypeError, SyntaxError):  # defined without a source file

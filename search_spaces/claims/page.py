@@ -164,7 +164,7 @@ def read(claim: Claim, storage: str) -> Row:
         return Row(claim, study)
     planned, records = plan(study, storage=storage), list(results.trial_records.values())
     present = compare_code(
-        results.records, records, planned.sample_trials, CurrentCode(planned.functions), planned.total
+        results.records, records, planned.sample_trials, CurrentCode(planned.study.functions), planned.total
     )
     scores = {str(arm): float(mean) for arm, mean in done.groupby("arm")[results.metric].mean().items()}
     for role in ("floor", "ceiling"):

@@ -34,7 +34,7 @@ def drive_looks(
 ):
     """Run `study`; what its looks said, and how many trials ended. Stopped after so many, as if killed."""
     planned, records, said, ended = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name), [], 0
-    code = CurrentCode(planned.functions)
+    code = CurrentCode(planned.study.functions)
     remaining = claim(planned, records, code, extend=extend, retry_failed=False, rerun=rerun)
     if remaining.complete:
         return said, 0

@@ -11,7 +11,7 @@ from contrasweep.cluster.packing import Placement, options, slots_on
 from contrasweep.planning.footprints import Cell, Footprints, cell_of
 from contrasweep.planning.lanes import arm_choice
 from contrasweep.planning.plan import Plan
-from contrasweep.study.cohort_choice import SIZES
+from contrasweep.study.arm import COHORT_SIZES as SIZES
 from contrasweep.study.trainables import find_trainable
 from contrasweep.trainables.fusing.known_engines import KnownEngines
 from contrasweep.trainables.fusing.protocol import AUTO, CannotFuse, Fusible, cohorts_of

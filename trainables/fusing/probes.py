@@ -10,7 +10,7 @@ import ray
 
 from contrasweep.running.run_context import RunContext, TrialDescription
 from contrasweep.storage.record import CodeRef, TrialNotes
-from contrasweep.study.cohort_choice import SIZES
+from contrasweep.study.arm import COHORT_SIZES as SIZES
 from contrasweep.trainables.fusing.choices import Fusion
 from contrasweep.trainables.fusing.place import share_compiled
 from contrasweep.trainables.fusing.protocol import Timing, cohorts_of

@@ -19,7 +19,7 @@ from contrasweep.planning.estimate_cache import Estimate
 from contrasweep.planning.learned import CPU, Learned, Peak, calibration_key, cell_key
 from contrasweep.storage.record import TrialNotes
 from contrasweep.study.study import Study
-from contrasweep.study.trainables import find_trainable, trainable_path
+from contrasweep.study.trainables import find_trainable
 from contrasweep.trial import Trial
 
 MEASURED, ESTIMATED, DECLARED, DEFAULT = "measured", "estimated", "declared", "default"
@@ -52,8 +52,7 @@ class Footprints:
             name: getattr(find_trainable(arm, f"arms.{name}.trainable"), "memory", None)
             for name, arm in study.arms.items()
         }
-        functions = {trainable_path(arm): arm.trainable for arm in study.arms.values() if callable(arm.trainable)}
-        self._code = CurrentCode(functions)
+        self._code = CurrentCode(study.functions)
         self._workloads: dict[Cell, Workload | None] = {}
         self._counts: dict[Hashable, Estimate | None] = {}
         self._whys: dict[Cell, str] = {}

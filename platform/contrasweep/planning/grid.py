@@ -1,10 +1,10 @@
 """The plan of an `AblationGrid`: its cells and trials."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
@@ -15,9 +15,8 @@ from contrasweep.planning.stages import schedule, stage
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
-from contrasweep.study.fields import DATA_AXIS
-from contrasweep.study.grid import AblationGrid
-from contrasweep.study.trainables import SettingsOfArms, trainable_path
+from contrasweep.study.grid import DATA_AXIS, AblationGrid
+from contrasweep.study.trainables import SettingsOfArms
 from contrasweep.trial import Trial
 from contrasweep.tuning.source import FixedSource
 
@@ -35,7 +34,6 @@ class GridPlan(PlanDisplay):
 
     study: AblationGrid
     cells: tuple[Cell, ...]
-    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)  # trainables given as functions
     sources: Mapping[str, str] = field(default_factory=dict)  # dataset digest -> its name in the study
 
     @cached_property
@@ -213,12 +211,7 @@ def make_plan(study: AblationGrid, resolve: Resolve, without: Collection[str] = 
         Cell(arm, axes, tuple(_replicates(study, arm, config, data)))
         for arm, axes, config, data in _resolved(settings, drafts, manifests, study)
     ]
-    local = {
-        trainable_path(arm): settings.functions[name]
-        for name, arm in study.arms.items()
-        if not isinstance(arm.trainable, str)
-    }
-    return GridPlan(study, tuple(cells), local, {manifest.digest: name for name, manifest in manifests.items()})
+    return GridPlan(study, tuple(cells), {manifest.digest: name for name, manifest in manifests.items()})
 
 
 def cells_by_dataset(study: AblationGrid) -> Counter[str]:
@@ -250,7 +243,7 @@ def _manifests(names: Iterable[str], resolve: Resolve) -> dict[str, Manifest]:
 
 def _replicates(study: AblationGrid, arm: str, config: canonical.Config, data: Manifest) -> Iterator[Trial]:
     """The trials of a cell, replicate by replicate: seed by seed, or where partitions are added, these one by one."""
-    path = trainable_path(study.arms[arm])
+    path = study.arms[arm].path
     pairs = [(fold, seed) for seed in study.all_seeds for fold in study.all_folds]
     if study.folds is not None and study.replicates is not None and study.replicates.of == "repeats":
         pairs.sort(key=lambda pair: (pair[0] or 0) // (study.folds or 1))

@@ -72,10 +72,6 @@ class Plan(Protocol):
         """The declaration that was planned."""
 
     @property
-    def functions(self) -> Mapping[str, Callable[..., Any]]:
-        """Trainables given as functions, by their dotted path."""
-
-    @property
     def cells(self) -> tuple[Cell, ...]:
         """The cells of the table, in its order; of a sweep, those of the confirmation."""
 

@@ -15,7 +15,7 @@ from contrasweep.statistics.checks import Floats
 from contrasweep.statistics.family import holm
 from contrasweep.statistics.resampling import iqm, stratified_bootstrap, wilcoxon_p
 from contrasweep.storage.record import COUNTING
-from contrasweep.study.fields import DATA_AXIS
+from contrasweep.study.grid import DATA_AXIS
 
 MIN_DATASETS = 3
 

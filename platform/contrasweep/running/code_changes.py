@@ -218,7 +218,7 @@ def _warm_start_notes(plan: Plan, records: StudyRecords, current: CurrentCode) -
 
 def compare_plan(plan: Plan, records: StudyRecords) -> tuple[CodeComparison, list[str]]:
     """The same for a plan that nobody runs yet."""
-    return compared(plan, records, CurrentCode(plan.functions), plan_records(plan, records))
+    return compared(plan, records, CurrentCode(plan.study.functions), plan_records(plan, records))
 
 
 def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:

@@ -57,7 +57,7 @@ def run(
     records = StudyRecords(storage, planned.study.name)
     records.store.check_writable()
     with exclusive_driver(records) as lease:
-        code = CurrentCode(planned.functions)
+        code = CurrentCode(planned.study.functions)
         remaining = claim(
             planned, records, code, extend=extend, retry_failed=retry_failed, rerun=rerun, changed=changed
         )

@@ -1,7 +1,7 @@
 """One method of a study: an arm."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pydantic
 
@@ -9,31 +9,69 @@ from contrasweep.canonical import canonical
 from contrasweep.cluster.footprint import Footprint
 from contrasweep.commands import COMMAND, PATH
 from contrasweep.config import MutableConfig
-from contrasweep.errors import SpecError
-from contrasweep.schema import checked
+from contrasweep.errors import SpecError, choose_from
+from contrasweep.imports import import_path
+from contrasweep.schema import JsonSchema, checked
 from contrasweep.study import dotted
 from contrasweep.study import space as spaces
-from contrasweep.study.cohort_choice import CohortChoice
 from contrasweep.study.space import Parameter
+
+METHODS = "contrasweep.trainables.methods:METHODS"
+"""The dotted path of the shipped methods: short name -> dotted path."""
+COHORT_SIZES = (2, 4, 8, 16)
+"""How many trials may train as one network."""
+
+
+def _check_cohort(value: Any) -> Any:
+    if value is False:  # YAML 1.1 reads a bare `off` so
+        return "off"
+    if value in ("auto", "off") or (value in COHORT_SIZES and not isinstance(value, bool)):
+        return value
+    raise ValueError(f"it is auto, off, or how many trials train as one: {', '.join(map(str, COHORT_SIZES))}")
+
+
+CohortChoice = Annotated[Literal["auto", "off", 2, 4, 8, 16], pydantic.BeforeValidator(_check_cohort)]
+"""`auto`: fuse where a probe of the engines showed that it pays. `off`: every trial runs alone. K: fuse K at a time."""
+
+
+def methods() -> dict[str, str]:
+    """Return the shipped methods: short name -> dotted path."""
+    return dict(import_path(METHODS, of=dict))
+
+
+def _show_methods(schema: JsonSchema) -> None:
+    schema["examples"] = [*methods(), "mypackage.method:train"]
 
 
 @checked
 class Arm:
-    """One method: a trainable (dotted path `package.module:function`, or the function), its fixed settings,
-    the space a Sweep searches, and what a trial of it needs (measured and refined by the platform).
+    """One method of a study: a trainable, its settings, and what a trial of it needs.
 
-    In place of a trainable it may have a `command`, the words of any program with `{placeholders}` for settings; this
-    is short for the trainable that runs one (see `contrasweep.commands`), with the words in its config.
+    Args:
+        trainable: The generator function that trains a trial; or its dotted path `package.module:function`; or the
+            short name of a shipped method (`contrasweep list methods`).
+        config: The fixed settings. Keys may be dotted: `optimizer.momentum` is the setting `momentum` in `optimizer`.
+        space: What a `Sweep` searches: dotted setting -> `Float`, `Int` or `Choice`.
+        footprint: What a trial needs. Default: measured, else estimated from what the trainable says.
+        command: In place of a trainable, the words of any program with `{placeholders}` for settings.
+        cohort: Whether trials of this arm are fused. Default: as the study says.
 
-    `config` may have dotted keys, and is nested afterwards; the keys of `space` are dotted."""
+    Raises:
+        SpecError: A trainable or setting is not one, or a setting is both fixed and searched.
 
-    trainable: str | Callable[..., Any] = ""
+    Example:
+        >>> import contrasweep as cs
+        >>> arm = cs.Arm("contrastive", {"loss": "scl"}, {"loss.temperature": cs.Float(0.05, 0.5, log=True)})
+        >>> arm.trainable
+        'contrasweep.trainables.contrastive:train'
+    """
+
+    trainable: Annotated[str | Callable[..., Any], pydantic.Field(json_schema_extra=_show_methods)] = ""
     config: MutableConfig = pydantic.Field(default_factory=dict)
     space: Mapping[str, Parameter] = pydantic.Field(default_factory=dict)
     footprint: Footprint | None = None
     command: list[str] | None = None
     cohort: CohortChoice | None = None
-    """Whether its trials are fused; default: as the study says."""
 
     def __post_init__(self) -> None:
         if self.command is not None:
@@ -44,6 +82,16 @@ class Arm:
                 place="trainable",
                 hint='for example trainable: "mypackage.method:train", or command: [python, train.py, --lr, "{lr}"]',
             )
+        if isinstance(self.trainable, str) and self.trainable.count(":") != 1:
+            known = methods()
+            if self.trainable not in known:
+                raise SpecError(
+                    "a trainable is a dotted path package.module:function, or the short name of a shipped method",
+                    place="trainable",
+                    value=self.trainable,
+                    hint=choose_from("methods", known, self.trainable),
+                )
+            object.__setattr__(self, "trainable", known[self.trainable])
         object.__setattr__(self, "config", dotted.expand(self.config, "config"))
         canonical(self.config, "config")
         spaces.check(self.space, self.config)
@@ -53,13 +101,6 @@ class Arm:
                 raise SpecError(
                     "a key is either fixed or searched, not both", place=f"space.{name}", value=name, hint=hint
                 )
-        if isinstance(self.trainable, str) and self.trainable.count(":") != 1:
-            raise SpecError(
-                "a trainable is a dotted path package.module:function",
-                place="trainable",
-                value=self.trainable,
-                hint="for example 'contrasweep.trainables.contrastive:train'",
-            )
 
     def _run_command(self, words: list[str]) -> None:
         for field, given in (("trainable", self.trainable), (f"config.{COMMAND}", self.config.get(COMMAND))):
@@ -68,3 +109,9 @@ class Arm:
         object.__setattr__(self, "trainable", PATH)
         object.__setattr__(self, "config", {COMMAND: words, **self.config})
         object.__setattr__(self, "command", None)
+
+    @property
+    def path(self) -> str:
+        """The dotted path of the trainable, which is part of its trials' identity."""
+        function = self.trainable
+        return function if isinstance(function, str) else f"{function.__module__}:{function.__qualname__}"

@@ -1,74 +1,103 @@
-"""A study that is a full table."""
+"""A study that is a full table: axes multiplied, zipped axes, and sub-grids beside the product."""
 
-from collections.abc import Iterator
-from typing import Annotated, Literal
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
 import pydantic
 
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.config import Config, MutableConfig
+from contrasweep.errors import SpecError
 from contrasweep.schema import checked
-from contrasweep.storage.names import Label
-from contrasweep.study import dotted, reserved
-from contrasweep.study.arm import Arm
-from contrasweep.study.cells import Cell, Grid, SubGrid, axis_leaves, cells_of, check_axes, check_zips, count, flattened
-from contrasweep.study.checks import check_number, check_study
-from contrasweep.study.cohort_choice import CohortChoice
-from contrasweep.study.fields import Axes, Budget, Name, Seeds, SmallestDifference, Tracking
-from contrasweep.study.replicates import Replicates, extended
+from contrasweep.study import dotted
+from contrasweep.study.base import COLUMNS, MEASURED, Seeds, StudyBase, check_metric, check_number
+from contrasweep.study.replicates import extended
+
+DATA_AXIS = "data"
+"""An axis of this name varies the dataset; every other axis varies a config key."""
+
+
+def _with_datasets_named(axes: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    for i, name in enumerate(axes.get(DATA_AXIS, ())):
+        if not isinstance(name, str):
+            hint = "null names none" if name is None else "for example digits-lt"
+            raise SpecError("the name of a dataset is text", place=f"{DATA_AXIS}.{i}", value=name, hint=hint)
+    return axes
+
+
+Axes = Annotated[
+    dict[str, Annotated[list[Any], pydantic.Field(min_length=1)]], pydantic.AfterValidator(_with_datasets_named)
+]
+Cell = tuple[str, MutableConfig, MutableConfig]
+"""Arm, values of the axes, and what the sub-grids add to the config."""
+Grid = tuple[str, list[str], dict[str, set[dotted.Leaf]], Config]
+"""Its place in the study, the names of its arms, what each axis sets, and what it adds to the config."""
 
 
 @checked
-class AblationGrid:
-    """A full table: every arm at every combination of `axes`, on every fold and seed.
+class SubGrid:
+    """More cells beside the product of a grid's axes.
 
-    `axes` are multiplied; each entry of `zipped` is a group of equally long axes that vary together and is
-    multiplied with the rest; `subgrids` add cells beside the product. `folds` None evaluates on the dataset's
-    own test split. `reference` is the arm that the others are compared with (default: every pair). `question` is what
-    the study decides: arms over all cells (`overall`), or in each cell (`cells`); the rest is exploratory.
-    `smallest_difference`, in units of the metric, is the smallest one of interest: arms that surely differ by less are
-    equivalent. What the study may spend, over all its runs: `budget_hours` of wall time, `budget_gpu_hours`, and
-    `budget_cost` at the inventory's prices. A trial that trains longer than `trial_hours`, or does not report for
-    `report_minutes`, ends as failed.
+    Args:
+        arms: The arms of these cells. Default: those of the sub-grid around it, or all.
+        config: Settings on top of the arms' own, and of the sub-grid's around it.
+        axes: Setting -> values, multiplied.
+        zipped: Groups of equally long axes that vary together.
+        subgrids: Sub-grids of this one. They take over its arms and config, not its axes.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> cs.SubGrid(arms=["scl"], axes={"loss.temperature": [0.05, 0.5]}).arms
+        ['scl']
     """
 
-    name: Name
-    arms: Annotated[dict[Name, Arm], pydantic.Field(min_length=1)]
-    data: str
+    arms: list[str] | None = None
+    config: MutableConfig = pydantic.Field(default_factory=dict)
+    axes: Axes = pydantic.Field(default_factory=dict)
+    zipped: list[Axes] = pydantic.Field(default_factory=list)
+    subgrids: list["SubGrid"] = pydantic.Field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "config", dotted.expand(self.config, "config"))
+        check_zips(self.zipped)
+
+
+@checked
+class AblationGrid(StudyBase):
+    """A full table: every arm at every combination of `axes`, on every fold and seed.
+
+    Args:
+        axes: Setting -> values, multiplied. Keys may be dotted; the axis `data` varies the dataset.
+        zipped: Groups of equally long axes that vary together; each group is multiplied with the rest.
+        subgrids: More cells beside the product.
+        repeats: How often the data are partitioned anew into `folds`. The trials of the first partition stay.
+        seeds: Seeds of initial weights, data order and augmentation, each on every fold.
+        question: Whether the study decides arms over all cells (`overall`) or in each cell (`cells`). The rest is
+            exploratory.
+        type: The kind of study, for files: `ablation_grid`.
+
+    Raises:
+        SpecError: A field breaks a rule. The message is one line: place, rule, value, and what would have worked.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> arms = {"scl": cs.Arm("contrastive", {"loss": "scl"}), "ocl": cs.Arm("contrastive", {"loss": "ocl"})}
+        >>> grid = cs.AblationGrid("temperatures", arms, "digits-lt", {"loss.temperature": [0.1, 0.2]}, folds=5)
+        >>> grid.cell_count()
+        4
+    """
+
     axes: Axes = pydantic.Field(default_factory=dict)
     zipped: list[Axes] = pydantic.Field(default_factory=list)
     subgrids: list[SubGrid] = pydantic.Field(default_factory=list)
-    folds: Annotated[int, pydantic.Field(ge=2)] | None = None
     repeats: Annotated[int, pydantic.Field(ge=1)] | None = None
-    """How often the data are partitioned anew into `folds` (default 1); the trials of the first partition stay."""
     seeds: Seeds = pydantic.Field(default_factory=lambda: [0])
-    replicates: Replicates | None = None
-    """Replicates where they are needed; instead of a fixed number, which then is `most` at most."""
-    metric: str = "accuracy"
-    mode: Literal["max", "min"] = "max"
-    reference: str | None = None
     question: Literal["overall", "cells"] = "overall"
-    smallest_difference: SmallestDifference | None = None
-    alpha: Annotated[float, pydantic.Field(gt=0, lt=0.5)] = 0.05
-    description: str = ""
-    labels: dict[Label, Label] | None = None
-    """What arms, axes, their values, metrics and datasets are called where people read them: tables, reports, a run as
-    it is watched. JSON, frames and CSV keep the declared names."""
-    tracking: Tracking = None
-    """Where runs are shown, where the command does not say: an address, or several; see `contrasweep list trackers`."""
-    max_failures: Annotated[int, pydantic.Field(ge=0)] = 3
-    budget_hours: Budget | None = None
-    budget_gpu_hours: Budget | None = None
-    budget_cost: Budget | None = None
-    trial_hours: Budget | None = None
-    report_minutes: Budget | None = None
-    process: Literal["shared", "own"] = "shared"
-    """Whether a process trains many trials, one after the other, or one (`own`); changes no trial's id."""
-    cohort: CohortChoice | None = None
-    """Whether trials of equal shapes train several as one network (`off` unless set); changes no trial's id."""
     type: Literal["ablation_grid"] = "ablation_grid"
 
     def __post_init__(self) -> None:
-        check_study(self, self.seeds, "seeds")
+        self.check_shared(self.seeds, "seeds")
         check_number(self.cell_count(), self._seeds_most() * self._partitions() * (self.folds or 1))
         check_zips(self.zipped)
         self._check_repeats()
@@ -80,20 +109,14 @@ class AblationGrid:
                     value=list(arm.space),
                     hint="make its keys axes, or declare a Sweep",
                 )
-        reserved.check_metric(self.metric)
+        check_metric(self.metric)
         for place, names, axes, extra in self._grids():
             where = f"{place}.axes".lstrip(".")
             for axis in axes:
-                reserved.check_axis(axis, [self.metric], f"{where}.{axis}")
+                self._check_axis(axis, f"{where}.{axis}")
             check_axes(axes, where)
             for arm_name in names:
-                if arm_name not in self.arms:
-                    raise SpecError(
-                        "there is no such arm",
-                        place=f"{place}.arms",
-                        value=arm_name,
-                        hint=choose_from("arms", list(self.arms), arm_name),
-                    )
+                self.check_arm(arm_name, f"{place}.arms")
                 set_by_config = dotted.leaves(dotted.merge(self.arms[arm_name].config, extra))
                 for axis, leaves in axes.items():
                     if problem := dotted.clash(leaves, set_by_config):
@@ -104,6 +127,18 @@ class AblationGrid:
                             value=axis,
                         )
 
+    def _check_axis(self, axis: str, place: str) -> None:
+        """Refuse an axis that would take the column of something else."""
+        if axis in (*COLUMNS, *MEASURED) or axis.startswith("metric."):
+            hint = "seeds: [0, 1, 2] and folds: 5 are fields of the study" if axis in ("seed", "fold") else ""
+            raise SpecError(
+                "no axis has this name, which is a column of every table", place=place, value=axis, hint=hint
+            )
+        if axis == self.metric:
+            raise SpecError("an axis and the metric have one name", place=place, value=axis, hint="rename the metric")
+        if not axis.isprintable() or len(axis) > 200 or not axis:
+            raise SpecError("an axis is a setting's name", place=place[:100], value=axis)
+
     def _check_repeats(self) -> None:
         of_repeats = self.replicates is not None and self.replicates.of == "repeats"
         if of_repeats and self.repeats is not None:
@@ -113,8 +148,6 @@ class AblationGrid:
                 value=self.repeats,
                 hint="leave one of them out",
             )
-        if self.replicates is not None and not of_repeats:
-            self.replicates.check_seeds(self.seeds, "seeds")
         if (self.repeats is not None or of_repeats) and self.folds is None:
             raise SpecError(
                 "there are no folds to repeat",
@@ -160,3 +193,69 @@ class AblationGrid:
     def cells(self) -> Iterator[Cell]:
         """Each cell as (arm, axis values, extra config), in table order; a cell may come more than once."""
         yield from cells_of(list(self.arms), self.axes, self.zipped, self.subgrids, {})
+
+
+def count(arms: int, axes: Axes, zipped: list[Axes], subgrids: list[SubGrid]) -> int:
+    """How many cells so many arms have, those that come more than once counted each time."""
+    lengths = [*map(len, axes.values()), *(min(map(len, group.values()), default=0) for group in zipped)]
+    own = arms * math.prod(lengths) if lengths or not subgrids else 0
+    inner = (count(arms if g.arms is None else len(g.arms), g.axes, g.zipped, g.subgrids) for g in subgrids)
+    return own + sum(inner)
+
+
+def check_zips(zipped: list[dict[str, list[Any]]]) -> None:
+    """Check that the axes of each zipped group are equally long. Raises `SpecError`."""
+    for i, group in enumerate(zipped):
+        lengths = {axis: len(values) for axis, values in group.items()}
+        if not group or len(set(lengths.values())) > 1:
+            raise SpecError("zipped axes must be equally long", place=f"zipped.{i}", value=lengths)
+
+
+def axis_leaves(axes: Axes, zipped: list[Axes]) -> dict[str, set[dotted.Leaf]]:
+    """What each axis sets; the axis of datasets sets nothing of the config. Raises `SpecError` if one stands twice."""
+    groups = [axes, *zipped]
+    names = [axis for group in groups for axis in group]
+    for axis in names:
+        if names.count(axis) > 1:
+            raise SpecError("an axis stands in one place only", place=f"axes.{axis}", value=axis)
+    return {
+        axis: set() if axis == DATA_AXIS else dotted.leaves(*(dotted.nest(axis, value) for value in values))
+        for group in groups
+        for axis, values in group.items()
+    }
+
+
+def check_axes(axes: Mapping[str, set[dotted.Leaf]], place: str) -> None:
+    """Check that no two axes set the same, nor the inside of what another sets to a plain value. Raises `SpecError`."""
+    for one, other in itertools.combinations(axes, 2):
+        if problem := dotted.clash(axes[one], axes[other]):
+            raise SpecError(f"axes {one!r} and {other!r} {problem}", place=f"{place}.{other}", value=other)
+
+
+def flattened(grids: list[SubGrid], place: str, arms: list[str], config: Config) -> Iterator[Grid]:
+    """Each sub-grid of `grids`, which stand at `place`, and those inside it."""
+    for i, grid in enumerate(grids):
+        here, names = f"{place}.{i}", grid.arms if grid.arms is not None else arms
+        extra = dotted.merge(config, grid.config)
+        yield here, names, axis_leaves(grid.axes, grid.zipped), extra
+        yield from flattened(grid.subgrids, f"{here}.subgrids", names, extra)
+
+
+def cells_of(
+    arms: list[str], axes: Axes, zipped: list[Axes], subgrids: list[SubGrid], config: MutableConfig
+) -> Iterator[Cell]:
+    """Each cell of `arms` at the axes and at the sub-grids, in table order; a cell may come more than once."""
+    if axes or zipped or not subgrids:
+        points = list(_product(axes, zipped))
+        yield from ((arm, point, config) for arm in arms for point in points)
+    for grid in subgrids:
+        names = grid.arms if grid.arms is not None else arms
+        yield from cells_of(names, grid.axes, grid.zipped, grid.subgrids, dotted.merge(config, grid.config))
+
+
+def _product(axes: Axes, zipped: list[Axes]) -> Iterator[MutableConfig]:
+    """Every combination of the axes and of the zipped groups, the last varying fastest."""
+    groups = [[{axis: value} for value in values] for axis, values in axes.items()]
+    groups += [[dict(zip(group, row, strict=True)) for row in zip(*group.values(), strict=True)] for group in zipped]
+    for combination in itertools.product(*groups):
+        yield {axis: value for part in combination for axis, value in part.items()}

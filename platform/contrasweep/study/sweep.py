@@ -5,91 +5,74 @@ from typing import Annotated, Literal
 import pydantic
 
 from contrasweep.config import MutableConfig
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import SpecError
 from contrasweep.schema import checked
-from contrasweep.storage.names import Label
-from contrasweep.study import reserved
-from contrasweep.study.arm import Arm
 from contrasweep.study.arm_budget import ArmBudget
-from contrasweep.study.checks import check_number, check_study
-from contrasweep.study.cohort_choice import CohortChoice
-from contrasweep.study.fields import Budget, Name, Seeds, SmallestDifference, Tracking
+from contrasweep.study.base import COLUMNS, Seeds, StudyBase, check_metric, check_number
 from contrasweep.study.objectives import violation
-from contrasweep.study.replicates import Replicates, extended
+from contrasweep.study.replicates import extended
 
 
 @checked
-class Sweep:
+class Sweep(StudyBase):
     """A search per arm under equal budgets, then a confirmation of each arm's best on fresh seeds and unsearched folds.
 
-    Only the confirmation reaches the table. `searcher` and `pruner` are names (`contrasweep list searchers`)
-    or `package.module:Class`; `freeze` maps an arm to the arm whose tuned settings it starts from, so that an
-    add-on is tuned on a frozen base; `warm_start` names earlier studies in the same storage.
+    Only the confirmation reaches the table. The search never sees the test split.
 
-    Each arm's search has the same `budget`; `trials_per_arm` is short for one of so many configurations. It never sees
-    the test split: it looks at `search_folds`, or at the dataset's dev split where there are no folds. The confirmation
-    is on the held-out part of every fold that was not searched, if `confirm_on` is `all` on that of every fold (the
-    table then says so), or, if it is `test`, on the test split after training on all else.
+    Args:
+        trials_per_arm: Configurations that each arm's search may try; short for `budget: {trials: ...}`.
+        budget: What each arm's search may spend; see `contrasweep.study.arm_budget.ArmBudget`.
+        searcher: The name of a searcher (`contrasweep list searchers`), or `package.module:Class`.
+        searcher_options: The searcher's own options.
+        pruner: The name of a rule for early stopping (`contrasweep list pruners`), or `package.module:Class`.
+            Default: none.
+        pruner_options: The pruner's own options.
+        search_folds: The folds that the search evaluates on. Default: fold 0; without folds, the dataset's dev split.
+        search_seed: The seed of the search and of its trials.
+        slots: Configurations of an arm that train at a time. Where it is set, the k-th is chosen by the results of
+            those up to k - slots alone, so that the study tries the same configurations on any machine.
+        confirm_seeds: Seeds of the confirmation.
+        confirm_on: Where the best is confirmed: the `folds` that were not searched, `all` folds (the table then says
+            so), or the `test` split after training on all else.
+        objectives: Metric -> mode of what is searched at once, `metric` among them.
+        constraints: Metric -> `<= 2.0` or `>= 0.5`. Of the configurations that satisfy them, the best by `metric` is
+            confirmed.
+        freeze: Arm -> the arm whose tuned settings it starts from, so that an add-on is tuned on a frozen base.
+        warm_start: Earlier studies in the same storage that the searchers learn from.
+        type: The kind of study, for files: `sweep`.
 
-    A trial that trains longer than `trial_hours`, or does not report for `report_minutes`, ends as failed.
+    Raises:
+        SpecError: A field breaks a rule. The message is one line: place, rule, value, and what would have worked.
 
-    `objectives` (metric -> mode, `metric` among them) are searched at once; `constraints` (metric -> `<= 2.0` or
-    `>= 0.5`) have to hold. Of the feasible configurations the best by `metric` is confirmed.
+    Example:
+        >>> import contrasweep as cs
+        >>> arm = cs.Arm("contrastive", {"loss": "scl"}, {"loss.temperature": cs.Float(0.05, 0.5, log=True)})
+        >>> sweep = cs.Sweep("tuned", {"scl": arm}, "digits-lt", trials_per_arm=20, folds=5, searcher="random")
+        >>> sweep.confirm_folds
+        [1, 2, 3, 4]
     """
 
-    name: Name
-    arms: Annotated[dict[Name, Arm], pydantic.Field(min_length=1)]
-    data: str
     trials_per_arm: Annotated[int, pydantic.Field(ge=1)] | None = None
     budget: ArmBudget | None = None
     searcher: str = "tpe"
     searcher_options: MutableConfig = pydantic.Field(default_factory=dict)
     pruner: str | None = None
     pruner_options: MutableConfig = pydantic.Field(default_factory=dict)
-    folds: Annotated[int, pydantic.Field(ge=2)] | None = None
     search_folds: Annotated[list[int], pydantic.Field(min_length=1)] | None = None
     search_seed: Annotated[int, pydantic.Field(ge=0)] = 0
     slots: Annotated[int, pydantic.Field(ge=1)] | None = None
-    """Configurations of an arm that train at a time. Where it is set, the k-th is chosen by the results of those up to
-    k - slots alone, told in their order, so that the same study tries the same configurations on any machine."""
     confirm_seeds: Seeds = pydantic.Field(default_factory=lambda: list(range(1000, 1006)))
     confirm_on: Literal["folds", "all", "test"] = "folds"
-    """The folds that were not searched, all folds, or the test split."""
-    replicates: Replicates | None = None
-    """Seeds of the confirmation where they are needed: those of `confirm_seeds`, and on from there."""
-    metric: str = "accuracy"
-    mode: Literal["max", "min"] = "max"
     objectives: dict[str, Literal["max", "min"]] = pydantic.Field(default_factory=dict)
     constraints: dict[str, str] = pydantic.Field(default_factory=dict)
-    reference: str | None = None
-    smallest_difference: SmallestDifference | None = None
     freeze: dict[str, str] = pydantic.Field(default_factory=dict)
     warm_start: list[str] = pydantic.Field(default_factory=list)
-    alpha: Annotated[float, pydantic.Field(gt=0, lt=0.5)] = 0.05
-    description: str = ""
-    labels: dict[Label, Label] | None = None
-    """What arms, axes, their values, metrics and datasets are called where people read them: tables, reports, a run as
-    it is watched. JSON, frames and CSV keep the declared names."""
-    tracking: Tracking = None
-    """Where runs are shown, where the command does not say: an address, or several; see `contrasweep list trackers`."""
-    max_failures: Annotated[int, pydantic.Field(ge=0)] = 3
-    budget_hours: Budget | None = None
-    budget_gpu_hours: Budget | None = None
-    budget_cost: Budget | None = None
-    trial_hours: Budget | None = None
-    report_minutes: Budget | None = None
-    process: Literal["shared", "own"] = "shared"
-    """Whether a process trains many trials, one after the other, or one (`own`); changes no trial's id."""
-    cohort: CohortChoice | None = None
-    """Whether trials of equal shapes train several as one network (`off` unless set); changes no trial's id."""
     type: Literal["sweep"] = "sweep"
 
     def __post_init__(self) -> None:
-        check_study(self, self.confirm_seeds, "confirm_seeds")
+        self.check_shared(self.confirm_seeds, "confirm_seeds")
         seeds = self.replicates.most if self.replicates else len(self.confirm_seeds)
         check_number(len(self.arms), seeds * (self.folds or 1))
-        if self.replicates is not None:
-            self.replicates.check_seeds(self.confirm_seeds, "confirm_seeds")
         if self.search_seed in self.all_seeds:
             raise SpecError(
                 "the confirmation needs fresh seeds, none that the search saw",
@@ -128,17 +111,11 @@ class Sweep:
             )
         check_number(len(self.arms), self.arm_budget.trials or 1, "trials_per_arm")
         for metric in (self.metric, *self.objectives, *self.constraints):
-            reserved.check_metric(metric, taken=reserved.COLUMNS)
+            check_metric(metric, taken=COLUMNS)
         self._check_goals()
         for arm, base in self.freeze.items():
             for name in (arm, base):
-                if name not in self.arms:
-                    raise SpecError(
-                        "there is no such arm",
-                        place=f"freeze.{arm}",
-                        value=name,
-                        hint=choose_from("arms", list(self.arms), name),
-                    )
+                self.check_arm(name, f"freeze.{arm}")
 
     def _check_goals(self) -> None:
         if self.objectives and self.objectives.get(self.metric) != self.mode:

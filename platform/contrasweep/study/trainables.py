@@ -2,7 +2,9 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Mapping
+import inspect
+import typing
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 import pydantic
@@ -16,18 +18,10 @@ from contrasweep.imports import TRAINING, errors_named, import_path, is_installe
 from contrasweep.schema import resolved_config
 from contrasweep.study import dotted
 from contrasweep.study.arm import Arm
-from contrasweep.study.fields import DATA_AXIS
 from contrasweep.study.file import to_plain
-from contrasweep.study.generators import check_trainable
+from contrasweep.study.grid import DATA_AXIS
 from contrasweep.study.study import Study
 from contrasweep.study.sweep import Sweep
-
-
-def trainable_path(arm: Arm) -> str:
-    """The dotted path of an arm's trainable, which is part of its trials' identity."""
-    if isinstance(arm.trainable, str):
-        return arm.trainable
-    return f"{arm.trainable.__module__}:{arm.trainable.__qualname__}"
 
 
 def find_trainable(arm: Arm, place: str) -> Callable[..., Any]:
@@ -171,7 +165,7 @@ def _check_names(arms: Mapping[str, Arm], functions: Mapping[str, Callable[..., 
     one path (closures of one factory, lambdas) would never be trained."""
     first: dict[str, str] = {}
     for name, arm in arms.items():
-        path = trainable_path(arm)
+        path = arm.path
         other = first.setdefault(path, name)
         if functions[other] != functions[name]:
             raise SpecError(
@@ -208,3 +202,51 @@ def _place(error: SpecError, arm: str, axes: Collection[str]) -> str:
     """Whether an axis gave what is wrong, or the arm's config."""
     place = f"{error.place}."
     return "axes" if any(place.startswith(f"{axis}.") for axis in axes) else f"arms.{arm}.config"
+
+
+SIGNATURE = "def train(trial, resume=None)"
+_GENERATORS = (Generator, Iterator, Iterable)
+
+
+def check_trainable(function: Callable[..., Any], place: str) -> None:
+    """`SpecError` at `place` where `function` is no generator function or cannot be called as
+    `function(trial, resume=folder)`.
+
+    A function that returns another one's generator is taken at its word, if its return type says so.
+    """
+    name = getattr(function, "__qualname__", repr(function))
+    if inspect.isclass(function):
+        raise SpecError("a trainable is a generator function, not a class", place=place, value=name, hint=SIGNATURE)
+    try:
+        inspect.signature(function).bind("trial", resume=None)
+    except TypeError as error:
+        raise SpecError(
+            "a trainable takes a trial and the folder of a checkpoint",
+            place=place,
+            value=f"{name}{inspect.signature(function)}",
+            hint=f"{error}; declare it as {SIGNATURE}",
+        ) from None
+    except ValueError:  # of a builtin, which has no signature
+        pass
+    if not _generates(function):
+        raise SpecError(
+            "a trainable is a generator function",
+            place=place,
+            value=name,
+            hint="use `yield Report(step, metrics)`, or where it returns another function's generator, declare it as "
+            "`-> Generator[Report, None, None]`",
+        )
+
+
+def _generates(function: Callable[..., Any]) -> bool:
+    inner = inspect.unwrap(function)
+    while isinstance(inner, functools.partial):
+        inner = inspect.unwrap(inner.func)
+    if not inspect.isroutine(inner):
+        inner = type(inner).__call__  # type: ignore[operator]  # an object with a method __call__
+    if inspect.isgeneratorfunction(inner):
+        return True
+    returned = getattr(inner, "__annotations__", {}).get("return")
+    if isinstance(returned, str):
+        return any(kind.__name__ in returned for kind in _GENERATORS)
+    return (typing.get_origin(returned) or returned) in _GENERATORS

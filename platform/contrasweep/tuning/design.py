@@ -1,9 +1,8 @@
 """The design of a Sweep: what each arm's search may try and sees, and what its confirmation trains."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
@@ -14,7 +13,7 @@ from contrasweep.study.arm import Arm
 from contrasweep.study.file import to_plain
 from contrasweep.study.space import sample
 from contrasweep.study.sweep import Sweep
-from contrasweep.study.trainables import SettingsOfArms, trainable_path
+from contrasweep.study.trainables import SettingsOfArms
 from contrasweep.trial import Trial
 from contrasweep.tuning import pruners, searchers
 from contrasweep.tuning.pruners import scheduled
@@ -47,14 +46,6 @@ class SweepDesign:
     def __post_init__(self) -> None:
         if self.settings is None:
             object.__setattr__(self, "settings", SettingsOfArms(self.study.arms))
-
-    @property
-    def functions(self) -> dict[str, Callable[..., Any]]:
-        """Trainables given as functions, by their dotted path."""
-        arms = self.study.arms.items()
-        return {
-            trainable_path(a): self.settings.functions[name] for name, a in arms if not isinstance(a.trainable, str)
-        }
 
     @property
     def search_folds(self) -> list[int | None]:
@@ -99,7 +90,7 @@ class SweepDesign:
         base = self.study.freeze.get(arm)
         parts = [
             arm,
-            trainable_path(self.study.arms[arm]),
+            self.study.arms[arm].path,
             to_plain(self.study.arms[arm].space),
             [trial.config for trial in self.samples(arm)],
             {key: self.question.get(key) for key in SEARCH_FIELDS} | {k: v for k, v in self._slots.items() if v},
@@ -162,7 +153,7 @@ class SweepDesign:
 
     def _of_trainable(self, arm: str, config: Config, data: Manifest, fold: int | None, seed: int) -> Trial:
         whole = self.settings.resolve(arm, canonical.Config(config), data)
-        return Trial(self.study.name, arm, trainable_path(self.study.arms[arm]), whole, data, fold, seed)
+        return Trial(self.study.name, arm, self.study.arms[arm].path, whole, data, fold, seed)
 
 
 def order(study: Sweep) -> list[str]:

@@ -15,7 +15,6 @@ from contrasweep.storage.record import Phase, Record, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.study.space import drawn_from
-from contrasweep.study.trainables import trainable_path
 from contrasweep.trial import Trial
 from contrasweep.tuning import searchers as search
 from contrasweep.tuning.arm_search import ArmSearch
@@ -75,7 +74,7 @@ class SweepSource:
         """`refused` are trials with a record that says that they fitted no host: they are handed out again."""
         self.refused = set(refused)
         self.plan, self.records, self.confirmed = plan, records, confirmed
-        self.current = CurrentCode(plan.functions)
+        self.current = CurrentCode(plan.study.functions)
         self.searches: dict[str, Search] = {}
         self.turns = deque(order(plan.study))
         self.confirmation: dict[str, deque[Trial]] = {}
@@ -181,7 +180,7 @@ class SweepSource:
         and settings but for what is searched, defaults included. Trials that saw a test split are left out."""
         declared, study = self.plan.study.arms[arm], self.plan.study
         fixed = fixed_of(declared, tuned)
-        trainable = trainable_path(declared)
+        trainable = declared.path
         known: dict[str, list[Record]] = {}
         for name in study.warm_start:
             earlier = StudyRecords(self.records.storage, name)

@@ -62,7 +62,7 @@ KINDS: dict[str, tuple[dict[str, Any], Callable[[Sweep], dict[str, Any]], int]] 
 def interrupted(study: Sweep, storage: Path, *, extend: bool = False) -> None:
     """What a run leaves that is interrupted before its first trial has reported."""
     planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
-    remaining = claim(planned, records, CurrentCode(planned.functions), extend=extend, retry_failed=False)
+    remaining = claim(planned, records, CurrentCode(planned.study.functions), extend=extend, retry_failed=False)
     source = planned.source(records, remaining.finished)
     source = InterimSource(planned, source, records, lambda _: None) if study.replicates else source
     assert not remaining.complete and isinstance(source.next(), Next)
@@ -82,7 +82,7 @@ def trained(results: Results) -> dict[str, tuple[str, float]]:
 def from_scratch(study: Sweep, storage: Path) -> Results:
     """What a study comes to in an empty storage, each trial trained in this process."""
     planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
-    code = CurrentCode(planned.functions)
+    code = CurrentCode(planned.study.functions)
     remaining = claim(planned, records, code, extend=False, retry_failed=False)
     source = planned.source(records, remaining.finished)
     source = InterimSource(planned, source, records, lambda _: None) if study.replicates else source

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from contrasweep.errors import SpecError
-from contrasweep.study.generators import check_trainable
+from contrasweep.study.trainables import check_trainable
 from contrasweep.trial import Report
 
 

@@ -131,4 +131,4 @@ def _hosts(plan: Plan, peaks: Learned, detected: Inventory, inventory_file: Path
 def _context(plan: Plan, records: StudyRecords, inventory: Inventory) -> RunContext:
     interval_s = 0.0 if plan.stops_early else REPORT_INTERVAL_S
     study = plan.study
-    return RunContext(records.storage, study.name, study.metric, plan.datasets, plan.functions, interval_s, inventory)
+    return RunContext(records.storage, study.name, study.metric, plan.datasets, study.functions, interval_s, inventory)

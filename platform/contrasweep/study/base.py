@@ -1,0 +1,193 @@
+"""What every kind of study declares, and what is checked of it."""
+
+import dataclasses
+import inspect
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
+
+import pydantic
+
+from contrasweep.errors import SpecError, choose_from
+from contrasweep.schema import checked
+from contrasweep.secrets import redacted
+from contrasweep.storage.names import Label
+from contrasweep.study.arm import Arm, CohortChoice
+from contrasweep.study.objectives import metric_range
+from contrasweep.study.replicates import Replicates
+
+STORAGE_FOLDERS = (
+    "archive",
+    "calibration",
+    "datasets",
+    "code",
+    "compact",
+    "lease",
+    "looks",
+    "records",
+    "search",
+    "trials",
+)
+"""Names of a storage's folders, which no study may have."""
+COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "step", "time", "etag", "value", "weight", "side", "cell")
+"""What a table of trials has beside axes and metrics."""
+MEASURED = ("seconds", "gpu_memory_gib")
+"""What the platform measures of each trial."""
+MAX_CELLS = 50_000
+MAX_TRIALS = 200_000
+_TRIAL_ID = re.compile(r"[0-9a-f]{16}")
+
+
+def _without_passwords(addresses: str | list[str] | None) -> str | list[str] | None:
+    """Refuse a password in an address: a study's file is kept in the storage and shown."""
+    for address in [addresses] if isinstance(addresses, str) else addresses or []:
+        if redacted(address) != address:
+            raise SpecError(
+                "a study holds no password",
+                value=redacted(address),
+                hint="leave it out of the address and set CONTRASWEEP_TRACKING_PASSWORD, or "
+                "CONTRASWEEP_TRACKING_PASSWORD_FILE to a file that has it",
+            )
+    return addresses
+
+
+Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+Seeds = Annotated[list[Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]], pydantic.Field(min_length=1)]
+Above0 = Annotated[float, pydantic.Field(gt=0)]
+Folds = Annotated[int, pydantic.Field(ge=2)]
+Tracking = Annotated[str | list[str] | None, pydantic.AfterValidator(_without_passwords)]
+
+
+@checked
+class StudyBase(ABC):
+    """The fields that every kind of study has.
+
+    Args:
+        name: The study's name in the storage: letters, digits and `._-`, at most 100.
+        arms: The methods to compare, by name.
+        data: The name of a staged or bundled dataset (`contrasweep list datasets`).
+        folds: Folds of a cross-validation on the training part. Default: train on it, evaluate on the test split.
+        replicates: Replicates where they are needed, in place of a fixed number; see `Replicates`.
+        metric: The reported metric that is compared.
+        mode: Whether a larger (`max`) or a smaller (`min`) value of the metric is better.
+        reference: The arm that the others are compared with. Default: every pair is compared.
+        smallest_difference: The smallest difference of interest, in units of the metric. Arms that surely differ by
+            less are equivalent.
+        alpha: The level of the study's comparisons together.
+        description: What the study asks, for its report.
+        labels: Names for people, by declared name: of arms, axes, their values, metrics and datasets. Tables, reports
+            and the live view show them; JSON, frames and CSV keep the declared names.
+        tracking: Where runs are shown unless the command says it: an address, or several (`contrasweep list trackers`).
+        max_failures: How often a trial is tried again before it is `failed`.
+        budget_hours: Wall hours that the study may take, over all its runs. It then stops, and goes on if it is raised.
+        budget_gpu_hours: GPU-hours that the study may take, over all its runs.
+        budget_cost: What the study may cost, at the prices of the inventory.
+        trial_hours: Hours after which a trial that still trains ends as `failed`.
+        report_minutes: Minutes without a report after which a trial ends as `failed`.
+        process: Whether a process trains many trials one after the other (`shared`) or one (`own`). It changes no id.
+        cohort: Whether trials of equal shapes train several as one network: `off`, `auto`, 2, 4, 8 or 16. Default:
+            `off`. It changes no id.
+    """
+
+    name: Name
+    arms: Annotated[dict[Name, Arm], pydantic.Field(min_length=1)]
+    data: str
+    _: dataclasses.KW_ONLY
+    folds: Folds | None = None
+    replicates: Replicates | None = None
+    metric: str = "accuracy"
+    mode: Literal["max", "min"] = "max"
+    reference: str | None = None
+    smallest_difference: Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)] | None = None
+    alpha: Annotated[float, pydantic.Field(gt=0, lt=0.5)] = 0.05
+    description: str = ""
+    labels: dict[Label, Label] | None = None
+    tracking: Tracking = None
+    max_failures: Annotated[int, pydantic.Field(ge=0)] = 3
+    budget_hours: Above0 | None = None
+    budget_gpu_hours: Above0 | None = None
+    budget_cost: Above0 | None = None
+    trial_hours: Above0 | None = None
+    report_minutes: Above0 | None = None
+    process: Literal["shared", "own"] = "shared"
+    cohort: CohortChoice | None = None
+
+    def __init_subclass__(cls) -> None:
+        """Put the arguments that all studies have into the docstring, before its own."""
+        shared = inspect.cleandoc(StudyBase.__doc__ or "").partition("Args:\n")[2]
+        cls.__doc__ = inspect.cleandoc(cls.__doc__ or "").replace("Args:\n", f"Args:\n{shared}\n", 1)
+
+    @property
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """Trainables that are given as functions, by their dotted path."""
+        return {arm.path: arm.trainable for arm in self.arms.values() if not isinstance(arm.trainable, str)}
+
+    @property
+    @abstractmethod
+    def all_seeds(self) -> list[int]:
+        """The seeds that a cell of the table may get."""
+
+    @property
+    @abstractmethod
+    def axis_names(self) -> list[str]:
+        """The axes of the table."""
+
+    def check_shared(self, seeds: Sequence[int], field: str) -> None:
+        """Check what every kind of study has, and its `seeds`, which stand in `field`. Raises `SpecError`."""
+        if self.name.lower() in STORAGE_FOLDERS:
+            raise SpecError(
+                "no study has this name, which is a folder of the storage",
+                place="name",
+                value=self.name,
+                hint="choose another",
+            )
+        for arm in self.arms:
+            if _TRIAL_ID.fullmatch(arm):  # as which `--rerun` would take it
+                raise SpecError(
+                    "an arm's name may not look like a trial's id", place=f"arms.{arm}", hint="choose another"
+                )
+        if len(set(seeds)) != len(seeds):
+            raise SpecError("seeds must differ from each other", place=field, value=list(seeds))
+        if self.replicates is not None and self.replicates.of == "seeds":
+            self.replicates.check_seeds(seeds, field)
+        if self.reference is not None:
+            self.check_arm(self.reference, "reference", "the reference must be an arm")
+        bounds = metric_range(self.metric)
+        if self.smallest_difference is not None and bounds and self.smallest_difference >= bounds[1] - bounds[0]:
+            raise SpecError(
+                f"the smallest difference of interest is less than the range of {self.metric}, which is from "
+                f"{bounds[0]:g} to {bounds[1]:g}",
+                place="smallest_difference",
+                value=self.smallest_difference,
+                hint="it is in units of the metric, not in percent",
+            )
+
+    def check_arm(self, name: str, place: str, rule: str = "there is no such arm") -> None:
+        """Check that `name` is an arm of the study. Raises `SpecError` at `place`."""
+        if name not in self.arms:
+            raise SpecError(rule, place=place, value=name, hint=choose_from("arms", list(self.arms), name))
+
+
+def check_metric(metric: str, taken: Sequence[str] = (*COLUMNS, *MEASURED)) -> None:
+    """Check that a metric takes the column of nothing else. Raises `SpecError`."""
+    if metric in taken:
+        raise SpecError(
+            "no metric has this name, which is a column of every table",
+            place="metric",
+            value=metric,
+            hint="choose another",
+        )
+    if not metric or not metric.isprintable() or len(metric) > 200:
+        raise SpecError("a metric is a line of at most 200 printable characters", place="metric", value=metric)
+
+
+def check_number(cells: int, replicates: int, place: str = "axes, folds, seeds") -> None:
+    """Refuse more trials than anybody can mean, which would take minutes to write down. Raises `SpecError`."""
+    if cells > MAX_CELLS or cells * replicates > MAX_TRIALS:
+        raise SpecError(
+            f"a study has at most {MAX_CELLS:,} cells and {MAX_TRIALS:,} trials",
+            place=place,
+            value=f"{cells:,} cells of {replicates:,} replicates",
+            hint="declare several studies",
+        )
