@@ -97,7 +97,8 @@ def names_of(value: str | Sequence[str] | None) -> Key:
 
 
 NOT_FINITE = "not finite"
-LOST = (NOT_FINITE, *(status.value for status in Status if status.lost and not status.infeasible))
+UNFIT = tuple(status.value for status in Status if status.infeasible)
+LOST = (NOT_FINITE, *(status.value for status in Status if status.lost and status.value not in UNFIT))
 """What a trial is that was tried and gave no value; others without one are missing or still to run."""
 OUTSIDE = tuple(cause.value for cause in Cause if cause.outside)
 
@@ -113,7 +114,7 @@ def trials_of(frame: pd.DataFrame, planned: pd.DataFrame | None, metric: str, fa
     status = frame["status"].astype(str).to_numpy(dtype=object)
     status[np.isin(status, list(COUNTING)) & ~np.isfinite(values)] = NOT_FINITE
     outside = frame["cause"].isin(OUTSIDE).to_numpy() if "cause" in frame else np.zeros(len(frame), dtype=bool)
-    missing = (status == Status.INFEASIBLE.value) | ((status == Status.FAILED.value) & outside)
+    missing = outside | np.isin(status, UNFIT)
     trials = pd.DataFrame({name: [label(v) for v in frame[name]] for name in factors})
     return trials.assign(
         weight=frame["weight"].to_numpy(dtype="float64") if "weight" in frame else 1.0,
