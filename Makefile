@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO := build/demo
 
-.PHONY: demo test test-long test-fast test-again gpu-test same check docs install clean
+.PHONY: demo test test-long test-fast test-again gpu-test same check docs pictures install clean
 
 demo: $(VENV)/.installed
 	$(BIN)/contrasweep run contrasweep.search_spaces.demo:STUDY --storage $(DEMO)/runs --tracking sqlite:///$(DEMO)/mlflow.db
@@ -40,6 +40,9 @@ check: $(VENV)/.installed-test
 docs: $(VENV)/.installed-test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "site: build/site/index.html"
+
+pictures: demo $(VENV)/.installed-test  ## the pictures of the docs, from the demo and the first tutorial; needs Chromium and TeX
+	$(BIN)/python docs/take_pictures.py $(DEMO) build/tutorial
 
 install: $(VENV)/.installed
 

@@ -92,7 +92,7 @@ def run(study: str, name: str, cohort: str, storage: Path, inductor: Path) -> Me
         raise SystemExit(said)
     records = StudyRecords(str(storage), name)
     read = list(records.read(records.finished()).values())
-    engines = Counter(record.notes.engine or "alone" for record in read)
+    engines = Counter(record.notes.engine or "unfused" for record in read)
     print("\n".join(line for line in said.splitlines() if "cohort" in line), flush=True)
     return Measured(seconds, spent, engines, statistics.fmean(record.metrics["f1_macro"] for record in read))
 
@@ -133,7 +133,7 @@ def compare(batches: list[int], trials: int, turns: int, **study: Any) -> list[s
     rows = []
     for name, runs in taken.items():
         last, count = runs[-1], sum(runs[-1].engines.values())
-        cells = [shown, count, name, last.engines["alone"], f"{seconds[name]:.0f}"]
+        cells = [shown, count, name, last.engines["unfused"], f"{seconds[name]:.0f}"]
         cells += [f"{3600 * count / seconds[name]:.0f}", f"{seconds['off'] / seconds[name]:.2f}"]
         cells += [f"{spent[name]:.0f}", f"{spent['off'] / spent[name]:.2f}", f"{last.mean:.4f}"]
         rows.append(f"| {' | '.join(map(str, cells))} |")

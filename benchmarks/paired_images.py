@@ -101,9 +101,9 @@ def steps(arguments: argparse.Namespace) -> None:
 
 def row(arguments: argparse.Namespace) -> None:
     """Print [seconds, MiB] of one row."""
-    from contrasweep.trainables.paired.images.network import image_model
-    from contrasweep.trainables.paired.images.settings import Settings
     from contrasweep.trainables.paired.objective import Objective
+    from contrasweep.trainables.paired_images.network import image_model
+    from contrasweep.trainables.paired_images.settings import Settings
 
     wanted, device = json.loads(arguments.row), torch.device(arguments.device)
     torch.set_num_threads(1)

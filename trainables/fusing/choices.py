@@ -93,7 +93,7 @@ class Fusion:
         if (best := self.known.best(key, [1, *self.sizes(trial)], self.counts[key])) is None:
             self._unprobed[key] = trial
             return Unfused("its engines have not been probed", key)
-        if best.alone:
+        if best.unfused:
             return Unfused("the probe shows no gain", key)
         return Fused(key, best.slots, best.engine, best.gain)
 
@@ -106,7 +106,7 @@ class Fusion:
         if not fitting:
             return Unfused("two of its kind do not fit the memory of a host", key)
         best = self.known.best(key, fitting[-1:], self.counts[key])
-        if best is None or best.alone:  # not probed, or asked for though it does not pay
+        if best is None or best.unfused:  # not probed, or asked for though it does not pay
             return Fused(key, fitting[-1], gain=None if best is None else best.gain)
         return Fused(key, best.slots, best.engine, best.gain)
 
@@ -162,7 +162,7 @@ class Fusion:
     def verdict(self, key: str) -> str:
         """What a probe's figures come to, in words."""
         best = self.known.best(key, (1, *SIZES), self.counts[key])
-        if best is None or best.alone:
+        if best is None or best.unfused:
             return "the probe shows no gain, its trials run alone"
         return f"{slots_text(best.slots)} by engine {best.engine}, {best.gain:.1f}x trials per hour expected"
 

@@ -6,7 +6,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import pydantic
 
@@ -14,9 +14,9 @@ from contrasweep.cluster.inventory import Inventory
 from contrasweep.errors import StorageError
 from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.names import Label
-from contrasweep.storage.record import Count, Measure
+from contrasweep.storage.record import Count
 from contrasweep.storage.store import Store
-from contrasweep.trainables.fusing.protocol import ALONE, Timing
+from contrasweep.trainables.fusing.protocol import UNFUSED, Timing
 
 log = logging.getLogger(__name__)
 _FOLDER = "calibration/cohorts/"
@@ -27,27 +27,12 @@ MEMBER_START_S = 2.5
 
 
 @dataclass(frozen=True)
-class EngineTiming:
-    """One engine with so many slots on one kind of device: seconds of a trial, of a process's start, and of the
-    first compilation; see `contrasweep.trainables.fusing.protocol.Timing`."""
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
-
-    device: Label
-    engine: Label
-    slots: Annotated[int, pydantic.Field(ge=1, le=1024)]
-    trial_s: Measure
-    start_s: Measure = 0.0
-    compile_s: Measure = 0.0
-
-
-@dataclass(frozen=True)
 class KeyEngines:
-    """What is known of one cohort key: timings, and how many slots fit the memory (None: as many as were tried)."""
+    """What is known of one cohort key: timings by kind of device, and how many slots fit the memory (None: any)."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
-    timings: tuple[EngineTiming, ...] = ()
+    timings: dict[Label, tuple[Timing, ...]] = field(default_factory=dict)
     most_slots: Count | None = None
 
 
@@ -64,9 +49,9 @@ class Best:
     gain: float
 
     @property
-    def alone(self) -> bool:
+    def unfused(self) -> bool:
         """Whether that is the trainable itself."""
-        return self.engine == ALONE
+        return self.engine == UNFUSED
 
 
 @dataclass
@@ -91,13 +76,15 @@ class KnownEngines:
         return 2**10 if most is None else most
 
     def best(self, key: str, sizes: Sequence[int], trials: int) -> Best | None:
-        """The engine that takes the least time for so many trials, with what is still to compile, with one of the
-        `sizes` or as the trainable itself (`ALONE`); None where that was not timed. `ALONE` where others promise less
-        than `MARGIN` times its rate."""
-        timings = [t for t in self.of(key).timings if t.device == self.device]
+        """Return the engine that takes the least time for so many trials, with what is still to compile.
+
+        It has one of the `sizes` or is the trainable itself (`UNFUSED`); None where that was not timed. `UNFUSED` where
+        others promise less than `MARGIN` times its rate.
+        """
+        timings = self.of(key).timings.get(self.device, ())
         if key in self.compiled:
-            timings = [replace(t, compile_s=0.0) for t in timings]
-        reference = next((t for t in timings if t.engine == ALONE), None)
+            timings = tuple(replace(t, compile_s=0.0) for t in timings)
+        reference = next((t for t in timings if t.engine == UNFUSED), None)
         if reference is None:
             return None
         fused = [t for t in timings if t.slots in sizes]
@@ -109,9 +96,7 @@ class KnownEngines:
         """Keep what a probe on this device measured just now, in place of what was known of the device."""
         self.compiled.add(key)
         known = self.of(key)
-        others = tuple(t for t in known.timings if t.device != self.device)
-        measured = (EngineTiming(self.device, t.engine, t.slots, t.trial_s, t.start_s, t.compile_s) for t in timings)
-        self._write(key, KeyEngines((*others, *measured), known.most_slots))
+        self._write(key, KeyEngines({**known.timings, self.device: tuple(timings)}, known.most_slots))
 
     def limit(self, key: str, slots: int) -> None:
         """Keep that more than so many slots run out of memory."""
@@ -134,7 +119,7 @@ def engines_key(key: str) -> str:
     return f"{_FOLDER}{key}.json"
 
 
-def _total_s(timing: EngineTiming, trials: int) -> float:
+def _total_s(timing: Timing, trials: int) -> float:
     """Seconds of so many trials in one process, with what its start, its graphs and its members' processes cost
     once."""
     members = timing.slots * MEMBER_START_S if timing.slots > 1 else 0.0

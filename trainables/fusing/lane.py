@@ -1,6 +1,7 @@
 """The lane of fused trials: several of one architecture as one network, or one by a compiled engine; the door by which
 the platform reaches all of `contrasweep.trainables.fusing`."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -78,12 +79,15 @@ class Fusing:
         return changed
 
     def annotated(self, rows: Sequence[PlanRow]) -> Sequence[PlanRow]:
-        """Rows of a plan with a column that says how their trials train."""
-        return with_fusion(rows, self.fusion)
+        """Return rows of a plan with a column that says how their trials train, where any may be fused."""
+        return [_annotated(row, self._choices(row)) for row in rows] if self.fusion.used else rows
 
     def lines(self, rows: Sequence[PlanRow]) -> list[str]:
-        """A line for each cohort key, and for each reason to train alone."""
-        return fusion_lines(rows, self.fusion)
+        """Return a line for each cohort key and for each reason to train alone, with the number of cells."""
+        if not self.fusion.used:
+            return []
+        cells = Counter(_line(choice, row.arm) for row in rows for choice in self._choices(row))
+        return [line + (f" ({count} cells)" if count > 1 else "") for line, count in cells.items()]
 
     def start(self, context: Any, say: Callable[[str], object]) -> None:
         """Take the context that probes and hosts need."""
@@ -100,30 +104,13 @@ class Fusing:
         """End the hosts that are left."""
         self._end()
 
+    def _choices(self, row: PlanRow) -> list[Choice]:
+        """Return how the trials of a row run, each way once."""
+        return list(dict.fromkeys(self.fusion.of(trial) for trial in row.samples))
+
 
 SHORT_KEY = 6
 """Digits of a cohort key that people are shown."""
-
-
-def with_fusion(rows: Sequence[PlanRow], fusion: Fusion) -> tuple[PlanRow, ...]:
-    """The rows, with how their trials train where any of the study's may be fused."""
-    return tuple(_with(row, choices_of(row, fusion)) for row in rows) if fusion.used else tuple(rows)
-
-
-def choices_of(row: PlanRow, fusion: Fusion) -> list[Choice]:
-    """How the trials of a row run, each way once."""
-    return list(dict.fromkeys(fusion.of(trial) for trial in row.samples))
-
-
-def fusion_lines(rows: Iterable[PlanRow], fusion: Fusion) -> list[str]:
-    """A line for each cohort key and for each reason to run alone, with the number of cells."""
-    if not fusion.used:
-        return []
-    cells: dict[str, int] = {}
-    for row in rows:
-        for choice in choices_of(row, fusion):
-            cells[_line(choice, row.arm)] = cells.get(_line(choice, row.arm), 0) + 1
-    return [line + (f" ({count} cells)" if count > 1 else "") for line, count in cells.items()]
 
 
 def _line(choice: Choice, arm: str) -> str:
@@ -133,7 +120,7 @@ def _line(choice: Choice, arm: str) -> str:
     return f"cohort    {choice.key[:SHORT_KEY]}: {slots_text(choice.slots)}, engine {choice.engine}, gain {gain}"
 
 
-def _with(row: PlanRow, choices: list[Choice]) -> PlanRow:
+def _annotated(row: PlanRow, choices: list[Choice]) -> PlanRow:
     shown = ", ".join(dict.fromkeys(map(_short, choices)))
     fused = [choice for choice in choices if isinstance(choice, Fused)]
     facts = {

@@ -13,14 +13,19 @@ What is here knows nothing of Ray; `list`-ing the events of a `Cohort` is a test
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
+
+import pydantic
 
 from contrasweep.planning.lanes import offer_of
+from contrasweep.storage.json_file import SCHEMA
+from contrasweep.storage.names import Label
+from contrasweep.storage.record import Measure
 from contrasweep.trial import Report, Trial
 
 AUTO = "auto"
 """The engine that the trainable itself holds best without a probe."""
-ALONE = "alone"
+UNFUSED = "unfused"
 """The engine of a trial that runs alone, called as its trainable."""
 
 
@@ -80,17 +85,20 @@ class Cohort(Protocol):
 class Timing:
     """What one engine takes, by a few of its steps on the device of the calling process.
 
-    `engine` is `ALONE`, with one slot, for the trainable itself; a cohort of one slot trains a trial in its own process
-    by another engine. `trial_s`: seconds of one trial of the key from its beginning to its end, if `slots` of them
-    train together (the seconds of a fused step divided by `slots`, times the trial's steps, and its evaluations).
+    `engine` is `UNFUSED`, with one slot, for the trainable itself; a cohort of one slot trains a trial in its own
+    process by another engine. `trial_s`: seconds of one trial of the key from its beginning to its end, if `slots` of
+    them train together (the seconds of a fused step divided by `slots`, times the trial's steps, and its evaluations).
     `start_s`: seconds once for each process that uses the engine with warm caches on disk, and `compile_s` what is
-    added where these are cold."""
+    added where these are cold.
+    """
 
-    engine: str
-    slots: int
-    trial_s: float
-    start_s: float = 0.0
-    compile_s: float = 0.0
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA  # probes are kept in the storage
+
+    engine: Label
+    slots: Annotated[int, pydantic.Field(ge=1, le=1024)]
+    trial_s: Measure
+    start_s: Measure = 0.0
+    compile_s: Measure = 0.0
 
 
 class Fusible(Protocol):
@@ -113,7 +121,7 @@ class Probing(Fusible, Protocol):
 
     def probe(self, trial: Trial, slots: Sequence[int]) -> Sequence[Timing]:
         """Time each engine for each number of slots, and for one, on a few steps of `trial`, on this process's device;
-        `ALONE` is among them. Changes nothing of any trial, and leaves out what cannot pay for its own timing."""
+        `UNFUSED` is among them. Changes nothing of any trial, and leaves out what cannot pay for its own timing."""
 
 
 def cohorts_of(function: Callable[..., Any]) -> Fusible | None:

@@ -35,12 +35,12 @@ def table_latex(table: Table) -> str:
     factors, entries = len(table.row_factors), len(table.columns)
     head = []
     if table.column_factors:
-        over = escape(", ".join(table.shown_factors[1]))
+        over = escape(", ".join(table.factor_titles[1]))
         head = [
             rf"{'& ' * factors}\multicolumn{{{entries}}}{{c}}{{{over}}} \\",
             rf"\cmidrule(lr){{{factors + 1}-{factors + entries}}}",
         ]
-    head.append(latex_row([escape(name) for name in (*table.shown_factors[0], *table.column_titles)]))
+    head.append(latex_row([escape(name) for name in (*table.factor_titles[0], *table.column_titles)]))
     rows = [
         [*map(escape, labels), *(_entry(table, table.cells.get((row, column))) for column in table.columns)]
         for row, labels in zip(table.rows, table.row_labels(), strict=True)

@@ -88,10 +88,10 @@ def answer_lines(answer: Answer, width: int) -> list[str]:
 def table_rows(table: Table, columns: Sequence[int] | None = None) -> list[list[str]]:
     """Head and body of the table as text, of all columns or of those of these numbers."""
     chosen = range(len(table.column_titles)) if columns is None else columns
-    head = [*table.shown_factors[0], *(table.column_titles[i] for i in chosen)]
+    head = [*table.factor_titles[0], *(table.column_titles[i] for i in chosen)]
     body = [
         [*labels, *(marked_text(table, table.cells.get((row, table.columns[i]))) for i in chosen)]
-        for row, labels in table.shown_rows.items()
+        for row, labels in table.row_titles.items()
     ]
     if bottom := table.bottom():
         body.append([*bottom_labels(table), *(marked_text(table, bottom[i]) for i in chosen)])

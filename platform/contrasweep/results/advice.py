@@ -29,8 +29,11 @@ Hours = Callable[[Mapping[str, int]], float | None]
 
 @dataclass(frozen=True)
 class Size:
-    """A larger study: `count` seeds or repeats (`unit`), the `trials` that it takes beyond those there are, and their
-    wall `hours` (None: not known)."""
+    """A larger study: how many replicates it has, and what it costs beyond what there is.
+
+    `count` is the number of seeds or repeats (`unit`), `trials` the trials that it takes beyond those there are,
+    `hours` their wall time (None: not known).
+    """
 
     unit: Unit
     count: int
@@ -46,7 +49,8 @@ class Size:
 class Prices:
     """What a larger study costs, by the trials there are: as many to each replicate, as long, and as many at a time.
 
-    `present` counts the study's replicates, `trials` each arm's in the first of them, which no look has cut short."""
+    `present` counts the study's replicates, `trials` each arm's in the first of them, which no look has cut short.
+    """
 
     def __init__(
         self, planned: pd.DataFrame, folds: int | None, records: Iterable[Record], hours: Hours | None
@@ -89,9 +93,12 @@ MAX_FORECASTS = 12
 
 @dataclass(frozen=True)
 class PowerForecast:
-    """One undecided comparison: the difference that is detectable now and at each of the advice's sizes (with 80 %, in
-    units of the metric), what each size is predicted to decide, and the sizes that decide it with 80 %, the cheapest
-    first (none: no size that could be proposed does)."""
+    """What more replicates would come to for one undecided comparison.
+
+    `detectable` is the difference that is decided with a chance of 80 %, in units of the metric: now, and at each of
+    the advice's sizes. `predictions` are the chances of a decision at these sizes, `enough` the sizes that decide it
+    with 80 %, the cheapest first (none: no size that could be proposed does).
+    """
 
     pair: Pair
     detectable: tuple[float, ...]
@@ -106,10 +113,19 @@ class PowerForecast:
 
 @dataclass(frozen=True, repr=False)
 class Advice(TextRenderable):
-    """Of every undecided comparison, what more replicates would come to. `present` is the size there is, `sizes` are
-    two and four times it. `fresh`: no look at it is left, so that the sizes are those of a new study with fresh seeds.
-    `look` counts the looks at the study, the next one included; `omitted` the undecided comparisons with the largest p,
-    of which nothing is predicted; `sweep` says that the replicates are those of a confirmation."""
+    """What would decide each undecided comparison.
+
+    Attributes:
+        present: The size there is.
+        sizes: Two and four times that size.
+        forecasts: What is predicted of each comparison.
+        fresh: Whether no look is left, so that the sizes are those of a new study with fresh seeds.
+        look: How many looks at the study there are, the next one included.
+        pending: Trials that are still to run; nothing is predicted while there are any.
+        omitted: Undecided comparisons with the largest p, of which nothing is predicted.
+        sweep: Whether the replicates are those of a confirmation.
+        names: Display names in place of declared ones.
+    """
 
     present: Size
     sizes: tuple[Size, ...]
@@ -134,7 +150,7 @@ class Advice(TextRenderable):
         return self._rendered("html") if self else None
 
     def to_dict(self) -> dict[str, object]:
-        """For programs: the sizes with their price, and of each comparison the detectable differences and chances."""
+        """Return for programs the sizes, their price, and each comparison's detectable differences and chances."""
         return {
             "present": vars(self.present),
             "sizes": [vars(size) for size in self.sizes],
@@ -157,8 +173,12 @@ class Advice(TextRenderable):
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each undecided comparison at each size: the chance of a decision with its range, the detectable
-        difference, and the price."""
+        """Return one row for each undecided comparison at each size.
+
+        Returns:
+            The factors of the comparison, a, b, the size with its price, detectable (the difference, in units of the
+            metric), and assurance (the chance of a decision) with its range low to high.
+        """
         return pd.DataFrame(
             [
                 dict(one.pair.context)
@@ -172,8 +192,10 @@ class Advice(TextRenderable):
 def advice(
     data: StudyData, answer: Answer, interim: InterimVerdicts | ExtensionVerdicts | None, hours: Hours | None = None
 ) -> Advice:
-    """What would decide those comparisons of `answer` that are undecided; of a study that is not at its end nothing is
-    said, but how many of its trials are `pending`."""
+    """Return what would decide the comparisons of `answer` that are undecided.
+
+    Of a study that is not at its end nothing is predicted: `pending` counts its trials that are to run.
+    """
     document = data.document
     prices = Prices(data.planned, document.folds, data.trial_records.values(), hours)
     pending = sum(trial_id not in data.trial_records for trial_id in data.planned["trial_id"])

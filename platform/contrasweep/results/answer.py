@@ -47,9 +47,11 @@ class Pair:
 
 @dataclass(frozen=True)
 class Answer:
-    """Comparisons of one kind with what is common to them: `pairs` in words, over `axes` that are averaged (none: in
-    each cell). `question` is that of the study; None where the comparisons are exploratory. `names` are those that are
-    shown."""
+    """Comparisons of one kind, in words, with what is common to them.
+
+    `question` is that of the study; None where the comparisons are exploratory. The comparisons are over `axes` that
+    are averaged; without axes in each cell. `names` are display names.
+    """
 
     pairs: tuple[Pair, ...]
     question: Question | None
@@ -63,7 +65,7 @@ class Answer:
 
     @property
     def heading(self) -> str:
-        """What is compared, what it generalises to, and how it was tested; once for all sentences."""
+        """What is compared, what the verdicts hold for, and how it was tested; once for all sentences."""
         if not self.pairs:
             return ""
         first = self.pairs[0].comparison
@@ -88,7 +90,10 @@ class Answer:
         return [*parts, f"alpha {family.alpha:g}"]
 
     def sentences(self, limit: int | None = MAX_SENTENCES) -> list[str]:
-        """A sentence for each comparison; of very many the surest, decided ones first, and how many are left out."""
+        """Return a sentence for each comparison.
+
+        Of more than `limit` only the surest are told, decided ones first, and how many are left out.
+        """
         shown = list(self.pairs)
         if limit is not None and len(shown) > limit:
             shown = sorted(shown, key=lambda pair: pair.comparison.p_value)[:limit]
@@ -165,8 +170,12 @@ class Versus(Renderable):
         return "cells" if pair.context else "overall"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a comparison, the one over everything first (its axes are None): the axes, a, b, `p_raw` and all that
-        `Comparison.to_dict` has, with `p_value` adjusted where it has a verdict."""
+        """Return one row a comparison, the one over everything first (its axes are None).
+
+        Returns:
+            The axes, a, b, `p_raw` and all that `Comparison.to_dict` has; `p_value` is adjusted where there is a
+            verdict.
+        """
         return pd.DataFrame(
             [
                 {factor: dict(pair.context).get(factor) for factor in self.factors}
@@ -177,7 +186,7 @@ class Versus(Renderable):
         )
 
     def to_dict(self) -> dict[str, object]:
-        """`overall` and `cells` as JSON has them."""
+        """Return the comparison over everything, `overall`, and those of the cells, `cells`, as JSON has them."""
         rows = [dict(p.context) | {"p_raw": p.comparison.raw_p} | p.comparison.to_dict() for p in self.pairs]
         return {"a": self.a, "b": self.b, "metric": self.metric, "overall": rows[0], "cells": rows[1:]}
 
@@ -206,7 +215,7 @@ class Versus(Renderable):
 def versus(
     title: str, a: str, b: str, overall: Sequence[Pair], cells: Sequence[Pair], free: Sequence[str] = ()
 ) -> Versus:
-    """`a` against `b` as they stand among `overall` and `cells`; `SpecError` if they have no replicate in common."""
+    """Return `a` against `b` as they stand among `overall` and `cells`; `SpecError` without a replicate in common."""
     whole = pairs_between(overall, a, b)
     if not whole:
         raise SpecError("the arms have no finished replicate in common", place="compare", value=(a, b))

@@ -1,8 +1,4 @@
-"""The trials behind a table as replicates: which factor stands where in it, and one row a planned trial.
-
-The comparisons of a table: from its trials to evidence, judged together as the study's family or exploratory.
-
-From a frame of trials, or of their test items, to the table: its cells, comparisons, and what is marked in it."""
+"""From a frame of trials, or of their test items, to the table: replicates, comparisons, cells and marks."""
 
 import math
 from collections import Counter
@@ -32,7 +28,7 @@ OWN_COLUMNS = ("trial_id", "fold", "seed", "status", "cause", "seconds", "gpu_me
 
 @dataclass(frozen=True)
 class Layout:
-    """The factors (the arm and axes) in the rows and in the columns of a table, of the study's `axes`."""
+    """The factors (the arm and axes) in the rows and in the columns of a table."""
 
     rows: Key
     columns: Key
@@ -44,24 +40,24 @@ class Layout:
         return ("arm", *self.axes)
 
     @property
-    def shown(self) -> Key:
+    def placed(self) -> Key:
         """The factors in rows or columns."""
         return (*self.rows, *self.columns)
 
     @property
     def compared(self) -> Key:
         """The factor whose values are set against each other: the arm, or what stands in the columns without it."""
-        return ("arm",) if "arm" in self.shown else (self.columns or self.rows)
+        return ("arm",) if "arm" in self.placed else (self.columns or self.rows)
 
     @property
     def pooled(self) -> Key:
         """The factors that stand nowhere: a replicate's value is its mean over them."""
-        return tuple(f for f in self.factors if f not in self.shown)
+        return tuple(f for f in self.factors if f not in self.placed)
 
     @property
     def context(self) -> Key:
         """The factors that are fixed in a comparison."""
-        return tuple(f for f in self.shown if f not in self.compared)
+        return tuple(f for f in self.placed if f not in self.compared)
 
     def answers(self, question: str | None) -> bool:
         """Whether this table's comparisons are the family of a study with this question."""
@@ -71,7 +67,7 @@ class Layout:
 
     def check(self, metric: str, frame: pd.DataFrame) -> None:
         """`SpecError` for unknown or repeated factors, and for a metric that no finished trial has."""
-        for name in self.shown:
+        for name in self.placed:
             if name not in self.factors:
                 raise SpecError(
                     "rows and columns are the arm or axes",
@@ -79,7 +75,7 @@ class Layout:
                     value=name,
                     hint=choose_from("names", list(self.factors), name),
                 )
-            if self.shown.count(name) > 1:
+            if self.placed.count(name) > 1:
                 raise SpecError("a name stands in the rows or in the columns, once", place="rows, columns", value=name)
         if metric not in frame.columns and frame["status"].isin(COUNTING).any():
             known = [str(c) for c in frame.columns if c not in {*OWN_COLUMNS, *self.factors}]
@@ -160,8 +156,12 @@ def cells_of(trials: pd.DataFrame, layout: Layout) -> pd.Series:
 
 @dataclass(frozen=True)
 class DecisionRule:
-    """How the comparisons of a table are judged. `question` is the study's where the table is about its metric, else
-    None: all of its comparisons are exploratory then. `interim` has the looks at a study that grows."""
+    """How the comparisons of a table are judged.
+
+    `question` is the study's where the table is about its metric, else None: all comparisons are exploratory then.
+    `margin` is the smallest difference of interest, `reference` the arm that the others are compared with, `interim`
+    the looks at a study that grows or was extended.
+    """
 
     design: Design = field(default_factory=Design)
     mode: Literal["max", "min"] = "max"
@@ -175,9 +175,10 @@ class DecisionRule:
 def comparisons(
     trials: pd.DataFrame, layout: Layout, rule: DecisionRule, metric: str, items: ItemValues | None = None
 ) -> list[Pair]:
-    """Each two values of the compared factor in each context, or each with the reference; the better one comes first.
+    """Return the comparisons of each two values of the compared factor in each context, the better value first.
 
-    The comparisons are the family of the study if the layout answers its question; its size counts what is planned.
+    With a reference each value is compared with the reference alone. The comparisons are the family of the study if the
+    layout answers its question; its size counts what is planned.
     """
     found = list(_evidence(trials, layout, rule, items))
     decisive = layout.answers(rule.question)
@@ -200,7 +201,7 @@ def comparisons(
 
 
 def arms_by_cell(trials: pd.DataFrame, axes: Iterable[str]) -> list[set[str]]:
-    """The arms that are planned in each cell."""
+    """Return the arms that are planned in each cell."""
     return [set(part["arm"]) for _, part in groups_of(trials, tuple(axes))]
 
 
@@ -237,7 +238,7 @@ def _evidence(
 
 
 def _items(items: ItemValues, first: Iterable[str], second: Iterable[str]) -> ItemScores:
-    """a - b of each group of items, of the trials of each row."""
+    """The difference a - b of each group of items, of the trials of each row."""
     differences: list[Any] = []
     parts: list[str] = []
     for a, b in zip(first, second, strict=True):
@@ -251,9 +252,12 @@ Cells = dict[tuple[Key, Key], Cell]
 
 
 def marked(cells: Cells, layout: Layout, pairs: Sequence[Pair], mode: str, reference: str | None) -> Cells:
-    """`cells` with marks by the verdicts of `pairs`: `best` where an arm is not worse than the best (where there is a
-    reference, than any arm that it was compared with), as soon as another one is; `mark` says what is worse than the
-    best, or worse or better than the reference. Nothing is marked where the comparisons are exploratory."""
+    """Return `cells` with marks by the verdicts of `pairs`; none where the comparisons are exploratory.
+
+    `best` is set where an arm is not worse than the best (where there is a reference, than any arm that it was compared
+    with), as soon as another one is worse. `mark` says what is worse than the best, or worse or better than the
+    reference.
+    """
     verdicts: dict[tuple[Key, str, str], str] = {}
     for pair in pairs:
         context = tuple(value for _, value in pair.context)
@@ -279,7 +283,7 @@ def _contexts(cells: Cells, layout: Layout) -> dict[Key, dict[str, tuple[Key, Ke
     """The places of the cells that are compared with each other, by what is compared."""
     contexts: dict[Key, dict[str, tuple[Key, Key]]] = {}
     for place, cell in cells.items():
-        value = dict(zip(layout.shown, (*place[0], *place[1]), strict=True))
+        value = dict(zip(layout.placed, (*place[0], *place[1]), strict=True))
         if cell.mean is not None:
             context = tuple(value[f] for f in layout.context)
             contexts.setdefault(context, {})[" ".join(value[f] for f in layout.compared)] = place
@@ -302,13 +306,19 @@ def build_table(
     title: str = "",
     items: ItemValues | None = None,
 ) -> Table:
-    """The table of `frame` (one row a trial: trial_id, arm, the axes, fold, seed, status, metrics).
+    """Build the table of `frame`, which has one row a trial: trial_id, arm, the axes, fold, seed, status, metrics.
 
-    `rows` and `columns` are `arm`, an axis, or a list of these. Trials of `planned` that `frame` lacks count as
-    pending. `rule` says what the replicates are, and which question the study decides: comparisons that do not
-    belong to it are exploratory. `axes` defaults to the columns between `arm` and `fold`; `links` maps trial ids to
-    MLflow runs. `items` has the scores of the test items, for studies on one
-    split. A column `weight` of `frame` makes means of folds weighted ones.
+    Args:
+        frame: The trials. A column `weight` makes means of folds weighted ones.
+        rows: What stands in the rows: "arm", an axis, or a list of these.
+        columns: What stands in the columns, likewise.
+        metric: The metric of the cells.
+        rule: What the replicates are, and which question the study decides. Other comparisons are exploratory.
+        planned: All trials of the study; those that `frame` lacks count as pending.
+        links: The address of a trial's MLflow run by its id.
+        axes: The study's axes; by default the columns between `arm` and `fold`.
+        title: What stands above the table.
+        items: The scores of the test items, for studies on one split.
     """
     rule = rule or DecisionRule()
     if axes is None:
@@ -365,7 +375,7 @@ def _cells(
     trials = trials.assign(cell=cells_of(trials, layout))
     split = len(layout.rows)
     cells = {}
-    for key, part in groups_of(trials, layout.shown):
+    for key, part in groups_of(trials, layout.placed):
         done = part[part["value"].notna()]
         spread = _spread(done, rule.design, items) if len(done) else None
         mean = float(np.average(done["value"], weights=done["weight"])) if len(done) else None
@@ -412,8 +422,10 @@ def _spread(done: pd.DataFrame, design: Design, items: ItemValues | None) -> Con
 
 
 def _interval(mean: float | None, spread: Contrast | None, alpha: float) -> tuple[float | None, float | None]:
-    """The interval around the mean of all finished trials. Where folds or cells lack some of their trials, it has the
-    width of that of the mean of their means."""
+    """The interval around the mean of all finished trials.
+
+    Where folds or cells lack some of their trials, it has the width of the interval of the mean of their means.
+    """
     if mean is None or spread is None:
         return None, None
     low, high = spread.interval(alpha, alpha)
@@ -445,7 +457,11 @@ def scores(records: Mapping[str, Record]) -> list[str]:
 
 
 def chosen_score(records: Mapping[str, Record], metric: str | None, own: str) -> str:
-    """The score called `metric`; without one the study's `own`, or the only one. `SpecError` lists what there is."""
+    """Return the score called `metric`; without one the study's `own`, or the only one.
+
+    Raises:
+        SpecError: For another name; it lists the scores that there are.
+    """
     known = scores(records)
     wanted = metric or (own if own in known or len(known) != 1 else known[0])
     if wanted not in known:
@@ -499,7 +515,7 @@ def _rows(parts: "_Parts", frame: pd.DataFrame, axes: Sequence[str]) -> Iterator
 
 
 class _Parts:
-    """The test parts of a study, as its finished trials `of` (dataset and fold of each) tell them."""
+    """The test parts of a study: the dataset and fold of each finished trial, and the items' groups of each part."""
 
     def __init__(self, items: Items, score: str, frame: pd.DataFrame, records: Mapping[str, Record]) -> None:
         self.items, self.score, self.named = items, score, True

@@ -22,9 +22,17 @@ MIN_DATASETS = 3
 
 @dataclass(frozen=True)
 class DatasetSummary:
-    """Arms over datasets that all of them finished: `means` [arms, datasets] of the metric over all finished trials,
-    mean `ranks` [arms] (1 is best, ties share), Holm's `p_values` of Wilcoxon's signed-rank test by pair of arms, and
-    the `runs` of each arm [runs, datasets], which every dataset has."""
+    """Arms over the datasets that all of them finished.
+
+    Attributes:
+        arms: The arms.
+        datasets: The datasets.
+        means: The metric's mean over all finished trials [arms, datasets].
+        ranks: Mean ranks [arms]; 1 is best, ties share.
+        p_values: Holm's p of Wilcoxon's signed-rank test by pair of arms.
+        runs: The metric of each arm's runs [runs, datasets], of the runs that every dataset has.
+        mode: Whether larger or smaller values are better.
+    """
 
     arms: tuple[str, ...]
     datasets: tuple[str, ...]
@@ -40,7 +48,7 @@ class DatasetSummary:
         return float(2.0 ** (1 - len(self.datasets)))
 
     def cliques(self, alpha: float = 0.05) -> list[tuple[str, ...]]:
-        """The largest sets of arms, neighbours by rank, of which no two differ at `alpha`."""
+        """Return the largest sets of arms, neighbours by rank, of which no two differ at `alpha`."""
         order = [self.arms[i] for i in np.argsort(self.ranks, kind="stable")]
         found: list[tuple[str, ...]] = []
         for start in range(len(order)):
@@ -56,11 +64,11 @@ class DatasetSummary:
         return self.p_values[(a, b) if (a, b) in self.p_values else (b, a)]
 
     def interquartile_means(self, alpha: float = 0.05) -> dict[str, tuple[float, float, float]]:
-        """Of each arm the interquartile mean over runs and datasets with its stratified bootstrap interval."""
+        """Return each arm's interquartile mean over runs and datasets, with its stratified bootstrap interval."""
         return {arm: stratified_bootstrap(runs, iqm, alpha=alpha) for arm, runs in self.runs.items()}
 
     def profiles(self, points: int = 60) -> tuple[Floats, dict[str, Floats]]:
-        """Performance profiles: scores, and of each arm the share of its runs that are better than each."""
+        """Return performance profiles: scores, and by arm the share of its runs that are better than each score."""
         every = np.concatenate([runs.ravel() for runs in self.runs.values()])
         at = np.linspace(every.min(), every.max(), points)
         sign = 1 if self.mode == "max" else -1
@@ -71,8 +79,10 @@ class DatasetSummary:
 def dataset_summary(
     frame: pd.DataFrame, metric: str, axes: Sequence[str], mode: Literal["max", "min"] = "max"
 ) -> DatasetSummary | None:
-    """The arms over the datasets of a study (one row a trial in `frame`); None with fewer than three datasets that all
-    arms have finished trials of, or fewer than two arms."""
+    """Return the arms over the datasets of a study, of which `frame` has one row a trial.
+
+    None with fewer than three datasets that all arms have finished trials of, or fewer than two arms.
+    """
     if DATA_AXIS not in axes or metric not in frame:
         return None
     done = frame[frame["status"].isin(COUNTING) & np.isfinite(frame[metric].astype("float64"))]

@@ -1,5 +1,4 @@
-"""What a study's numbers depend on: sources of noise, effects of arm and axes and their interactions, and what a
-search's budget buys. For frames of results; the report draws them, `Results` hands them out."""
+"""What a study's numbers depend on: sources of noise, effects of arm and axes, and what a search's budget buys."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -17,9 +16,11 @@ INDEPENDENT = ("random", "quasi-random", "qmc", "sobol", "")
 
 
 def noise(done: pd.DataFrame, metric: str, axes: Sequence[str]) -> pd.DataFrame:
-    """Variance components of `metric` between replicates of a cell (`statistics.variance_components`): of the seed
-    (initialisation, and with it data order and augmentation unless `order_seed` is an axis), the fold, the order of the
-    data where `order_seed` is an axis, and the rest. Empty where nothing is replicated."""
+    """Return the variance components of `metric` between replicates of a cell (`statistics.variance_components`).
+
+    Sources are the seed (initialisation, and with it data order and augmentation unless `order_seed` is an axis), the
+    fold, the order of the data where `order_seed` is an axis, and the rest. Empty where nothing is replicated.
+    """
     cells = ["arm", *(axis for axis in axes if axis != ORDER)]
     sources = [name for name in ("seed", "fold", ORDER) if name in done and done[name].nunique(dropna=False) > 1]
     if not sources or len(done) <= done.groupby(cells).ngroups:
@@ -28,8 +29,10 @@ def noise(done: pd.DataFrame, metric: str, axes: Sequence[str]) -> pd.DataFrame:
 
 
 def effects(done: pd.DataFrame, metric: str, axes: Sequence[str]) -> pd.DataFrame:
-    """Shares of the spread that arm, axes and their pairs explain (`statistics.interactions`); empty where none
-    varies."""
+    """Return the shares of the spread that arm, axes and their pairs explain; empty where none varies.
+
+    By `statistics.interactions`.
+    """
     factors = ["arm", *(axis for axis in axes if axis != ORDER)]
     if len(done) <= 2 or not any(done[factor].nunique() > 1 for factor in factors):
         return pd.DataFrame(columns=["effect", "share", "df", "p_value"])
@@ -39,9 +42,12 @@ def effects(done: pd.DataFrame, metric: str, axes: Sequence[str]) -> pd.DataFram
 def budget_curves(
     search: pd.DataFrame, arms: Sequence[str], *, searcher: str, mode: Literal["max", "min"], alpha: float = 0.05
 ) -> pd.DataFrame:
-    """What k trials of each arm's search buy: arm, trials k, best, low, high. For a random searcher `best` is the
-    unbiased expected best of k and `low` to `high` the interval of its median (`statistics.expected_best`); an
-    adaptive searcher's trials are no independent draws, so `best` is the best so far, without an interval."""
+    """Return what k trials of each arm's search buy: arm, trials k, best, low, high.
+
+    For a random searcher `best` is the unbiased expected best of k and `low` to `high` the interval of its median
+    (`statistics.expected_best`). An adaptive searcher's trials are no independent draws, so `best` is the best so far,
+    without an interval.
+    """
     parts = []
     for arm in arms:
         values = search.loc[(search["arm"] == arm) & search["value"].notna(), "value"].to_numpy(dtype=np.float64)

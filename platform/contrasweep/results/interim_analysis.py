@@ -1,5 +1,4 @@
-"""A look at a study that grows, and the look that a study of a fixed size had when it is extended: each writes what the
-log of looks keeps."""
+"""Interim analyses: what the log of looks keeps when a study that grows is looked at, or a fixed one is extended."""
 
 import math
 import time
@@ -37,7 +36,7 @@ Context = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Compared:
-    """A comparison of the family, and what there is on it."""
+    """A comparison of the family with its evidence."""
 
     context: Context
     a: str
@@ -51,8 +50,7 @@ class Compared:
 
 
 def take_look(plan: Planned, stage: Stage, records: StudyRecords) -> str:
-    """Judge the family of a study whose trials up to `stage` have all ended, write the log, and say in a line what came
-    of it."""
+    """Judge the family of a study whose trials up to `stage` have ended, write the log, and return a line about it."""
     declared = plan.study.replicates
     assert declared is not None
     log = read_looks(records) or LookLog(declared.spending, declared.of)
@@ -75,7 +73,7 @@ def judge_look(
     family: Family,
     mode: Literal["max", "min"] = "max",
 ) -> tuple[LookTaken, list[Cell]]:
-    """The look that is due at `stage`, after those of `log`, and the cells that go on."""
+    """Return the look that is due at `stage`, after those of `log`, and the cells that go on."""
     after = _after_look(pairs, log, planned_looks(declared, log, stage), family, mode, declared)
     wanted = {(one.context, arm) for one in after if one.decision == "open" for arm in (one.a, one.b)}
     open_cells = [c for c in stage.open if {((), c.arm), (_context(c.axes), c.arm)} & wanted and stage.time < 1]
@@ -88,7 +86,7 @@ _SAID = {"better": "decided", "worse": "decided", "equivalent": "equivalent", "f
 
 
 def planned_looks(declared: Replicates, log: LookLog, stage: Stage) -> Looks:
-    """The looks so far, this one, and those to come."""
+    """Return the looks so far, this one, and those to come."""
     before = [(look.replicates, look.time) for look in log.looks]
     ahead = [(n, spending_time(declared, log, n)) for n in declared.looks if n > stage.replicates]
     every = [*before, (stage.replicates, stage.time), *ahead]
@@ -96,7 +94,7 @@ def planned_looks(declared: Replicates, log: LookLog, stage: Stage) -> Looks:
 
 
 def compared(results: Results) -> list[Compared]:
-    """The comparisons that the study decides, as far as they have replicates in common."""
+    """Return the comparisons that the study decides, as far as they have replicates in common."""
     return [
         Compared(p.context, p.b, p.a, p.comparison.evidence)
         if p.comparison.turned
@@ -107,8 +105,11 @@ def compared(results: Results) -> list[Compared]:
 
 @dataclass(frozen=True)
 class _Tested:
-    """A comparison at a look: what the looks before made of it (`history`, of which `past` is the newest), the `level`
-    that chose its test, and the p-values of its new replicates; None without such, as it is not tested again then."""
+    """A comparison at a look.
+
+    `history` is what the looks before made of it, of which `past` is the newest. `level` chose its test. The p-values
+    are those of its new replicates; None without new replicates, as it is not tested again then.
+    """
 
     compared: Compared
     history: Sequence[LookAt | None]
@@ -186,8 +187,7 @@ def _after_look(
     mode: Literal["max", "min"],
     declared: Replicates,
 ) -> tuple[LookAt, ...]:
-    """Every comparison after this look. What has new replicates is tested, decided or not; what has a verdict keeps
-    it."""
+    """Every comparison after this look: what has new replicates is tested, what has a verdict keeps it."""
     if not pairs:
         return ()
     inflation = looks.t_inflation(family.level) if _of_seeds(pairs) else 1.0
@@ -232,9 +232,11 @@ DECISIONS: Mapping[str, Decision] = {"better": "better", "worse": "worse", "equi
 
 
 def count_look(plan: Plan, records: StudyRecords) -> None:
-    """Write the look that whoever extends the study by `plan` had at its table: where all of its trials have ended, and
-    its cells are to get more replicates. A look of an earlier extension that added none, and is withdrawn by `plan`, is
-    counted no more. What has looks of its own counts them itself."""
+    """Write the look that whoever extends a study of a fixed size by `plan` had at its table.
+
+    There was one where all trials have ended and the cells are to get more replicates. The look of an earlier extension
+    that added no trial, and that `plan` withdraws, is removed. A study that grows counts its looks itself.
+    """
     document = records.document()
     if plan.study.replicates is not None or document is None or document.plan_digest == plan.digest:
         return
@@ -253,7 +255,7 @@ def count_look(plan: Plan, records: StudyRecords) -> None:
 
 
 def look_before(pairs: Sequence[Compared], known: Sequence[Comparison], log: LookLog, replicates: int) -> LookTaken:
-    """The look at a table whose `pairs` came to the comparisons `known`, after those of `log`."""
+    """Return the look at a table whose `pairs` came to the comparisons `known`, after those of `log`."""
     seen = [c.reversed() if c.turned else c for c in known]
     comparisons = tuple(
         LookAt(

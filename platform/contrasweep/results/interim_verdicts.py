@@ -1,6 +1,9 @@
-"""What is said of a study that was looked at before: one that is looked at as it grows has the verdicts of its last
-look, and nothing between looks; one of a fixed size that was extended after its end has stricter verdicts. What an
-earlier look decided is told beside them, with that look's own interval and p."""
+"""The verdicts of a study that was looked at before.
+
+A study that is looked at as it grows has the verdicts of its last look, and none between looks. A study of a fixed size
+that was extended after its end has stricter verdicts. What an earlier look decided is told beside them, with that
+look's own interval and p.
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -18,7 +21,7 @@ SAME_DATA = 1e-9
 
 
 def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -> Decided | None:
-    """What the first of the looks at fewer than so many pairs of trials that decided `a` against `b` said of it."""
+    """Return what the first look at fewer than `pairs` pairs of trials that decided `a` against `b` said of it."""
     for number, (look, one) in enumerate(zip(log.looks, log.history((context, frozenset((a, b)))), strict=True), 1):
         if one is not None and one.pairs < pairs and one.decision in VERDICTS:
             found = Decided(
@@ -36,7 +39,7 @@ def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -
 
 @dataclass(frozen=True)
 class InterimVerdicts:
-    """The looks that were taken at a study (`log` None: none yet), of at most `most` replicates (`unit`)."""
+    """The looks that were taken at a study that grows (`log` None: none yet), to at most `most` replicates (`unit`)."""
 
     log: LookLog | None
     unit: str
@@ -44,17 +47,19 @@ class InterimVerdicts:
 
     @classmethod
     def of(cls, spec: Config, records: StudyRecords) -> Self | None:
-        """Of a study as it was declared; None where it has a fixed number of replicates."""
+        """Return the looks at a study as it was declared; None where it has a fixed number of replicates."""
         declared = spec.get("replicates")
         return cls(read_looks(records), declared["of"], declared["most"]) if declared else None
 
     def looks_before(self, context: Context, a: str, b: str, evidence: Evidence) -> int:
-        """None that would make a comparison stricter: its last look says what stands."""
+        """Return 0, because no earlier look makes a comparison stricter: its last look says what stands."""
         return 0
 
     def verdict_on(self, context: Context, a: str, b: str, comparison: Comparison) -> Comparison:
-        """The comparison with the verdict, interval and p of the look that its data are of; between looks there are
-        none."""
+        """Return the comparison with the verdict, interval and p of the look that its data are of.
+
+        Between looks it has none.
+        """
         now = comparison.judgement
         if now is None:
             return comparison
@@ -113,7 +118,7 @@ class InterimVerdicts:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of verdicts must know of the looks."""
+        """Sentences that a reader of verdicts must know of the looks."""
         if self.log is None or not self.log.looks:
             return [f"the study grows up to {self.most} {self.unit} and was not looked at yet: no verdicts"]
         looks = self.log.looks
@@ -130,15 +135,17 @@ class InterimVerdicts:
 
 @dataclass(frozen=True)
 class ExtensionVerdicts:
-    """The looks at a study of a fixed size that was extended once its trials had ended. The first had the whole of
-    alpha; each later one has half the level of the one before, so that any number of them errs with less than twice
-    alpha."""
+    """The looks at a study of a fixed size that was extended once its trials had ended.
+
+    The first look had the whole of alpha. Each later one has half the level of the one before, so that any number of
+    them errs with less than twice alpha.
+    """
 
     log: LookLog
 
     @classmethod
     def of(cls, records: StudyRecords) -> Self | None:
-        """Of a study with such looks; None of others."""
+        """Return the looks at a study that was extended; None for others."""
         log = read_looks(records)
         return cls(log) if log is not None and log.spending == HALVING and log.looks else None
 
@@ -153,12 +160,12 @@ class ExtensionVerdicts:
         return self.log.unit
 
     def looks_before(self, context: Context, a: str, b: str, evidence: Evidence) -> int:
-        """How many looks at fewer replicates there were at this comparison: each has halved its level."""
+        """Return how many looks at fewer replicates there were at this comparison: each has halved its level."""
         history = self.log.history((context, frozenset((a, b))))
         return sum(one is not None and one.pairs < evidence.gaps.planned for one in history)
 
     def verdict_on(self, context: Context, a: str, b: str, comparison: Comparison) -> Comparison:
-        """The comparison, which is that of all data present, with what an earlier look decided."""
+        """Return the comparison, which is that of all data present, with what an earlier look decided."""
         before = decided_before(self.log, context, a, b, comparison.evidence.gaps.planned)
         if comparison.judgement is None or before is None:
             return comparison
@@ -166,7 +173,7 @@ class ExtensionVerdicts:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of verdicts must know of the looks."""
+        """Sentences that a reader of verdicts must know of the looks."""
         looks = self.log.looks
         at = ", ".join(str(look.replicates) for look in looks)
         bound = 2 - 0.5 ** len(looks)

@@ -23,8 +23,11 @@ THREADS = 16
 
 
 class ItemReader:
-    """Gives a trial's items by its id. `read` reads them; where it waits for a server (`remote`), several are read at
-    once as soon as it is known that they will be asked for."""
+    """Gives a trial's items by its id, and keeps them.
+
+    `read` reads them. Where it waits for a server (`remote`), several are read at once as soon as it is known that they
+    will be asked for.
+    """
 
     def __init__(self, read: Items, *, remote: bool) -> None:
         self.read, self.remote = read, remote
@@ -45,15 +48,18 @@ class ItemReader:
 
 
 def read_ahead(items: Items, trial_ids: Iterable[str]) -> None:
-    """Tell `items` which ones will be asked for, if it can make use of it."""
+    """Tell `items` which trials' items will be asked for."""
     if isinstance(items, ItemReader):
         items.ahead(trial_ids)
 
 
 @dataclass(frozen=True)
 class ItemValues:
-    """The scores of test items of trials on one split: `means` of each group by trial id, in an order that all trials
-    of one test part share, `parts` the test part of each trial, and `sizes` of the groups of each part."""
+    """The scores of test items of trials on one split.
+
+    `means` are those of each group by trial id, in an order that all trials of one test part share; `parts` is the test
+    part of each trial, `sizes` are the sizes of the groups of each part.
+    """
 
     means: Mapping[str, NDArray[np.float64]]
     parts: Mapping[str, str]
@@ -101,7 +107,7 @@ def item_values(
 
 
 def item_groups(items: ItemColumns, n: int, where: str = "") -> list[str]:
-    """The group of each of `n` items; one that has no name is a group of its own."""
+    """Return the group of each of `n` items; an item without a name is a group of its own."""
     names = items.get(GROUP, [None] * n)
     return [f"{where}item {i}" if name in NAMELESS else str(name) for i, name in enumerate(names)]
 
@@ -112,10 +118,10 @@ MAX_PAIRS = 60  # of trials compared
 def by_item(
     items: Items, frame: pd.DataFrame, records: Mapping[str, Record], axes: list[str], reference: str | None = None
 ) -> list[FrameRow]:
-    """Arms compared on the very same test items (with `reference` alone, if given), one replicate at a time: the paired
-    bootstrap over items, of whole groups where these are named.
+    """Compare arms on the very same test items, one replicate at a time, by the paired bootstrap over items.
 
-    It holds the noise of the test items only, not that of training; a fact about two trained models.
+    Whole groups are drawn where items have groups. With `reference` each arm is compared with that arm alone. The
+    interval holds the noise of the test items only, not that of training: it is about two trained models.
     """
     rows = []
     pairs = list(itertools.islice(_pairs(frame, records, axes, reference), MAX_PAIRS))
@@ -163,7 +169,7 @@ def _pairs(
 
 
 def row_keys(frame: pd.DataFrame, names: list[str]) -> pd.Series:
-    """One text a row, because values of axes need not be hashable."""
+    """Return one text a row, because values of axes need not be hashable."""
     return pd.Series(
         [repr(tuple(row)) for row in frame[names].itertuples(index=False)], index=frame.index, dtype=object
     )

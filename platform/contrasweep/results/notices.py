@@ -1,5 +1,4 @@
-"""What a reader of a table must know of its trials: what they say of themselves, settings that none of them read, and
-trials of older code."""
+"""What a reader of a table must know of its trials: their notices, settings that none of them read, and older code."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -23,7 +22,7 @@ NOTICES = {"ocl_equals_scl": "OCL equals SCL at every step: no cosine of two neg
 
 
 def notice_lines(records: Iterable[Record]) -> list[str]:
-    """A sentence for each notice that a finished trial gives, with the arms and how many of their finished trials."""
+    """Return a sentence for each notice that a finished trial gives, with the arms and how many of their trials."""
     finished = [record for record in records if record.status.counts]
     lines = []
     for metric, sentence in NOTICES.items():
@@ -38,8 +37,10 @@ def notice_lines(records: Iterable[Record]) -> list[str]:
 
 
 def unread_settings(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
-    """Dotted key of a setting -> the arms that have it, none of whose trials ever read it. Trials that failed or fit
-    no host do not count: they may have ended before they came to it."""
+    """Return by dotted key of a setting the arms that have it and none of whose trials ever read it.
+
+    Trials that failed or fit no host do not count: they may have ended before they came to it.
+    """
     read: set[tuple[str, str]] = set()
     unread: dict[str, list[str]] = {}
     for record in records:
@@ -56,7 +57,7 @@ def unread_settings(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
 
 
 def unread_lines(records: Iterable[Record]) -> list[str]:
-    """A sentence for each setting that no trial of some arms read."""
+    """Return a sentence for each setting that no trial of some arms read."""
     return [
         f"{key}: no trial of {'arm' if len(arms) == 1 else 'arms'} {', '.join(arms)} read this setting, so it changed "
         f"nothing there; it may be misspelt."
@@ -66,8 +67,11 @@ def unread_lines(records: Iterable[Record]) -> list[str]:
 
 @dataclass(frozen=True)
 class MixedCode:
-    """Trials that ran other code than the newest of their trainable: `older` is trial id -> (its code, the newest), by
-    digest, empty for code that was not kept. `newest` counts the trials of each newest code."""
+    """Trials that ran other code than the newest of their trainable.
+
+    `older` is trial id -> (its code, the newest code), by digest; a digest is empty for code that was not kept.
+    `newest` counts the trials of each newest code, `total` all trials.
+    """
 
     older: Mapping[str, tuple[str, str]]
     newest: Mapping[str, int]
@@ -75,8 +79,11 @@ class MixedCode:
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> "MixedCode":
-        """The newest code is that of the trial that ended last, among those with the same trainable and the same
-        dotted paths in their configs."""
+        """Return the trials of older code among `records`.
+
+        The newest code is that of the trial that ended last, among those with the same trainable and the same dotted
+        paths in their configs.
+        """
         groups: dict[tuple[str, ...], list[Record]] = defaultdict(list)
         for record in records:
             groups[record.trainable, *sorted(set(dotted_paths(record.config)))].append(record)
@@ -92,8 +99,11 @@ class MixedCode:
         return cls(older, counts, sum(map(len, groups.values())))
 
     def notes(self, records: StudyRecords) -> list[str]:
-        """A sentence for each older code: how many trials ran it and what has changed since. One more for each newest
-        code whose trials were kept although it had changed already, with no trial of the changed code yet."""
+        """Return a sentence for each older code: how many trials ran it, and what has changed since.
+
+        One more sentence is for each newest code whose trials were kept although it had changed already, with no trial
+        of the changed code yet.
+        """
         older = [
             f"{count} of {self.total} trials ran other code than the newest: {_change(records, old, new)}"
             for (old, new), count in sorted(Counter(self.older.values()).items())
@@ -113,8 +123,11 @@ class MixedCode:
 
 
 def archived_changes(records: StudyRecords, current: Mapping[str, Record]) -> set[tuple[str, str]]:
-    """Each code that only trials in archive/ ran, with the one that ran the same trial since, or else the newest of
-    the same trainable; by digest. `current` are the study's records by trial id."""
+    """Return each code that only archived trials ran, with the code that ran the same trial since, by digest.
+
+    Where no such trial is left it is the newest code of the same trainable. `current` are the study's records by trial
+    id.
+    """
     used = {digest for record in current.values() for digest in (record.code.digest, *record.code.earlier)}
     left = kept_codes(records) - used
     newest = {record.trainable: record for record in sorted(current.values(), key=lambda record: record.ended)}
@@ -135,7 +148,7 @@ def archived_changes(records: StudyRecords, current: Mapping[str, Record]) -> se
 
 
 def code_diff(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> str:
-    """Unified diffs of changes of code, each by the digests before and after, as far as the sources were kept."""
+    """Return unified diffs of changes of code, each by its two digests, as far as the sources were kept."""
     diffs = []
     for old, new in sorted(changes):
         before, after = _texts(records, old), _texts(records, new)
@@ -145,7 +158,7 @@ def code_diff(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> str:
 
 
 def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> "Table":
-    """`table` with a mark at each cell that has trials of older code, and notes below it that say what differs."""
+    """Return `table` with a mark at each cell that has trials of older code, and notes that say what differs."""
     notes = mixed.notes(records)
     if not mixed.older:
         return replace(table, notes=(*table.notes, *notes)) if notes else table

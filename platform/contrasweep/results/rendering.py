@@ -1,7 +1,8 @@
-"""How results are shown: by which names, and as which text.
+"""How results are shown to people: by which names, and as which text.
 
-What writes a text is the report, a layer above, which is imported when something is first shown: results are computed
-without it."""
+The report, a layer above, writes the texts; it is imported when something is first shown, and results are computed
+without it.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -11,7 +12,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class DisplayNames:
-    """By declared name what is shown; a name that has none is shown as it is."""
+    """Display names by declared name; a word without a display name stays as it is."""
 
     names: Mapping[str, str] = field(default_factory=dict)
 
@@ -19,6 +20,7 @@ class DisplayNames:
         return bool(self.names)
 
     def __call__(self, word: str) -> str:
+        """Return the display name of a declared name."""
         return self.names.get(word, word)
 
 
@@ -26,8 +28,11 @@ NONE = DisplayNames()
 
 
 def display_names(labels: Mapping[str, str], words: Iterable[str]) -> DisplayNames:
-    """The `labels` of a study whose arms, axes and metrics are `words`. Where several would be shown alike, the
-    declared name stands behind the one that is shown: two arms never look like one."""
+    """Return the display names of a study whose arms, axes and metrics are `words`, from its `labels`.
+
+    Where several words would look alike, the declared name stands behind the display name: two arms never look like
+    one.
+    """
     if not labels:
         return NONE
     shown = {word: labels.get(word, word) for word in [*labels, *words]}
@@ -41,10 +46,10 @@ Format = Literal["text", "markdown", "latex", "html"]
 
 
 class TextRenderable:
-    """What has a text for a terminal."""
+    """A value that has a text for a terminal."""
 
     def to_text(self, width: int = 100) -> str:
-        """For a terminal of `width` columns; too wide a table is split by columns."""
+        """Return the text for a terminal of `width` columns; a wider table is split by columns."""
         return self._rendered("text", width)
 
     def __str__(self) -> str:
@@ -58,12 +63,12 @@ class TextRenderable:
 
 
 class Renderable(TextRenderable):
-    """What has a text for Markdown and for LaTeX too."""
+    """A value that has a text for Markdown and for LaTeX too."""
 
     def to_markdown(self) -> str:
-        """A table for a README or an issue, its legend and verdicts below."""
+        """Return Markdown for a README or an issue: a table, its legend and verdicts below."""
         return self._rendered("markdown")
 
     def to_latex(self) -> str:
-        """A table environment; needs \\usepackage{booktabs}."""
+        """Return a LaTeX table environment; it needs `booktabs`."""
         return self._rendered("latex")

@@ -1,5 +1,4 @@
-"""What a search tried, which settings mattered, its Pareto fronts, and what a study recommends, also as a study that
-runs it again."""
+"""What a search tried, which settings mattered, its Pareto fronts, and the best settings, also as a study file."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,11 +23,14 @@ if TYPE_CHECKING:  # brings SciPy along
 
 
 def pareto_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataFrame:
-    """One row a configuration that was trained to its end on all its folds: arm, number (in the order of asking), the
-    means over its folds of each objective and constrained metric, `feasible` (every constraint holds), `front` (no
-    feasible configuration of its arm is better in one objective and as good in the rest), and its searched settings.
+    """Return the configurations of a search over several objectives or under constraints; empty for other studies.
 
-    Empty where the study neither has several objectives nor constraints."""
+    Returns:
+        One row a configuration that was trained to its end on all its folds: arm, number (in the order of asking), the
+        means over its folds of each objective and constrained metric, `feasible` (every constraint holds), `front` (no
+        feasible configuration of its arm is better in one objective and as good in the rest), and its searched
+        settings.
+    """
     goals, constraints = document.goals, document.constraints
     folds = document.search.folds if document.search else 1
     ended: dict[tuple[str, int], list[Record]] = {}
@@ -80,9 +82,13 @@ def settings(frame: pd.DataFrame) -> list[str]:
 
 
 def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataFrame:
-    """One row a configuration in the order of asking: trial_id (of its first fold), arm, value (mean of the metric
-    over its folds), status (the worst of its folds', or that it breaks a constraint), and the searched settings; of a
-    schedule of settings, its last."""
+    """Return the configurations of a search in the order of asking.
+
+    Returns:
+        One row a configuration: trial_id (of its first fold), arm, value (mean of the metric over its folds), status
+        (the worst of its folds', or that it breaks a constraint), and the searched settings; of a schedule of settings
+        its last.
+    """
     spaces = {arm: validate(dict[str, Parameter], document.space(arm)) for arm in document.arms}
     ended: dict[tuple[str, str], list[Record]] = {}
     for record in sorted(records, key=lambda r: (r.notes.candidate or 0, r.arm, r.fold or 0)):
@@ -105,9 +111,13 @@ def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataF
 
 
 def importance(frame: pd.DataFrame, document: StudyDocument) -> pd.DataFrame:
-    """One row an arm and searched setting: arm, setting, share (of what tells the best tenth apart, PED-ANOVA), noise
-    (the share that shuffled scores reach), configurations (that were trained to their end), and `verdict`: "matters",
-    "no more than noise" or "too few configurations". Most important first; NaN where there is nothing to tell from."""
+    """Return how much each searched setting of each arm matters, by PED-ANOVA.
+
+    Returns:
+        One row an arm and setting, the most important first: arm, setting, share (of what tells the best tenth of the
+        configurations apart), noise (the share that shuffled scores reach), configurations (that were trained to their
+        end), and verdict: "matters", "no more than noise" or "too few configurations". NaN where nothing can be told.
+    """
     from contrasweep.tuning.searchers import importance as of
 
     rows = []
@@ -144,7 +154,7 @@ class Best:
     """An arm's best: of a search its best configuration, of a grid its best cell.
 
     `settings` are those searched (or the cell's axes) by dotted key. `searched` is the metric in the search (mean over
-    its folds), of `configurations` that were trained to their end; `mean` with `low` to `high` is what the table has:
+    its folds), of `configurations` that were trained to their end. `mean`, with `low` to `high`, is what the table has:
     of a search the confirmation on `n` fresh replicates. None stands for what there is not.
     """
 
@@ -161,7 +171,7 @@ class Best:
 def best_of_search(
     search: pd.DataFrame, confirmed: Iterable[Record], cells: "Mapping[str, Cell]", document: StudyDocument
 ) -> list[Best]:
-    """One entry an arm whose search has a configuration that was trained to its end, in the order of the study.
+    """Return one entry an arm whose search has a configuration that was trained to its end, in the order of the study.
 
     The settings are those that were confirmed; where none was yet, those of the best in the search.
     """
@@ -183,7 +193,7 @@ def best_of_search(
 
 
 def best_of_grid(cells: "Iterable[tuple[str, Config, Cell]]", document: StudyDocument) -> list[Best]:
-    """One entry an arm: of its `cells` (arm, axes, cell) the one with the best mean."""
+    """Return one entry an arm: of its `cells` (arm, axes, cell) the one with the best mean."""
     sign, best = 1 if document.mode == "max" else -1, dict[str, Best]()
     for arm, axes, cell in cells:
         entry = Best(arm, axes, **_confirmed(cell))
@@ -205,9 +215,10 @@ def best_frame(entries: Iterable[Best]) -> pd.DataFrame:
 
 
 def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:
-    """The fields of a grid whose arms have their best settings: a study file that runs as it is.
+    """Return the fields of a grid whose arms have their best settings: a study file that runs as it is.
 
-    Raises `SpecError` for a grid over datasets or with sub-grids, where an arm has no one best cell.
+    Raises:
+        SpecError: For a grid over datasets or with sub-grids, where an arm has no one best cell.
     """
     declared = document.spec
     if "data" in document.axes or declared.get("subgrids"):

@@ -32,7 +32,7 @@ PLURALS = {"arm": "arms", "axis": "axes", "metric": "metrics", "rows or columns"
 
 @dataclass(frozen=True, repr=False)
 class StudyData:
-    """A study's trials and what became of them. A trial without a record is `pending`."""
+    """A study's trials and what became of them, as they lie in the storage. A trial without a record is `pending`."""
 
     document: StudyDocument
     planned: pd.DataFrame  # one row a trial of the table: trial_id, arm, the axes, fold, seed
@@ -46,7 +46,20 @@ class StudyData:
 
     @classmethod
     def load(cls, study: str, storage: str, *, run_urls: Mapping[str, str] | None = None) -> Self:
-        """The study called `study` as it lies in `storage`; `SpecError` if it was never run there."""
+        """Read the study called `study` from `storage`.
+
+        Args:
+            study: The name of the study.
+            storage: The folder, or the address of the object store, that the study was run in.
+            run_urls: The address of the MLflow run of each trial, by trial id; by default as the storage has them.
+
+        Returns:
+            The study as far as it has run.
+
+        Raises:
+            SpecError: If it was never run there.
+            StorageError: If the storage cannot be read.
+        """
         records = StudyRecords(storage, study)
         document = records.document()
         if document is None:
@@ -125,7 +138,7 @@ class StudyData:
 
     @cached_property
     def items(self) -> Items:
-        """A trial's scores of its test items by name, read once; {} where they are broken."""
+        """A trial's scores of its test items by name, read once; empty where they are broken."""
         return ItemReader(self._items, remote=not isinstance(self.records.store, LocalStore))
 
     def _items(self, trial_id: str) -> ItemColumns:
@@ -141,12 +154,16 @@ class StudyData:
         self.broken.extend(error for error in broken if str(error) not in known)
 
     def broken_notes(self) -> list[str]:
-        """What a reader must know of broken files, in a few lines."""
+        """Return what a reader must know of broken files, in a few lines."""
         told = [f"left out: {error}" for error in self.broken[:MAX_NOTES]]
         return told + [f"left out: {len(self.broken) - MAX_NOTES} more broken files"] * (len(self.broken) > MAX_NOTES)
 
     def curves(self, trial_ids: Iterable[str] | None = None) -> pd.DataFrame:
-        """Every report of the table's trials, or of `trial_ids`: trial_id, step, time, and the metrics."""
+        """Return every report of the table's trials, or of the trials `trial_ids`.
+
+        Returns:
+            One row a report: trial_id, step, time (unix seconds), and the metrics.
+        """
         broken: list[BrokenFileError] = []
         wanted = self.trial_records if trial_ids is None else trial_ids
         curves = compact.read_curves(self.records, self.etags, wanted, broken)
@@ -154,8 +171,13 @@ class StudyData:
         return curves
 
     def system(self) -> pd.DataFrame:
-        """What every trial used over time: trial_id, step (seconds since it began), time, `gpu_utilization_percentage`,
-        `gpu_memory_gib`, `cpu_utilization_percentage` of the host and `process_memory_gib`; none of shorter trials."""
+        """Return what every trial used over time.
+
+        Returns:
+            One row a measurement: trial_id, step (seconds since the trial began), time, `gpu_utilization_percentage`,
+            `gpu_memory_gib`, `cpu_utilization_percentage` of the host and `process_memory_gib`. Trials of less than 10
+            s have none.
+        """
         broken: list[BrokenFileError] = []
         wanted = [*self.search_records, *self.trial_records]
         return compact.read_system(self.records, self.etags, wanted, broken)
@@ -176,25 +198,27 @@ class StudyData:
         return MixedCode.of(self.trial_records.values())
 
     def mode(self, metric: str) -> Any:
-        """Which values of a metric are better. Of another one than the study's larger ones are, unless it is a loss or
-        the similarity to other classes."""
+        """Return which values of a metric are better, "max" or "min".
+
+        For another metric than the study's larger values are, unless it is a loss or the similarity to other classes.
+        """
         return self.document.mode if metric == self.metric else "min" if metric.startswith(("loss", "noise")) else "max"
 
     @property
     def title(self) -> str:
-        """The study, its data, and whether any of the data is synthetic, as it stands over every table."""
+        """The title over every table: the study, its data, and whether any of the data is synthetic."""
         names = dict.fromkeys(self.names(d.name) + " (synthetic)" * d.synthetic for d in self.document.datasets)
         return f"{self.name} on {', '.join(names)}"
 
     def at(self, frame: pd.DataFrame, at: Config) -> pd.DataFrame:
-        """The rows of `frame` (of `to_frame`) in those cells alone: axis -> value."""
+        """Return the rows of `frame` in those cells alone: axis -> value."""
         for axis, value in at.items():
             self.check_known("axis", axis, self.axes)
             frame = frame[[v == value for v in frame[axis]]]
         return frame
 
     def check_known(self, kind: str, value: str, known: list[str]) -> None:
-        """`SpecError` unless `value`, an arm, an axis, a metric or a row, is one of `known`."""
+        """Raise `SpecError` unless `value`, an arm, an axis, a metric or a row, is one of `known`."""
         if value not in known:
             raise SpecError(
                 f"there is no such {kind}",

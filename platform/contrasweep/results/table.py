@@ -1,6 +1,7 @@
 """What a table is made of: its cells with their replicates, and the comparisons between them.
 
-The table of a study: means with intervals, the best marked, what is missing shown as missing, verdicts below."""
+The table of a study: means with intervals, the best marked, what is missing shown as missing, verdicts below.
+"""
 
 import json
 import math
@@ -33,11 +34,20 @@ class TableStyle:
 
     Args:
         spread: Show (min–max) over single trials behind each interval.
-        digits: Digits after the point; None: two of the typical interval's half-width.
+        digits: Digits after the point, 0 to 8. By default as many as show two digits of the typical half-width.
         percent: Show 0.912 as 91.2.
         caption: What stands above the table, in LaTeX in place of its legend.
-        label: For LaTeX's \\ref.
-        names: What arms, axes, metrics and their values are called.
+        label: The label for LaTeX's references.
+        names: What arms, axes, metrics and their values are called, beside the study's `labels`.
+
+    Raises:
+        SpecError: For other numbers of digits.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> style = cs.TableStyle(percent=True, digits=1, caption="Accuracy on the test parts", label="tab:main")
+        >>> style.of_paper
+        True
     """
 
     spread: bool = False
@@ -75,12 +85,22 @@ class Replicate:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: `n` of `planned` trials are finished; `mean`, in `low` to `high`, and the outermost values `least` and
-    `most` are over all of these. `over` says what they are: `5 folds x 2 seeds`.
+    """One cell of a table.
 
-    `statuses` counts its trials by status; `best` marks arms that are not worse than the best, `mark` is `better` or
-    `worse` than the reference (or `worse` than the best), or empty. `other_code` counts its trials that ran
-    other code than the newest, which show as †.
+    Attributes:
+        mean: The mean of the finished trials, in units of the metric; None where none has finished.
+        low: The lower end of its interval.
+        high: The upper end of its interval.
+        n: How many trials have finished.
+        statuses: The number of trials by status.
+        replicates: The trials.
+        method: The method of the interval.
+        least: The smallest value of a trial.
+        most: The largest value of a trial.
+        best: Whether the arm is not worse than the best.
+        mark: "better" or "worse" than the reference, "worse" than the best, or empty.
+        over: What the mean is over: `5 folds x 2 seeds`.
+        other_code: How many trials ran other code than the newest, which shows as †.
     """
 
     mean: float | None
@@ -103,8 +123,10 @@ class Cell:
         return sum(self.statuses.values())
 
     def parts(self, decimals: int, style: TableStyle) -> tuple[str, str]:
-        """Mean and rest: `0.912` and `[0.897, 0.930]`, with a spread `[0.897, 0.930] (0.881–0.944)`. A cell without a
-        mean has the rest alone: what is missing is counted, and nothing else stands for a number."""
+        """Return mean and rest: `0.912` and `[0.897, 0.930]`, with a spread `[0.897, 0.930] (0.881–0.944)`.
+
+        A cell without a mean has the rest alone: what is missing is counted, and nothing else stands for a number.
+        """
         if self.mean is None or self.low is None or self.high is None:
             return "", self._missing()
 
@@ -129,12 +151,12 @@ class Cell:
 
 
 def number(value: float, decimals: int) -> str:
-    """A value as a cell shows it; an infinite one as its sign."""
+    """Return a value as a cell shows it; an infinite one as its sign."""
     return f"{value:.{decimals}f}" if math.isfinite(value) else ("∞" if value > 0 else "-∞")
 
 
 def label(value: Any) -> str:
-    """An axis value as a table shows it; an en dash where a trial has no such axis."""
+    """Return an axis value as a table shows it; an en dash where a trial has no such axis."""
     if isinstance(value, list | tuple | dict):
         return json.dumps(value)
     if value is None or (isinstance(value, float) and math.isnan(value)) or value is pd.NA:
@@ -151,7 +173,7 @@ NOT_WORSE = "* not worse than the best"
 
 
 def marked_as(line: str, mark: str) -> str:
-    """A line of a legend where `mark` stands in place of the star."""
+    """Return a line of a legend where `mark` stands in place of the star."""
     return line.replace(NOT_WORSE, NOT_WORSE.replace("*", mark))
 
 
@@ -166,8 +188,10 @@ def legend(
     reference: str | None,
     verdicts: bool,
 ) -> list[str]:
-    """A sentence for each kind of mark, bracket and gap that the cells have; `replicates` says what the intervals are
-    over, `verdicts` whether marks stand for verdicts at all."""
+    """Return a sentence for each kind of mark, bracket and gap that the cells have.
+
+    `replicates` says what the intervals are over, `verdicts` whether marks stand for verdicts at all.
+    """
     methods = list(dict.fromkeys(cell.method for cell in cells if cell.method))
     lines = ["in percent"] if style.percent else []
     if methods == [NO_INTERVAL]:
@@ -191,8 +215,10 @@ def legend(
 
 
 def replicates_of(names: Mapping[str, Sequence[str]]) -> str:
-    """What means are over, from what the cells of each kind are called: the kind of most cells first, the others with
-    the cells that they are of."""
+    """Return what means are over, from the names of the cells of each kind.
+
+    The kind of most cells comes first, the others with the cells that they are of.
+    """
     kinds = sorted(names, key=lambda kind: -len(names[kind]))
     if sum(len(names[kind]) for kind in kinds[1:]) > MAX_NAMED:
         return f"{kinds[0]}; other cells have another number, which their list of trials shows"
@@ -212,15 +238,36 @@ def _gaps(cells: Collection[Cell]) -> list[str]:
 
 @dataclass(frozen=True)
 class Table(Renderable):
-    """Cells by (row, column), in the order of the study, with every comparison that the table makes.
+    """The table of a study: cells by (row, column), in the order of the study, and every comparison between them.
 
-    `compared` names the factor whose values are set against each other: the arms, or what stands in the
-    columns where no arm is in the table. `pooled` are the axes that stand in neither rows nor columns:
-    a replicate's value is its mean over them. `style` says how it is drawn.
-    `unit` says what its replicates are where their design does not say it, `notes` what else a reader must know.
+    `print` and notebooks show it with its legend and its verdicts.
 
-    `decisive` says whether its own `pairs` are the family that the study decides; `given_answer` is that family where
-    the table shows other comparisons, `averages` the cells of its last row then: each column over all rows.
+    Attributes:
+        metric: The metric of the cells.
+        mode: Whether larger or smaller values are better.
+        alpha: The chance of any false verdict.
+        design: How the cells are replicated.
+        row_factors: What stands in the rows: the arm, axes.
+        column_factors: What stands in the columns.
+        rows: The labels of each row.
+        columns: The labels of each column.
+        cells: Each `Cell` by its row and column.
+        pairs: The comparisons between cells.
+        compared: The factor whose values are compared: the arms, or without them what stands in the columns.
+        pooled: The axes that stand nowhere: a replicate's value is its mean over them.
+        reference: The arm that all others are compared with; None where every two are.
+        title: What stands above the table.
+        unit: What its replicates are, where their design does not say it.
+        notes: What else a reader must know.
+        decisive: Whether `pairs` are the comparisons that the study decides.
+        given_answer: The comparisons that the study decides, where the table has other ones.
+        averages: The cells of the last row then, by column: the mean over all rows.
+        style: How the table is drawn.
+
+    Example:
+        >>> table = results.table(rows="arm")
+        >>> print(table.to_markdown())
+        >>> table.comparisons()[["a", "b", "difference", "p_value", "verdict"]]
     """
 
     metric: str
@@ -258,36 +305,36 @@ class Table(Renderable):
     def heading(self) -> str:
         """Title, metric and which of its values are better."""
         better = "larger is better" if self.mode == "max" else "smaller is better"
-        return (f"{self.title}: " if self.title else "") + f"{self.shown_metric} ({better})"
+        return (f"{self.title}: " if self.title else "") + f"{self.metric_title} ({better})"
 
     @property
-    def shown_metric(self) -> str:
+    def metric_title(self) -> str:
         """The metric's display name."""
         return self.style.names(self.metric)
 
     @property
-    def shown_factors(self) -> tuple[list[str], list[str]]:
+    def factor_titles(self) -> tuple[list[str], list[str]]:
         """The display names of the factors in rows and in columns."""
         return list(map(self.style.names, self.row_factors)), list(map(self.style.names, self.column_factors))
 
     @cached_property
-    def shown_rows(self) -> dict[Key, Key]:
+    def row_titles(self) -> dict[Key, Key]:
         """By row the display names of its labels; the labels themselves where two rows would be shown alike."""
-        return self._shown(self.rows)
+        return self._titled(self.rows)
 
     @cached_property
-    def _shown_columns(self) -> dict[Key, Key]:
-        return self._shown([*self.columns, *self.averages])
+    def _column_labels(self) -> dict[Key, Key]:
+        return self._titled([*self.columns, *self.averages])
 
-    def _shown(self, keys: Iterable[Key]) -> dict[Key, Key]:
+    def _titled(self, keys: Iterable[Key]) -> dict[Key, Key]:
         shown = {key: tuple(map(self.style.names, key)) for key in keys}
         return shown if len(set(shown.values())) == len(shown) else {key: key for key in shown}
 
     @property
     def column_titles(self) -> list[str]:
         """What stands over the columns of cells: their labels, or the metric where no factor is in the columns."""
-        shown = self._shown_columns
-        return [" ".join(shown[column]) for column in self.columns] if self.column_factors else [self.shown_metric]
+        shown = self._column_labels
+        return [" ".join(shown[column]) for column in self.columns] if self.column_factors else [self.metric_title]
 
     @cached_property
     def legend(self) -> list[str]:
@@ -316,7 +363,7 @@ class Table(Renderable):
         by_compared: dict[str, dict[str, None]] = {}
         for place, cell in self.cells.items():
             if cell.over:
-                shown = (*self.shown_rows[place[0]], *self._shown_columns[place[1]])
+                shown = (*self.row_titles[place[0]], *self._column_labels[place[1]])
                 labels = dict(zip((*self.row_factors, *self.column_factors), shown, strict=True))
                 by_place.setdefault(cell.over, {})[" ".join(labels.values())] = None
                 by_compared.setdefault(cell.over, {})[" ".join(labels[name] for name in self.compared)] = None
@@ -328,7 +375,7 @@ class Table(Renderable):
 
     @cached_property
     def answer(self) -> Answer:
-        """What is said below the table: the verdicts of the study, or the numbers of its own comparisons."""
+        """The verdicts of the study, or the numbers of the table's own comparisons, which stand below the table."""
         names = self.style.names
         if self.given_answer is not None:
             return replace(self.given_answer, names=names)
@@ -337,44 +384,48 @@ class Table(Renderable):
 
     @property
     def verdicts(self) -> list[str]:
-        """What `answer` says, line by line: its heading, a sentence for each comparison, and notes."""
+        """The text of `answer` line by line: its heading, a sentence for each comparison, and notes."""
         answer = self.answer
         if not answer.pairs:
             return []
         return [f"{answer.heading}:", *answer.sentences(), *(f"Note: {note}." for note in answer.notes)]
 
     def bottom(self) -> list[Cell | None]:
-        """The last row, of averages over all rows; empty where there is none."""
+        """Return the last row, of averages over all rows; empty where there is none."""
         return [self.averages.get(column) for column in self.columns] if self.averages else []
 
     def row_labels(self) -> list[list[str]]:
-        """The labels of each row, empty where a label only says what the row above says; never the last one."""
+        """Return the labels of each row, empty where a label only says what the row above says; never the last one."""
         shown = []
-        rows = list(self.shown_rows.values())
+        rows = list(self.row_titles.values())
         for row, above in zip(rows, [(), *rows], strict=False):
             same = [bool(above) and row[: i + 1] == above[: i + 1] for i in range(len(row) - 1)]
             shown.append(["" if hidden else name for name, hidden in zip(row, [*same, False], strict=False)])
         return shown
 
     def cell_parts(self, cell: Cell | None) -> tuple[str, str]:
-        """What stands in a cell, without its marks: its mean, and the rest (alone where it has no mean)."""
+        """Return what stands in a cell, without its marks: its mean, and the rest (alone where it has no mean)."""
         return ("", "not planned") if cell is None else cell.parts(self.decimals, self.style)
 
     def cell_text(self, cell: Cell | None) -> str:
-        """The same in one."""
+        """Return the mean and the rest of a cell in one text."""
         return " ".join(filter(None, self.cell_parts(cell)))
 
     def number(self, value: float) -> str:
-        """A single trial's value, to a digit more than the means."""
+        """Return a single trial's value, to a digit more than the means."""
         return number(100 * value if self.style.percent else value, self.decimals + 1)
 
     def to_html(self) -> str:
-        """A fragment with its own style; each cell opens on its replicates and their runs."""
+        """Return an HTML fragment with its own style; each cell opens on its replicates and their runs."""
         return self._rendered("html")
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a cell, plain columns: the factors, metric, mean, low, high, min, max, n (finished, of
-        which the mean is), planned, counts, best, mark, and how many of its trials ran other code than the newest."""
+        """Return the cells as numbers.
+
+        Returns:
+            One row a cell: the factors, metric, mean, low, high, min, max, n (finished, of which the mean is), planned,
+            the number of trials of each status, interval (its method), best, mark, other_code, and the trial_ids.
+        """
         rows = []
         for row in self.rows:
             for column in self.columns:
@@ -402,7 +453,11 @@ class Table(Renderable):
         return frame.astype({name: "float64" for name in ("mean", "low", "high", "min", "max") if name in frame})
 
     def comparisons(self) -> pd.DataFrame:
-        """One row a comparison: context, a, b, and all that `Comparison.to_dict` has; `raw_p` is the unadjusted p."""
+        """Return the comparisons of the table.
+
+        Returns:
+            One row a comparison: its context, a, b, raw_p (the unadjusted p), and all that `Comparison.to_dict` has.
+        """
         return pd.DataFrame(
             [
                 dict(pair.context)

@@ -62,7 +62,7 @@ def run(
             planned, records, code, extend=extend, retry_failed=retry_failed, rerun=rerun, changed=changed
         )
         tracked = tracked_study(planned, storage)
-        stopped = ""
+        stopped = gap = ""
         if not remaining.complete:
             from contrasweep.running.engine.training import train  # Ray comes with it, which a finished study needs not
 
@@ -70,12 +70,13 @@ def run(
             with following(trackers, tracked, records) as follower:
                 stopped = train(planned, remaining, records, code, lease, max_concurrent, cluster)
                 follower.outcome = "interrupted" if stopped else "complete"
+            gap = follower.gap
         results = replace(Results.load(records.study, storage), stopped=stopped)
         if not stopped and {*results.trial_records, *results.search_records} <= remaining.finished:
             print(_nothing_trained(results), file=sys.stderr)
         if not remaining.complete:
             learned.write(records, [*results.trial_records.values(), *results.search_records.values()])
-        return publish(results, trackers, tracked, planned.datasets, ran=not remaining.complete)
+        return publish(results, trackers, tracked, planned.datasets, ran=not remaining.complete, gap=gap)
 
 
 def _nothing_trained(results: Results) -> str:

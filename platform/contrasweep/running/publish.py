@@ -1,5 +1,6 @@
 """Publish a finished study to MLflow: table, report and each arm's best model; return the results with run URLs."""
 
+import hashlib
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -12,34 +13,59 @@ from contrasweep.results.results import Results
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Record
 from contrasweep.tracking.kinds import Trackers
-from contrasweep.tracking.links import read_links
+from contrasweep.tracking.links import read_links, write_shown
 from contrasweep.tracking.mlflow.models import load_checkpoint, log_model
 from contrasweep.tracking.mlflow.server import Server
 from contrasweep.tracking.sync import sync
 from contrasweep.tracking.tracker import TrackedStudy, TrackingError
 from contrasweep.trial import Trial
+from contrasweep.version import __version__
 
 MAX_MODELS = 8  # of the first arms, where there are very many
 
 
 def publish(
-    results: Results, trackers: Trackers, tracked: TrackedStudy, datasets: Mapping[str, Manifest], *, ran: bool
+    results: Results,
+    trackers: Trackers,
+    tracked: TrackedStudy,
+    datasets: Mapping[str, Manifest],
+    *,
+    ran: bool,
+    gap: str = "",
 ) -> Results:
-    """Log files and models to the study's runs in MLflow; the results with the URLs of the runs. Models (one for each
-    arm) are logged only if a trial `ran`; else trackers are brought up to what the storage has first."""
+    """Log files and models to the study's runs in MLflow; return the results with the URLs of the runs.
+
+    Models, one for each arm, are logged only if a trial `ran`; else trackers are first brought up to what the storage
+    has. `gap` says what the tracker lacks after the run. A sqlite file that has shown all of this study, and was not
+    written to since, is left alone: to import MLflow takes longer than all else that a finished study needs.
+    """
     if trackers.is_none:
         return results
+    links = read_links(results.records)
+    if not ran and links.shown and links.shown == _shown(results, trackers):
+        return replace(results, run_urls=links.runs)
     try:
         if not ran:
             sync(results.records, trackers, tracked, complete=True, compare=False)
         if not trackers.store.is_none:
             results = replace(results, run_urls=read_links(results.records).runs)
             _log(results, Server(trackers.store, tracked, results.records), datasets if ran else None)
+            if not gap:
+                write_shown(results.records, _shown(results, trackers))
     except StorageError as error:  # what was trained is in the records all the same
         print(error, file=sys.stderr)
     except TrackingError as error:
         print(f"the tables and models are not in MLflow at {trackers.store} ({error})", file=sys.stderr)
     return results
+
+
+def _shown(results: Results, trackers: Trackers) -> str:
+    """Return the digest of what the tracking store shows and the storage has; "" where the store has to be asked."""
+    store = trackers.store.state()
+    if not store or trackers.others:
+        return ""
+    state = [store, trackers.store, __version__, results.document, sorted(results.records.etags().items())]
+    return hashlib.sha256(repr(state).encode()).hexdigest()
 
 
 def _log(results: Results, server: Server, datasets: Mapping[str, Manifest] | None) -> None:

@@ -7,7 +7,7 @@ Written when a study has been run or synced; the last one to write is believed.
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, ClassVar
 
 import pydantic
@@ -34,14 +34,18 @@ Page = Annotated[str, pydantic.AfterValidator(_check_page)]
 
 @dataclass(frozen=True)
 class Links:
-    """The pages of a study and its trials. `tracking` is the store they are in, without its password; where it is
-    no server, they are there while `contrasweep ui` serves it."""
+    """The pages of a study and its trials.
+
+    `tracking` is the store they are in, without its password; where it is no server, they are there while `contrasweep
+    ui` serves it. `shown` tells whether the store has changed since it was given all that the storage has.
+    """
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     tracking: Label = ""
     study: Page = ""
     runs: Mapping[Name, Page] = field(default_factory=dict)
+    shown: Label = ""
 
     @property
     def served(self) -> bool:
@@ -56,13 +60,25 @@ LINKS_FILE = JsonFile(pydantic.TypeAdapter(Links), 2, "`contrasweep sync` writes
 def write_links(records: StudyRecords, tracking: TrackingAddress, study: str | None, runs: Mapping[str, str]) -> None:
     """Keep where the runs are; nothing where nothing is known."""
     if runs:
-        links = Links(str(tracking), study or "", dict(sorted(runs.items())))
-        LINKS_FILE.write(records.store, f"{records.study}/{FILE}", asdict(links))
+        _write(records, Links(str(tracking), study or "", dict(sorted(runs.items()))))
+
+
+def write_shown(records: StudyRecords, shown: str) -> None:
+    """Keep the state of the store that shows all of the study."""
+    links = read_links(records)
+    if links.runs and links.shown != shown:
+        _write(records, replace(links, shown=shown))
+
+
+def _write(records: StudyRecords, links: Links) -> None:
+    LINKS_FILE.write(records.store, f"{records.study}/{FILE}", asdict(links))
 
 
 def read_links(records: StudyRecords) -> Links:
-    """What `write_links` wrote; empty where the study was never tracked, or the file is broken: no result depends on
-    it, and `contrasweep sync` writes it again."""
+    """Return what `write_links` wrote; empty where the study was never tracked, or the file is broken.
+
+    No result depends on it, and `contrasweep sync` writes it again.
+    """
     try:
         return LINKS_FILE.read(records.store, f"{records.study}/{FILE}")
     except (FileNotFoundError, StorageError):

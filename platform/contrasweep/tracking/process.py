@@ -88,9 +88,10 @@ class TrackingProcess:
 
 @dataclass
 class Following:
-    """How a study will stand once its driver ends."""
+    """How a study will stand once its driver ends, and then what was not shown of it, in a line."""
 
     outcome: Outcome = "interrupted"
+    gap: str = ""
 
 
 @contextlib.contextmanager
@@ -109,5 +110,6 @@ def following(trackers: Trackers, study: TrackedStudy, records: StudyRecords) ->
     finally:
         if process.process.poll() is not None:  # somebody killed it: another one finds what is missing
             process = TrackingProcess(trackers, study, records)
-        if gap := process.close(following.outcome, timeout_s):
-            print(gap, file=sys.stderr)
+        following.gap = process.close(following.outcome, timeout_s)
+        if following.gap:
+            print(following.gap, file=sys.stderr)

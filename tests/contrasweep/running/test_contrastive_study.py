@@ -49,7 +49,7 @@ def probed(study, storage, engine, slots):
     chosen = fusion_of(planned, Footprints(study, Inventory((Node(2, 16),)), Learned()), ())
     known = KnownEngines(LocalStore(storage))
     for key in {chosen.of(trial).key for trial in planned.sample_trials}:
-        known.record(key, [Timing("alone", 1, 100.0), Timing(engine, slots, 10.0)])
+        known.record(key, [Timing("unfused", 1, 100.0), Timing(engine, slots, 10.0)])
 
 
 def records(results):

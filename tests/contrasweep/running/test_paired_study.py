@@ -55,7 +55,7 @@ def test_fused_gives_the_records_of_off(tmp_path, cohort):
         chosen = fusion_of(planned, Footprints(study(cohort=2), Inventory((Node(2, 16),)), Learned()), ())
         (key,) = {chosen.of(trial).key for trial in planned.sample_trials}
         KnownEngines(LocalStore(tmp_path / "fused")).record(
-            key, [Timing("alone", 1, 100.0), Timing("grouped", 2, 10.0)]
+            key, [Timing("unfused", 1, 100.0), Timing("grouped", 2, 10.0)]
         )
     results = run(study(cohort=cohort), storage=storage, tracking="none")
     expected = run(study(cohort="off"), storage=str(tmp_path / "off"), tracking="none")

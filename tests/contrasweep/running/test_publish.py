@@ -1,83 +1,65 @@
-"""After a run: the best models, table and report are in MLflow, and the storage knows where the runs are."""
+"""A finished study that is run again: MLflow is asked only where it may lack something."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+from dataclasses import replace
 
-import numpy as np
 import pytest
-import torch
 
 from contrasweep import AblationGrid, Arm
-from contrasweep.planning.planner import plan
+from contrasweep.data.manifest import Folds, Manifest, Shard
+from contrasweep.planning.grid import make_plan
 from contrasweep.results.results import Results
-from contrasweep.running.driver import run
-from contrasweep.storage.checkpoints import Checkpoints
-from contrasweep.trainables import checkpoint
-from contrasweep.trainables.contrastive.method import Contrastive
-from contrasweep.trainables.contrastive.settings import Settings
+from contrasweep.running import publish as module
+from contrasweep.running.prepare import study_document
+from contrasweep.running.publish import publish
+from contrasweep.storage.planned import write_planned
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
+from contrasweep.tracking.kinds import checked_tracking
+from contrasweep.tracking.mlflow.address import TrackingAddress
+from contrasweep.tracking.tracker import TrackedStudy
 
-pytestmark = pytest.mark.long
-LOAD = """
-import sys, mlflow, numpy, torch
-torch.set_num_threads(1)
-mlflow.set_tracking_uri(sys.argv[1])
-module = mlflow.pytorch.load_model(sys.argv[2])
-with torch.no_grad():
-    numpy.save(sys.argv[4], module(torch.tensor(numpy.load(sys.argv[3]))).numpy())
-"""
+DATA = Manifest("d", "/data/d", "image", {"train": (Shard("train-0.parquet", 100, 1, "0" * 64),)}, folds=Folds(5))
 
 
-def test_the_best_model_of_a_real_study_is_loaded_in_another_process(
-    tmp_path: Path, mlflow_uri: str, ray_core: None
-) -> None:
-    """It embeds the real held-out images as the checkpoint of its trial does, to the bit."""
+def train(trial, resume=None):
+    yield
+
+
+@pytest.mark.slow
+def test_a_store_that_shows_all_and_was_not_written_to_is_left_alone(mlflow_uri, tmp_path, monkeypatch):
     from mlflow import MlflowClient
 
-    config = {"encoder": {"name": "cnn", "width": 8}, "epochs": 1}
-    arms = {
-        loss: Arm("contrasweep.trainables.contrastive:train", config=config | {"loss": loss})
-        for loss in ("supcon", "ocl")
-    }
-    grid = AblationGrid("handed-over", arms, "digits-lt", folds=2, metric="f1_macro")
-    storage, uri = str(tmp_path / "runs"), mlflow_uri
-    results = run(grid, storage=storage, tracking=uri)
+    grid = AblationGrid("shown", {"a": Arm(train), "b": Arm(train)}, "d", folds=5, seeds=[0])
+    plan, records = make_plan(grid, lambda name: DATA), StudyRecords(str(tmp_path / "runs"), "shown")
+    records.claim(study_document(plan))
+    write_planned(records, plan.to_frame())
+    for i, trial in enumerate(plan.trials):
+        records.write(Record.of(trial, status=Status.DONE, metrics={"accuracy": i / 10}))
+    client, asked = MlflowClient(mlflow_uri), []
+    server = module.Server
+    monkeypatch.setattr(module, "Server", lambda *given: asked.append(1) or server(*given))
 
-    client = MlflowClient(uri)
-    (experiment,) = [e for e in client.search_experiments() if e.name == "handed-over"]
-    runs = {
-        r.data.tags["trial_id"]: r for r in client.search_runs([experiment.experiment_id]) if "trial_id" in r.data.tags
-    }
-    modelled = {trial_id for trial_id, entry in runs.items() if entry.outputs and entry.outputs.model_outputs}
-    frame = results.to_frame()
-    best = frame.loc[frame.groupby("arm")["f1_macro"].idxmax()]
-    assert modelled == set(best["trial_id"])
-    (parent,) = [r for r in client.search_runs([experiment.experiment_id]) if "trial_id" not in r.data.tags]
-    files = {f.path: f.file_size for f in client.list_artifacts(parent.info.run_id)}
-    assert {"report.html", "table.tex", "table.csv", "comparisons.csv", "trials.csv"} <= set(files)
-    means = frame.groupby("arm")["f1_macro"].mean()
-    assert parent.data.metrics == {f"f1_macro/{arm}": pytest.approx(mean) for arm, mean in means.items()}
-    assert all(entry.inputs.dataset_inputs[0].dataset.name == "digits-lt" for entry in runs.values())
-    assert all(entry.data.metrics["system/training_seconds"] > 0 for entry in runs.values())
-    again = Results.load("handed-over", storage)
-    assert {i: url.split("/runs/")[1].split("?")[0] for i, url in again.run_urls.items()} == {
-        i: r.info.run_id for i, r in runs.items()
-    }
+    def again() -> int:
+        """Publish; how often MLflow was asked, and whether it has all trials."""
+        asked.clear()
+        tracked = TrackedStudy.of("shown", plan.trials, metric="accuracy", storage=records.storage)
+        results = publish(Results.load("shown", records.storage), checked_tracking(mlflow_uri), tracked, {}, ran=False)
+        assert set(results.run_urls) == {trial.id for trial in plan.trials}
+        assert len(children()) == len(plan.trials)
+        return len(asked)
 
-    trial = next(t for t in plan(grid, storage=storage).trials if t.id == best["trial_id"].iloc[0])
-    trained = Contrastive(trial, Settings(**trial.config))
-    Checkpoints(results.records.store, results.records.key(trial.id, "checkpoint")).fetch(tmp_path / "checkpoint")
-    checkpoint.restore(tmp_path / "checkpoint", trained.parts)
-    pixels = trained.test.pixels[:64]
-    np.save(tmp_path / "images.npy", pixels.numpy())
-    model = f"models:/{runs[trial.id].outputs.model_outputs[0].model_id}"
-    subprocess.run(
-        [sys.executable, "-c", LOAD, uri, model, str(tmp_path / "images.npy"), str(tmp_path / "found.npy")],
-        check=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    with torch.no_grad():
-        trained.model.eval()
-        expected = trained.model[0](trained.normalise(pixels.float() / 255))
-    assert np.array_equal(np.load(tmp_path / "found.npy"), expected.numpy()) and expected.std() > 0
+    def children() -> list[str]:
+        experiment = client.get_experiment_by_name("shown")
+        runs = client.search_runs([experiment.experiment_id])
+        return [run.info.run_id for run in runs if "trial_id" in run.data.tags]
+
+    assert (again(), again()) == (1, 0)
+    client.delete_run(children()[0])
+    assert (again(), again()) == (1, 0), "the file was written to: what was deleted is there again"
+    records.write(replace(records.read_one(plan.trials[0].id), metrics={"accuracy": 0.9}))
+    assert (again(), again()) == (1, 0), "a record is another one"
+
+
+def test_the_state_of_a_server_or_a_missing_file_is_not_known(tmp_path):
+    assert TrackingAddress("http://mlflow:5000").state() == ""
+    assert TrackingAddress(f"sqlite:///{tmp_path}/none.db").state() == ""

@@ -27,7 +27,7 @@ from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.store import LocalStore
 from contrasweep.trainables.fusing.choices import Fused, Unfused, fusion_of
 from contrasweep.trainables.fusing.known_engines import KnownEngines
-from contrasweep.trainables.fusing.lane import Fusing, fusion_lines
+from contrasweep.trainables.fusing.lane import Fusing
 from contrasweep.trainables.fusing.protocol import Timing
 from contrasweep.tuning.source import FixedSource
 
@@ -53,7 +53,7 @@ def placements_of(study, inventory, chosen):
 
 
 def timings(fused_s, compile_s=0.0):
-    return [Timing("alone", 1, 10.0), Timing("products", 4, fused_s, compile_s=compile_s)]
+    return [Timing("unfused", 1, 10.0), Timing("products", 4, fused_s, compile_s=compile_s)]
 
 
 @pytest.mark.parametrize("value", [3, 32, True, "on", "4"])
@@ -235,7 +235,7 @@ def test_a_trial_alone_may_have_another_engine(monkeypatch):
     assert placements.options(trials[0]) == Footprints(study, CORES, Learned()).options(trials[0])
     assert placements.described(trials[0])["ride"]["members"] == 1
     assert placements.notes(trials[0]) == TrialNotes(gpus=0.0, engine="compiled"), "a member of no cohort"
-    assert fusion_lines([PlanRow("a", trials, trials[:1], {}, ())], chosen) == [
+    assert Fusing(chosen).lines([PlanRow("a", trials, trials[:1], {}, ())]) == [
         f"cohort    {chosen.of(trials[0]).key[:6]}: each trial alone, engine compiled, gain 2.5x trials per hour"
     ]
     described = {"id": trials[0].id, "place": placements.described(trials[0])}

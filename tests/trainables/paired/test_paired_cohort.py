@@ -16,8 +16,7 @@ from contrasweep.trainables.fusing.cohorts import paired, probing
 from contrasweep.trainables.fusing.protocol import CannotFuse, cohorts_of
 from contrasweep.trainables.losses import LOSSES
 from contrasweep.trainables.paired.fitting import Fit
-from contrasweep.trainables.paired.images import inputs
-from contrasweep.trainables.paired_images import train
+from contrasweep.trainables.paired_images import inputs, train
 from contrasweep.trial import Report, Trial
 
 torch.set_num_threads(1)
@@ -236,7 +235,7 @@ def test_members_share_the_images_of_a_fold_and_nothing_of_their_settings(make_t
 def test_a_probe_times_the_trial_alone_and_engines(make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probing, "candidates", lambda slots, *_: [("grouped", count) for count in slots])
     alone, *together = cohorts_of(train).probe(member(make_trial, 0), [2])
-    assert (alone.engine, alone.slots) == ("alone", 1) and alone.trial_s > 0
+    assert (alone.engine, alone.slots) == ("unfused", 1) and alone.trial_s > 0
     assert [(timing.engine, timing.slots) for timing in together] == [("grouped", 2)]
     assert all(timing.trial_s > 0 for timing in together)
 
@@ -256,4 +255,4 @@ def test_large_networks_are_known_by_one_step_of_few_pairs(
 
     monkeypatch.setattr(Fit, "step", counted)
     (alone,) = cohorts_of(train).probe(member(make_trial, 0, batch_size=32, n_views=1, sampler=sampler), [2])
-    assert alone.engine == "alone" and alone.trial_s > 0 and taken == [probing.FEW]
+    assert alone.engine == "unfused" and alone.trial_s > 0 and taken == [probing.FEW]

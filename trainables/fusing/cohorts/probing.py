@@ -25,7 +25,7 @@ from contrasweep.trainables import torch_internals
 from contrasweep.trainables.fusing.cohorts.cohort import FusedCohort, Stepped
 from contrasweep.trainables.fusing.cohorts.network import Batch
 from contrasweep.trainables.fusing.folding import ENGINES
-from contrasweep.trainables.fusing.protocol import ALONE, CannotFuse, Timing
+from contrasweep.trainables.fusing.protocol import UNFUSED, CannotFuse, Timing
 from contrasweep.trainables.optimisation import Schedule
 from contrasweep.trial import Trial
 
@@ -80,13 +80,13 @@ def probe(trial: Trial, slots: Sequence[int], subject: Subject, open_cohort: Ope
         few = subject.of_batches(FEW)
         few_s, potential = _first_step(clock, few)
         if potential < POTENTIAL:  # a larger batch has less
-            return [Timing(ALONE, 1, few.schedule.steps * few_s)]
+            return [Timing(UNFUSED, 1, few.schedule.steps * few_s)]
     method = subject.build()
     steps = method.schedule.steps
     step_s, potential = _step_alone(clock, method)
     engines = candidates(slots, subject.rows, clock.device.type, potential)
     rest_s = clock.of(subject.build) + _beside_steps(clock, method, subject, trial) if engines else 0.0
-    timings = [Timing(ALONE, 1, steps * step_s + rest_s)]
+    timings = [Timing(UNFUSED, 1, steps * step_s + rest_s)]
     for engine, count in engines:
         compiled = ENGINES[engine].compiled
         if compiled and not torch_internals.can_compile():

@@ -130,7 +130,7 @@ class ProductConv(nn.Module):
         super().__init__()
         self.slots = slots
         self.stride, self.kernel = module.stride, module.kernel_size
-        self.around, self.mode = module._reversed_padding_repeated_twice, module.padding_mode
+        self.around = module._reversed_padding_repeated_twice
         weight = stacked(module.weight, slots.count)
         lying = weight.detach().permute(0, 3, 4, 2, 1).contiguous().permute(0, 4, 3, 1, 2)
         self.weight = nn.Parameter(lying, requires_grad=weight.requires_grad)
@@ -140,24 +140,18 @@ class ProductConv(nn.Module):
         """Maps [k n c h w] of each member to its maps, whose channels lie innermost."""
         x = x.permute(0, 1, 3, 4, 2)  # [k n h w c]
         if any(self.around):
-            x = self._padded(x)
+            x = F.pad(x, (0, 0, *self.around))
         height, width = (output_size(*along) for along in zip(x.shape[2:4], self.kernel, self.stride, strict=True))
         weight = self.weight.permute(0, 3, 4, 2, 1).flatten(1, 3)
         y: Tensor = WindowProduct.apply(x.contiguous(), weight, self.kernel, self.stride)
         y = y if self.bias is None else y + self.bias[:, None]
         return y.view(len(x), x.shape[1], height, width, -1).permute(0, 1, 4, 2, 3)
 
-    def _padded(self, x: Float[Tensor, "k n h w c"]) -> Float[Tensor, "k n hp wp c"]:
-        if self.mode == "zeros":
-            return F.pad(x, (0, 0, *self.around))
-        flat = F.pad(x.permute(0, 1, 4, 2, 3).flatten(0, 1), self.around, mode=self.mode)
-        return flat.view(*x.shape[:2], *flat.shape[1:]).permute(0, 1, 3, 4, 2)
-
 
 @folding_rule(nn.Conv1d, nn.Conv2d, nn.Conv3d)
 def fold_convolution(module: Any, slots: Slots, engine: Engine) -> nn.Module:
-    """Products for convolutions of images without groups and dilation, otherwise groups."""
+    """Fold into products where convolutions of images have no groups, dilation or padding but zeros, else groups."""
     plain = isinstance(module, nn.Conv2d) and module.groups == 1 and module.dilation == (1, 1)
-    if engine.convolution == "products" and plain:
+    if engine.convolution == "products" and plain and module.padding_mode == "zeros":
         return ProductConv(module, slots)
     return GroupedConv(module, slots)

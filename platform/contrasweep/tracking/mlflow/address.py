@@ -71,6 +71,14 @@ class TrackingAddress:
         """The file of a sqlite address: three slashes before a relative path, four before an absolute one."""
         return _sqlite_path(self._uri)
 
+    def state(self) -> str:
+        """Return a text that is another one after a sqlite file was written to; "" for what has to be asked."""
+        if not self.is_sqlite or not self.sqlite_path.exists():
+            return ""
+        files = (self.sqlite_path, self.sqlite_path.with_name(f"{self.sqlite_path.name}-wal"))
+        stats = [path.stat() for path in files if path.exists()]
+        return " ".join(f"{at.st_ino}-{at.st_mtime_ns}-{at.st_size}" for at in stats)
+
     @property
     def ui_base(self) -> str:
         """Where a browser finds the runs: the server, or where `contrasweep ui` puts one up by default."""

@@ -352,7 +352,7 @@ def test_a_probe_times_the_trial_alone_and_engines(digits: Manifest, monkeypatch
     monkeypatch.setattr(probing, "candidates", lambda slots, *_: [("products", count) for count in slots])
     one = trial(digits, 0, **TINY, epochs=10)
     alone, *fused = cohorts_of(train).probe(one, [2, 3])
-    assert (alone.engine, alone.slots) == ("alone", 1) and alone.start_s == alone.compile_s == 0
+    assert (alone.engine, alone.slots) == ("unfused", 1) and alone.start_s == alone.compile_s == 0
     assert [(timing.engine, timing.slots, timing.compile_s) for timing in fused] == [
         ("products", 2, 0),
         ("products", 3, 0),
@@ -372,7 +372,7 @@ def test_large_networks_are_known_by_one_step_of_few_images(
         contrastive_method.Contrastive, "step", lambda *given: (taken.append(len(given[-1])), step(*given))[1]
     )
     (alone,) = cohorts_of(train).probe(trial(digits, 0, batch_size=images, epochs=10), [2, 4])
-    assert alone.engine == "alone" and alone.trial_s > 0 and taken == [timed]
+    assert alone.engine == "unfused" and alone.trial_s > 0 and taken == [timed]
 
 
 def test_potential_of_few_images_is_not_taken_for_that_of_all(
@@ -381,14 +381,14 @@ def test_potential_of_few_images_is_not_taken_for_that_of_all(
     rates = iter([1e18, 1.0])  # few images have potential, all have none
     monkeypatch.setattr(probing, "_product_rate", lambda clock: next(rates))
     (alone,) = cohorts_of(train).probe(trial(digits, 0, batch_size=64, epochs=10), [2, 4])
-    assert alone.engine == "alone" and next(rates, None) is None
+    assert alone.engine == "unfused" and next(rates, None) is None
 
 
 def test_an_engine_that_cannot_compile_here_is_left_out(digits: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probing, "candidates", lambda *_: [("products-compiled", 1), ("products", 2)])
     monkeypatch.setattr(folding.step, "program_of", broken)
     timings = cohorts_of(train).probe(trial(digits, 0, **TINY, epochs=10), [2])
-    assert [(timing.engine, timing.slots) for timing in timings] == [("alone", 1), ("products", 2)]
+    assert [(timing.engine, timing.slots) for timing in timings] == [("unfused", 1), ("products", 2)]
 
 
 def test_a_probe_that_fails_leaves_no_files(digits: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ def test_trials_are_fused_as_the_probe_says(begun, tasks):
     fusion.changed = False
     probes.check()
     assert len(said) == 1, "it is waited for"
-    tasks.result = [Timing("alone", 1, 100.0), Timing("products", 2, 40.0)]
+    tasks.result = [Timing("unfused", 1, 100.0), Timing("products", 2, 40.0)]
     probes.check()
     assert fusion.changed and fusion.of(trials[1]).slots == 2
     assert said[1].endswith("2 trials as one by engine products, 2.5x trials per hour expected")

@@ -13,9 +13,8 @@ from contrasweep.data import open_dataset
 from contrasweep.rows import ItemColumns
 from contrasweep.trainables import seeding
 from contrasweep.trainables.paired.network import Joint
-from contrasweep.trainables.paired.texts.convolutions import PADDING, UNKNOWN
-from contrasweep.trainables.paired.texts.network import text_model
-from contrasweep.trainables.paired.texts.settings import Settings
+from contrasweep.trainables.paired_texts.convolutions import PADDING, UNKNOWN
+from contrasweep.trainables.paired_texts.settings import Settings
 from contrasweep.trial import Trial
 
 WORD = re.compile(r"[a-z]+|\d+|[^\sa-z\d]")
@@ -84,3 +83,10 @@ def vocabulary(texts: Iterable[list[str]], min_count: int) -> dict[str, int]:
     counts = Counter(word for text in texts for word in text)
     kept = sorted((word for word, n in counts.items() if n >= min_count), key=lambda word: (-counts[word], word))
     return {word: i for i, word in enumerate(kept, start=2)}
+
+
+def text_model(settings: Settings, words: int, classes: int) -> Joint:
+    """The network for `words` word indices, padding and the unknown word among them, initialised from torch's global
+    generator."""
+    encoder = settings.encoder.build(words)
+    return Joint(encoder, settings, encoder.dim, classes, paired=True, lat_size=(settings.latent.size,))

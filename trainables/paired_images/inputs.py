@@ -14,11 +14,11 @@ from contrasweep.errors import DataError
 from contrasweep.rows import ItemColumns
 from contrasweep.trainables import augmentations, seeding
 from contrasweep.trainables.exporting import normalised, squares
-from contrasweep.trainables.paired.images.colours import Colours
-from contrasweep.trainables.paired.images.network import image_model, train_mode
-from contrasweep.trainables.paired.images.settings import COLUMNS, Settings
-from contrasweep.trainables.paired.images.views import apply_pair, draw_pair
 from contrasweep.trainables.paired.network import Joint
+from contrasweep.trainables.paired_images.colours import Colours
+from contrasweep.trainables.paired_images.network import image_model, train_mode
+from contrasweep.trainables.paired_images.settings import COLUMNS, Settings
+from contrasweep.trainables.paired_images.views import apply_pair, draw_pair
 from contrasweep.trial import Trial
 
 Sides = tuple[Tensor, ...]

@@ -10,12 +10,11 @@ from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import checked, resolved_config
 from contrasweep.study import dotted
 from contrasweep.trainables.fields import Centre, MaybeCount
+from contrasweep.trainables.files import with_digest_of_weights
 from contrasweep.trainables.images import image_shape
-from contrasweep.trainables.paired.images import external
-from contrasweep.trainables.paired.images.augmentations import AUGMENTATIONS, resolved
-from contrasweep.trainables.paired.images.resnets import ENCODERS, SMALL_STEM_PIXELS, stage_side
 from contrasweep.trainables.paired.settings import Recipe
-from contrasweep.trainables.weights import with_digest
+from contrasweep.trainables.paired_images.encoders import ENCODERS, SMALL_STEM_PIXELS, check_encoder, stage_side
+from contrasweep.trainables.paired_images.views import AUGMENTATIONS, resolved
 
 COLUMNS = {
     "pair": ("pre", "post"),
@@ -82,8 +81,8 @@ class Settings(Recipe):
         augmentation = resolved(self.augmentation, data, sides)
         shape = image_shape(data, sides[0])
         whole = self.for_images(shape)
-        whole = replace(whole, augmentation=augmentation, encoder=with_digest(whole.encoder))
-        external.check(whole.encoder, (whole.copies * shape[0], whole.image_size, whole.image_size), whole.beta)
+        whole = replace(whole, augmentation=augmentation, encoder=with_digest_of_weights(whole.encoder))
+        check_encoder(whole.encoder, (whole.copies * shape[0], whole.image_size, whole.image_size), whole.beta)
         return whole
 
     def for_images(self, shape: tuple[int, int, int]) -> "Settings":

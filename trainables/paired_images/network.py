@@ -5,10 +5,9 @@ import warnings
 import torch
 from torch import nn
 
-from contrasweep.trainables.paired.images import colours
-from contrasweep.trainables.paired.images.settings import Settings
-from contrasweep.trainables.paired.latent import chosen, rank
-from contrasweep.trainables.paired.network import BRANCH_DROPOUT, Joint
+from contrasweep.trainables.paired.network import BRANCH_DROPOUT, Joint, chosen, rank
+from contrasweep.trainables.paired_images import colours
+from contrasweep.trainables.paired_images.settings import Settings
 
 INPUT_DROPOUT = 0.2
 """The share of the colour statistics that is dropped before the branch reads them."""

@@ -7,14 +7,17 @@ resized to a common length, give l as the stages of a ResNet do; losses, weights
 Deviation from what inference models do: the sides meet only in z, l and the classifier, never word by word.
 """
 
+import json
 from collections.abc import Generator
 from pathlib import Path
 
 from contrasweep.cluster.memory import Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
-from contrasweep.trainables.paired.texts.memory import workload
-from contrasweep.trainables.paired.texts.settings import Settings
+from contrasweep.schema import plain
+from contrasweep.trainables.paired.settings import network_output_sum, of_recipe, precision
+from contrasweep.trainables.paired_texts.settings import Settings
+from contrasweep.trainables.pytorch import nn, torch
 from contrasweep.trial import Report, Trial
 
 __all__ = ["Settings", "memory", "train"]
@@ -24,7 +27,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     """Train `trial`, from the checkpoint folder `resume` if given; see `fitting.fit` for what is reported."""
     from contrasweep.trainables import seeding
     from contrasweep.trainables.paired.fitting import fit
-    from contrasweep.trainables.paired.texts.inputs import TextInputs
+    from contrasweep.trainables.paired_texts.inputs import TextInputs
 
     settings = Settings(**trial.config)
     device = seeding.pick_device(settings.device)
@@ -33,8 +36,28 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
 
 def memory(config: Config, data: Manifest) -> Workload:
-    """Memory that a trial of this config takes; see `contrasweep.trainables.paired.texts.memory`."""
-    return workload(Settings(**config), data)
+    """Return what a trial of this config takes: one step of a batch of pairs.
+
+    The vocabulary is not known before the data is read: as many words as rows.
+    """
+    s, words = Settings(**config), data.rows("train")
+    classes = len(data.classes) or 3
+    network = [plain(part) for part in (s.encoder, s.latent, s.projection, s.classifier)]
+
+    def build() -> "nn.Module":
+        from contrasweep.trainables.paired_texts.inputs import text_model
+
+        return text_model(s, words, classes)
+
+    return Workload(
+        architecture=f"paired_texts {precision(s)}",
+        shape=(words, classes, s.batch_size, s.n_views, s.max_words, json.dumps(network, sort_keys=True), s.beta > 0),
+        build=build,
+        inputs=lambda: tuple(torch.ones(s.batch_size * s.n_views, s.max_words, dtype=torch.long) for _ in range(2)),
+        loss=network_output_sum,
+        resident_bytes=8 * 2 * s.max_words * (words + data.rows("test")),
+        **of_recipe(s, data),
+    )
 
 
 train.settings = Settings  # type: ignore[attr-defined]

@@ -3,14 +3,17 @@
 A pair's classes are about what changed between the images, so a view must not change it: both images get ONE
 draw of crop and dihedral (the 8 symmetries of the square), and only brightness and contrast differ a little. Hue
 shifts and grayscale would imitate change; strong dihedral augmentation works against C(l), whose l has places.
+Single images have the views of `trainables.augmentations`.
 """
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import pydantic
 from jaxtyping import Float
 
+from contrasweep.components import Component, Table
+from contrasweep.data.manifest import Manifest
 from contrasweep.schema import checked
 from contrasweep.trainables import augmentations
 from contrasweep.trainables.pytorch import Tensor, torch
@@ -26,6 +29,23 @@ class PairPolicy:
     """Whether the square is turned and mirrored."""
     jitter: Annotated[float, pydantic.Field(ge=0)] = 0.06
     """Standard deviation of gain and offset of the light, for pixel values from 0 to 1."""
+
+
+@checked
+class Auto(PairPolicy):
+    """`pairs` with these parameters for pairs; for single images what their dataset's manifest says (see
+    `contrasweep.trainables.augmentations`), whatever these parameters are."""
+
+
+AUGMENTATIONS: Table[Any] = Table("augmentation", {**augmentations.AUGMENTATIONS, "auto": Auto, "pairs": PairPolicy})
+"""name -> a class of policies with these defaults."""
+
+
+def resolved(augmentation: Component, data: Manifest, sides: tuple[str, ...]) -> Component:
+    """`augmentation`, where it is `auto` the one that suits these sides of `data`."""
+    if augmentation.name == "auto" and len(sides) == 2:
+        return AUGMENTATIONS.choose({**augmentation.parameters, "name": "pairs"})
+    return augmentations.resolved(augmentation, data, sides[0])
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,31 @@
-"""Settings of paired texts."""
+"""Settings of paired texts, and the table of their encoders."""
 
 from typing import Annotated
 
 import pydantic
 
-from contrasweep.components import Component
+from contrasweep.components import Component, Table
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
 from contrasweep.trainables.fields import Count, Positive, Share
 from contrasweep.trainables.paired.settings import Latent, Recipe
-from contrasweep.trainables.paired.texts.encoders import ENCODERS
+from contrasweep.trainables.pytorch import nn
+
+Width = Annotated[int, pydantic.Field(ge=1, description="Features of a word and of each stage.")]
+Dropout = Annotated[float, pydantic.Field(ge=0, le=1, description="Share of the features that a stage drops.")]
+
+
+def convolution_encoder(words: int, *, width: Width = 96, dropout: Dropout = 0.2) -> "nn.Module":
+    """Embeddings, then three residual convolutions; see `ConvolutionEncoder`."""
+    from contrasweep.trainables.paired_texts.convolutions import ConvolutionEncoder
+
+    return ConvolutionEncoder(words, width, dropout)
+
+
+ENCODERS = Table("encoder", {"cnn": convolution_encoder})
+"""name -> (number of word indices, parameters) -> a network from words [n w] to the outputs of its stages [n C_i w_i],
+first to last; `dim` is the last one's features."""
 
 
 @checked
