@@ -110,7 +110,7 @@ def trials_of(frame: pd.DataFrame, planned: pd.DataFrame | None, metric: str, fa
     status = frame["status"].astype(str).to_numpy(dtype=object)
     status[np.isin(status, list(COUNTING)) & ~np.isfinite(values)] = NOT_FINITE
     outside = frame["cause"].isin(OUTSIDE).to_numpy() if "cause" in frame else np.zeros(len(frame), dtype=bool)
-    missing = outside | np.isin(status, UNFIT)
+    unscored = outside | np.isin(status, UNFIT)
     trials = pd.DataFrame({name: [label(v) for v in frame[name]] for name in factors})
     return trials.assign(
         weight=frame["weight"].to_numpy(dtype="float64") if "weight" in frame else 1.0,
@@ -118,8 +118,8 @@ def trials_of(frame: pd.DataFrame, planned: pd.DataFrame | None, metric: str, fa
         fold=[label(v) for v in frame["fold"]],
         seed=[label(v) for v in frame["seed"]],
         status=status,
-        lost=np.isin(status, LOST) & ~missing,
-        missing=missing,
+        lost=np.isin(status, LOST) & ~unscored,
+        missing=unscored,
         value=np.where(np.isin(status, list(COUNTING)), values, np.nan),
     )
 
