@@ -31,7 +31,7 @@ class Probes:
         self.running: tuple[str, Any] | None = None  # key and what Ray will give
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Tune pickles its callbacks, for a restore that we never do; see `ActiveTrials`."""
+        """Tune pickles its callbacks, for a restore that we never do; see `TrialLoop`."""
         return object, ()
 
     def check(self) -> None:

@@ -19,8 +19,8 @@ from contrasweep.cluster.inventory import Inventory, ray_inventory
 from contrasweep.cluster.node_versions import check_nodes
 from contrasweep.errors import ContrasweepError
 from contrasweep.running.engine import ray_internals
-from contrasweep.running.engine.loop import TUNE_ENVIRONMENT
 from contrasweep.running.engine.ray_watch import RayWatch
+from contrasweep.running.engine.tune_engine import TUNE_ENVIRONMENT
 from contrasweep.running.signals import interruption
 
 RAY_INIT_ATTEMPTS = 3  # a busy machine may take longer to start Ray than Ray waits

@@ -79,7 +79,7 @@ def describe_run(study: TrackedStudy, trial: TrialOrRecord) -> RunDescription:
 def run_name(study: TrackedStudy, trial: TrialOrRecord) -> str:
     """The arm, the study's axes, fold and seed: `ocl batch_size=32 fold=2 seed=0`."""
     config = {**trial.config, "data": trial.data.name}
-    shown = {axis: dotted.name(dotted.get(config, axis)) for axis in study.axes}
+    shown = {axis: dotted.name(dotted.lookup(config, axis)) for axis in study.axes}
     parts = [f"{axis}={_short(value)}" for axis, value in shown.items() if value is not None]
     fold = [] if trial.fold is None else [f"fold={trial.fold}"]
     return " ".join([trial.arm, *parts, *fold, f"seed={trial.seed}"])
