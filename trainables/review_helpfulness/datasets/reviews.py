@@ -76,8 +76,10 @@ def content(
     dim: int = 2048,
     source: Mapping[str, object] | None = None,
 ) -> Content:
-    """The four splits. Reviews keep their input order within a product. Products without a review of at least one
-    vote stay out, and so do reviews of unknown products (counted)."""
+    """Return the four splits; reviews keep their input order within a product.
+
+    Products without a review of at least one vote stay out, and so do reviews of unknown products (counted).
+    """
     known = {product.product_id: product for product in products}
     kept: dict[str, list[Review]] = {}
     for review in reviews:
