@@ -4,9 +4,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from contrasweep.cluster import growth
+from contrasweep.cluster import hosts
 from contrasweep.cluster.footprint import Footprint
-from contrasweep.cluster.growth import ClusterHosts, FixedHosts
+from contrasweep.cluster.hosts import ClusterHosts, Hosts
 from contrasweep.cluster.inventory import ACCELERATOR_LABEL, Inventory, ray_inventory
 from contrasweep.code import CurrentCode
 from contrasweep.planning.budget import Budget
@@ -27,7 +27,7 @@ from contrasweep.tuning.source import Finished, Source
 
 
 def host(kind: str, group: str = "", memory_gib: float = 16.0) -> dict[str, Any]:
-    labels = {ACCELERATOR_LABEL: kind} | ({growth.NODE_GROUP_LABEL: group} if group else {})
+    labels = {ACCELERATOR_LABEL: kind} | ({hosts.NODE_GROUP_LABEL: group} if group else {})
     return {"Alive": True, "Labels": labels, "Resources": {"CPU": 4.0, "memory": memory_gib * 2**30, "GPU": 1.0}}
 
 
@@ -67,7 +67,7 @@ class Driver:
         self,
         study: Study,
         source: Source,
-        hosts: ClusterHosts | FixedHosts,
+        hosts: ClusterHosts | Hosts,
         records: StudyRecords,
         infeasible: dict[str, Record],
         lanes: Callable[[Footprints], Lanes] = Lanes,

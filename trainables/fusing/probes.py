@@ -1,5 +1,8 @@
-"""Probes of engines, beside the trials of a study with `cohort: auto`: one for each cohort key whose trials still take
-long enough. The trials that are handed out after it run as it says; what it measured stays in the storage."""
+"""Probes of engines, beside the trials of a study with `cohort: auto`.
+
+There is one for each cohort key whose trials still take long enough. The trials that are handed out after it run as it
+says; what it measured stays in the storage.
+"""
 
 import logging
 import time

@@ -168,7 +168,7 @@ class Comparison:
         >>> comparison.verdict
         'better'
         >>> print(comparison)
-        A is better than B: +0.027 [+0.020, +0.035], p = 0.031.
+        A is better than B: +0.0267 [+0.0200, +0.0400], p = 0.031.
     """
 
     evidence: Evidence

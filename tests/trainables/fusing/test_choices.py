@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from contrasweep import AblationGrid, Arm, Float, SpecError, Sweep
 from contrasweep.cli.app import app
 from contrasweep.cluster.footprint import Footprint
-from contrasweep.cluster.growth import FixedHosts
+from contrasweep.cluster.hosts import Hosts
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.footprints import Footprints
@@ -183,7 +183,7 @@ def test_a_trial_whose_cohort_failed_says_how_it_trains_from_then_on(error, fuse
     def lanes(footprints):
         return Lanes(footprints, dict.fromkeys(study.arms, Fusing(chosen)))
 
-    run = Driver(study, FixedSource([]), FixedHosts(), StudyRecords(str(tmp_path), "s"), {}, lanes, CORES)
+    run = Driver(study, FixedSource([]), Hosts(), StudyRecords(str(tmp_path), "s"), {}, lanes, CORES)
     run.placements.place(trial)
     active = run.accounts.begin(trial, TrialNotes(phase=Phase.SEARCH))
     noted = run.loop.notes(active)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from contrasweep.cluster.footprint import Footprint
-from contrasweep.cluster.growth import FixedHosts
+from contrasweep.cluster.hosts import Hosts
 from contrasweep.cluster.inventory import Inventory, read_inventory
 from contrasweep.code import CurrentCode
 from contrasweep.live.displays import display_here
@@ -72,7 +72,7 @@ def train(
             footprints = Footprints(study, inventory, peaks)
             placements = Placements(footprints, open_lanes(plan, footprints, finished, records))
             placements.check(plan.sample_trials)
-            hosts = FixedHosts() if inventory_file else growing_hosts(inventory)
+            hosts = Hosts() if inventory_file else growing_hosts(inventory)
             queue = TrialQueue(source, placements, hosts, records, progress.say, remaining.refused)
             hours, minutes = study.trial_hours, study.report_minutes
             limits = Overdue(hours and 3600 * hours, minutes and 60 * minutes)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from contrasweep.cluster.growth import Hosts
+from contrasweep.cluster.hosts import Hosts
 from contrasweep.running.engine.placement import Placements
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords

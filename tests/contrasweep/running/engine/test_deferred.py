@@ -7,9 +7,9 @@ import pytest
 from joining_hosts import Cluster, Driver, host
 
 from contrasweep import AblationGrid, Arm
-from contrasweep.cluster import growth
+from contrasweep.cluster import hosts
 from contrasweep.cluster.footprint import Footprint
-from contrasweep.cluster.growth import FixedHosts
+from contrasweep.cluster.hosts import Hosts
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.running.engine.accounts import MAX_HOSTS_LOST, ActiveTrial
@@ -67,7 +67,7 @@ def test_it_is_infeasible_once_no_host_is_expected_and_nothing_runs(tmp_path: Pa
     cluster = Cluster("T4")
     run = Run(tmp_path, cluster.hosts)
     assert [run.next_arm() for _ in range(3)] == ["small", "small", None]
-    cluster.after(growth.JOIN_QUIET_S + 1, "T4")
+    cluster.after(hosts.JOIN_QUIET_S + 1, "T4")
     assert run.next_arm() is None, "small ones still run, so it costs nothing to wait"
     run.end_all()
     assert run.next_arm() == "finished"
@@ -77,23 +77,23 @@ def test_it_is_infeasible_once_no_host_is_expected_and_nothing_runs(tmp_path: Pa
 
 def test_an_autoscaler_has_more_time_and_a_lost_host_still_counts() -> None:
     cluster = Cluster("T4", "H100")
-    cluster.after(growth.JOIN_QUIET_S + 1, "T4")
+    cluster.after(hosts.JOIN_QUIET_S + 1, "T4")
     assert cluster.hosts.poll() is None and "H100" in str(cluster.hosts.inventory)
     assert not cluster.hosts.may_grow()
     cluster.listed = [host("T4", "gpu-workers")]
-    cluster.now += growth.POLL_S
+    cluster.now += hosts.POLL_S
     cluster.hosts.poll()
     assert cluster.hosts.may_grow()
 
 
 @pytest.mark.parametrize("larger", [False, True])
 def test_a_later_run_takes_it_up_where_a_host_fits_it_by_then(larger: bool, tmp_path: Path) -> None:
-    first = Run(tmp_path, FixedHosts())
+    first = Run(tmp_path, Hosts())
     assert [first.next_arm() for _ in range(3)] == ["small", "small", "finished"]
     infeasible = {record.trial_id: record for record in first.shown.records}
     assert {record.status for record in infeasible.values()} == {Status.INFEASIBLE}
     cluster = Cluster("T4", "H100") if larger else Cluster("T4")
-    cluster.now = growth.JOIN_QUIET_S + 1
+    cluster.now = hosts.JOIN_QUIET_S + 1
     second = Run(tmp_path, cluster.hosts, infeasible)
     handed_out = sorted(filter(None, iter(second.next_arm, "finished")))
     assert handed_out == (["large"] * 2 if larger else []) + ["small"] * 2
@@ -103,7 +103,7 @@ def test_a_later_run_takes_it_up_where_a_host_fits_it_by_then(larger: bool, tmp_
 
 def test_a_record_that_a_lost_worker_had_written_stands(tmp_path: Path) -> None:
     """Given up by the engine, the trial keeps what its worker wrote before it was lost."""
-    run = Run(tmp_path, FixedHosts())
+    run = Run(tmp_path, Hosts())
     active = run.next()
     assert isinstance(active, ActiveTrial)
     written = Record.of(active.trial, status=Status.DONE, metrics={"accuracy": 0.5})
@@ -113,7 +113,7 @@ def test_a_record_that_a_lost_worker_had_written_stands(tmp_path: Path) -> None:
 
 
 def test_a_trial_is_handed_out_again_as_often_as_it_may_lose_its_host(tmp_path: Path) -> None:
-    run = Run(tmp_path, FixedHosts())
+    run = Run(tmp_path, Hosts())
     active = run.next()
     assert isinstance(active, ActiveTrial)
     trial_id = active.trial.id
@@ -125,7 +125,7 @@ def test_a_trial_is_handed_out_again_as_often_as_it_may_lose_its_host(tmp_path: 
 
 
 def test_a_trial_that_was_stopped_and_goes_on_keeps_its_seconds(tmp_path: Path) -> None:
-    run = Run(tmp_path, FixedHosts())
+    run = Run(tmp_path, Hosts())
     active = run.next()
     assert isinstance(active, ActiveTrial)
     run.loop.reported(active.trial.id, [], 90.0)

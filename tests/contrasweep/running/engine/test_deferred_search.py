@@ -8,7 +8,7 @@ from joining_hosts import Cluster, Driver
 from sweeps import sweep, value_of
 
 from contrasweep import Arm, Float
-from contrasweep.cluster import growth
+from contrasweep.cluster import hosts
 from contrasweep.cluster.footprint import Footprint
 from contrasweep.code import CurrentCode
 from contrasweep.planning.planner import plan
@@ -52,7 +52,7 @@ class Run(Driver):
         arms = []
         while not isinstance(candidate := self.next(), Finished):
             if candidate is None:
-                self.cluster.now += growth.JOIN_QUIET_S + 1
+                self.cluster.now += hosts.JOIN_QUIET_S + 1
                 continue
             arms.append(candidate.trial.arm)
             self.end_searched(candidate)
@@ -123,7 +123,7 @@ def test_a_search_that_is_over_stays_so_and_the_run_says_it(tmp_path: Path) -> N
     run = Run(tmp_path / "runs", cluster)
     first = run.next()
     assert isinstance(first, ActiveTrial)
-    cluster.after(growth.JOIN_QUIET_S + 1, "T4")
+    cluster.after(hosts.JOIN_QUIET_S + 1, "T4")
     while isinstance(candidate := run.next(), ActiveTrial):
         run.end_searched(candidate)
     assert run.statuses().count(("large", "search", "infeasible")) == 3
