@@ -98,7 +98,7 @@ def decide(
     selected = selected_trials(plan, recorded, rerun, "--rerun") if rerun else set()
     selected &= {*recorded, *records.begun()}
     kept = {i: record for i, record in recorded.items() if i not in selected}
-    lost = {i for i, record in kept.items() if record.status.failed} if retry_failed else set()
+    lost = {i for i, record in kept.items() if record.status.failed and (retry_failed or _may_succeed(record))}
     lost |= _mended(plan, kept, current, lost)
     comparison, notes = compared(plan, records, current, kept, selected)
     if changed == "stop" and (line := comparison.line()):
@@ -242,6 +242,12 @@ def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
     own = plan.own(etags)
     known = compact.read_records(records, etags, only=own)
     return {i: record for i, record in known.items() if record.arm in plan.study.arms}
+
+
+def _may_succeed(record: Record) -> bool:
+    """Whether a failed trial runs again without being asked to: its method is not to blame, and no search has gone on
+    from its failure."""
+    return record.missing and record.notes.phase != Phase.SEARCH
 
 
 def _is_other(record: Record, current: CurrentCode) -> bool:
