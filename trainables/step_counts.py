@@ -8,8 +8,7 @@ import functools
 import json
 from pathlib import Path
 
-from contrasweep.cluster.memory import Count, Precision
-from contrasweep.cluster.work import Work
+from contrasweep.cluster.memory import Count, Precision, Work
 from contrasweep.trainables.encoders import Shape
 
 ENCODERS = ("cnn", "mlp", "resnet18", "resnet34", "resnet50")

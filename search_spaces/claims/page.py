@@ -84,7 +84,8 @@ def write_page(
 
     `names` are the studies whose claims are meant, all where none is given. With `run` the studies are run first. With
     an inventory file `cluster` each claim says what its full study would take there. `reports` is a folder for a report
-    of each study."""
+    of each study.
+    """
     known = chosen(claims_at(of), names)
     if run:
         for study in dict.fromkeys(claim.study for claim in known):
@@ -104,7 +105,7 @@ def write_page(
 
 
 def claims_at(path: str) -> list[Claim]:
-    """The list of claims at a dotted path; `SpecError` where there is none."""
+    """Return the list of claims at a dotted path; `SpecError` where there is none."""
     import_from_here()
     known = import_path(path, kind="list of claims", of=list)
     if not isinstance(known, list) or not known or not all(isinstance(claim, Claim) for claim in known):
@@ -118,15 +119,16 @@ def claims_at(path: str) -> list[Claim]:
 
 
 def _seen_from(page: Path | None, reports: Path | None) -> str:
-    """The folder of reports as the page links to it."""
+    """Return the folder of reports as the page links to it."""
     return "" if reports is None else Path(os.path.relpath(reports, page.parent if page else Path())).as_posix()
 
 
 def chosen(claims: Sequence[Claim], names: Sequence[str]) -> list[Claim]:
-    """The claims whose studies have these names, in the order of `claims`; all of them where no name is given.
+    """Return the claims whose studies have these names, in the order of `claims`; all of them where no name is given.
 
     A name is a study's in its module (`MINING`), in a storage (`survey-mining`) or with its module
-    (`contrasweep.search_spaces.survey:MINING`); `SpecError` where no claim's study has it."""
+    (`contrasweep.search_spaces.survey:MINING`). Raises `SpecError` where no claim's study has it.
+    """
     if not names:
         return list(claims)
     study_names = {claim.study: load_study(claim.study).name for claim in claims}
@@ -143,7 +145,7 @@ def chosen(claims: Sequence[Claim], names: Sequence[str]) -> list[Claim]:
 
 
 def read(claim: Claim, storage: str) -> Row:
-    """The claim with its study's results in `storage`. `SpecError` where the study has no such arms."""
+    """Return the claim with its study's results in `storage`. `SpecError` where the study has no such arms."""
     study: Any = load_study(claim.study)
     for role in ("arm", "against", "floor", "ceiling"):
         name = getattr(claim, role)
@@ -184,7 +186,7 @@ def read(claim: Claim, storage: str) -> Row:
 
 
 def _elsewhere(role: str, name: str, asks: Any, storage: str) -> dict[str, float]:
-    """The mean of an arm of another study, by the metric of the one that `asks`; nothing where it was not run."""
+    """Return the mean of an arm of another study, by the metric of the one that `asks`; empty where it was not run."""
     path, _, arm = name.rpartition("/")
     study: Any = load_study(path)
     if arm not in study.arms or study.data != asks.data:
@@ -221,8 +223,10 @@ INVENTORY = "docs/cluster/example-inventory.yaml"
 
 
 def page(rows: Sequence[Row], reports: str = "") -> str:
-    """The page in Markdown: a table of verdicts, then each claim with how it was asked. `reports` is the folder, as
-    seen from the page, with a report of each study that was run, NAME.md."""
+    """Return the page in Markdown: a table of verdicts, then each claim with how it was asked.
+
+    `reports` is the folder, as seen from the page, with a report of each study that was run, NAME.md.
+    """
     counts = Counter(row.verdict for row in rows)
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
     changed = sum(bool(row.changed) for row in rows)

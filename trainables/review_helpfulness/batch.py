@@ -50,12 +50,14 @@ class Batch:
         return len(self.label)
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on `device`."""
+        """Return the same batch on `device`."""
         return Batch(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
 
     def with_review(self, other: "Batch", *, text: Bool[Tensor, " b"], images: Bool[Tensor, " b"]) -> "Batch":
-        """A copy in which rows of `text` have the review text of the same row of `other`, and rows of `images` its
-        review images. This batch stays as it is."""
+        """Return a copy in which some rows have the review text or the review images of the same row of `other`.
+
+        `text` says which rows take the text, `images` which take the images. This batch stays as it is.
+        """
         swapped: dict[str, Tensor] = {}
         for names, rows in ((("text_r", "mask_r"), text), (("roi_r", "roi_mask_r"), images)):
             for name in names:
@@ -76,9 +78,11 @@ def _same_length(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a model is built from beside its options: initial word vectors and character tables of both vocabularies,
-    the number of characters, the size of a region's features, the number of product categories, and the least label
-    that counts as helpful."""
+    """What a model is built from beside its options.
+
+    That is initial word vectors and character tables of both vocabularies, the number of characters, the size of a
+    region's features, the number of product categories, and the least label that counts as helpful.
+    """
 
     product_words: Float[Tensor, "v e"]
     review_words: Float[Tensor, "w e"]
@@ -91,9 +95,11 @@ class Inputs:
 
 @dataclass
 class Output:
-    """A model's scores (higher is more helpful), its own losses by name (training only, already weighted), numbers
-    worth logging, and where a model has them the four sequences of post-interaction features (`text_p`, `text_r`,
-    `roi_p`, `roi_r`) whose distances Tables 7-8 measure."""
+    """What a model gives: scores (higher is more helpful), its own losses by name, and numbers worth logging.
+
+    Its own losses are there in training only, already weighted. Where a model has them, `features` are the four
+    sequences of post-interaction features (`text_p`, `text_r`, `roi_p`, `roi_r`) whose distances Tables 7-8 measure.
+    """
 
     score: Float[Tensor, " b"]
     losses: dict[str, Float[Tensor, ""]] = field(default_factory=dict)
@@ -123,7 +129,7 @@ class Corpus:
         return len(self.label)
 
     def batch(self, rows: NDArray[np.int64], groups: NDArray[np.int64] | None = None) -> Batch:
-        """The reviews `rows` with their products, in this order."""
+        """Return the reviews `rows` with their products, in this order."""
         owners = self.product[rows]
         text_p, mask_p = _pad_tokens([self.product_tokens[i] for i in owners])
         record_p, record_mask_p = _pad_tokens([self.record_tokens[i] for i in owners])
@@ -180,7 +186,7 @@ class HelpfulnessModel(nn.Module, ABC):
     """Whether its outputs have post-interaction features."""
 
     def augment(self, batch: Batch, corpus: Corpus, rows: NDArray[np.int64], rng: np.random.Generator) -> Batch:
-        """The batch to train on in place of `batch`, made of `rows` of `corpus`; by default the same."""
+        """Return the batch to train on in place of `batch`, made of `rows` of `corpus`; by default the same."""
         return batch
 
     @abstractmethod

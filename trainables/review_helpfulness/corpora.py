@@ -33,7 +33,7 @@ class Products:
     regions: Sequence[NDArray[Any]]
 
     def text(self, number: int) -> str:
-        """Name and description."""
+        """Return name and description."""
         return f"{self.name[number]} {self.description[number]}"
 
     def record(self, number: int) -> str:
@@ -54,7 +54,7 @@ class Reviews:
         return len(self.label)
 
     def take(self, rows: NDArray[np.int64]) -> "Reviews":
-        """These rows, in this order."""
+        """Return these rows, in this order."""
         return Reviews(
             self.product[rows], [self.text[i] for i in rows], self.label[rows], [self.regions[i] for i in rows]
         )
@@ -62,8 +62,10 @@ class Reviews:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The parts of a trial by name (`train`, `dev`, `test`), what its model is built from, and how many reviews were
-    left out because no known word was left of them."""
+    """The parts of a trial by name (`train`, `dev`, `test`), and what its model is built from.
+
+    `dropped` counts the reviews that were left out because no known word was left of them.
+    """
 
     corpora: Mapping[str, Corpus]
     inputs: Inputs
@@ -71,8 +73,10 @@ class Prepared:
 
 
 def hold_out(reviews: Reviews, products: Products) -> tuple[Reviews, Reviews]:
-    """Training and validation reviews: a fifth of the products, chosen by the digest of their ids and so always the
-    same ones, is kept for validation."""
+    """Return training and validation reviews.
+
+    A fifth of the products, chosen by the digest of their ids and so always the same ones, is kept for validation.
+    """
     owners = np.unique(reviews.product)
     if len(owners) < 2:
         raise DataError("a validation part needs at least two products in the training part")
@@ -133,7 +137,7 @@ class Shared(TypedDict):
 
 
 def _encode(texts: Iterable[str], vocabulary: Vocabulary, settings: Settings) -> list[NDArray[np.int64]]:
-    """Token numbers of product texts; a text of which nothing is known, or a hidden one, is one `<OOV>`."""
+    """Return token numbers of product texts; a text of which nothing is known, or a hidden one, is one `<OOV>`."""
     nothing = np.array([OOV], dtype=np.int64)
     encoded = (vocabulary.encode(text, settings.max_tokens) for text in texts)
     return [tokens if len(tokens) and settings.use_text else nothing for tokens in encoded]
@@ -144,8 +148,11 @@ def _regions(regions: Sequence[NDArray[Any]], settings: Settings) -> list[NDArra
 
 
 def load(trial: Trial, settings: Settings, key: tuple[int | None, ...]) -> Prepared:
-    """The parts `train`, `dev` and `test` of a trial. `dev` is the dataset's own split where the trial has no fold and
-    there is one, else held out of the training products; the test part is that of the trial's fold."""
+    """Return the parts `train`, `dev` and `test` of a trial.
+
+    `dev` is the dataset's own split where the trial has no fold and there is one, else held out of the training
+    products; the test part is that of the trial's fold.
+    """
     if trial.data.kind != "reviews":
         raise DataError(
             f"dataset {trial.data.name} is of kind {trial.data.kind!r}; review_helpfulness trains on reviews"
@@ -177,7 +184,7 @@ def _texts(part: Part, name: str) -> list[str]:
 
 
 def _roi(part: Part) -> Sequence[NDArray[Any]]:
-    """Region features of each row, [m f]; m is 0 where the dataset has no image side."""
+    """Return region features of each row, [m f]; m is 0 where the dataset has no image side."""
     if "roi" in part.split.manifest.columns:
         regions = part.ragged("roi")
         return [regions[row] for row in range(len(part))]

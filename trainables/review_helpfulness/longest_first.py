@@ -32,15 +32,17 @@ class Settings:
     max_tokens: Annotated[int, pydantic.Field(ge=1)] = 128
 
     def resolve(self, data: Manifest) -> "Settings":
-        """These settings with the relevance threshold of `data`; `DataError` where it has no reviews."""
+        """Return these settings with the relevance threshold of `data`; `DataError` where it has no reviews."""
         if data.kind != "reviews":
             raise DataError(f"reviews are ranked by their length; {data.name} is of kind {data.kind!r}")
         return replace(self, relevance_threshold=threshold_of(data, self.relevance_threshold))
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
-    """Rank once and report; there is nothing to resume from. A review is as long as the words that a ranker reads of
-    it."""
+    """Rank once and report; there is nothing to resume from.
+
+    A review is as long as the words that a ranker reads of it.
+    """
     own = Settings(**trial.config).resolve(trial.data)
     read = RankerSettings(max_tokens=own.max_tokens, min_word_count=own.min_word_count)
     test = load(trial, read, (trial.seed, trial.fold)).corpora["test"]

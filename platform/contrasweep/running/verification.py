@@ -32,7 +32,7 @@ from contrasweep.tracking.links import LINKS_FILE
 from contrasweep.tracking.told import PREFIX as TOLD
 from contrasweep.tracking.told import TOLD_FILE
 from contrasweep.trial import Trial
-from contrasweep.tuning.candidate_file import CANDIDATE_FILE
+from contrasweep.tuning.candidate import CANDIDATE_FILE
 
 Repair = Literal["trial", "search", "file", "delete", "rewrite", ""]
 """What mends it: the trial, the arm's search or the file is archived; what is derived from other files is deleted;
@@ -82,8 +82,11 @@ class Verification:
 
 
 def verify(records: StudyRecords, *, repair: bool = False) -> Verification:
-    """Read everything that the storage holds of a study again. With `repair`, what is broken is archived, or deleted
-    where it is derived; `ContrasweepError` then while the study runs. `StorageError` where it is of another format."""
+    """Read everything that the storage holds of a study again.
+
+    With `repair`, what is broken is archived, or deleted where it is derived; `ContrasweepError` then while the study
+    runs. `StorageError` where the storage is of another format.
+    """
     with contextlib.suppress(BrokenFileError):  # which is found below
         records.document()
     if not repair:

@@ -1,4 +1,4 @@
-"""The search of one arm by population based training: `tuning.pbt` decides, trials of schedules train.
+"""The search of one arm by population based training: truncation selection decides, trials of schedules train.
 
 A member is a schedule of settings. Each generation prolongs it and is a trial of its own,
 `contrasweep.tuning.pruners.scheduled` up to that step, which goes on from the checkpoint of the trial that it prolongs.
@@ -9,6 +9,7 @@ start.
 """
 
 import math
+import random
 import statistics
 import tempfile
 from collections import deque
@@ -21,11 +22,62 @@ from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Phase, Record, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
+from contrasweep.study.space import Choice, Int, Space, nearest
 from contrasweep.trial import Trial
 from contrasweep.tuning.design import SweepDesign, fixed_of
-from contrasweep.tuning.pbt import Member, exploited
 from contrasweep.tuning.pruners.population import Population
 from contrasweep.tuning.source import Next
+
+FACTORS = (1.2, 0.8)
+"""What a number is multiplied by where it is not drawn anew, one of them at random."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One schedule of the population: [[step after which they hold, settings], ...], and the trials, one a fold, that
+    trained it last; `value` is their mean, -inf if one failed."""
+
+    number: int
+    schedule: tuple[tuple[int, Config], ...]
+    trials: tuple[str, ...] = ()
+    value: float = -math.inf
+
+    @property
+    def settings(self) -> MutableConfig:
+        """The settings that hold at the end of its schedule."""
+        return dict(self.schedule[-1][1])
+
+
+def exploited(
+    members: list[Member], space: Space, population: Population, mode: str, seed: list[int]
+) -> dict[int, tuple[int, MutableConfig]]:
+    """By the number of each of the worst `quantile` of `members`: one of the best, drawn at random, that it is copied
+    from, and the settings it goes on with. A member that failed is copied by none."""
+    draw = random.Random(repr(seed))
+    ranked = sorted(members, key=lambda member: member.value if mode == "max" else -member.value)
+    count = min(math.ceil(len(ranked) * population.quantile), len(ranked) // 2)
+    copies = {}
+    for member in ranked[:count]:
+        parent = draw.choice(ranked[-count:])
+        settings = _explored(parent.settings, space, population.resample, draw)
+        if math.isfinite(parent.value):
+            copies[member.number] = parent.number, settings
+    return copies
+
+
+def _explored(settings: MutableConfig, space: Space, resample: float, draw: random.Random) -> MutableConfig:
+    """Each setting drawn anew with the chance `resample`, or else moved: an option to the one beside it, a number by
+    one of `FACTORS`."""
+    for name, parameter in space.items():
+        options, value = list(parameter.options) if isinstance(parameter, Choice) else [], settings[name]
+        if draw.random() < resample or (options and value not in options):
+            moved = draw.choice(options) if options else parameter.at(draw.random())
+        elif options:
+            moved = options[min(max(options.index(value) + draw.choice([-1, 1]), 0), len(options) - 1)]
+        else:
+            moved = value * draw.choice(FACTORS)
+        settings[name] = nearest(parameter, round(moved) if isinstance(parameter, Int) else moved)
+    return settings
 
 
 @dataclass
@@ -37,7 +89,7 @@ class PopulationSearch:
     base: Config
     records: StudyRecords
     of: dict[str, int] = field(default_factory=dict)  # trial id -> the member it is of
-    refused: set[str] = field(default_factory=set)  # trials whose record says that they fitted no host; they run again
+    infeasible: set[str] = field(default_factory=set)  # trials that fitted no host, and run again
     known: dict[str, Record] = field(default_factory=dict)
     waiting: deque[Trial] = field(default_factory=deque)
     running: dict[str, Trial] = field(default_factory=dict)
@@ -80,13 +132,13 @@ class PopulationSearch:
     def done(self, record: Record) -> None:
         """Take a trial's record; the last of a generation begins the next one."""
         self.known[record.trial_id] = record
-        self.refused.discard(record.trial_id)
+        self.infeasible.discard(record.trial_id)
         self.running.pop(record.trial_id, None)
         while not self.running and not self.over:
             self._end_generation()
             self._begin()
 
-    def take_up(self, trial_id: str) -> bool:
+    def retry(self, trial_id: str) -> bool:
         """While others of its generation are trained. Once it was compared without it, later generations stand on
         that; the next run takes it up if none of them was trained."""
         if trial_id not in self.current or not self.running:
@@ -131,7 +183,7 @@ class PopulationSearch:
         trials = [(member, trial) for member in self.members for trial in self._trials(member)]
         self.current = {trial.id: trial for _, trial in trials}
         self.of |= {trial.id: member.number for member, trial in trials}
-        unknown = {trial.id for _, trial in trials} - self.known.keys() - self.refused
+        unknown = {trial.id for _, trial in trials} - self.known.keys() - self.infeasible
         self.known |= self.records.read(unknown)
         self.running = {i: trial for i, trial in self.current.items() if i not in self.known}  # members may be the same
         self.waiting = deque(self.running.values())

@@ -1,8 +1,7 @@
-"""Optimizers over K members: the updates of `trainables.optimisation` with a learning rate, a weight decay, a momentum
-and a number of steps for each.
+"""Optimizers over K members: the updates of `trainables.optimisation` with hyperparameters for each member.
 
-An update is a pure function of stacked tensors, so that a compiled step can hold it; who is allowed to move is
-decided where the result is copied back (`step`).
+An update is a pure function of stacked tensors, so that a compiled step can hold it; who is allowed to move is decided
+where the result is copied back (`step`).
 """
 
 from abc import ABC, abstractmethod
@@ -67,7 +66,7 @@ class FoldedOptimizer(ABC):
                     value[slot].copy_(state[name][i])
 
     def take(self, slot: int) -> StateDict:
-        """The state of a slot's member as its plain optimizer has it."""
+        """Return the state of a slot's member as its plain optimizer has it."""
         taken: StateDict = {
             name: [copied(value[slot], plain) for plain, value in zip(self.templates, stacked, strict=True)]
             for name, stacked in self.states.items()
@@ -75,7 +74,7 @@ class FoldedOptimizer(ABC):
         return taken | {name: int(self.scalars[name][slot]) for name in self.counts}
 
     def named(self, options: Config) -> dict[str, float]:
-        """Our scalars from the plain optimizer's options."""
+        """Return our scalars from the plain optimizer's options."""
         return {name: float(options.get(name, default)) for name, default in self.defaults.items()}
 
     @abstractmethod
@@ -94,7 +93,7 @@ class FoldedSGD(FoldedOptimizer):
     def moved(
         self, parameters: Stacked, gradients: Stacked, states: Mapping[str, Stacked], scalars: Mapping[str, PerMember]
     ) -> tuple[Stacked, dict[str, Stacked], dict[str, PerMember]]:
-        """v = momentum v + g + weight_decay w; w = w - lr v."""
+        """Return weights and velocities: v = momentum v + g + weight_decay w; w = w - lr v."""
         weights, velocities = [], []
         each = [scalars[name] for name in ("lr", "weight_decay", "momentum")]
         rates = {dtype: [value.to(dtype) for value in each] for dtype in {p.dtype for p in parameters}}
@@ -106,7 +105,7 @@ class FoldedSGD(FoldedOptimizer):
         return weights, {"velocity": velocities}, {}
 
     def decayed_gradient(self, parameter: Tensor, gradient: Tensor, decay: Tensor, decayed: bool) -> Tensor:
-        """The gradient with that of the decay."""
+        """Return the gradient plus that of the weight decay."""
         return torch.addcmul(gradient, parameter, decay) if decayed else gradient
 
 
@@ -123,7 +122,7 @@ class FoldedLARS(FoldedSGD):
         return super().moved(parameters, scaled, states, scalars)
 
     def decayed_gradient(self, parameter: Tensor, gradient: Tensor, decay: Tensor, decayed: bool) -> Tensor:
-        """The gradient, which has its decay already."""
+        """Return the gradient, which has its decay already."""
         return gradient
 
     def _scaled(self, p: Tensor, g: Tensor, scalars: Mapping[str, PerMember]) -> Tensor:
@@ -142,14 +141,14 @@ class FoldedAdamW(FoldedOptimizer):
     names, counts = ("mean", "square"), ("steps",)
 
     def named(self, options: Config) -> dict[str, float]:
-        """`betas` are two numbers."""
+        """Return our scalars from the plain optimizer's options, of which `betas` are two numbers."""
         first, second = options.get("betas", (0.9, 0.999))
         return super().named({**options, "first": first, "second": second})
 
     def moved(
         self, parameters: Stacked, gradients: Stacked, states: Mapping[str, Stacked], scalars: Mapping[str, PerMember]
     ) -> tuple[Stacked, dict[str, Stacked], dict[str, PerMember]]:
-        """w = w (1 - lr weight_decay) - lr m' / (sqrt(s') + eps), with both moments corrected for their start."""
+        """Return weights and moments: w = w (1 - lr weight_decay) - lr m' / (sqrt(s') + eps), both moments unbiased."""
         lr, decay, first, second, eps = (scalars[n] for n in ("lr", "weight_decay", "first", "second", "eps"))
         steps = scalars["steps"] + 1
         rate, root = lr / (1 - first**steps), (1 - second**steps).sqrt()
@@ -174,7 +173,7 @@ FOLDED: Mapping[Any, type[FoldedOptimizer]] = {SGD: FoldedSGD, AdamW: FoldedAdam
 def fold_optimizer(
     plain: Any, parameters: Sequence[Tensor], slots: Slots, templates: Sequence[Tensor], *, decay_on: str = "all"
 ) -> FoldedOptimizer:
-    """The folded form of a class of `contrasweep.trainables.optimisation`; `Unfoldable` for all others."""
+    """Return the folded form of a class of `contrasweep.trainables.optimisation`; `Unfoldable` for all others."""
     if plain not in FOLDED:
         raise Unfoldable(f"the optimizer {getattr(plain, 'name', plain)} has no form for several members")
     return FOLDED[plain](parameters, slots, templates, decay_on=decay_on)

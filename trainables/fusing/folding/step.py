@@ -35,8 +35,11 @@ from contrasweep.trainables.torch_internals import Program
 
 
 class FoldedAverage:
-    """average = decay * average + (1 - decay) * weight after each step that a member takes, as `averaging.Averaged`.
-    `put` and `take` give whole state dicts, with the buffers of the network as they are."""
+    """Moving averages of the members' weights: average = decay * average + (1 - decay) * weight after each step.
+
+    A step that a member does not take does not count, as in `averaging.Averaged`. `put` and `take` give whole state
+    dicts, with the buffers of the network as they are.
+    """
 
     def __init__(self, network: Folded) -> None:
         self.network = network
@@ -52,7 +55,7 @@ class FoldedAverage:
             value[slot].copy_(state[name])
 
     def take(self, slot: int) -> dict[str, Tensor]:
-        """The plain state dict of a slot's average."""
+        """Return the plain state dict of a slot's average."""
         state: StateDict = self.network.take(slot)
         for name, value in self.values.items():
             state[name].copy_(value[slot])
@@ -76,7 +79,7 @@ SOURCES = (
 
 
 def program_of(step: Program, inputs: Sequence[Tensor], identity: Sequence[str], tree: nn.Module) -> Program:
-    """`step` (tensors, which it may change in place -> tensors) compiled for tensors like `inputs`.
+    """Compile `step` (tensors, which it may change in place -> tensors) for tensors like `inputs`.
 
     `identity` and the code of the classes in `tree` say what it computes, so that a program on disk is found without
     tracing the step again.
@@ -88,7 +91,7 @@ def program_of(step: Program, inputs: Sequence[Tensor], identity: Sequence[str],
 
 
 def _load(path: Path) -> Program | None:
-    """The program at `path`; None where there is none that this torch can read."""
+    """Return the program at `path`; None where there is none that this torch can read."""
     if not path.is_file():
         return None
     try:
@@ -117,9 +120,12 @@ Tensors = dict[str, Tensor]
 
 
 class Outcome(NamedTuple):
-    """Of a step: each member's loss, the norm of its gradient before clipping, whether it took the step (an inactive
-    slot did not), its embeddings, of each kind of embeddings that are compared the negatives with a score below 0 and
-    all of them (0 where they are not counted), and the terms that the loss names, by default the loss alone."""
+    """What a step came to, for each member.
+
+    These are its loss, the norm of its gradient before clipping, whether it took the step (an inactive slot did not),
+    its embeddings, and the terms that the loss names, by default the loss alone. `negatives` counts, for each kind of
+    embeddings that is compared, the negatives with a score below 0 and all of them (0 where they are not counted).
+    """
 
     losses: PerMember
     norms: PerMember
@@ -153,8 +159,10 @@ class Step:
         labels: Int[Tensor, "k n"],
         rows: Int[Tensor, "k n"],
     ) -> Outcome:
-        """Train all active members on a batch each, which is what the network takes. `labels` and `rows` are those of
-        the embeddings."""
+        """Train all active members on a batch each, which is what the network takes.
+
+        `labels` and `rows` are those of the embeddings.
+        """
         pairing = self.loss.pairing(labels, rows)
         if self.counted is not None:
             pairing = (*pairing, labels if self.counted.loss.positives == "labels" else rows)
@@ -163,7 +171,7 @@ class Step:
         return self.run(self.tensors(), batch, pairing, eager=True)
 
     def _compiled(self, batch: Tensor | Sequence[Tensor], pairing: tuple[Tensor, ...]) -> Outcome:
-        """The step by its program, which is compiled for the first batch of a size."""
+        """Take the step by its program, which is compiled for the first batch of a size."""
         single, sides = isinstance(batch, Tensor), _sides(batch)
         shapes = tuple((tuple(value.shape), value.dtype) for value in (*sides, *pairing))
         if shapes not in self.programs:
@@ -191,7 +199,7 @@ class Step:
         return [*self.network.description, str(self.loss.structure), *kinds]
 
     def tensors(self) -> Tensors:
-        """All that a step reads and writes beside its batch, by names."""
+        """Return all that a step reads and writes beside its batch, by name."""
         optimizer, slots = self.optimizer, self.network.slots
         named: Tensors = {f"network.{name}": value for name, value in self.network.tree.named_parameters()}
         named |= {f"network.{name}": value for name, value in self.network.tree.named_buffers()}
@@ -212,8 +220,11 @@ class Step:
     def run(
         self, tensors: Tensors, batch: Tensor | Sequence[Tensor], pairing: tuple[Tensor, ...], *, eager: bool = False
     ) -> Outcome:
-        """The step as a function of tensors alone, which a compiler or a CUDA graph can hold; it changes those of
-        `tensors` in place. `eager`: they are the parts' own, and their values may decide what is computed."""
+        """Take the step as a function of tensors alone, which a compiler or a CUDA graph can hold.
+
+        It changes those of `tensors` in place. `eager`: they are the parts' own, and their values may decide what is
+        computed.
+        """
         names = self.trained
         leaves = [tensors[name] if eager else tensors[name].detach().requires_grad_() for name in names]
         given = dict(zip(names, leaves, strict=True))
@@ -250,7 +261,7 @@ class Step:
         return names if self.temperature is None else [*names, "log_scale"]
 
     def _forward(self, tensors: Tensors, batch: Tensor | Sequence[Tensor]) -> Any:
-        """The network's forward pass on other tensors than its own."""
+        """Run the network's forward pass on other tensors than its own."""
         slots = self.network.slots
         kept, slots.active, slots.masked = slots.active, tensors["active"], True
         try:

@@ -1,10 +1,10 @@
-"""The process that trains a cohort: takes members in, trains them together, and keeps each one's reports until its own
-process fetches them. Knows nothing of Ray: any process may call it from several threads.
+"""The process that trains a cohort; it knows nothing of Ray, and any process may call it from several threads.
 
-Everything that touches the cohort happens in one thread, between two calls of `Cohort.advance`: members join and leave
-there. Where nobody stops trials early, a member may be a few reports ahead of its process. Where a pruner decides, a
-member waits until its process asks for the next report, and all members that wait train in step: their reports are
-handed out together, each with those of the others, so that none is compared with fewer because it came first.
+It takes members in, trains them together, and keeps each one's reports until its own process fetches them. Everything
+that touches the cohort happens in one thread, between two calls of `Cohort.advance`: members join and leave there.
+Where nobody stops trials early, a member may be a few reports ahead of its process. Where a pruner decides, a member
+waits until its process asks for the next report, and all members that wait train in step: their reports are handed out
+together, each with those of the others, so that none is compared with fewer because it came first.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ class CapturedOutput:
             os.dup2(self._file.fileno(), number)
 
     def read(self) -> str:
-        """What was printed since the last reading; of much its beginning."""
+        """Return what was printed since the last reading; only the beginning where it is much."""
         _flush()
         size = os.fstat(self._file.fileno()).st_size
         if not size:
@@ -54,7 +54,7 @@ class CapturedOutput:
         return text if size <= LIMIT else f"{text}\n--- {size - LIMIT:,} bytes are left out here\n"
 
     def show_warnings_again(self) -> None:
-        """A warning that an earlier member caused is shown again for the next."""
+        """Show a warning that an earlier member caused again for the next."""
         with warnings.catch_warnings():  # leaving it makes Python forget which it has shown
             pass
 
@@ -90,8 +90,11 @@ Answer = int | Message | None
 
 @dataclass
 class Member:
-    """One trial in the cohort, or on its way into it. `process`: pid and beginning of the process that stands for it;
-    `resume`: where its checkpoint lies; `answer`: what that process waits for as it joins."""
+    """One trial in the cohort, or on its way into it.
+
+    `process`: pid and beginning of the process that stands for it; `resume`: where its checkpoint lies; `answer`: what
+    that process waits for as it joins.
+    """
 
     token: int
     trial: Trial
@@ -112,8 +115,11 @@ class Member:
 
 
 class CohortHost:
-    """Hosts one cohort, which is opened by the first member. `on_idle` is called once nobody has been there for a
-    while; `limits` (see `contrasweep.cluster.guard`) is open while the cohort is."""
+    """A cohort in this process, which is opened by the first member.
+
+    `on_idle` is called once nobody has been there for a while; `limits` (see `contrasweep.cluster.guard`) is open while
+    the cohort is.
+    """
 
     def __init__(
         self,
@@ -144,9 +150,12 @@ class CohortHost:
         self._thread.start()
 
     def attach(self, trial: Trial, resume: Path | None, pid: int, folder: Path | None = None) -> Answer:
-        """Take a member in whose process is `pid`; a token for the other calls, None where there is no free slot, or
-        how the trial failed as it joined. Copies of its reports' files go to `folder`, which is that process's: what
-        lies there is whole also once this host has died (None: a folder of the host's)."""
+        """Take a member in whose process is `pid`, and return a token for the other calls.
+
+        None says that there is no free slot, a `Message` how the trial failed as it joined. Copies of its reports'
+        files go to `folder`, which is that process's: what lies there is whole also once this host has died (None: a
+        folder of the host's).
+        """
         with self._change:
             for other in [m for m in self._members.values() if m.trial.id == trial.id or not m.lives]:
                 self._drop(other)
@@ -163,8 +172,10 @@ class CohortHost:
         return member.answer.result()
 
     def take(self, token: int, wait_s: float) -> list[Message]:
-        """The next events of a member, after at most `wait_s` seconds (none: ask again). The files of those before may
-        be dropped from now on."""
+        """Return the next events of a member, after at most `wait_s` seconds (none: ask again).
+
+        The files of the events before may be dropped from now on.
+        """
         until = time.monotonic() + wait_s
         with self._change:
             member = self._member(token)
@@ -184,7 +195,7 @@ class CohortHost:
             return messages
 
     def detach(self, token: int) -> None:
-        """A member leaves, wherever it stands."""
+        """Let a member leave, wherever it stands."""
         with self._change:
             if (member := self._members.get(token)) is not None:
                 self._drop(member)
@@ -268,7 +279,7 @@ class CohortHost:
         member.answer.set_result(member.token)
 
     def _next_step(self) -> list[Member]:
-        """The members that train now; empty after waiting a while for one that may."""
+        """Return the members that train now, or none after waiting a while for one that may."""
         with self._change:
             now = time.monotonic()
             if self._members or self._joining or self._leaving:
@@ -354,7 +365,7 @@ class CohortHost:
         return self._output.read() if self._output is not None else ""
 
     def _fail(self, error: BaseException) -> None:
-        """What the cohort as a whole raised: every member is told, and nobody comes in any more."""
+        """Tell every member what the cohort as a whole raised, and let nobody in any more."""
         failure = Message.of(Event("", error=error)).failure
         with self._change:
             self.fault = f"{STOPPED_HOST}: {failure}"

@@ -1,5 +1,7 @@
-"""A member of a cohort as its own process sees it: in place of the trainable, a generator of the reports that the
-cohort's host makes. Nothing here imports the trainable or torch."""
+"""A member of a cohort in its own process: in place of the trainable, the reports that the cohort's host makes.
+
+Nothing here imports the trainable or torch.
+"""
 
 import shutil
 from collections.abc import Generator
@@ -30,7 +32,7 @@ class MemberMeter:
         self.timeline += [dict(row) for row in usage.rows]
 
     def stop(self) -> None:
-        """The host's meter goes on."""
+        """Do nothing: the host's meter goes on."""
 
     def to_dict(self) -> dict[str, float | None]:
         """Peaks and utilisation, under the names that records use."""
@@ -43,8 +45,10 @@ class MemberMeter:
 
 
 class CohortMember:
-    """A trial that trains in a cohort's host; satisfies `contrasweep.planning.lanes.TrainedElsewhere`. `notes` name the
-    engine that the host has chosen."""
+    """A trial that trains in a cohort's host; satisfies `contrasweep.planning.lanes.TrainedElsewhere`.
+
+    `notes` name the engine that the host has chosen.
+    """
 
     def __init__(self, context: RunContext, described: TrialDescription) -> None:
         share_compiled()  # its host takes the folder over
@@ -54,7 +58,7 @@ class CohortMember:
         self.peers: dict[str, dict[str, float]] = {}
 
     def __call__(self, trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
-        """The reports of `trial`, which joins a cohort on this node with the first and leaves it at the end."""
+        """Yield the reports of `trial`, which joins a cohort on this node with the first and leaves it at the end."""
         folder = scratch_folder("member")
         try:
             yield from self._reports(HostConnection(self.context, self.described, resume, folder))

@@ -48,8 +48,10 @@ class Settings:
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """Products and reviews of the published CSV; products are split at random by `split_seed`. `DataError` if a
-    column is missing."""
+    """Return the products and reviews of the published CSV; products are split at random by `split_seed`.
+
+    Raises `DataError` if a column is missing.
+    """
     rows = list(_rows(source))
     splits = split_products([row["Clothing ID"] for row in rows], settings.split_seed)
     products = {
@@ -81,7 +83,7 @@ def read(source: Path, settings: Settings) -> Content:
 
 
 def synthetic_features(count: int, dim: int) -> Lookup:
-    """Standard normal features that depend on the item's id alone."""
+    """Return standard normal features that depend on the item's id alone."""
 
     def draw(split: str, item: str) -> Features:
         seed = int.from_bytes(hashlib.sha256(item.encode()).digest()[:4], "little")

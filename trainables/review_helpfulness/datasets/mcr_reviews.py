@@ -34,8 +34,11 @@ Row = Mapping[str, Any]
 
 @checked
 class Settings:
-    """`category`: the one to stage where the folder has several. `features`: false leaves the features out. `market`:
-    whose reviews they are, which says from which label on one is relevant to the metrics."""
+    """What can be set as MCR's files are staged.
+
+    `category`: the one to stage where the folder has several. `features`: false leaves the features out. `market`:
+    whose reviews they are, which says from which label on one is relevant to the metrics.
+    """
 
     category: str | None = None
     features: bool = True
@@ -43,7 +46,7 @@ class Settings:
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """Products, reviews and region features of one category; reviews without votes are left out and counted."""
+    """Return products, reviews and region features of one category; reviews without votes are left out and counted."""
     category = _category(source, settings.category)
     rejected = Rejected()
     products: list[Product] = []
@@ -81,7 +84,7 @@ def _category(source: Path, wanted: str | None) -> str:
 
 
 def _rows(path: Path) -> Iterator[Row]:
-    """The rows of a pandas JSON file: columns of {index: value} (its default), a list of rows, or one row a line."""
+    """Yield the rows of a pandas JSON file: columns of {index: value} (its default), a list of rows, or one a line."""
     try:
         text = path.read_text(encoding="utf-8")
         try:
@@ -166,7 +169,7 @@ class _Features:
 
 
 def load(path: Path) -> list[Any]:
-    """The feature arrays [n, 2048] of one .pth file, whether torch zipped it or pickled it plainly."""
+    """Return the feature arrays [n, 2048] of one .pth file, whether torch zipped it or pickled it plainly."""
     data = path.read_bytes()
     if zipfile.is_zipfile(io.BytesIO(data)):
         with zipfile.ZipFile(path) as archive:

@@ -63,7 +63,7 @@ Lookup = Callable[[str, str], Features]
 
 
 def label(votes: int) -> int:
-    """Helpfulness 0 to 4 of a review with at least one vote."""
+    """Return the helpfulness 0 to 4 of a review with at least one vote: min(4, floor(log2 votes))."""
     return min(4, votes.bit_length() - 1)
 
 
@@ -76,8 +76,10 @@ def content(
     dim: int = 2048,
     source: Mapping[str, object] | None = None,
 ) -> Content:
-    """The four splits. Reviews keep their input order within a product. Products without a review of at least one
-    vote stay out, and so do reviews of unknown products (counted)."""
+    """Return the four splits; reviews keep their input order within a product.
+
+    Products without a review of at least one vote stay out, and so do reviews of unknown products (counted).
+    """
     known = {product.product_id: product for product in products}
     kept: dict[str, list[Review]] = {}
     for review in reviews:
@@ -93,7 +95,7 @@ def content(
         raise DataError(f"no review has both text and a helpful vote; left out: {rejected.counts}")
     listed = [known[key] for key in sorted(kept)]
     rows = {product.product_id: row for row, product in enumerate(listed)}
-    specs = {"roi": columns.spec("float16", [dim], list=True)} if features else {}
+    specs = {"roi": columns.spec("float16", [dim], several=True)} if features else {}
     tables: dict[str, Iterator[pa.Table]] = {"products": _products(listed, features, specs)}
     for split in SPLITS:
         tables[split] = _reviews([p for p in listed if p.split == split], kept, rows, features, specs)
@@ -147,7 +149,7 @@ def _images(rows: Sequence[Product | Review], roi: list[Features] | None, specs:
 
 
 def split_products(ids: Sequence[str], seed: int, shares: tuple[float, float] = (0.64, 0.16)) -> dict[str, str]:
-    """train, dev or test of each product: 64, 16 and 20 % of the sorted ids, shuffled by `seed`."""
+    """Return train, dev or test of each product: 64, 16 and 20 % of the sorted ids, shuffled by `seed`."""
     names = sorted(set(ids))
     shuffled = [names[i] for i in np.random.RandomState(seed).permutation(len(names))]
     first, second = round(shares[0] * len(names)), round(sum(shares) * len(names))

@@ -14,8 +14,10 @@ from contrasweep.trainables.review_helpfulness.networks.layers import WordEmbedd
 
 
 def kernel_centres(count: int) -> list[float]:
-    """mu = 1 for exact matches, then the middles of count - 1 equal bins of [-1, 1], falling: 11 give .9, .7, ...
-    -.9."""
+    """Return mu = 1 for exact matches, then the middles of count - 1 equal bins of [-1, 1], falling.
+
+    11 kernels give 1, .9, .7, ... -.9.
+    """
     width = 2 / (count - 1)
     return [1.0] + [1 - width * (i + 0.5) for i in range(count - 1)]
 
@@ -29,8 +31,10 @@ def kernel_pooling(
     *,
     pooling: Literal["dai2018", "mcr"] = "dai2018",
 ) -> Float[Tensor, "b k"]:
-    """phi_k = sum over valid i of .01 log(max(n_ik, 1e-10)), where n_ik = sum over valid j of
-    exp(-(s_ij - mu_k)^2 / 2 sigma_k^2); with `mcr` the sum of log(1 + n_ik)."""
+    """Return phi_k = sum over valid i of .01 log(max(n_ik, 1e-10)), [b k].
+
+    n_ik is the sum over valid j of exp(-(s_ij - mu_k)^2 / 2 sigma_k^2). With `mcr`, phi_k is the sum of log(1 + n_ik).
+    """
     counted = []
     for mu, sigma in zip(
         torch.as_tensor(mus, dtype=similarity.dtype), torch.as_tensor(sigmas, dtype=similarity.dtype), strict=True
@@ -63,7 +67,7 @@ class ConvKNRM(HelpfulnessModel):
         self.score = nn.Linear(options.ngrams**2 * options.kernels, 1)
 
     def forward(self, batch: Batch) -> Output:
-        """Scores [b] from the kernel-pooled cosines of all pairs of n-gram lengths."""
+        """Return scores [b] from the kernel-pooled cosines of all pairs of n-gram lengths."""
         product = self._grams(self.product_words(batch.text_p), batch.mask_p)
         review = self._grams(self.review_words(batch.text_r), batch.mask_r)
         pooled = [
@@ -74,7 +78,7 @@ class ConvKNRM(HelpfulnessModel):
         return Output(cast(Tensor, self.score(torch.cat(pooled, dim=1)))[:, 0])
 
     def _grams(self, words: Tensor, mask: Tensor) -> list[Tensor]:
-        """The n-grams that begin at each position, each [b t filters]; zeros follow the last word."""
+        """Return the n-grams that begin at each position, each [b t filters]; zeros follow the last word."""
         channels = (words * mask[..., None]).mT
         return [
             functional.relu(convolution(functional.pad(channels, (0, size - 1)))).mT

@@ -12,15 +12,14 @@ from contextlib import contextmanager
 
 import ray
 
-from contrasweep.cluster.demand import wait_for_hosts
 from contrasweep.cluster.footprint import Footprint
-from contrasweep.cluster.growth import ClusterHosts, FixedHosts, Hosts
+from contrasweep.cluster.hosts import ClusterHosts, Hosts, wait_for_hosts
 from contrasweep.cluster.inventory import Inventory, ray_inventory
-from contrasweep.cluster.node_versions import check_nodes
+from contrasweep.cluster.preflight import check_nodes
 from contrasweep.errors import ContrasweepError
 from contrasweep.running.engine import ray_internals
-from contrasweep.running.engine.loop import TUNE_ENVIRONMENT
 from contrasweep.running.engine.ray_watch import RayWatch
+from contrasweep.running.engine.tune_engine import TUNE_ENVIRONMENT
 from contrasweep.running.signals import interruption
 
 RAY_INIT_ATTEMPTS = 3  # a busy machine may take longer to start Ray than Ray waits
@@ -89,8 +88,10 @@ def _no_handler_of_ray() -> Iterator[None]:
 
 
 def cluster_hosts(missing: Callable[[Inventory], Footprint | None], inventory: Inventory) -> Inventory:
-    """The hosts to run on: `inventory`, or for a cluster on which a trial fits no host yet (`missing`), its hosts once
-    one has started."""
+    """Return the hosts to run on: those of `inventory`, once a trial fits one.
+
+    On a cluster on which a trial fits no host yet (`missing`), a host is waited for.
+    """
     if _address() == "local":
         return inventory
     return wait_for_hosts(inventory, missing, lambda text: print(text, file=sys.stderr, flush=True))
@@ -98,12 +99,15 @@ def cluster_hosts(missing: Callable[[Inventory], Footprint | None], inventory: I
 
 def growing_hosts(inventory: Inventory) -> Hosts:
     """The hosts of a run that begins with `inventory`: of a cluster more may join, this machine stays as it is."""
-    return FixedHosts() if _address() == "local" else ClusterHosts(inventory, ray.nodes)
+    return Hosts() if _address() == "local" else ClusterHosts(inventory, ray.nodes)
 
 
 def _restore(auth_mode: str | None) -> None:
-    """Ray sets this variable to `token` where it starts itself. On a cluster that asks for no token no actor would
-    begin then: not of this process's next run, and not of a process that it starts."""
+    """Undo what Ray has set in RAY_AUTH_MODE.
+
+    Ray sets this variable to `token` where it starts itself. On a cluster that asks for no token no actor would begin
+    then: not of this process's next run, and not of a process that it starts.
+    """
     if auth_mode is None and os.environ.pop(AUTH_MODE, None) is not None:
         ray_internals.forget_authentication()
 
