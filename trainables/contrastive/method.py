@@ -19,7 +19,7 @@ from contrasweep.trainables import (
     diagnostics,
     evaluation,
     images,
-    joined_norm,
+    joined_batch,
     loop,
     losses,
     optimisation,
@@ -108,7 +108,7 @@ class Contrastive:
         seeding.reseed(*self.key, "weights")
         self.model = network(settings, self.train.shape)
         if distributed.processes() > 1:
-            joined_norm.convert(self.model)
+            joined_batch.convert(self.model)
         self.model.to(self.device)
         self.loss = settings.build_loss()
         self.schedule = self._schedule()

@@ -1,4 +1,4 @@
-"""Functions with a gradient of their own: joined batches, sums over tiles, sums over triplets.
+"""Functions with a gradient of their own: sums over tiles, and over triplets.
 
 They derive from PyTorch's class, so modules that a plan reads import this one where they compute.
 """
@@ -19,25 +19,6 @@ from contrasweep.trainables.losses.tiled import Anchors, TileGradient, anchors
 
 TILE = 2**21
 """Triplets at once: 8 MB of float32."""
-
-
-def gather_with_gradient(z: Float[Tensor, "n d"]) -> Float[Tensor, "N d"]:
-    """As `gather`; the gradient of this process's rows comes back, times the number of processes."""
-    joined: Tensor = _Gather.apply(z)
-    return joined
-
-
-class _Gather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, z: Tensor) -> Tensor:
-        before = distributed.gather(torch.tensor([len(z)], device=z.device))[: distributed.place()[0]].sum()
-        ctx.own = slice(int(before), int(before) + len(z))
-        return distributed.gather(z)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient[ctx.own] * distributed.processes()
 
 
 def weighted_sum(

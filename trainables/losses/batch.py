@@ -54,7 +54,7 @@ def joined(
     z = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
     ids = ids_of(labels, instance_ids)
     if shared:
-        from contrasweep.trainables.losses.autograd import gather_with_gradient
+        from contrasweep.trainables.joined_batch import gather_with_gradient
 
         z, ids = gather_with_gradient(z), distributed.gather(ids)
         check_batch(z, ids, None)
