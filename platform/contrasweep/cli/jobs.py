@@ -9,6 +9,7 @@ import typer
 from contrasweep.cli import reports, watching
 from contrasweep.cli.options import (
     AcceptCode,
+    Address,
     Cluster,
     Extend,
     Json,
@@ -29,12 +30,6 @@ from contrasweep.errors import SpecError
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, as `submit` printed it.")]
 JobOrStudy = Annotated[
     str, typer.Argument(metavar="JOB|STUDY", help="A job's id, or a study: its name, module:NAME, or a .yaml file.")
-]
-AnAddress = Annotated[
-    str | None, typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")
-]
-Address = Annotated[
-    str, typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")
 ]
 Follow = Annotated[bool, typer.Option("--follow", help="Print what the job prints until it ends.")]
 EXIT = {"SUCCEEDED": 0, "RUNNING": 0, "PENDING": 0}
@@ -89,7 +84,7 @@ def submit(
         raise typer.Exit(EXIT.get(job.follow(_write), 1))
 
 
-def status(name: JobOrStudy, address: AnAddress = None, storage: Storage = STORAGE, json: Json = False) -> None:
+def status(name: JobOrStudy, address: Address | None = None, storage: Storage = STORAGE, json: Json = False) -> None:
     """Print a job's status, PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED; or how far a study is, from its storage."""
     from contrasweep.storage.records import StudyRecords
 
@@ -112,12 +107,14 @@ def status(name: JobOrStudy, address: AnAddress = None, storage: Storage = STORA
 def logs(
     name: JobOrStudy,
     trial: Annotated[str | None, typer.Argument(help="A trial's id, or its beginning: print that trial's log.")] = None,
-    address: AnAddress = None,
+    address: Address | None = None,
     storage: Storage = STORAGE,
     follow: Follow = False,
 ) -> None:
-    """Print what a trial of a study has printed, with its traceback; or what a job has printed so far. Following a job
-    attaches again when the connection breaks."""
+    """Print what a trial of a study has printed, with its traceback; or what a job has printed so far.
+
+    Following a job attaches again when the connection breaks.
+    """
     if trial is not None:
         from contrasweep.live import logs as trial_logs
 

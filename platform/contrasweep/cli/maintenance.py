@@ -1,14 +1,16 @@
-"""Commands on what made a study: which code, taking trials out of it, and putting them back."""
+"""Commands on what a storage holds of a study: which code made it, taking trials out, putting them back, verifying."""
 
 import sys
 import time
 from collections import defaultdict
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
 from contrasweep.cli.options import Json, Storage, Study, print_json
 from contrasweep.cli.reports import name
+from contrasweep.cli.watching import known_study
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError
 
@@ -16,13 +18,15 @@ if TYPE_CHECKING:
     from contrasweep.storage.record import Record
     from contrasweep.storage.records import StudyRecords
 
+MAX_LINES = 20
+"""Findings that `verify` prints."""
 NOW = "now"
 Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to the main application."""
-    for command in (code, remove, restore):
+    for command in (code, remove, restore, verify):
         app.command()(command)
 
 
@@ -38,7 +42,7 @@ def code(
     """List which code made which trials of a study, and what was archived."""
     from contrasweep.storage.archive import list_archived
 
-    records = _records(study, storage)
+    records = known_study(name(study), storage)
     by_code = _by_code(records)
     if diff is not None:
         _print_difference(records, by_code, diff, json)
@@ -72,7 +76,7 @@ def remove(
     """Take trials out of a study. They move to its folder archive/, from where `restore` puts them back."""
     from contrasweep.running import archive_restore as upkeep
 
-    records = _records(study, storage)
+    records = known_study(name(study), storage)
     chosen = upkeep.removable(records, arm, status)
     if chosen:
         _ask(f"Remove {len(chosen)} trials of {records.study}?", yes)
@@ -95,7 +99,7 @@ def restore(
     """Put trials back that were removed or run again; what was made in their place is archived."""
     from contrasweep.running import archive_restore as upkeep
 
-    records = _records(study, storage)
+    records = known_study(name(study), storage)
     part = upkeep.restorable(records, when)
     _ask(f"Restore {len(part.trial_ids)} trials of {records.study} as they were before {part.when}?", yes)
     part = upkeep.restore(records, part.when)
@@ -105,16 +109,37 @@ def restore(
         print(f"{len(part.trial_ids)} trials restored from {records.study}/archive/{part.when}")
 
 
-def _records(study: str, storage: str) -> "StudyRecords":
-    """The records of a study that was run; `SpecError` where it was not."""
+def verify(
+    study: Study,
+    storage: Storage = STORAGE,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Put what is broken aside, in archive/, so that it is made again.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Read every file of a study again, and name what is broken. Exit: 0 nothing broken is left, 1 something is."""
+    from contrasweep.running.verification import verify as examine
     from contrasweep.storage.records import StudyRecords
 
     records = StudyRecords(storage, name(study))
-    if records.document() is None:
+    if next(records.store.list(f"{records.study}/"), None) is None:
         raise SpecError(
             "there is no such study in this storage", place="STUDY", value=records.study, hint=f"storage is {storage}"
         )
-    return records
+    result = examine(records, repair=repair)
+    if json:
+        findings = [asdict(finding) | {"outcome": finding.outcome} for finding in result.findings]
+        print_json(asdict(result) | {"findings": findings, "sound": result.sound})
+        raise typer.Exit(0 if result.sound else 1)
+    for finding in result.findings[:MAX_LINES]:
+        outcome = finding.outcome if repair or not finding.repair else f"with --repair {finding.outcome}"
+        print(f"{finding.file}: {finding.problem}; {outcome}")
+    if (more := len(result.findings) - MAX_LINES) > 0:
+        print(f"... and {more} more (all of them with --json)")
+    print(f"{records.study}: {result.files} files of {result.trials} trials read, {len(result.findings)} broken")
+    if result.archived:
+        print(f"what was archived lies in {records.study}/archive/{result.archived}; run the study again")
+    raise typer.Exit(0 if result.sound else 1)
 
 
 def _by_code(records: "StudyRecords") -> "dict[str, list[Record]]":
