@@ -245,8 +245,10 @@ def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
 
 
 def _may_succeed(record: Record) -> bool:
-    """Whether a failed trial runs again without being asked to: its method is not to blame, and no search has gone on
-    from its failure."""
+    """Whether a failed trial runs again without being asked to.
+
+    Its method is not to blame, and no search has gone on from its failure.
+    """
     return record.missing and record.notes.phase != Phase.SEARCH
 
 

@@ -356,8 +356,10 @@ def _error_text(trial: RayTrial) -> str:
 
 
 def _cause(records: StudyRecords, trial_id: str, error: str) -> Cause:
-    """The cause that a trial's last error tells. Of a process that was lost without a word its log tells whether it
-    ended itself."""
+    """Return the cause that a trial's last error tells.
+
+    Of a process that was lost without a word its log tells whether it ended itself.
+    """
     if ray_internals.HOST_LOST.search(error) or ray_internals.NEVER_RAN in error:
         return Cause.HOST_LOST
     if out_of_memory.which(error):
