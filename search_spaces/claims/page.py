@@ -105,7 +105,7 @@ def write_page(
 
 
 def claims_at(path: str) -> list[Claim]:
-    """The list of claims at a dotted path; `SpecError` where there is none."""
+    """Return the list of claims at a dotted path; `SpecError` where there is none."""
     import_from_here()
     known = import_path(path, kind="list of claims", of=list)
     if not isinstance(known, list) or not known or not all(isinstance(claim, Claim) for claim in known):
@@ -119,7 +119,7 @@ def claims_at(path: str) -> list[Claim]:
 
 
 def _seen_from(page: Path | None, reports: Path | None) -> str:
-    """The folder of reports as the page links to it."""
+    """Return the folder of reports as the page links to it."""
     return "" if reports is None else Path(os.path.relpath(reports, page.parent if page else Path())).as_posix()
 
 
@@ -145,7 +145,7 @@ def chosen(claims: Sequence[Claim], names: Sequence[str]) -> list[Claim]:
 
 
 def read(claim: Claim, storage: str) -> Row:
-    """The claim with its study's results in `storage`. `SpecError` where the study has no such arms."""
+    """Return the claim with its study's results in `storage`. `SpecError` where the study has no such arms."""
     study: Any = load_study(claim.study)
     for role in ("arm", "against", "floor", "ceiling"):
         name = getattr(claim, role)
@@ -186,7 +186,7 @@ def read(claim: Claim, storage: str) -> Row:
 
 
 def _elsewhere(role: str, name: str, asks: Any, storage: str) -> dict[str, float]:
-    """The mean of an arm of another study, by the metric of the one that `asks`; nothing where it was not run."""
+    """Return the mean of an arm of another study, by the metric of the one that `asks`; empty where it was not run."""
     path, _, arm = name.rpartition("/")
     study: Any = load_study(path)
     if arm not in study.arms or study.data != asks.data:

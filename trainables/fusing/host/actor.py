@@ -24,7 +24,7 @@ from contrasweep.running.worker.orphans import guard_children
 from contrasweep.trainables.fusing.host.host import Answer, CohortHost
 from contrasweep.trainables.fusing.host.messages import Message
 from contrasweep.trainables.fusing.place import CACHE_VARIABLE, cohort_place
-from contrasweep.trainables.fusing.protocol import CannotFuse, Cohort, cohorts_of
+from contrasweep.trainables.fusing.protocol import Cohort, cohorts_of
 from contrasweep.trial import Trial
 
 ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", CACHE_VARIABLE)
@@ -72,14 +72,12 @@ class HostActor:
         self.host.detach(token)
 
     def _open(self, trial: Trial) -> Cohort:
-        fusible = cohorts_of(self.context.function(trial.trainable))
-        if fusible is None:
-            raise CannotFuse("its trainable has no `lane` of cohorts")
-        return fusible.open(trial, self.cohort.slots, self.cohort.engine)
+        function = self.context.function(trial.trainable)
+        return cohorts_of(function).open(trial, self.cohort.slots, self.cohort.engine)
 
     def _limits(self) -> ExitStack:
-        limits = ExitStack()
         share = self.cohort.gpu_share
+        limits = ExitStack()
         limits.enter_context(guard(gpu_share=share if 0 < share <= 1 else None))
         return limits
 
@@ -112,7 +110,7 @@ class HostConnection:
         raise ProcessLostError("no host of its cohort took the trial")
 
     def take(self, wait_s: float) -> list[Message]:
-        """The trial's next events. Raises `ProcessLostError` where the host has died."""
+        """Return the trial's next events; `ProcessLostError` where the host has died."""
         try:
             messages: list[Message] = ray.get(self.actor.take.remote(self.token, wait_s))
             return messages
@@ -151,7 +149,7 @@ class HostConnection:
 
 
 def prefix(context: RunContext) -> str:
-    """How the names of a run's hosts begin."""
+    """Return how the names of a run's hosts begin."""
     return f"contrasweep-cohort-{context.run}-"
 
 
