@@ -38,8 +38,10 @@ class Hosts:
 
 
 class ClusterHosts(Hosts):
-    """The hosts of the connected Ray cluster. One that was lost still counts: it may come back, and a trial that waits
-    for it is not one that fits nowhere."""
+    """The hosts of the connected Ray cluster.
+
+    One that was lost still counts: it may come back, and a trial that waits for it is not one that fits nowhere.
+    """
 
     def __init__(
         self, inventory: Inventory, nodes: Callable[[], list[RayNode]], clock: Callable[[], float] = time.monotonic

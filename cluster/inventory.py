@@ -22,8 +22,11 @@ COST_LABEL = "cost-per-hour"
 
 @dataclass(frozen=True)
 class GpuModel:
-    """What is known of a type of GPU: GiB that a process can allocate, and its peaks, 10^12 operations a second in
-    float32 and in half precision, both dense, and GB/s of its memory."""
+    """What is known of a type of GPU.
+
+    `memory_gib` is what a process can allocate. Peaks are 10^12 operations a second in float32 and in half precision,
+    both dense, and GB/s of its memory.
+    """
 
     memory_gib: float
     fp32: float
@@ -73,7 +76,7 @@ class Node:
     name: str = ""
 
     def to_plain(self) -> dict[str, object]:
-        """The host as an entry of an inventory file."""
+        """Return the host as an entry of an inventory file."""
         entry = {name: value for name, value in asdict(self).items() if name != "gpu"}
         if self.gpu:
             entry |= {"gpu": self.gpu.type, "gpu_memory_gib": self.gpu.memory_gib, "gpu_speed": self.gpu.speed}
@@ -102,8 +105,10 @@ class Inventory:
         return sum(node.cost_per_hour * node.count for node in self.nodes)
 
     def share_cost_per_hour(self, gpu: str | None, share: float, cpus: float) -> float:
-        """Cost per hour of what one trial holds: `share` GPUs of type `gpu`, or `cpus` cores where `gpu` is None; the
-        mean over the hosts that have them."""
+        """Return the cost per hour of what one trial holds, the mean over the hosts that have it.
+
+        A trial holds `share` GPUs of type `gpu`, or `cpus` cores where `gpu` is None.
+        """
         hosts = [n for n in self.nodes if (n.gpus and n.gpu and n.gpu.type == gpu if gpu else n.cpus)]
         each = [(n.cost_per_hour * (share / n.gpus if gpu else cpus / n.cpus), n.count) for n in hosts]
         return sum(cost * count for cost, count in each) / (sum(count for _, count in each) or 1)
@@ -115,17 +120,20 @@ class Inventory:
         return sorted(by_name.values(), key=lambda gpu: (gpu.memory_gib or float("inf"), gpu.type))
 
     def gpu(self, name: str) -> Gpu:
-        """The type of GPU called `name`."""
+        """Return the type of GPU called `name`."""
         return next(gpu for gpu in self.gpu_types if gpu.type == name)
 
     def count(self, name: str) -> int:
-        """How many GPUs of the type `name` there are."""
+        """Return how many GPUs of the type `name` there are."""
         return sum(node.gpus * node.count for node in self.nodes if node.gpu and node.gpu.type == name)
 
     def joined(self, other: "Inventory") -> "Inventory":
-        """The hosts of both, as far as one does not stand in for another: of hosts that differ in their memory alone as
-        many as the larger of the two has, each with the larger memory. What Ray finds free is never twice the same, so
-        a host that replaces a lost one would otherwise count beside it, and again with every one that follows."""
+        """Return the hosts of both, as far as one does not stand in for another.
+
+        Of hosts that differ in their memory alone there are as many as the larger of the two has, each with the larger
+        memory. What Ray finds free is never twice the same, so a host that replaces a lost one would otherwise count
+        beside it, and again with every one that follows.
+        """
         kinds: dict[Node, tuple[list[float], list[float]]] = {}
         for side, nodes in enumerate((self.nodes, other.nodes)):
             for node in nodes:
@@ -147,7 +155,7 @@ class Inventory:
         )
 
     def to_plain(self) -> dict[str, object]:
-        """The inventory as an inventory file holds it; `read_inventory` reads it back."""
+        """Return the inventory as an inventory file holds it; `read_inventory` reads it back."""
         return {"nodes": [node.to_plain() for node in self.nodes]}
 
 
@@ -248,9 +256,11 @@ class RayNode(TypedDict, total=False):
 
 
 def ray_inventory(nodes: Iterable[RayNode]) -> Inventory:
-    """The hosts that `ray.nodes()` lists. The type of a GPU comes from the node's label or its `accelerator_type:`
-    resource, its memory from our label or from the type; where hosts disagree about the memory of a type, the smallest
-    counts, since a trial may land on any."""
+    """Return the hosts that `ray.nodes()` lists.
+
+    The type of a GPU comes from the node's label or its `accelerator_type:` resource, its memory from our label or from
+    the type. Where hosts disagree about the memory of a type, the smallest counts, since a trial may land on any.
+    """
     alive = [_ray_node(node) for node in nodes if node.get("Alive", True)]
     smallest: dict[str, Gpu] = {}
     for gpu in (node.gpu for node in alive if node.gpu):
@@ -290,7 +300,7 @@ def _ray_node(node: RayNode) -> Node:
 
 
 def _label(labels: Mapping[str, str], name: str) -> float:
-    """A label's value, 0 where there is none."""
+    """Return a label's value, 0 where there is none."""
     try:
         return float(labels.get(name) or 0.0)
     except ValueError:
@@ -298,7 +308,7 @@ def _label(labels: Mapping[str, str], name: str) -> float:
 
 
 def _cgroup_memory() -> float:
-    """Bytes that this container may use, infinite outside one."""
+    """Return the bytes that this container may use, infinite outside one."""
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             text = Path(path).read_text().strip()
@@ -309,7 +319,7 @@ def _cgroup_memory() -> float:
 
 
 def _nvml_gpus() -> list[Gpu]:
-    """The GPUs that CUDA_VISIBLE_DEVICES lets this process use; none where there is no NVIDIA driver."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES lets this process use; none where there is no NVIDIA driver."""
     try:
         import pynvml
 
@@ -336,7 +346,7 @@ def _text(name: str | bytes) -> str:
 
 
 def short_name(name: str) -> str:
-    """The name that Ray gives to what NVML calls `NVIDIA A100-SXM4-80GB`: the words up to the model's number."""
+    """Return the name that Ray gives to what NVML calls `NVIDIA A100-SXM4-80GB`: the words up to the model's number."""
     words = name.removeprefix("NVIDIA ").removeprefix("Tesla ").split()
     end = next((i for i, word in enumerate(words) if any(c.isdigit() for c in word)), len(words) - 1)
     return "-".join([*words[:end], words[end].split("-")[0]]) if words else "unknown"

@@ -39,8 +39,7 @@ SAME_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 class JobRow(TypedDict):
-    """A job as the cluster lists it, with the study that it runs, if it was sent by `submit`; `start` and `end` in
-    seconds since 1970, None before."""
+    """A study's job as the cluster lists it; `start` and `end` in seconds since 1970, None before."""
 
     id: str
     study: str
@@ -251,8 +250,11 @@ def normal_address(address: str) -> str:
 
 
 def auth_headers() -> dict[str, str]:
-    """Return what Ray's token authentication wants: with RAY_AUTH_MODE=token, the token in RAY_AUTH_TOKEN, in the file
-    that RAY_AUTH_TOKEN_PATH names, or in ~/.ray/auth_token."""
+    """Return what Ray's token authentication wants.
+
+    With RAY_AUTH_MODE=token, that is the token in RAY_AUTH_TOKEN, in the file that RAY_AUTH_TOKEN_PATH names, or in
+    ~/.ray/auth_token.
+    """
     if os.environ.get("RAY_AUTH_MODE") != "token":
         return {}
     file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")

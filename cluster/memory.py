@@ -42,12 +42,14 @@ class Work:
     kernels: float = 0.0
 
     def times(self, parts: float) -> "Work":
-        """A step of so many times the examples, in the same kernels."""
+        """Return a step of so many times the examples, in the same kernels."""
         return Work(self.operations * parts, self.moved * parts, self.kernels)
 
     def seconds(self, gpu: str, half: bool) -> float | None:
-        """Seconds that a step takes on this type of GPU, in half precision or not; None for a type whose peak is not
-        known, and where nothing was counted."""
+        """Return the seconds that a step takes on this type of GPU, in half precision or not.
+
+        None for a type whose peak is not known, and where nothing was counted.
+        """
         peak = GPU_MODELS.get(gpu)
         if peak is None or not self.kernels:
             return None
@@ -60,8 +62,10 @@ NO_WORK = Work()
 
 @contextlib.contextmanager
 def counted_work() -> Iterator[Callable[[], Work]]:
-    """Counts what runs while this is open as the forward pass of a step; the function that it gives tells the step's
-    work. Tensors may be fake."""
+    """Count what runs while this is open as the forward pass of a step. Tensors may be fake.
+
+    Yields a function that returns the work of the step.
+    """
     import torch
     from torch.utils.flop_counter import flop_registry
 
@@ -136,7 +140,7 @@ class Workload:
     step: Count | None = None
 
     def count(self) -> Count:
-        """`count` of one training step, with what is resident."""
+        """Return `count` of one training step, with what is resident."""
         step = self.step or count(self.build, self.inputs, loss=self.loss, precision=self.precision, fake=self.fake)
         return Count(
             int(step.saved * self.parts) * self.gpus,
@@ -188,8 +192,10 @@ def count(
 
 @contextlib.contextmanager
 def _saved_storages(model: "torch.nn.Module") -> "Iterator[dict[int, int]]":
-    """Size in bytes of each storage that autograd keeps while this is open, by identity: a tensor kept twice or
-    kept as a view counts once, and the model's own weights and buffers not at all."""
+    """Yield the size in bytes of each storage that autograd keeps while this is open, by identity.
+
+    A tensor that is kept twice or as a view counts once, and the model's own weights and buffers not at all.
+    """
     import torch
 
     own = {storage_key(t.untyped_storage()) for t in (*model.parameters(), *model.buffers())}

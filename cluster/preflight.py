@@ -32,8 +32,10 @@ def check_version(dashboard: Dashboard) -> None:
 
 
 def is_remote(dashboard: Dashboard) -> bool:
-    """Return whether any node of the cluster is another machine, so that folders of this one are not seen there. The
-    nodes' own addresses tell; that of the dashboard does not, since a tunnel makes it 127.0.0.1."""
+    """Return whether any node of the cluster is another machine, so that folders of this one are not seen there.
+
+    The nodes' own addresses tell; that of the dashboard does not, since a tunnel makes it 127.0.0.1.
+    """
     import psutil
 
     here = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
@@ -42,8 +44,10 @@ def is_remote(dashboard: Dashboard) -> bool:
 
 
 def check_uris(uris: Mapping[str, str], remote: bool) -> list[str]:
-    """Refuse addresses that only this machine can read, if the cluster is `remote`, and passwords in any. `uris` maps
-    purpose (storage, tracking) to address; returns those that a probe can test."""
+    """Refuse addresses that only this machine can read, if the cluster is `remote`, and passwords in any.
+
+    `uris` maps purpose (storage, tracking) to address. Returns those that a probe can test.
+    """
     to_probe = []
     for purpose, uri in uris.items():
         parts = urlsplit(uri)
@@ -76,7 +80,9 @@ def check_env(env: Mapping[str, str]) -> None:
 
 def check_not_running(dashboard: Dashboard, study: str, storage: str, timeout_s: float = 3.0) -> None:
     """Refuse while a job of the cluster is running `study` on `storage`: a second would train the same trials twice.
-    Waits `timeout_s` for it to end, because the cluster notices a killed driver after a second."""
+
+    Waits `timeout_s` for it to end, because the cluster notices a killed driver after a second.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         same = (job for job in dashboard.jobs() if (job["study"], job["storage"]) == (study, storage))
@@ -132,8 +138,10 @@ def versions() -> dict[str, str]:
 
 
 def check_nodes(timeout_s: float = 120.0) -> None:
-    """Check that every node of the connected cluster has this process's versions. Asks each by a task of 0 cores; a
-    node that goes meanwhile is left out."""
+    """Check that every node of the connected cluster has this process's versions.
+
+    Each is asked by a task of 0 cores; a node that goes meanwhile is left out.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 

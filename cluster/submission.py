@@ -94,9 +94,11 @@ def snapshot(root: Path, to: Path, files: Mapping[str, Path] | None = None) -> f
 
 
 def _kept(root: Path) -> Iterator[Path]:
-    """Files below `root` that travel. Inside a Python package (a folder with `__init__.py`), a folder counts as
-    code whatever its name, if it is a package too, and then a link to it is followed. Other links to folders are not:
-    they lead to data, mostly."""
+    """Yield the files below `root` that travel.
+
+    Inside a Python package (a folder with `__init__.py`), a folder counts as code whatever its name, if it is a package
+    too, and then a link to it is followed. Other links to folders are not: they lead to data, mostly.
+    """
     for folder, names, files in os.walk(root, followlinks=True):
         here = Path(folder)
         inside = (here / "__init__.py").exists()

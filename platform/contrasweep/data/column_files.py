@@ -95,7 +95,7 @@ class ArrayWriter:
 
 
 def _runs(rows: Ints) -> list[tuple[int, int]]:
-    """Places [first, last) in `rows` at which they follow each other, so that each is one read."""
+    """Return places [first, last) in `rows` at which they follow each other, so that each is one read."""
     if not len(rows):
         return []
     breaks = np.flatnonzero(np.diff(rows) != 1) + 1
@@ -107,8 +107,7 @@ BYTES, OFFSETS = ".encoded", ".offsets"
 
 
 class EncodedFile(ColumnFile):
-    """The images of a split, encoded; as they are read, they are decoded and scaled to the shape that they are staged
-    with."""
+    """The images of a split, encoded. As they are read, they are decoded and scaled to the staged shape."""
 
     dtype = np.dtype(np.uint8)
 

@@ -1,5 +1,7 @@
-"""From shards to a cache entry: arrays as .npy (images of large splits stay encoded), all else as one Arrow file; and
-the same in the order of its folds."""
+"""From shards to an entry of the node's cache: arrays as .npy files, all else as one Arrow file.
+
+Images of large splits stay encoded. An entry of folds has the same arrays in the order of the folds.
+"""
 
 import logging
 import shutil
@@ -29,7 +31,7 @@ Ints = NDArray[np.int64]
 
 
 def stays_encoded(manifest: Manifest, split: str, limit: int) -> list[str]:
-    """The image columns of `split` that would take more than `limit` bytes if they were decoded."""
+    """Return the image columns of `split` that would take more than `limit` bytes if they were decoded."""
     return [
         name
         for name, spec in manifest.columns.items()
@@ -81,8 +83,11 @@ def _decode_shard(
 
 
 def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[Shard, Path]]:
-    """Each shard as a local file whose digest is right. A store's copy is fetched again once if it is not, since
-    it may have been damaged on the way; then `DataError` names the object."""
+    """Yield each shard with a local file whose digest is right.
+
+    A store's copy is fetched again once if it is not, since it may have been damaged on the way; then `DataError` names
+    the object.
+    """
     store = open_store(manifest.uri)
     for shard in manifest.splits[split]:
         name = f"{store.uri}/{shard.file}"
@@ -106,7 +111,7 @@ def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[S
 
 
 def _read_rest(opened: pq.ParquetFile, arrays: list[str]) -> pa.Table:
-    """All columns but the arrays, dictionaries as plain text so that shards join."""
+    """Return all columns but the arrays, dictionaries as plain text so that shards join."""
     table = opened.read(columns=[name for name in opened.schema_arrow.names if name not in arrays])
     if not table.num_columns:
         table = pa.table({"row": np.arange(opened.metadata.num_rows)})
@@ -181,9 +186,11 @@ class _Ragged:
 
 
 def fold_order(folds: Ints, count: int) -> tuple[Ints, Ints]:
-    """The order in which every part of every fold is one contiguous stretch: fold by fold, then again all but
-    the last. Returns that order of rows and where each fold begins; fold i's training part is what follows its
-    test part, of length n minus the fold's, so no trial ever copies a fold."""
+    """Return an order of rows in which every part of every fold is one contiguous stretch, and where each fold begins.
+
+    The order is fold by fold, then again all but the last. Fold i's training part is what follows its test part, of
+    length n minus the fold's, so that no trial ever copies a fold.
+    """
     order = np.argsort(folds, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(folds, minlength=count))])
     return np.concatenate([order, order[: starts[count - 1]]]), starts

@@ -19,7 +19,7 @@ NAMELESS = frozenset({None, ""})
 
 
 def assign(labels: Any, groups: Any, own_folds: Any, folds: Folds) -> Ints:
-    """The fold, 0 to count-1, of every row.
+    """Return the fold, 0 to count-1, of every row.
 
     `labels` [n] integers, `groups` [n] (values of one type, or of `NAMELESS`) or None, `own_folds` [n] integers, those
     of the data itself, or None.
@@ -37,8 +37,11 @@ def assign(labels: Any, groups: Any, own_folds: Any, folds: Folds) -> Ints:
 
 
 def repeated(labels: Any, groups: Any, own_folds: Any, folds: Folds, repeat: int) -> Ints:
-    """The fold of every row in a repeat of the partition: the first, 0, is `assign`'s, each other has a seed of its
-    own. `SpecError` where the rule leaves no choice, so that a repeat would be the same partition again."""
+    """Return the fold of every row in a repeat of the partition.
+
+    Repeat 0 is that of `assign`; each other has a seed of its own. `SpecError` where the rule leaves no choice, so that
+    a repeat would be the same partition again.
+    """
     first = assign(labels, groups, own_folds, folds)
     if repeat == 0:
         return first
@@ -54,8 +57,11 @@ def repeated(labels: Any, groups: Any, own_folds: Any, folds: Folds, repeat: int
 
 
 def stratified(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
-    """Each class is shuffled and its rows go to the folds in turns; the next class goes on where the last one stopped,
-    so that folds differ by at most one row, in total and in every class."""
+    """Shuffle each class and deal its rows to the folds in turns.
+
+    The next class goes on where the last one stopped, so that folds differ by at most one row, in total and in every
+    class.
+    """
     random = np.random.RandomState(folds.seed)
     assigned = np.empty(len(labels), np.int64)
     start = 0
@@ -92,7 +98,7 @@ def grouped(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
 
 
 def _numbered(groups: Any) -> Ints:
-    """A number for the group of each row, from 0."""
+    """Return a number for the group of each row, from 0."""
     groups = np.asarray(groups)
     named = np.array([group not in NAMELESS for group in groups.tolist()])
     number = np.empty(len(groups), np.int64)
@@ -102,7 +108,7 @@ def _numbered(groups: Any) -> Ints:
 
 
 def as_given(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
-    """The data's own folds: their values must be exactly 0 to count-1."""
+    """Return the data's own folds: their values must be exactly 0 to count-1."""
     if own_folds is None:
         raise SpecError("given folds need a fold column", place="folds.rule", value="given")
     assigned = np.asarray(own_folds, dtype=np.int64)

@@ -25,8 +25,7 @@ class Finding:
 
 
 def known() -> list[DatasetRow]:
-    """Return every dataset that can be staged: `name`, `about`, `needs` (what --source must be; "" for none),
-    `licence`."""
+    """Return every dataset that can be staged; `needs` is what --source must be, "" for nothing."""
     from contrasweep.data.importers import DATASETS
 
     return [
@@ -36,8 +35,11 @@ def known() -> list[DatasetRow]:
 
 
 def summary(manifest: Manifest) -> DatasetRow:
-    """Return a row of `contrasweep data list`: name, address, kind, numbers of classes and of rows by split, MiB of the
-    shards, digest, and whether any of the data was generated."""
+    """Return a row of `contrasweep data list`.
+
+    `classes` is their number, `rows` those of each split, `mib` the size of the shards, `synthetic` whether any of the
+    data was generated.
+    """
     size = sum(shard.bytes for shards in manifest.splits.values() for shard in shards)
     return {
         "name": manifest.name,
@@ -52,8 +54,7 @@ def summary(manifest: Manifest) -> DatasetRow:
 
 
 def show(manifest: Manifest) -> DatasetRow:
-    """Return the summary with folds ("5 (stratified)"), how columns are stored, rows of each class by split, and where
-    the data came from."""
+    """Return the summary with folds, how columns are stored, rows of each class, and where the data came from."""
     return {
         **summary(manifest),
         "folds": manifest.folds and f"{manifest.folds.count} ({manifest.folds.rule})",

@@ -39,10 +39,10 @@ _IMAGES = {
 
 
 def described(name: str) -> Manifest | None:
-    """A manifest without files of the dataset that a study calls `name`, with the rows, classes and sizes of images
-    that its paper reports; None for datasets that do not have such fixed sizes.
+    """Return a manifest without files of the dataset that a study calls `name`, as its paper reports it.
 
-    It says what a plan must know. It is none of what is staged: its digest, and so the trials' ids, are others.
+    It has the rows, classes and sizes of images, which is what a plan must know. None for datasets that do not have
+    such fixed sizes. It is none of what is staged: its digest, and so the trials' ids, are others.
     """
     wanted = parse(name)
     facts = _IMAGES.get(wanted.name)

@@ -24,7 +24,7 @@ from contrasweep.tracking.links import read_links
 
 Over = Literal["replicates", "groups"]
 """What a table is over: trials, or the test items of all folds."""
-OWN_COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "seconds", "gpu_memory_gib")
+OWN_COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "cause", "seconds", "gpu_memory_gib")
 """The columns of a frame of trials that are neither axes nor metrics."""
 MAX_NOTES = 3
 PLURALS = {"arm": "arms", "axis": "axes", "metric": "metrics", "rows or columns": "rows and columns"}
@@ -106,7 +106,8 @@ class StudyData:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """One row a trial: trial_id, arm, the axes, fold, seed, status, the metrics, seconds, gpu_memory_gib."""
+        """One row a trial: trial_id, arm, the axes, fold, seed, status, cause (of a failed one), the metrics,
+        seconds, gpu_memory_gib."""
         rows = [self.trial_records.get(trial_id) for trial_id in self.planned["trial_id"]]
         taken = {*OWN_COLUMNS, *self.axes}
         names = dict.fromkeys([self.metric, *(name for record in rows if record for name in record.metrics)])
@@ -121,6 +122,7 @@ class StudyData:
                 self._status(trial_id, record).value
                 for trial_id, record in zip(self.planned["trial_id"], rows, strict=True)
             ],
+            cause=pd.array([record.cause.value if record and record.cause else None for record in rows], dtype="str"),
             **metrics,
             seconds=[record.seconds if record else np.nan for record in rows],
             gpu_memory_gib=pd.array([record.gpu_memory_gib if record else None for record in rows], dtype="Float64"),

@@ -18,13 +18,17 @@ SHORT_ID = 8
 
 
 def failure_line(record: Record, storage: str) -> str:
-    """`failed: ARM fold=0 seed=1: ValueError: ... (method.py:12); traceback: contrasweep logs STUDY ID`, and how it
-    runs again."""
+    """Return a failed trial as one line, with how it runs again.
+
+    `failed: ARM fold=0 seed=1: ValueError: ... (method.py:12); all of it: contrasweep logs STUDY ID`
+    """
     text = (record.error or "").strip()
     last = OUR_ERRORS.sub("", text.splitlines()[-1]) if text else "unknown error"
     where = f" ({place})" if (place := place_of(text)) else ""
     whole = f"contrasweep logs {record.study} {record.trial_id[:SHORT_ID]} --storage {storage}"
-    return f"failed: {replicate_of(record)}: {last[:300]}{where}; all of it: {whole}; again: --retry-failed"
+    again = "the same command" if record.missing else "--retry-failed"
+    cause = f" [{record.cause}]" if record.missing else ""
+    return f"failed: {replicate_of(record)}: {last[:300]}{where}{cause}; all of it: {whole}; again: {again}"
 
 
 def replicate_of(trial: Trial | Record) -> str:

@@ -97,7 +97,7 @@ class AblationGrid(StudyBase):
 
     Example:
         >>> import contrasweep as cs
-        >>> arms = {"scl": cs.Arm("contrastive", {"loss": "scl"}), "ocl": cs.Arm("contrastive", {"loss": "ocl"})}
+        >>> arms = {"scl": cs.Arm("contrastive", {"loss": "supcon"}), "ocl": cs.Arm("contrastive", {"loss": "ocl"})}
         >>> grid = cs.AblationGrid("temperatures", arms, "digits-lt", {"loss.temperature": [0.1, 0.2]}, folds=5)
         >>> grid.cell_count()
         4

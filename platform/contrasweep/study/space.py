@@ -23,7 +23,24 @@ When = Config
 
 @checked
 class Float:
-    """A real number in [low, high]; `log` searches it on a logarithmic scale, `step` quantises it."""
+    """A real number in [low, high].
+
+    Args:
+        low: The smallest value.
+        high: The largest value.
+        log: Whether it is searched on a logarithmic scale.
+        step: The distance of the values that are tried, from `low` on. Default: any value.
+        when: Under which other settings it exists: dotted setting -> value, or list of values.
+        type: The kind of parameter, for files: `float`.
+
+    Raises:
+        SpecError: The range is empty, or cannot be searched this way.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> cs.Float(0.0, 1.0, step=0.25).grid(3)
+        [0.0, 0.5, 1.0]
+    """
 
     low: float
     high: float
@@ -55,7 +72,24 @@ class Float:
 
 @checked
 class Int:
-    """An integer in [low, high], both included."""
+    """An integer in [low, high], both included.
+
+    Args:
+        low: The smallest value.
+        high: The largest value.
+        log: Whether it is searched on a logarithmic scale.
+        step: The distance of the values that are tried, from `low` on. Default: 1.
+        when: Under which other settings it exists: dotted setting -> value, or list of values.
+        type: The kind of parameter, for files: `int`.
+
+    Raises:
+        SpecError: The range is empty, or cannot be searched this way.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> cs.Int(16, 64, step=16).grid(4)
+        [16, 32, 48, 64]
+    """
 
     low: int
     high: int
@@ -87,7 +121,21 @@ class Int:
 
 @checked
 class Choice:
-    """One of `options`, unordered."""
+    """One of some options, which have no order.
+
+    Args:
+        options: The values: texts, numbers, or mappings that name a component and its settings.
+        when: Under which other settings it exists: dotted setting -> value, or list of values.
+        type: The kind of parameter, for files: `choice`.
+
+    Raises:
+        SpecError: There are no options.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> cs.Choice(["cosine", "angle"], when={"loss": "ocl"}).at(0.0)
+        'cosine'
+    """
 
     options: list[Any]
     when: MutableConfig | None = None

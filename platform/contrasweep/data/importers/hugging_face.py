@@ -30,7 +30,7 @@ class Settings:
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """The images, still encoded, with the class names that the files' metadata hold."""
+    """Return the images, still encoded, with the class names that the files' metadata hold."""
     files = files_by_split(source, ".parquet")
     schema = _schema(files["train"][0])
     image, label = _image(schema, settings.image, source), _label(schema, settings.label, source)
@@ -79,7 +79,7 @@ def _names(schema: pa.Schema) -> dict[str, list[str]]:
 
 
 def _numbers(files: dict[str, list[Path]], label: str) -> list[str]:
-    """Numbers for names, up to the largest label."""
+    """Return numbers in place of names, up to the largest label."""
     if not label:
         return []
     columns = (pq.read_table(file, columns=[label])[label] for parts in files.values() for file in parts)
@@ -104,7 +104,7 @@ def _members(files: list[Path], image: str, label: str) -> Iterator[Encoded]:
 
 
 def _bytes(value: Any) -> bytes:
-    """What an image cell holds; empty where only a path on somebody's disk is kept, which counts as broken."""
+    """Return what an image cell holds; empty where only a path on somebody's disk is kept, which counts as broken."""
     data = value.get("bytes") if isinstance(value, dict) else value
     return bytes(data or b"")
 

@@ -20,7 +20,7 @@ class Settings:
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """The image files of each class folder, still encoded; `DataError` if `source` has no class folders."""
+    """Return the image files of each class folder, still encoded; `DataError` if `source` has no class folders."""
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of class folders")
     folders = {
@@ -47,7 +47,7 @@ def _files(folder: Path, classes: list[str]) -> list[Encoded]:
 
 
 def read_unlabelled(source: Path, settings: Settings) -> Content:
-    """All image files below `source`, without labels."""
+    """Return all image files below `source`, without labels."""
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of images")
     files = sorted(path for path in source.rglob("*") if path.suffix.lower() in SUFFIXES)

@@ -48,10 +48,13 @@ class Row(dict[str, str]):
 
 @checked
 class Settings:
-    """`csv`: the list's name where `--source` is a folder. `size`: side that every image or crop is brought to.
-    `classes`: names in the order of the labels, where labels are numbers. `folds`: `list`, those of the list, or
-    `groups`, each group a fold of its own (leave one group out). `normalise`: `group` brings the colours of each group
-    to one mean and deviation, each side and channel by itself."""
+    """Settings of a list of pairs.
+
+    `csv`: the list's name where `--source` is a folder. `size`: side that every image or crop is brought to. `classes`:
+    names in the order of the labels, where labels are numbers. `folds`: `list`, those of the list, or `groups`, each
+    group a fold of its own (leave one group out). `normalise`: `group` brings the colours of each group to one mean and
+    deviation, each side and channel by itself.
+    """
 
     csv: str | None = None
     size: Side | None = None
@@ -61,14 +64,16 @@ class Settings:
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """The pairs that the CSV lists, split by split; `DataError` if none of its rows is for training."""
+    """Return the pairs that the CSV lists, split by split; `DataError` if none of its rows is for training."""
     path = source / safety.check_member(settings.csv, str(source)) if settings.csv else source
     return of_rows(path, list_rows(path), settings)
 
 
 def of_rows(path: Path, rows: list[Row], settings: Settings) -> Content:
-    """The pairs of these rows of the list at `path`; see `read`. `DataError` as there, and where groups are asked for
-    that rows do not have."""
+    """Return the pairs of these rows of the list at `path`; see `read`.
+
+    `DataError` as there, and where groups are asked for that rows do not have.
+    """
     if settings.folds == "groups" or settings.normalise == "group":
         _check_groups(path, rows)
     if settings.folds == "groups":
@@ -104,7 +109,7 @@ def pair_tables(
 
 
 def list_rows(path: Path) -> list[Row]:
-    """The rows of the list at `path`, their numbers checked; `DataError` names the line that cannot be used."""
+    """Return the rows of the list at `path`, their numbers checked; `DataError` names the line that cannot be used."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:  # Excel begins UTF-8 with a byte-order mark
             reader = csv.reader(file)
@@ -120,7 +125,7 @@ def list_rows(path: Path) -> list[Row]:
 
 
 def _row(path: Path, line: int, names: list[str], cells: list[str]) -> Row:
-    """`cells` by column; `DataError` if a row of this split cannot do with them."""
+    """Return a row's cells by column; `DataError` if a row of this split cannot do with them."""
     place = f"{path}, line {line}"
     if len(cells) < len(names) or any(cells[len(names) :]):
         raise DataError(
@@ -153,7 +158,7 @@ def _row(path: Path, line: int, names: list[str], cells: list[str]) -> Row:
 
 
 def _number(place: str, name: str, text: str) -> str:
-    """`text` without the blanks around it, if it is empty or a whole number of 32 bits."""
+    """Return `text` without the blanks around it, if it is empty or a whole number of 32 bits."""
     text = text.strip()
     try:
         whole = not text or -LIMIT <= int(text) < LIMIT
@@ -165,7 +170,7 @@ def _number(place: str, name: str, text: str) -> str:
 
 
 def _classes(path: Path, rows: list[Row], names: Sequence[str] | None) -> tuple[tuple[str, ...], list[int]]:
-    """Class names and the index of each row's. Labels that are numbers keep them; others are sorted."""
+    """Return the class names and the index of each row's. Labels that are numbers keep them; others are sorted."""
     texts = [row["label"] for row in rows]
     if all(text.isdecimal() for text in texts):
         labels = [int(text) for text in texts]
@@ -309,11 +314,11 @@ def _group_colours(path: Path, rows: list[Row], size: int | None) -> "_GroupColo
 
 
 class _GroupColours:
-    """Sums over images by group and side, which bring every group's colours to one mean and deviation, each side and
-    channel by itself.
+    """Sums over images by group and side, to bring every group's colours to one mean and deviation.
 
-    What another scene, season or sensor adds to all images of a group goes; what differs within the group stays. No
-    label is read, so a group that is held out may be treated so too, once its images are there.
+    Each side and channel is treated by itself. What another scene, season or sensor adds to all images of a group goes;
+    what differs within the group stays. No label is read, so a group that is held out may be treated so too, once its
+    images are there.
     """
 
     def __init__(self) -> None:
@@ -326,8 +331,10 @@ class _GroupColours:
         self._sums[key] = self._sums[key] + sums if key in self._sums else sums
 
     def normalised(self, key: tuple[str, str], image: Image) -> Image:
-        """Return `image` [h w c] with the group's mean at `MEAN` and its deviation at `DEVIATION`, clipped to a byte; a
-        channel that never varies in the group is `MEAN` everywhere."""
+        """Return `image` [h w c] with the group's mean at `MEAN` and its deviation at `DEVIATION`, clipped to a byte.
+
+        A channel that never varies in the group is `MEAN` everywhere.
+        """
         count, total, squares = self._sums[key]
         mean = total / count
         deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))

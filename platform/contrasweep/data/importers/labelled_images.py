@@ -71,8 +71,7 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def splits_of_npz(path: Path) -> dict[str, tuple[Images, Labels]]:
-    """Return the images and labels of an archive in the layout that Keras made common: x_train, y_train, x_test,
-    y_test."""
+    """Return the images and labels of an archive with the arrays x_train, y_train, x_test and y_test."""
     arrays = read_npz(path)
     if missing := [name for name in ARRAYS if name not in arrays]:
         raise DataError(f"{path} has no {', '.join(missing)}; it holds {', '.join(arrays)}")
@@ -85,8 +84,11 @@ def splits_of_npz(path: Path) -> dict[str, tuple[Images, Labels]]:
 
 
 def long_tail(n_max: int, classes: int, imbalance_factor: float) -> list[int]:
-    """Return the images of each class i of C by the profile that the field reports on (Cao et al. 2019, LDAM-DRW):
-    n_i = int(n_max * (1/IF)^(i/(C-1))), so that the last class has `n_max / imbalance_factor`."""
+    """Return the number of images of each class by the long-tailed profile that the field reports on.
+
+    Cao et al. 2019 (LDAM-DRW): class i of C has n_i = int(n_max * (1/IF)^(i/(C-1))), so that the last class has
+    `n_max / imbalance_factor`.
+    """
     if imbalance_factor < 1:
         raise SpecError(
             "imbalance_factor is the largest class over the smallest, at least 1",
@@ -97,9 +99,9 @@ def long_tail(n_max: int, classes: int, imbalance_factor: float) -> list[int]:
 
 
 def long_tailed(labels: Labels, classes: int, imbalance_factor: float, seed: int = 0) -> Labels:
-    """Return the indices of the long-tailed subset of `labels` [n], class by class as the reference implementation
-    orders them: the first n_i of a class after shuffling the classes one after another from numpy's legacy `seed`.
+    """Return the indices of the long-tailed subset of `labels` [n], class by class as the reference code has them.
 
+    Of each class the first n_i remain after the classes are shuffled one after another from numpy's legacy `seed`.
     n_max is the smallest class of a (nearly) balanced source, and the largest class of one that is already long-tailed,
     which is kept whole and in its order if it has this very profile.
     """

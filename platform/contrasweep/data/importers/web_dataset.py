@@ -32,7 +32,7 @@ class Settings:
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """The images of each sample, still encoded; two passes over the tars, of which the first reads labels alone."""
+    """Return the images of each sample, still encoded. The tars are read twice, the first time for the labels alone."""
     tars = files_by_split(source, ".tar")
     labelled = settings.label != "none"
     most = max((number for files in tars.values() for number in _labels(files, settings.label)), default=-1)
@@ -44,7 +44,7 @@ def read(source: Path, settings: Settings) -> Content:
 
 
 def _classes(source: Path, count: int) -> tuple[str, ...]:
-    """The names in classes.txt, one a line, or numbers."""
+    """Return the names in classes.txt, one a line, or numbers."""
     file = source / CLASSES
     names = file.read_text().split("\n") if source.is_dir() and file.is_file() else []
     names = [name.strip() for name in names if name.strip()]
@@ -54,7 +54,7 @@ def _classes(source: Path, count: int) -> tuple[str, ...]:
 
 
 def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Key and members, by extension, of each sample: neighbours whose names are alike up to the first dot."""
+    """Yield key and members, by extension, of each sample: neighbours with names alike up to the first dot."""
     key = ""
     members: dict[str, bytes] = {}
     try:

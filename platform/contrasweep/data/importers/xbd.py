@@ -36,10 +36,13 @@ POINT = re.compile(rf"({NUMBER.pattern})\s+({NUMBER.pattern})")
 
 @checked
 class Settings:
-    """`size` of the crops, `context` around the building, `min_side_px` of its box below which it is left out;
-    `tier3` adds that folder to the training split; `group` keeps the buildings of a tile, or of a whole
-    disaster, in one fold; `match_paper_counts` draws LOCAL's number of training crops per class by `seed` from the
-    buildings whose images are there, all of a class that has fewer, and counts the others as left out."""
+    """Settings of xBD.
+
+    `size` of the crops, `context` around the building, `min_side_px` of its box below which it is left out; `tier3`
+    adds that folder to the training split; `group` keeps the buildings of a tile, or of a whole disaster, in one fold;
+    `match_paper_counts` draws LOCAL's number of training crops per class by `seed` from the buildings whose images are
+    there, all of a class that has fewer, and counts the others as left out.
+    """
 
     size: Side = 128
     context: Annotated[float, pydantic.Field(ge=0)] = 0.4
@@ -135,7 +138,7 @@ def bounds(wkt: str) -> tuple[float, float, float, float] | None:
 def crop_box(
     box: tuple[float, float, float, float], context: float, width: int, height: int
 ) -> tuple[int, int, int, int]:
-    """The square about `box` with `context` of its side added on each side, clipped to the tile; whole pixels."""
+    """Return the square about `box`, `context` of its side wider on each side, clipped to the tile, in whole pixels."""
     half = max(box[2] - box[0], box[3] - box[1]) * (0.5 + context)
     x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
     left, top = max(0, int(np.floor(x - half))), max(0, int(np.floor(y - half)))
@@ -143,8 +146,10 @@ def crop_box(
 
 
 def _subsample(buildings: list[Building], seed: int, rejected: Rejected) -> list[Building]:
-    """At most the paper's number of each class, drawn by `seed`, in their order. A building without its images is not
-    drawn, since it would be missing from that number."""
+    """Return at most the paper's number of each class, drawn by `seed`, in their order.
+
+    A building without its images is not drawn, since it would be missing from that number.
+    """
     random = np.random.RandomState(seed)
     tiles = {(building.folder, building.tile) for building in buildings}
     there = {

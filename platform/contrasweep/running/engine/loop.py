@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from contrasweep.errors import BrokenFileError
 from contrasweep.live.progress import Progress
 from contrasweep.rows import Row
 from contrasweep.running.engine.accounts import Accounts, ActiveTrial
@@ -14,10 +13,10 @@ from contrasweep.running.engine.trial_queue import Infeasible, TrialQueue
 from contrasweep.running.failures import failure_line, lacks_metric, replicate_of, unreported_metric
 from contrasweep.running.study_code import StudyCode
 from contrasweep.running.versions import versions
-from contrasweep.storage.attempts import OWNER_FILE
+from contrasweep.storage.attempts import read_owner
 from contrasweep.storage.checkpoints import Checkpoints, Extra
-from contrasweep.storage.record import CodeRef, Record, Status, TrialNotes
-from contrasweep.storage.records import ATTEMPT, StudyRecords
+from contrasweep.storage.record import Cause, CodeRef, Record, Status, TrialNotes
+from contrasweep.storage.records import StudyRecords
 from contrasweep.tuning.source import Finished, Next
 
 
@@ -39,8 +38,11 @@ class TrialLoop:
         unreported: str = "",
         has_files: set[str] | None = None,
     ) -> None:
-        """`unreported` is the study's metric, where no trial has reported it yet. `has_files` are the trials of which
-        something is in the storage; None: that is not known."""
+        """Make the loop of one run.
+
+        `unreported` is the study's metric, where no trial has reported it yet. `has_files` are the trials of which
+        something is in the storage; None: that is not known.
+        """
         self.queue, self.accounts, self.placements = queue, accounts, queue.placements
         self.records, self.code, self.progress, self.compactor = records, code, progress, compactor
         self._unreported, self._has_files = unreported, has_files
@@ -142,16 +144,24 @@ class TrialLoop:
         elif active.stopped:
             self.give_up(trial_id, "", Status.PRUNED)
 
-    def give_up(self, trial_id: str, error: str, status: Status = Status.FAILED, earlier: Extra | None = None) -> None:
+    def give_up(
+        self,
+        trial_id: str,
+        error: str,
+        status: Status = Status.FAILED,
+        earlier: Extra | None = None,
+        *,
+        cause: Cause | None = None,
+    ) -> None:
         """Write the record of a trial whose worker could not; its metrics are in the storage already.
 
         A record that the worker wrote before it was lost stands. `earlier` is what the checkpoint says of a trial that
-        ran under an earlier driver alone.
+        ran under an earlier driver alone. `cause` is that of a failed trial; None: the method.
         """
         if (active := self.accounts.active.get(trial_id)) is None:
             return
         if (record := self._recorded(active)) is None:
-            record = self._record(active, error, status, earlier)
+            record = self._record(active, error, status, earlier, cause)
             self.records.write(record)
             if status.infeasible:
                 self.queue.ended_infeasible(Next(active.trial, active.notes), record)
@@ -161,8 +171,10 @@ class TrialLoop:
         return active.record or self.records.read_one(active.trial.id)
 
     def _end(self, record: Record) -> None:
-        """The trial has its record. Where it ended without the study's metric, and no trial has reported that yet,
-        nothing more may run."""
+        """Pass a record on to all that it concerns.
+
+        Where the trial ended without the study's metric, and no trial has reported that yet, nothing more may run.
+        """
         if not self.accounts.end(record):
             return
         self.queue.source.done(record)
@@ -189,8 +201,10 @@ class TrialLoop:
             self._end(record)
 
     def _end_stopped(self, candidate: Next) -> None:
-        """Write the record of a trial that an earlier driver did not live to stop: as it would have, with what the
-        trial's checkpoint knows of the time before."""
+        """Write the record of a trial that an earlier driver did not live to stop.
+
+        It is the record that this driver would have written, with what the trial's checkpoint knows of the time before.
+        """
         trial = candidate.trial
         if self.placements.fits(trial):
             self.placements.place(trial)
@@ -198,8 +212,11 @@ class TrialLoop:
         saved = Checkpoints(self.records.store, self.records.key(trial.id, "checkpoint")).latest()
         self.give_up(trial.id, "", Status.PRUNED, saved.extra if saved else None)
 
-    def _record(self, active: ActiveTrial, error: str, status: Status, earlier: Extra | None) -> Record:
+    def _record(
+        self, active: ActiveTrial, error: str, status: Status, earlier: Extra | None, cause: Cause | None
+    ) -> Record:
         """Return the record of a trial from its reports in the storage."""
+        owner = read_owner(self.records, active.trial.id)
         trial, notes = active.trial, self.notes(active)
         if status.infeasible:
             notes = notes.joined(TrialNotes(refused_by=str(self.placements.inventory)))
@@ -217,16 +234,11 @@ class TrialLoop:
             seconds=seconds if active.seconds is None else active.seconds,
             started=rows[0]["time"] if rows else now,
             ended=now,
+            attempts=owner.attempts if owner else 0,
             error=error or None,
-            host=self._host(trial.id),
+            cause=cause or (Cause.METHOD if status.failed else None),
+            host=owner.host if owner else "",
             notes=notes,
             versions=versions(),
             code=code,
         )
-
-    def _host(self, trial_id: str) -> str:
-        """Return the host of the trial's latest attempt; "" where nothing tells."""
-        try:
-            return OWNER_FILE.read(self.records.store, self.records.key(trial_id, ATTEMPT)).host
-        except (FileNotFoundError, BrokenFileError):
-            return ""

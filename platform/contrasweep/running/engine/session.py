@@ -97,8 +97,10 @@ def _no_handler_of_ray() -> Iterator[None]:
 
 
 def cluster_hosts(missing: Callable[[Inventory], Footprint | None], inventory: Inventory) -> Inventory:
-    """The hosts to run on: `inventory`, or for a cluster on which a trial fits no host yet (`missing`), its hosts once
-    one has started."""
+    """Return the hosts to run on: those of `inventory`, once a trial fits one.
+
+    On a cluster on which a trial fits no host yet (`missing`), a host is waited for.
+    """
     if _address() == "local":
         return inventory
     return wait_for_hosts(inventory, missing, lambda text: print(text, file=sys.stderr, flush=True))
@@ -110,8 +112,11 @@ def growing_hosts(inventory: Inventory) -> Hosts:
 
 
 def _restore(auth_mode: str | None) -> None:
-    """Ray sets this variable to `token` where it starts itself. On a cluster that asks for no token no actor would
-    begin then: not of this process's next run, and not of a process that it starts."""
+    """Undo what Ray has set in RAY_AUTH_MODE.
+
+    Ray sets this variable to `token` where it starts itself. On a cluster that asks for no token no actor would begin
+    then: not of this process's next run, and not of a process that it starts.
+    """
     if auth_mode is None and os.environ.pop(AUTH_MODE, None) is not None:
         ray_internals.forget_authentication()
 

@@ -7,6 +7,7 @@ again over the trials without a record.
 
 import logging
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from ray.tune.search import Searcher
 
 from contrasweep.cluster import out_of_memory
 from contrasweep.errors import ContrasweepError, StorageError
+from contrasweep.live.logs import read_log
 from contrasweep.processes import scratch_folder
 from contrasweep.running.engine import ray_internals
 from contrasweep.running.engine.loop import TrialLoop
@@ -28,8 +30,11 @@ from contrasweep.running.engine.placement import bundles
 from contrasweep.running.engine.watchdog import Watchdog
 from contrasweep.running.run_context import FAULT, RayTrial, RunContext, StepResult
 from contrasweep.running.signals import interruption
+from contrasweep.running.worker.output import EXIT_CALLED
 from contrasweep.running.worker.worker import TuneTrial
-from contrasweep.storage.record import Status
+from contrasweep.storage.record import Cause, Status
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.store import LocalStore
 from contrasweep.tuning.source import Finished
 
 log = logging.getLogger(__name__)
@@ -60,6 +65,15 @@ NEVER_BEGAN = (
     "its process never began: Ray gave it up before that, each time; so it does where RAY_AUTH_MODE=token is set here "
     "and the cluster asks for no token"
 )
+OUR_ERROR = re.compile(r"^contrasweep\.(?:\w+\.)+(\w+): ", re.MULTILINE)
+RAISED_CAUSES = {
+    **dict.fromkeys(("StorageError", "StorageDenied", "BrokenFileError"), Cause.STORAGE),
+    **dict.fromkeys(("ProcessLostError", "LaneFault"), Cause.SIGNAL),
+}
+"""Causes of the errors that a worker raises and that are no fault of its trial."""
+CRASHED = ("Fatal Python error: ", EXIT_CALLED)
+"""Last words, in its log, of a process that ended itself: Python's own on a crash in compiled code, and ours."""
+LAST_WORDS = 2**16
 IDLE_S, IDLE_REPEAT_S = 30.0, 300.0
 """After so long without a running trial, and again after so long, a message says what is waited for."""
 
@@ -76,8 +90,11 @@ class TuneEngine:
         max_concurrent: int | None = None,
         own_process: bool = False,
     ) -> None:
-        """`max_failures`: how often a trial, or Tune, may fail in a row without getting further. `own_process`: each
-        trial has a process of its own, where otherwise one trains many, one after the other."""
+        """Make the engine of one run.
+
+        `max_failures`: how often a trial, or Tune, may fail in a row without getting further. `own_process`: each trial
+        has a process of its own, where otherwise one trains many, one after the other.
+        """
         self.context, self.loop, self.own_process = context, loop, own_process
         self.max_failures, self.max_concurrent = max_failures, max_concurrent
 
@@ -103,7 +120,7 @@ class TuneEngine:
             try:
                 self._fit()
             except (RuntimeError, ray.exceptions.RayError, tune.TuneError) as error:
-                reason = str(error).splitlines()[0] if str(error) else repr(error)
+                reason = [repr(error), *str(error).strip().splitlines()][-1]  # the last line of a traceback
                 say(f"Ray Tune stopped and is started again ({reason})")
                 time.sleep(FAULT_PAUSE_S)
             requeued = bool(queue.requeued)
@@ -115,7 +132,7 @@ class TuneEngine:
             if not requeued:  # what is handed out again after a source has ended is no fault of Tune
                 faults = 1 if accounts.ended > ended else faults + 1
         for trial_id in list(accounts.active):
-            self.loop.give_up(trial_id, "Ray Tune stopped each time this trial was running\n")
+            self.loop.give_up(trial_id, "Ray Tune stopped each time this trial was running\n", cause=Cause.HOST_LOST)
 
     def _fit(self) -> None:
         """Run Tune once."""
@@ -180,8 +197,10 @@ class TuneSearcher(Searcher):  # type: ignore[misc]
 
 
 class NoReporter(ProgressReporter):  # type: ignore[misc]
-    """Tune's own table of trials, switched off. Without it, in a notebook, Tune clears what the cell shows, the
-    display of the run with it."""
+    """Tune's own table of trials, switched off.
+
+    Without this class, Tune clears what a notebook's cell shows, and the display of the run with it.
+    """
 
     def should_report(self, trials: list[RayTrial], done: bool = False) -> bool:
         """Return False."""
@@ -192,8 +211,7 @@ class NoReporter(ProgressReporter):  # type: ignore[misc]
 
 
 class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
-    """Which trial goes on: stops what the source or a budget ends, and gives a trial that ran out of memory more of
-    it."""
+    """Which trial goes on: stops what the source or a budget ends, and answers failures."""
 
     def __init__(self, loop: TrialLoop) -> None:
         super().__init__()
@@ -211,8 +229,10 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         return TrialScheduler.CONTINUE if go_on else TrialScheduler.STOP  # type: ignore[no-any-return]
 
     def on_trial_error(self, tune_controller: Any, trial: RayTrial) -> None:
-        """After running out of memory, the trial is retried with more. A host that was lost is no failure of the trial
-        (see `ray_internals`), until it has lost too many."""
+        """Give a trial that ran out of memory more of it when it is retried.
+
+        A host that was lost is no failure of the trial (see `ray_internals`), until it has lost too many.
+        """
         loop, active = self.loop, self.loop.accounts.active.get(trial.config["id"])
         if active is not None and trial.status == "PENDING":  # it waits for its next attempt: the same loss once more
             active.lost_waiting = True
@@ -275,8 +295,11 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         _forget(trial)
 
     def on_trial_error(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
-        """A trial failed and Tune does not retry it: its failures are too many, or it was waiting already for its next
-        attempt when its loss was reported a second time, as with a host that dies."""
+        """End a trial that failed and that Tune does not retry.
+
+        Its failures are too many, or it was waiting already for its next attempt when its loss was reported a second
+        time, as with a host that dies.
+        """
         trial_id, error = trial.config["id"], _error_text(trial)
         active, infeasible = self.loop.accounts.active.get(trial_id), trial_id in self.loop.placements.infeasible
         if active is not None and active.lost_waiting:
@@ -284,7 +307,10 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
             if not infeasible and self.loop.requeue(trial_id):
                 self._safely(self.loop.lost, trial_id, _reason(error))
                 return
-        self._safely(self.loop.give_up, trial_id, error, Status.INFEASIBLE if infeasible else Status.FAILED)
+        if infeasible:
+            self._safely(self.loop.give_up, trial_id, error, Status.INFEASIBLE)
+        else:
+            self._safely(lambda: self.loop.give_up(trial_id, error, cause=_cause(self.loop.records, trial_id, error)))
 
     def _watch(self, trials: list[RayTrial]) -> None:
         """Say what is waited for where no trial has run for a while: hosts that went, or are not there yet."""
@@ -327,6 +353,21 @@ def _error_text(trial: RayTrial) -> str:
     if _raised(error) or out_of_memory.which(error):
         return error
     return f"{error.rstrip()}\n{NEVER_BEGAN if ray_internals.NEVER_RAN in error else LOST}\n"
+
+
+def _cause(records: StudyRecords, trial_id: str, error: str) -> Cause:
+    """The cause that a trial's last error tells. Of a process that was lost without a word its log tells whether it
+    ended itself."""
+    if ray_internals.HOST_LOST.search(error) or ray_internals.NEVER_RAN in error:
+        return Cause.HOST_LOST
+    if out_of_memory.which(error):
+        return Cause.HOST_MEMORY
+    if _raised(error):
+        raised = OUR_ERROR.findall(error)
+        return RAISED_CAUSES.get(raised[-1], Cause.METHOD) if raised else Cause.METHOD
+    log = read_log(records, trial_id)[-LAST_WORDS:]
+    whole = isinstance(records.store, LocalStore)  # an object store has not what was printed last
+    return Cause.SIGNAL if whole and not any(words in log for words in CRASHED) else Cause.METHOD
 
 
 def _reason(error: str) -> str:

@@ -13,7 +13,7 @@ from contrasweep.running.engine.ray_internals import actor_of
 from contrasweep.running.failures import SHORT_ID, replicate_of
 from contrasweep.running.run_context import RayTrial
 from contrasweep.running.stacks import innermost, stack_of_actor
-from contrasweep.storage.record import Status
+from contrasweep.storage.record import Cause
 from contrasweep.storage.records import STACK
 
 log = logging.getLogger(__name__)
@@ -56,12 +56,14 @@ class Watchdog:
         self._ready[trial_id] = f"{stack}\n{reason}{where}\n".lstrip()
 
     def _end(self, trial_id: str, error: str, tune_trial: Any) -> None:
-        """Write the record, then end the process. Tune takes that for a lost worker and starts the trial once more,
-        which ends at once because it has its record."""
+        """Write the record of a trial, then end its process.
+
+        Tune takes that for a lost worker and starts the trial once more, which ends at once because it has its record.
+        """
         self._ending.pop(trial_id, None)
         if trial_id not in self.loop.accounts.active or tune_trial is None:
             return
-        self.loop.give_up(trial_id, error, Status.FAILED)
+        self.loop.give_up(trial_id, error, cause=Cause.TIME_LIMIT)
         if (actor := actor_of(tune_trial)) is not None:
             ray.kill(actor, no_restart=True)
 

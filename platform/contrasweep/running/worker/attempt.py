@@ -34,8 +34,10 @@ CLOSE_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a trial has at a checkpoint: its files, the step, what is kept beside them, how many reports there were, and
-    the latest scores of items with the step that gave them, encoded."""
+    """What a trial has at a checkpoint: its files, the step, what is kept beside them, and how many reports there were.
+
+    `items` are the latest scores of items, encoded, with the step that gave them.
+    """
 
     folder: Path
     step: int
@@ -54,7 +56,7 @@ class TrialAttempt:
         self, trial: Trial, records: StudyRecords, scratch: Path, *, notes: TrialNotes, code: CodeRef, fresh: bool
     ) -> None:
         """Claim the trial and fetch its checkpoint into the folder `scratch`; `fresh`: it is known to have none."""
-        self.claim = Attempt(records, trial)
+        self.claim = Attempt(records, trial, fresh=fresh)
         self.checkpoints = Checkpoints(records.store, records.key(trial.id, "checkpoint"), fresh=fresh)
         local = isinstance(records.store, LocalStore)  # to store a checkpoint there is no more than to copy it
         self.writer = CheckpointWriter(self.store, scratch, at_once=local)
@@ -70,7 +72,6 @@ class TrialAttempt:
         self.extra = Extra(  # what is kept beside each checkpoint; `save` puts in what changes
             seconds=before.seconds,
             started=unix_time() if before.started is None else before.started,
-            attempts=before.attempts + 1,
             code=self.code.digest,
             earlier_code=self.code.earlier,
             gpus=notes.gpus,
@@ -80,14 +81,18 @@ class TrialAttempt:
 
     def save(self, folder: Path, seconds: float) -> None:
         """Store the files of `folder` as the checkpoint after the latest report, now or while training goes on.
-        `seconds` is the training time so far."""
+
+        `seconds` is the training time so far.
+        """
         reports = self.reports
         extra = replace(self.extra, seconds=seconds, items=reports.items, artifacts=reports.artifacts)
         self.writer.put(Snapshot(folder, reports.step, extra, len(reports.rows), reports.scores))
 
     def store(self, snapshot: Snapshot) -> None:
-        """Store a checkpoint after the reports and scores that came before it, so that they agree. It may have waited
-        while this process was stopped, and another attempt has written since."""
+        """Store a checkpoint after the reports and scores that came before it, so that they agree.
+
+        The checkpoint may have waited while this process was stopped, and another attempt has written since.
+        """
         self.claim.check()
         self.reports.write(snapshot.reports, snapshot.items)
         self.checkpoints.save(snapshot.folder, snapshot.step, snapshot.extra, check=self._check_checkpoint)

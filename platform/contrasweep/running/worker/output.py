@@ -1,5 +1,6 @@
-"""What a trial prints: standard output and error of this process, with what subprocesses and compiled code write there,
-go to the trial's log while it runs.
+"""What a trial prints goes to its log while it runs.
+
+That is standard output and error of this process, with what subprocesses and compiled code write there.
 
 The log is a file: a trial that dies without a word leaves what it printed. On a local storage it is the object itself,
 elsewhere a file of this machine that is sent to the storage every few seconds and when the trial ends. It is opened to
@@ -15,8 +16,9 @@ import tempfile
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import NoReturn, Self
 
 from contrasweep.errors import StorageError
 from contrasweep.storage.records import LOG, StudyRecords
@@ -25,6 +27,7 @@ from contrasweep.storage.store import LocalStore
 LIMIT, HEAD, TAIL = 4 * 2**20, 2**18, 2**20
 """Bytes of a log; of a longer one its beginning and its end are kept."""
 CHECK_S, SEND_S = 0.25, 5.0
+EXIT_CALLED = "os._exit was called"
 SHARE = 0.01  # of the time that may go into sending a log
 
 
@@ -59,6 +62,8 @@ class Output:
         os.dup2(file, 1)
         os.dup2(file, 2)
         os.close(file)
+        self._open.callback(setattr, os, "_exit", os._exit)
+        os._exit = _telling(os._exit, os.getpid())  # type: ignore[assignment]
         # A warning that an earlier trial of this process caused is shown again.
         self._open.enter_context(warnings.catch_warnings())
         self._thread.start()
@@ -117,6 +122,18 @@ class Output:
             file.seek(HEAD)
             file.write(kept)
             file.truncate()
+
+
+def _telling(leave: Callable[[int], NoReturn], process: int) -> Callable[[int], NoReturn]:
+    """`os._exit`, which says in the log that this process ends so: nobody else can tell."""
+
+    def tell(status: int) -> NoReturn:
+        if os.getpid() == process:  # forked children end so as well
+            with contextlib.suppress(OSError):
+                os.write(2, f"{EXIT_CALLED} with {status}\n".encode())
+        leave(status)
+
+    return tell
 
 
 def _flush() -> None:

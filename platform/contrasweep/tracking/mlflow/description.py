@@ -90,6 +90,7 @@ def final_tags(record: Record) -> dict[str, str]:
     tags = {
         "status": record.status,
         "host": record.host,
+        "cause": record.cause or "",
         "attempts": str(record.attempts) if record.attempts > 1 else "",
     }
     tags |= {key: str(value) for key, value in record.notes.to_dict().items()}

@@ -5,7 +5,9 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
+from contrasweep import Arm
 from contrasweep.errors import SpecError
+from contrasweep.study.file import study_schema
 from contrasweep.study.trainables import check_trainable
 from contrasweep.trial import Report
 
@@ -70,3 +72,18 @@ def test_what_cannot_be_trained_is_refused_in_one_line(function, says):
     with pytest.raises(SpecError) as caught:
         check_trainable(function, "arms.a.trainable")
     assert str(caught.value).startswith("arms.a.trainable: ") and says in str(caught.value)
+
+
+def test_the_short_name_of_a_shipped_method_is_its_dotted_path():
+    """Trials are the same by either name: the path is part of their identity."""
+    assert Arm("contrastive") == Arm("contrasweep.trainables.contrastive:train")
+    assert Arm("contrastive").path == "contrasweep.trainables.contrastive:train"
+
+
+def test_a_wrong_short_name_says_which_there_are():
+    with pytest.raises(SpecError, match=r"trainable: .* got 'contrastiv'; did you mean 'contrastive'\? known methods"):
+        Arm("contrastiv")
+
+
+def test_the_schema_of_a_study_file_knows_the_short_names():
+    assert {"contrastive", "paired_images"} <= {*study_schema()["$defs"]["Arm"]["properties"]["trainable"]["examples"]}
