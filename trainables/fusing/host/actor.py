@@ -8,7 +8,6 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +49,13 @@ class HostActor:
         sweep_scratch()
         self.context, self.cohort = context, cohort_place(described)
         me = ray.get_runtime_context().current_actor
+        share = self.cohort.gpu_share
         self.host = CohortHost(
             self._open,
             self.cohort.slots,
             in_step=context.chunk_s == 0,
             on_idle=lambda: ray.kill(me),
-            limits=self._limits,
+            limits=lambda: guard(gpu_share=share if 0 < share <= 1 else None),
         )
 
     def attach(self, described: TrialDescription, resume: str | None, pid: int, folder: str) -> tuple[Answer, str]:
@@ -74,12 +74,6 @@ class HostActor:
     def _open(self, trial: Trial) -> Cohort:
         function = self.context.function(trial.trainable)
         return cohorts_of(function).open(trial, self.cohort.slots, self.cohort.engine)
-
-    def _limits(self) -> ExitStack:
-        share = self.cohort.gpu_share
-        limits = ExitStack()
-        limits.enter_context(guard(gpu_share=share if 0 < share <= 1 else None))
-        return limits
 
 
 class HostConnection:

@@ -18,7 +18,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -128,7 +128,7 @@ class CohortHost:
         *,
         in_step: bool,
         on_idle: Callable[[], object] = lambda: None,
-        limits: Callable[[], ExitStack] = ExitStack,
+        limits: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
         captured: bool = True,
     ) -> None:
         self.open_cohort, self.slots, self.in_step = open_cohort, slots, in_step
