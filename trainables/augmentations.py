@@ -152,8 +152,11 @@ def resolved(augmentation: Component, data: Manifest, column: str = "image") -> 
 
 @dataclass(frozen=True)
 class Draws:
-    """What happens to each of n images: where each pixel comes from (an affine map of [-1, 1] coordinates), the
-    colour matrix, and the contrast. `colour` and `contrast` are None where the policy leaves colours alone."""
+    """The draws of n images.
+
+    `affine` says where each pixel comes from (a map of [-1, 1] coordinates), `colour` is the colour matrix;
+    `colour` and `contrast` are None where the policy leaves colours alone.
+    """
 
     affine: Float[Tensor, "n 2 3"]
     colour: Float[Tensor, "n c c"] | None
@@ -214,18 +217,19 @@ def _transform_of(augmentation: Component) -> Transform:
 
 
 @typing.overload
-def draw(policy: Policy, n: int, channels: int, generator: "torch.Generator") -> Draws:
-    """Of a policy of ours."""
+def draw(policy: Policy, n: int, channels: int, generator: "torch.Generator") -> Draws: ...
 
 
 @typing.overload
-def draw(policy: Policy | Transform, n: int, channels: int, generator: "torch.Generator") -> Draws | ExternalDraws:
-    """Of either."""
+def draw(policy: Policy | Transform, n: int, channels: int, generator: "torch.Generator") -> Draws | ExternalDraws: ...
 
 
 def draw(policy: Policy | Transform, n: int, channels: int, generator: "torch.Generator") -> Draws | ExternalDraws:
-    """Draw the view of each of `n` images. Every policy uses the generator equally often, so that two policies
-    differ in what they do and not in their luck."""
+    """Draw the view of each of `n` images.
+
+    Every policy uses the generator equally often, so that two policies differ in what they do and not in their
+    luck.
+    """
     if not isinstance(policy, Policy):
         return ExternalDraws(policy, torch.randint(2**62, (n,), generator=generator))
     u = torch.rand(12, n, generator=generator)

@@ -1,5 +1,4 @@
-"""Is a contrastive trial learning? Plain functions of a batch or of a step that any trainable can put in its
-reports."""
+"""Diagnostics of contrastive trials: functions of a batch or a step that any trainable can put in its reports."""
 
 import logging
 import math
@@ -34,10 +33,13 @@ class Seen(Protocol):
 def of_batch(
     loss: Any, value: Tensor | float, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None
 ) -> dict[str, float]:
-    """Metrics of a training batch: `valid_anchors` (rows with a positive), `alignment`, `uniformity`, and for our own
-    losses `collapse_value`, `collapse_distance` = value - collapse_value, and `collapsed`, 1 where the loss stands
-    within 1 % of its collapse value and the embeddings coincide (up to their length, where the similarity knows one:
-    then a scale far below the margin or temperature has the same effect)."""
+    """Return the metrics of a training batch.
+
+    These are `valid_anchors` (rows with a positive), `alignment`, `uniformity`, and for our own losses
+    `collapse_value`, `collapse_distance` = value - collapse_value, and `collapsed`, 1 where the loss stands within
+    1 % of its collapse value and the embeddings coincide (up to their length, where the similarity knows one: then
+    a scale far below the margin or temperature has the same effect).
+    """
     ids = loss.ids(labels, instance_ids) if isinstance(loss, ComposedLoss | ComposedViewsLoss) else labels
     z = embeddings.detach().to(torch.promote_types(embeddings.dtype, torch.float32))
     metrics = {
@@ -55,9 +57,10 @@ def of_batch(
 
 
 def collapse_value(loss: ComposedLoss, ids: Ids, score: float | None = None) -> float:
-    """The value of `loss` when all embeddings are equal, so that every score is `score` (None: the largest that the
-    similarity has): log(n - 1) for SupCon, InfoNCE (without epsilon) and OCL, mean log(1 + |N(i)|) for SINCERE, the
-    margin for triplets and batch-hard, ln 2 for their soft forms.
+    """Return the value of `loss` when all embeddings are equal, so that every score is `score`.
+
+    None is the largest score that the similarity has. It is log(n - 1) for SupCon, InfoNCE (without epsilon) and
+    OCL, mean log(1 + |N(i)|) for SINCERE, the margin for triplets and batch-hard, ln 2 for their soft forms.
 
     All anchors of a class have the same value then, so one of each is computed where a loss allows it.
     """
@@ -95,8 +98,10 @@ def alignment(z: Float[Tensor, "n d"], ids: Ids) -> float:
 
 
 def uniformity(z: Float[Tensor, "n d"]) -> float:
-    """log mean e^{-2 |u_i - u_j|^2} over pairs of unit embeddings: 0 when all coincide, about -4 when spread over a
-    sphere of many dimensions; NaN for fewer than 2 rows (Wang & Isola 2020)."""
+    """Return log mean e^{-2 |u_i - u_j|^2} over pairs of unit embeddings; NaN for fewer than 2 rows.
+
+    0 when all coincide, about -4 when spread over a sphere of many dimensions (Wang & Isola 2020).
+    """
     if len(z) < 2:
         return math.nan
     u = unit(z)
@@ -115,9 +120,12 @@ OCL_IS_SCL = "OCL equals SCL at every step: no cosine of two negatives was negat
 def of_negatives(
     loss: Any, counts: Mapping[str, Sequence[Counts]], guard: Seen, *, ends: bool, name: str
 ) -> dict[str, float]:
-    """Metrics of an epoch from what `negatives` has counted in each of its steps, by the metric's name:
-    `negative_cosines`, the share of negatives that a loss saw at a cosine below 0 (none where no step had negatives),
-    and for OCL `ocl_equals_scl`, 1 as long as there was none in the whole training, which is said where it ends."""
+    """Return the metrics of an epoch from what `negatives` has counted in each of its steps, by the metric's name.
+
+    `negative_cosines` is the share of negatives that a loss saw at a cosine below 0 (none where no step had
+    negatives), and for OCL `ocl_equals_scl` is 1 as long as there was none in the whole training, which is said
+    where it ends.
+    """
     shares = {key: share_below(steps) for key, steps in counts.items()}
     metrics = {key: share for key, share in shares.items() if share is not None}
     guard.below_zero |= any(metrics.values())

@@ -40,15 +40,20 @@ def mlp(shape: Shape, *, width: Count = 256) -> "nn.Module":
 
 def small_cnn(shape: Shape, *, width: Count = 16) -> "nn.Module":
     """Three 3x3 convolutions, the last two with stride 2; `width` channels in the first, four times as many features.
-    The first has a stride too where images are larger than 16 pixels, so that it gives about 16."""
+
+    The first has a stride too where images are larger than 16 pixels, so that it gives about 16.
+    """
     stem = max(1, round(min(shape[1:]) / 16))
     layers = [*_conv(shape[0], width, stem), *_conv(width, 2 * width, 2), *_conv(2 * width, 4 * width, 2)]
     return encoder_of(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), 4 * width)
 
 
 def resnet(depth: int) -> Callable[..., Any]:
-    """torchvision's ResNet of this depth, without weights. Images up to 64 pixels get SupContrast's small-image
-    stem: a 3x3 convolution with stride 1 and no pooling, because the ImageNet stem would shrink 32 pixels to 8."""
+    """Return torchvision's ResNet of this depth, without weights.
+
+    Images up to 64 pixels get SupContrast's small-image stem: a 3x3 convolution with stride 1 and no pooling,
+    because the ImageNet stem would shrink 32 pixels to 8.
+    """
 
     def build(shape: Shape, *, weights: WeightsFile = "", sha256: WeightsFile = "") -> "nn.Module":
         import torchvision  # costs more than a second, so only those who need it pay
@@ -151,8 +156,10 @@ HEADS: Table[Callable[..., Any]] = Table("projection head", {"mlp": mlp_head, "l
 
 
 def check_encoder(encoder: Component, projection: Component, shape: Shape) -> None:
-    """`SpecError` where an encoder or head of somebody else's does not give features for images of this `shape`. Two
-    black images go through both, on the CPU; those of our own tables are known to."""
+    """`SpecError` where an encoder or head of somebody else's does not give features for images of this `shape`.
+
+    Two black images go through both, on the CPU; those of our own tables are known to.
+    """
     if encoder.name in ENCODERS and projection.name in HEADS:
         return
     with torch.random.fork_rng(devices=[]), torch.no_grad():

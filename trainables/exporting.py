@@ -11,10 +11,12 @@ from contrasweep.trainables.fields import Centre
 
 
 class FromPixels(nn.Module):
-    """`network` on images as they are stored: uint8 [n c h w], one tensor a side, scaled to [0, 1] and normalised by
-    `mean` and `std` [c 1 1] about this `centre`, first resized to squares of `size` pixels (None: as they are). What
-    `numbers` makes of the sides as they come is given to the network after them. In evaluation mode, so that an image's
-    output depends on no other image."""
+    """A network on images as they are stored: uint8 [n c h w], one tensor a side.
+
+    They are scaled to [0, 1] and normalised by `mean` and `std` [c 1 1] about this `centre`, first resized to
+    squares of `size` pixels (None: as they are). What `numbers` makes of the sides as they come is given to the
+    network after them. In evaluation mode, so that an image's output depends on no other image.
+    """
 
     mean: Tensor
     std: Tensor
@@ -59,9 +61,11 @@ def normalised(
     std: Float[Tensor, "c 1 1"],
     centre: Centre = "dataset",
 ) -> tuple[Tensor, ...]:
-    """(x - colour) / std, the same on all sides, so that the shift between them stays. The colour is `mean`
-    (`dataset`), or each item's own mean over its sides (`item`); `both` gives the channels about the one, then about
-    the other: [n 2c h w]."""
+    """(x - colour) / std, the same on all sides, so that the shift between them stays.
+
+    The colour is `mean` (`dataset`), or each item's own mean over its sides (`item`); `both` gives the channels
+    about the one, then about the other: [n 2c h w].
+    """
     colours: list[Tensor] = [mean] if centre != "item" else []
     if centre != "dataset":
         colours.append(torch.stack(tuple(sides)).mean((0, 3, 4))[..., None, None])

@@ -43,8 +43,10 @@ def rows_to_train(data: Manifest) -> int:
 
 
 class Images:
-    """`pixels` uint8 [n c h w] and `labels` int64 [n] on `device`, in the part's own order of rows. Where the data have
-    no labels (`labelled` False), each image is a class of its own."""
+    """`pixels` uint8 [n c h w] and `labels` int64 [n] on `device`, in the part's own order of rows.
+
+    Where the data have no labels (`labelled` False), each image is a class of its own.
+    """
 
     streamed = False
 
@@ -102,8 +104,10 @@ class Images:
 
 
 class StreamedImages(Images):
-    """Images that stay in the node's cache, which all trials there share, and are read batch by batch: for datasets
-    larger than the device or the host. The same numbers as `Images` gives, to the bit."""
+    """Images that stay in the node's cache, which all trials there share, and are read batch by batch.
+
+    They are for datasets larger than the device or the host, and give the same numbers as `Images`, to the bit.
+    """
 
     streamed = True
 
@@ -159,6 +163,7 @@ class Normalise:
         self.mean, self.std = images.moments()
 
     def __call__(self, values: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        """Return the normal values of images, which have values in [0, 1]."""
         normal = (values - self.mean) / self.std
         return normal.contiguous(memory_format=torch.channels_last)
 
@@ -262,8 +267,10 @@ def _share_of(places: slice, size: int, number: int, count: int) -> Int[Tensor, 
 
 
 def epoch_order(labels: Int[Tensor, " n"], sampling: str, generator: "torch.Generator") -> Int[Tensor, " n"]:
-    """Rows of one epoch, on the host: `shuffled`, each row once; `class_balanced`, n draws with replacement in
-    which all classes are equally likely."""
+    """Return the rows of one epoch, on the host.
+
+    `shuffled`: each row once; `class_balanced`: n draws with replacement in which all classes are equally likely.
+    """
     labels = labels.cpu()
     if sampling == "shuffled":
         return torch.randperm(len(labels), generator=generator)

@@ -152,8 +152,10 @@ class Training:
         return due or self.method.ends(epoch)
 
     def report(self, metrics: Mapping[str, float]) -> Report:
-        """The report of the next epoch, which has been trained and gave these metrics: with its checkpoint and its
-        evaluation where they are due."""
+        """Return the report of the next epoch, which has been trained and gave these metrics.
+
+        It has the epoch's checkpoint and evaluation where they are due.
+        """
         method, self.epoch = self.method, self.epoch + 1
         epoch, metrics = self.epoch, {**metrics, "nonfinite_steps": float(self.method.guard.nonfinite_steps)}
         final = self.ended = method.ends(epoch)

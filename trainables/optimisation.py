@@ -33,16 +33,32 @@ NOT_OURS = ("LBFGS", "SparseAdam", "Optimizer")
 
 @runtime_checkable
 class Optimizer(Protocol):
-    """Takes steps along gradients that it is given; `lr` is the rate of the next step."""
+    """What takes a trial's steps, built as `Class(parameters, lr, **options)`; `lr` is the rate of the next step.
+
+    The keyword-only parameters of the class are what a study can set (`optimizer: {name: sgd, momentum: 0.8}`).
+
+    Example:
+        >>> import torch
+        >>> from contrasweep.trainables.optimisation import OPTIMIZERS
+        >>> weight = torch.ones(2, requires_grad=True)
+        >>> optimizer = OPTIMIZERS.choose({"name": "sgd", "momentum": 0.8}).build([weight], 0.5)
+        >>> optimizer.step([torch.ones(2)])
+        >>> weight.tolist()
+        [0.5, 0.5]
+    """
 
     parameters: list[Tensor]
     lr: float
 
     def step(self, gradients: list[Tensor]) -> None:
-        """Move the parameters once; `gradients` are in their order and may be overwritten."""
+        """Move the parameters once.
+
+        Args:
+            gradients: One tensor a parameter, in the order of `parameters`; they may be overwritten.
+        """
 
     def state_dict(self) -> StateDict:
-        """What the next step depends on beside parameters and `lr`."""
+        """Return what the next step depends on beside parameters and `lr`: tensors and plain values by name."""
 
     def load_state_dict(self, state: StateDict, /) -> None:
         """Copy in the state that `state_dict` gave."""
@@ -148,9 +164,11 @@ class AdamW:
 
 
 class LARS(_Momentum):
-    """Layer-wise adaptive rates on SGD with momentum (You, Gitman & Ginsburg 2017), as SimCLR uses it: a parameter's
-    step is scaled by `trust` |w| / |g + weight_decay w|. Biases and normalisation (one dimension) are neither scaled
-    nor decayed."""
+    """Layer-wise adaptive rates on SGD with momentum (You, Gitman & Ginsburg 2017), as SimCLR uses them.
+
+    A parameter's step is scaled by `trust` |w| / |g + weight_decay w|. Biases and normalisation (one dimension) are
+    neither scaled nor decayed.
+    """
 
     def __init__(
         self,
@@ -194,6 +212,7 @@ class ExternalOptimizer:
         return inspect.getdoc(self.target) or self.name
 
     def __call__(self, parameters: Iterable[Tensor], lr: float, **options: Any) -> "TorchOptimizer":
+        """Build the optimizer of these parameters; `SpecError` where its class fails."""
         decay_on: DecayOn = options.pop("decay_on", "all")
         with errors_named(f"{self.name} cannot be built"):
             return TorchOptimizer(self.target, parameters, lr, decay_on, options)
@@ -292,15 +311,18 @@ def optimizer_states(chosen: Component) -> float:
 
 
 def gradients_of(optimizer: Optimizer, loss: Tensor) -> list[Tensor]:
-    """d loss / d parameter for each of the optimizer's parameters; zero for one that the loss does not depend on."""
+    """Return d loss / d parameter for each of the optimizer's parameters; zero for one that the loss does not depend on."""
     gradients = torch.autograd.grad(loss, optimizer.parameters, allow_unused=True)
     return [torch.zeros_like(p) if g is None else g for p, g in zip(optimizer.parameters, gradients, strict=True)]
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The learning rate at each step: linear warm-up from `warmup_from`, then a cosine down to lr * decay^3
-    (SupContrast's, with decay .1). A function of the step alone, so that a resumed trial needs no state of it."""
+    """The learning rate at each step: linear warm-up from `warmup_from`, then a cosine down to lr * decay^3.
+
+    With decay .1 it is SupContrast's. It is a function of the step alone, so that a resumed trial needs no state of
+    it.
+    """
 
     lr: float
     steps: int

@@ -1,5 +1,7 @@
-"""Parts of a forward pass that stay in full precision, written so that torch.fx can note them down: `folding` traces a
-network's forward code, in which a tensor's type and device are not known yet."""
+"""Parts of a forward pass that stay in full precision, written so that torch.fx can note them down.
+
+`folding` traces a network's forward code, in which a tensor's type and device are not known yet.
+"""
 
 from typing import Any
 

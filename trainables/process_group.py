@@ -100,8 +100,10 @@ class JoinedMethod:
 
 @contextlib.contextmanager
 def joined(trial: Trial, resume: Path | None, *, size: int, build: str, device: str) -> Iterator[Group]:
-    """A group of `size` processes, of which this one is rank 0; the others build their method by `build(trial)` and
-    begin where the checkpoint `resume` ends. Of one process there is no group."""
+    """Start a group of `size` processes, of which this one is rank 0; of one process there is no group.
+
+    The others build their method by `build(trial)` and begin where the checkpoint `resume` ends.
+    """
     if size == 1:
         yield Group()
         return

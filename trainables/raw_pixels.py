@@ -1,5 +1,4 @@
-"""What pixels alone tell about an image: the vote of its nearest neighbours, the floor that a trained network has to
-leave.
+"""The pixel baseline of images: the vote of nearest neighbours, the floor that a trained network has to leave.
 
     list(train(trial))
 
@@ -46,8 +45,10 @@ class Settings:
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
-    """Vote once and report; there is nothing to resume from. Pixels are less their mean over the training images, since
-    cosines of what is nowhere negative hardly differ."""
+    """Vote once and report; there is nothing to resume from.
+
+    Pixels are less their mean over the training images, since cosines of what is nowhere negative hardly differ.
+    """
     k = Settings(**trial.config).resolve(trial.data).neighbours
     fit, test = open_dataset(trial.data).parts(trial.fold)
     labels, fitted = torch.tensor(test.labels), torch.tensor(fit.labels)

@@ -41,12 +41,16 @@ class Similarity:
         return self.project is not None
 
     def __call__(self, rows: Rows, columns: Columns) -> Scores:
+        """Return the score of each row with each column, [n m]."""
         return self.function(rows, columns)
 
 
 def unit(z: Rows) -> Rows:
-    """z / |z|. A zero vector stays zero and has zero gradient, where a division by a small constant would multiply
-    the gradient by its inverse."""
+    """Return z / |z|.
+
+    A zero vector stays zero and has zero gradient, where a division by a small constant would multiply the gradient
+    by its inverse.
+    """
     length = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
     nothing = length == 0
     return torch.where(nothing, torch.zeros_like(z), z / torch.where(nothing, 1.0, length))
@@ -78,8 +82,11 @@ def neg_arc_length(rows: Rows, columns: Columns) -> Scores:
 
 
 def neg_euclidean(rows: Rows, columns: Columns) -> Scores:
-    """-|z_i - z_j|. From differences and not from products, which in float32 are wrong by a third for vectors that
-    nearly coincide; the gradient at a duplicate is 0."""
+    """-|z_i - z_j|.
+
+    From differences and not from products, which in float32 are wrong by a third for vectors that nearly coincide;
+    the gradient at a duplicate is 0.
+    """
     return -torch.cdist(rows, columns, compute_mode="donot_use_mm_for_euclid_dist")
 
 

@@ -22,8 +22,11 @@ def key_of(network: str, shape: Shape, precision: Precision) -> str:
 
 
 def line(first: Count, second: Count, rows: int) -> list[float]:
-    """The line through the count of `rows` rows and that of one more: parameters and kernels, then the bytes that are
-    kept, the operations and the bytes that are moved, each of no row and of every row."""
+    """Return the line through the count of `rows` rows and that of one more.
+
+    Parameters and kernels, then the bytes that are kept, the operations and the bytes that are moved, each of no
+    row and of every row.
+    """
     numbers = [(count.saved, count.work.operations, count.work.moved) for count in (first, second)]
     slopes = [after - before for before, after in zip(*numbers, strict=True)]
     lines = [(number - rows * slope, slope) for number, slope in zip(numbers[0], slopes, strict=True)]

@@ -17,9 +17,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 @dataclass(frozen=True)
 class Step:
-    """A chunked step: the loss, the embeddings [n d] (both without graph), gradients in the order of the parameters,
-    and how it was done. `exact` is false where the encoder normalises over the rows of a chunk (batch
-    normalisation in training mode): the gradient is then that of an encoder whose batches are the chunks."""
+    """A chunked step: loss, embeddings [n d] (both without graph) and gradients, in the order of the parameters.
+
+    `exact` is false where the encoder normalises over the rows of a chunk (batch normalisation in training mode):
+    the gradient is then that of an encoder whose batches are the chunks.
+    """
 
     loss: Float[Tensor, ""]
     embeddings: Float[Tensor, "n d"]

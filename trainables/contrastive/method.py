@@ -45,8 +45,10 @@ EVAL_BATCH_ROWS = 1024
 
 @dataclass(frozen=True)
 class Data:
-    """Both parts of a trial's images on its device, and the normalisation by the training part. Nothing changes them,
-    so trials of one dataset and fold may share them."""
+    """Both parts of a trial's images on its device, and the normalisation by the training part.
+
+    Nothing changes them, so trials of one dataset and fold may share them.
+    """
 
     train: images.Images
     test: images.Images
@@ -66,8 +68,11 @@ Opener = Callable[[Trial, Settings, torch.device], Data]
 
 @dataclass(frozen=True)
 class Step:
-    """What a step leaves for the report: its loss and its batch; `chunks` says whether it was encoded in chunks,
-    `negatives` what was counted of them where scores have a sign."""
+    """A step's loss and batch, for the report.
+
+    `chunks` says whether the batch was encoded in chunks, `negatives` what was counted of them where scores have a
+    sign.
+    """
 
     loss: Tensor
     embeddings: Tensor
@@ -79,9 +84,12 @@ class Step:
 
 @dataclass
 class Epoch:
-    """An epoch on its way, or the part of one that a report is about: the number of its report and its own, what seeds
-    its random numbers, the number of its first step in the whole training, how many batches it has, the stream of them,
-    and how many of them were taken."""
+    """An epoch in training, or the part of one that a report is about.
+
+    `report` is the number of its report, `number` its own, `key` what seeds its random numbers, `first` the number
+    of its first step in the whole training, `count` how many batches it has, `batches` the stream of them, and
+    `steps` how many of them were taken.
+    """
 
     report: int
     number: int
@@ -204,8 +212,11 @@ class Contrastive:
     def finish(
         self, epoch: Epoch, means: Sequence[float] | None, last: Step | None, negatives: Sequence[Counts]
     ) -> dict[str, float]:
-        """The metrics of an epoch: `means` of loss and gradient norm over the steps that were taken, the `last` of
-        them, and what each had of `negatives`. None where no step was: `FloatingPointError`."""
+        """Return the metrics of an epoch; `FloatingPointError` where no step of it was taken.
+
+        `means` are those of loss and gradient norm over the steps that were taken (None: no step), `last` is
+        the last of these, and `negatives` what was counted in each.
+        """
         self.guard.require_steps(int(means is not None), epoch.number, f"{self._lower_rate} or raise the temperature")
         assert means is not None and last is not None
         metrics = {"loss": means[0], "grad_norm": means[1], "learning_rate": self.optimizer.lr}
@@ -282,8 +293,11 @@ class Contrastive:
 
     @torch.no_grad()
     def _embed(self, stretches: Iterable[Tensor]) -> Tensor:
-        """Of images in stretches, uint8 [n c h w]; `evaluated_rows` of them at a time, so that an evaluation needs less
-        memory than training does."""
+        """Embed images that come in stretches, uint8 [n c h w].
+
+        `evaluated_rows` of them go through the network at a time, so that an evaluation needs less memory than
+        training does.
+        """
         model = (self.model if self.average is None else self.average.model).eval()
         network = evaluated(model, self.settings)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
@@ -297,8 +311,11 @@ class Contrastive:
         return embeddings
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
-        """Scores of the held-out part; the costlier ones (probe, retrieval), those on other datasets, items and figures
-        at the end only. Images without labels have those on other datasets alone."""
+        """Return the scores of the held-out part.
+
+        The costlier ones (probe, retrieval), those on other datasets, items and figures come at the end only.
+        Images without labels have those on other datasets alone.
+        """
         elsewhere: dict[str, float] = {}
         if final:
             for other in transfer.others(self.settings.transfer, self.trial.data, self.trial.fold):
@@ -346,8 +363,11 @@ def evaluated(model: nn.Sequential, settings: Settings) -> nn.Module:
 
 
 def _figures(scored: evaluation.Evaluation, labels: Int[Tensor, " n"], trial: Trial, folder: Path) -> dict[str, Path]:
-    """Histograms of target and noise similarities, as cosine and as arc length: `similarities_<name>.png`, over all
-    test items, and `similarities_<name>_by_class.png`, by their own class."""
+    """Draw histograms of target and noise similarities, as cosine and as arc length, and return name -> file.
+
+    The files are `similarities_<name>.png`, over all test items, and `similarities_<name>_by_class.png`, by their
+    own class.
+    """
     cosine = scored.items["target_similarity"], scored.items["noise_similarity"]
     arc = target_noise.arc_length(cosine[0]), target_noise.arc_length(cosine[1])
     series = {"cosine": cosine, "neg_arc_length": arc}

@@ -28,14 +28,18 @@ class Other(NamedTuple):
 
 
 def with_digests(names: tuple[str, ...], data: Manifest) -> tuple[str, ...]:
-    """Each name as `name#digest`, which says the content: it is part of what a trial is. `DataError` where a dataset is
-    not staged beside `data`, has no labels or is of another kind."""
+    """Each name as `name#digest`, which says the content: it is part of what a trial is.
+
+    `DataError` where a dataset is not staged beside `data`, has no labels or is of another kind.
+    """
     return tuple(name if "#" in name else f"{name}#{_manifest(name, data).digest[:DIGITS]}" for name in names)
 
 
 def others(names: tuple[str, ...], data: Manifest, fold: int | None) -> list[Other]:
-    """The datasets of these names with digests, split as a trial of this `fold` splits `data`; `DataError` where the
-    content is another than when the study was planned."""
+    """Open the datasets of these names with digests, split as a trial of this `fold` splits `data`.
+
+    `DataError` where the content is another than when the study was planned.
+    """
     datasets = []
     for text in names:
         name, _, digest = text.partition("#")
@@ -53,8 +57,10 @@ def others(names: tuple[str, ...], data: Manifest, fold: int | None) -> list[Oth
 
 
 def scores(other: Other, embed: Embed, shape: tuple[int, int, int]) -> dict[str, float]:
-    """Accuracies `knn1_on_NAME`, `knn5_on_NAME` and `probe_on_NAME` of frozen features: nearest neighbours and a linear
-    probe, both fitted to the other dataset's training part."""
+    """Return the accuracies `knn1_on_NAME`, `knn5_on_NAME` and `probe_on_NAME` of frozen features.
+
+    Nearest neighbours and linear probe are fitted to the other dataset's training part.
+    """
     from contrasweep.trainables import evaluation
 
     train, test = (embed(_pixels(part, shape)) for part in (other.train, other.test))

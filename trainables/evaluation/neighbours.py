@@ -13,9 +13,12 @@ TILE = 2**24
 
 @dataclass(frozen=True)
 class Neighbours:
-    """What the test items see in the index. `votes[k]` is the label kNN predicts; `target` and `noise` the largest
-    cosine similarity to an index item of the same and of another class, -inf where there is none; `noise_label`
-    the class of the latter; `retrieval` holds MAP@R, R-precision and recall@k per test item, where asked for."""
+    """What the test items see in the index.
+
+    `votes[k]` is the label kNN predicts; `target` and `noise` the largest cosine similarity to an index item of the
+    same and of another class, -inf where there is none; `noise_label` the class of the latter; `retrieval` holds
+    MAP@R, R-precision and recall@k per test item, where asked for.
+    """
 
     votes: dict[int, Int[Tensor, " n"]]
     target: Float[Tensor, " n"]
@@ -57,8 +60,10 @@ def search(
 
 
 def vote(similarities: Float[Tensor, "n k"], labels: Int[Tensor, "n k"], classes: int) -> Int[Tensor, " n"]:
-    """The class with the largest summed similarity among the neighbours given; ties to the lowest label. A class
-    without a neighbour cannot win, even where all similarities are negative."""
+    """The class with the largest summed similarity among the neighbours given; ties to the lowest label.
+
+    A class without a neighbour cannot win, even where all similarities are negative.
+    """
     member = F.one_hot(labels, classes).bool()
     sums = (similarities[..., None] * member).sum(1)
     return sums.masked_fill(~member.any(1), -torch.inf).argmax(1)
@@ -99,8 +104,11 @@ def _nearest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _retrieval(scores: Tensor, same: Tensor, recall_at: tuple[int, ...]) -> dict[str, Tensor]:
-    """MAP@R and R-precision (Musgrave et al. 2020, section 3.2) and recall@k (a hit among the k nearest), with R the
-    number of index items of the query's class; 0 for a query whose class the index lacks."""
+    """MAP@R and R-precision (Musgrave et al.
+
+    2020, section 3.2) and recall@k (a hit among the k nearest), with R the number of index items of the query's
+    class; 0 for a query whose class the index lacks.
+    """
     relevant = same.sum(1)
     depth = max(int(relevant.max()), *recall_at, 1)
     at = torch.sort(scores, dim=1, descending=True, stable=True).indices[:, :depth]

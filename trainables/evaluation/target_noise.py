@@ -17,8 +17,11 @@ SERIES = {"target": "#1b7837", "noise": "#b2182b"}
 
 @dataclass(frozen=True)
 class Histogram:
-    """`target` and `noise`: counts in the bins between `edges`. Values beyond the range are counted in the first or
-    last bin, so that nothing is dropped; `missing` counts the items that have no such neighbour (-inf)."""
+    """`target` and `noise`: counts in the bins between `edges`.
+
+    Values beyond the range are counted in the first or last bin, so that nothing is dropped; `missing` counts the
+    items that have no such neighbour (-inf).
+    """
 
     edges: Float[np.ndarray, " bins_and_1"]
     target: Int[np.ndarray, " bins"]
@@ -56,8 +59,11 @@ def by_class(
     labels: Int[np.ndarray, " n"],
     span: tuple[float, float] = RANGE,
 ) -> dict[int, Histogram]:
-    """A histogram for the test items of each class that has any: how far a class's noise reaches into its target tells
-    which classes lie close to another one. Of more than `MAX_CLASSES` classes, the most frequent."""
+    """Return a histogram for the test items of each class that has any; of many classes, the most frequent.
+
+    How far a class's noise reaches into its target tells which classes lie close to another one. There are at most
+    `MAX_CLASSES` of them.
+    """
     classes, counts = np.unique(labels, return_counts=True)
     chosen = np.sort(classes[np.argsort(-counts, kind="stable")[:MAX_CLASSES]])
     return {int(k): histogram(target[labels == k], noise[labels == k], CLASS_BINS, span) for k in chosen}

@@ -132,8 +132,10 @@ LABELS = (0, 0, 1, 1)
 
 
 def check_loss(chosen: Component) -> None:
-    """`SpecError` where a loss at a dotted path fails on a small batch, gives another shape than it must, or has no
-    gradient. Our own are known to."""
+    """Raise `SpecError` where a loss at a dotted path does not suit: it is asked with four rows.
+
+    It fails, gives another shape than it must, or has no gradient. Our own are known to suit.
+    """
     ours = isinstance(chosen.entry, Loss) and chosen.entry.family != "external"
     if ours or not isinstance(chosen.entry, Loss | External):
         return

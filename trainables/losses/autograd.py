@@ -24,8 +24,11 @@ TILE = 2**21
 def weighted_sum(
     z: Float[Tensor, "n d"], ids: Ids, tile: TileGradient, scores: int | None = None, shared: bool = False
 ) -> Float[Tensor, ""]:
-    """Sum of `tile` over all tiles, differentiable once with respect to `z`. `shared`: each process of the default
-    group computes its share of the anchors, and all get the same sum and gradient."""
+    """Sum of `tile` over all tiles, differentiable once with respect to `z`.
+
+    `shared`: each process of the default group computes its share of the anchors, and all get the same sum and
+    gradient.
+    """
     rows = distributed.share(len(z)) if shared else range(len(z))
     total: Tensor = _WeightedSum.apply(z, tile, list(anchors(ids, rows, scores)), shared)
     return total

@@ -45,9 +45,11 @@ class NotFiniteError(ValueError):
 def joined(
     embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None, ids_of: Callable[[Ids, Ids | None], Ids]
 ) -> tuple[Float[Tensor, "N d"], Int[Tensor, " N"]]:
-    """Embeddings in float32, or as they are in float64, and what `ids_of` makes of labels and instance ids; in a
-    process group the rows of all its processes. Raises as `check_batch` does: processes check what they have gathered,
-    so that all of them come to the same end."""
+    """Return embeddings in float32 (float64 stays), and what `ids_of` makes of labels and instance ids.
+
+    In a process group these are the rows of all its processes. Raises as `check_batch` does: processes check what
+    they have gathered, so that all of them come to the same end.
+    """
     shared = distributed.processes() > 1
     if not shared:
         check_batch(embeddings, labels, instance_ids)

@@ -36,6 +36,17 @@ class ComposedLoss:
     """What is told the scores and which of them are negatives (see `negatives`)."""
 
     def __call__(self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None) -> Scalar:
+        """Return the loss of a batch.
+
+        Args:
+            embeddings: One row for each view, [n d].
+            labels: The class of each row, [n].
+            instance_ids: The number of the image whose view each row is, [n].
+
+        Raises:
+            NotFiniteError: The embeddings hold NaN or infinite values.
+            SpecError: A shape does not fit, or the loss needs instance ids.
+        """
         shared = distributed.processes() > 1
         with torch.autocast(embeddings.device.type, enabled=False):
             z, ids = joined(embeddings, labels, instance_ids, self.ids)
@@ -56,16 +67,21 @@ class ComposedLoss:
         positives: Bool[Tensor, "n m"],
         negatives: Bool[Tensor, "n m"],
     ) -> Scalar:
-        """The loss of `anchors` against the rows of another matrix; pairs in neither mask count nowhere. Not for a loss
-        whose values need the scores of other rows (`Loss.all_pairs`)."""
+        """The loss of `anchors` against the rows of another matrix; pairs in neither mask count nowhere.
+
+        Not for a loss whose values need the scores of other rows (`Loss.all_pairs`).
+        """
         pairs = positives.sum(1).to(anchors.dtype)
         terms = self.terms(self.similarity(anchors, others), positives, negatives)
         return torch.stack([REDUCTIONS[self.reduction](part, pairs) for part in terms]).sum()
 
     @property
     def can_tile(self) -> bool:
-        """Whether each anchor's value and weight can be had from its own row of scores: in the cross-entropy family,
-        unless the reduction asks how many values are above zero, or the scale of scores has a gradient too."""
+        """Whether each anchor's value and weight can be had from its own row of scores.
+
+        So it is in the cross-entropy family, unless the reduction asks how many values are above zero, or the
+        scale of scores has a gradient too.
+        """
         return self.loss.family == "cross_entropy" and self.reduction != "mean_nonzero" and self.scale is None
 
     def in_tiles(self, z: Float[Tensor, "n d"], ids: Ids, *, scores: int | None = None, shared: bool = False) -> Scalar:

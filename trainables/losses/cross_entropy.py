@@ -43,8 +43,10 @@ def supcon(
 def sincere(
     scores: Scores, positives: Mask, negatives: Mask, *, temperature: Temperature = 0.1, epsilon: Epsilon = 0.0
 ) -> PerAnchor:
-    """mean_p -log e^{s_ip/t} / (e^{s_ip/t - eps} + sum_N e^{s_in/t}): a positive need not beat the other positives
-    (SINCERE: Feeney & Hughes 2023; with eps > 0 eps-SupInfoNCE: Barbano et al. 2023)."""
+    """SINCERE: mean_p -log e^{s_ip/t} / (e^{s_ip/t - eps} + sum_N e^{s_in/t}) (Feeney & Hughes 2023).
+
+    A positive need not beat the other positives. With eps > 0 it is eps-SupInfoNCE (Barbano et al. 2023).
+    """
     logits = scores / temperature
     against = masked_logsumexp(logits, negatives)[:, None]
     return masked_mean(-F.logsigmoid(logits - against - epsilon) - epsilon, positives)
@@ -53,22 +55,26 @@ def sincere(
 def infonce(
     scores: Scores, positives: Mask, negatives: Mask, *, temperature: Temperature = 0.1, epsilon: Epsilon = 0.0
 ) -> PerAnchor:
-    """-log e^{s+/t} / (e^{s+/t - eps} + sum_N e^{s_in/t}), where the positive is the other view of the same instance
-    and all other rows are negatives (van den Oord et al. 2018; SimCLR's NT-Xent)."""
+    """InfoNCE: -log e^{s+/t} / (e^{s+/t - eps} + sum_N e^{s_in/t}) (van den Oord et al. 2018; SimCLR's NT-Xent).
+
+    The positive is the other view of the same instance, and all other rows are negatives.
+    """
     return sincere(scores, positives, negatives, temperature=temperature, epsilon=epsilon)
 
 
 def ocl(scores: Scores, positives: Mask, negatives: Mask, *, temperature: Temperature = 1.0) -> PerAnchor:
-    """mean_p -[s_ip/t - log(sum_P e^{s_iq/t} + sum_N e^{|s_in|/t})]: classes are pushed to be orthogonal and not
-    opposite (LOCAL, equation 3). The paper's appendix has |s| on positives too, which would let antipodal positives
-    reach the minimum; as in its equation 3, they have s here."""
+    """OCL: mean_p -[s_ip/t - log(sum_P e^{s_iq/t} + sum_N e^{|s_in|/t})] (LOCAL, equation 3).
+
+    Classes are pushed to be orthogonal and not opposite. The paper's appendix has |s| on positives too, which would
+    let antipodal positives reach the minimum; as in its equation 3, they have s here.
+    """
     logits = scores / temperature
     everything = masked_logsumexp(torch.where(negatives, logits.abs(), logits), positives | negatives)
     return _where_positive(everything - masked_mean(logits, positives), positives)
 
 
 def masked_logsumexp(x: Scores, mask: Mask) -> PerAnchor:
-    """log sum exp over the masked entries of each row; -inf where there is none, with zero gradient."""
+    """Return log sum exp over the masked entries of each row; -inf where there is none, with zero gradient."""
     return torch.logsumexp(x.masked_fill(~mask, -torch.inf), dim=1)
 
 

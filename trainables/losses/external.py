@@ -73,8 +73,10 @@ def settings(entry: External) -> type:
 
 @dataclass(frozen=True)
 class ExternalLoss:
-    """An external loss of embeddings and labels, called like ours: checked, in float32 or float64, and in a process
-    group on the joined batch."""
+    """A loss of another package, of embeddings and labels, called like ours.
+
+    It is checked, computed in float32 or float64, and in a process group on the joined batch.
+    """
 
     name: str
     function: Callable[[Tensor, Tensor], Any]
@@ -82,6 +84,17 @@ class ExternalLoss:
     def __call__(
         self, embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], instance_ids: Int[Tensor, " n"] | None = None
     ) -> Float[Tensor, ""]:
+        """Return the loss of a batch.
+
+        Args:
+            embeddings: One row for each view, [n d].
+            labels: The class of each row, [n].
+            instance_ids: The number of the image whose view each row is, [n].
+
+        Raises:
+            NotFiniteError: The embeddings hold NaN or infinite values.
+            SpecError: A shape does not fit, or the loss needs instance ids.
+        """
         with torch.autocast(embeddings.device.type, enabled=False):
             z, labels = joined(embeddings, labels, instance_ids, lambda labels, _: labels)
             value = self.function(z, labels)

@@ -118,8 +118,10 @@ class Loss:
 
 @functools.cache
 def loss_settings(loss: Loss, similarity: str) -> type:
-    """What can be set of `loss` where this similarity is chosen: similarity, reduction and the function's own
-    parameters, with the defaults that suit the similarity."""
+    """Return what can be set of `loss` where this similarity is chosen.
+
+    That is similarity, reduction and the function's own parameters, with the defaults that suit the similarity.
+    """
     first = "cosine" if "cosine" in loss.similarities else loss.similarities[0]
     fields = {
         "similarity": (one_of(f"similarity of {loss.name}", f"similarities of {loss.name}", loss.similarities), first),

@@ -21,8 +21,10 @@ Mining = Literal["all", "hard", "semi_hard"]
 def margin_contrastive(
     scores: Scores, positives: Mask, negatives: Mask, *, m_pos: float = 1.0, m_neg: float = 0.0, squared: bool = False
 ) -> tuple[Terms, Terms]:
-    """max(0, m_pos - s) of positive pairs plus max(0, s - m_neg) of negative ones, each averaged over its pairs; with
-    `squared` h^2 / 2 (Hadsell et al. 2006, equation 4, with similarities for distances)."""
+    """Mean max(0, m_pos - s) of positive pairs plus mean max(0, s - m_neg) of negative ones (Hadsell et al. 2006).
+
+    With `squared` it is h^2 / 2 of each hinge h (equation 4, with similarities for distances).
+    """
     return _pairs(F.relu(m_pos - scores), positives, squared), _pairs(F.relu(scores - m_neg), negatives, squared)
 
 
@@ -54,9 +56,11 @@ def lifted_structured(
     smooth: bool = True,
     squared: bool = True,
 ) -> Terms:
-    """max(0, J)^2 / 2 over positive pairs, or max(0, J) if not `squared`, with J_ij = margin - s_ij + C: C is the
-    larger of i's and j's hardest negative, or if `smooth` the log-sum-exp over the negatives of both (Song et al.
-    2016, equations 3 and 4). It needs the scores of all pairs."""
+    """Lifted structure: max(0, J)^2 / 2 over positive pairs, J_ij = margin - s_ij + C (Song et al. 2016).
+
+    If not `squared`, max(0, J). C is the larger of i's and j's hardest negative, or if `smooth` the log-sum-exp
+    over the negatives of both (equations 3 and 4). It needs the scores of all pairs.
+    """
     if smooth:
         of_row = masked_logsumexp(scores, negatives)
         hardest = torch.logaddexp(of_row[:, None], of_row)
@@ -70,8 +74,10 @@ def lifted_structured(
 def batch_hard(
     scores: Scores, positives: Mask, negatives: Mask, *, margin: float | None = None, soft: bool = False
 ) -> Terms:
-    """max(0, margin + max_N s - min_P s), or its softplus if `soft`, of the anchors that have both a positive and a
-    negative (Hermans et al. 2017, equation 5). The margin is 0 by default if `soft`."""
+    """Batch hard: max(0, margin + max_N s - min_P s), or its softplus if `soft` (Hermans et al. 2017, equation 5).
+
+    Of the anchors that have both a positive and a negative. The margin is 0 by default if `soft`.
+    """
     nearest_negative = scores.masked_fill(~negatives, -torch.inf).amax(1)
     farthest_positive = scores.masked_fill(~positives, torch.inf).amin(1)
     gap = nearest_negative - farthest_positive + _margin(margin, soft)

@@ -144,14 +144,14 @@ def softmax_(logits: Tile) -> Float[Tensor, " t"]:
 
 
 def supcon_(logits: Tile, at: Anchors, epsilon: float) -> Float[Tensor, " t"]:
-    """log of SupCon's denominator."""
+    """Return the log of SupCon's denominator."""
     if epsilon:
         logits.sub_(at.same.to(logits.dtype), alpha=epsilon)
     return softmax_(logits)
 
 
 def ocl_(logits: Tile, at: Anchors, epsilon: float) -> Float[Tensor, " t"]:
-    """log of OCL's denominator, with the magnitude of negatives; sign(0) = 0."""
+    """Return the log of OCL's denominator, with the magnitude of negatives; sign(0) = 0."""
     sign = torch.where(at.same, 1, logits.sign())
     values = softmax_(logits.mul_(sign))
     logits.mul_(sign)
@@ -174,7 +174,7 @@ def sincere_(logits: Tile, at: Anchors, epsilon: float) -> Float[Tensor, " t"]:
 
 
 def mean_positive_logit(z: Float[Tensor, "n d"], ids: Ids, temperature: float) -> Float[Tensor, " n"]:
-    """mean over P(i) of z_i.z_p / temperature, from sums per id and so in time linear in n; 0 without positives."""
+    """Return the mean over P(i) of z_i.z_p / temperature, from sums per id and so in time linear in n; 0 without positives."""
     member, counts = members(ids)
     sums = z.new_zeros(len(counts), z.shape[1]).index_add(0, member, z)
     positives = (counts[member] - 1).clamp(min=1).to(z.dtype)

@@ -25,8 +25,9 @@ Weight = Annotated[float, pydantic.Field(ge=0)]
 
 
 def barlow_twins(first: View, second: View, *, redundancy: Weight = 0.005, epsilon: Weight = 1e-5) -> Scalar:
-    """sum_i (1 - C_ii)^2 + redundancy * sum_{i != j} C_ij^2, with C the cross-correlation of the dimensions of the two
-    views over the batch (Barlow Twins: Zbontar et al. 2021, equations 1 and 2).
+    """Barlow Twins: sum_i (1 - C_ii)^2 + redundancy * sum_{i != j} C_ij^2 (Zbontar et al. 2021, equations 1, 2).
+
+    C is the cross-correlation of the dimensions of the two views over the batch.
 
     `epsilon` is added to each dimension's variance, as the authors' batch normalisation does; the paper has none.
     """
@@ -47,9 +48,10 @@ def vicreg(
     epsilon: Weight = 1e-4,
     form: Literal["code", "paper"] = "code",
 ) -> Scalar:
-    """invariance * s(Z, Z') + variance * [v(Z) + v(Z')] + covariance * [c(Z) + c(Z')]: squared distance of the views,
-    a hinge that keeps each dimension's standard deviation at `target`, squared covariances between dimensions (VICReg:
-    Bardes et al. 2022, equations 1 to 6).
+    """VICReg: invariance * s(Z, Z') + variance * [v(Z) + v(Z')] + covariance * [c(Z) + c(Z')] (Bardes et al. 2022).
+
+    Equations 1 to 6: squared distance of the views, a hinge that keeps each dimension's standard deviation at
+    `target`, squared covariances between dimensions.
 
     Where they differ, `form` "code" is what the authors ran, whose weights 25, 25, 1 are: s is divided by the number of
     dimensions and v(Z) + v(Z') by 2. "paper" is the equations as printed.
@@ -118,6 +120,17 @@ class ComposedViewsLoss:
     params: Config
 
     def __call__(self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None) -> Scalar:
+        """Return the loss of a batch.
+
+        Args:
+            embeddings: One row for each view, [n d].
+            labels: The class of each row, [n].
+            instance_ids: The number of the image whose view each row is, [n].
+
+        Raises:
+            NotFiniteError: The embeddings hold NaN or infinite values.
+            SpecError: A shape does not fit, or the loss needs instance ids.
+        """
         with torch.autocast(embeddings.device.type, enabled=False):
             z, ids = joined(embeddings, labels, instance_ids, self.ids)
             first, second = paired_rows(ids)

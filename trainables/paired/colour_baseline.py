@@ -1,5 +1,4 @@
-"""What colour alone tells about a pair: boosted trees on statistics of each channel, the baseline that a network
-has to beat.
+"""The colour baseline of image pairs, which a network has to beat: boosted trees on statistics of each channel.
 
     list(train(trial))
 

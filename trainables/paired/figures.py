@@ -22,8 +22,10 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F
 
 
 def draw(folder: Path, to: Path) -> dict[str, Path]:
-    """The figures of the trial whose `embeddings.parquet` and `centres.parquet` lie in `folder`, as PNG in `to`;
-    name -> file."""
+    """Draw the figures of a trial as PNG in `to` and return name -> file.
+
+    `embeddings.parquet` and `centres.parquet` of the trial lie in `folder`.
+    """
     table = pq.read_table(folder / "embeddings.parquet")
     names, rows = class_names(table), table.to_pandas()
     centres = pq.read_table(folder / "centres.parquet").to_pandas()
@@ -85,9 +87,11 @@ def confusion(ax: Any, rows: Any, names: list[str]) -> None:
 
 
 def bands(frame: Any, axis: str, metric: str = "accuracy", band: str = "min-max") -> Any:
-    """Mean, low and high of `metric` over the finished folds and seeds of each arm at each value of `axis`: a frame
-    with arm and axis as index. The band is the range, as the paper prints it (`min-max`), or one standard deviation
-    (`std`)."""
+    """Return mean, low and high of `metric` over the finished folds and seeds of each arm at each value of `axis`.
+
+    The frame has arm and axis as index. The band is the range, as the paper prints it (`min-max`), or one standard
+    deviation (`std`).
+    """
     by = frame[frame.status.isin(COUNTING)].groupby(["arm", axis], sort=False)[metric]
     mean = by.mean()
     low, high = (by.min(), by.max()) if band == "min-max" else (mean - by.std(), mean + by.std())

@@ -69,8 +69,10 @@ class Inputs(Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """What a step leaves for the report: its terms by name, its batch (z [n d] and labels [n]), and what was counted
-    of negatives, by the metric's name."""
+    """A step's terms by name and its batch (z [n d] and labels [n]), for the report.
+
+    `negatives` is what was counted of negatives, by the metric's name.
+    """
 
     terms: dict[str, Tensor]
     z: Tensor
@@ -80,8 +82,11 @@ class Step:
 
 @dataclass
 class Epoch:
-    """An epoch on its way: its number, what seeds its random numbers, the weight of its contrastive part, how many
-    batches it has, the stream of them, and how many of them were taken."""
+    """An epoch in training.
+
+    `number` is its own, `key` seeds its random numbers, `alpha` is the weight of its contrastive part, `count` says
+    how many batches it has, `batches` is the stream of them, and `steps` how many of them were taken.
+    """
 
     number: int
     key: tuple[int | None, ...]
@@ -181,8 +186,11 @@ class Fit:
     def finish(
         self, epoch: Epoch, means: Mapping[str, float], last: Step | None, negatives: Mapping[str, Sequence[Counts]]
     ) -> dict[str, float]:
-        """The metrics of an epoch: `means` of terms and gradient norm over the steps that were taken, the `last` of
-        them, and what each had of `negatives`. None where no step was: `FloatingPointError`."""
+        """Return the metrics of an epoch; `FloatingPointError` where no step of it was taken.
+
+        `means` are those of terms and gradient norm over the steps that were taken, `last` is the last of
+        these, and `negatives` what was counted in each.
+        """
         self.guard.require_steps(len(means), epoch.number, self._remedy)
         assert last is not None
         metrics = {**means, **self._diagnose(last, epoch.number)}
@@ -202,8 +210,11 @@ class Fit:
         return loss, gradients, Step(detached, widened(out.z.detach()), labels, negatives)
 
     def _diagnose(self, last: Step, epoch: int) -> dict[str, float]:
-        """Diagnostics of z in an epoch's last batch, and a warning the first time that the trial is stuck. There are
-        none where z is 0 throughout, as for one side fed twice; a batch without positive pairs has no alignment."""
+        """Diagnostics of z in an epoch's last batch, and a warning the first time that the trial is stuck.
+
+        There are none where z is 0 throughout, as for one side fed twice; a batch without positive pairs has no
+        alignment.
+        """
         if not last.z.any():
             return {}
         diagnosed = diagnostics.of_batch(self.objective.contrast, last.terms["contrast_z"], last.z, last.labels)
@@ -245,8 +256,10 @@ class Fit:
         return self.embed("train", rows.sort().values, self.inputs.train_labels)
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
-        """Scores and geometry of the test part; at the end also the geometry of training rows, values per item and
-        artifacts."""
+        """Return scores and geometry of the test part.
+
+        At the end also the geometry of training rows, values per item and artifacts.
+        """
         part, scores = self.test()
         if not final:
             return loop.Evaluation(scores)

@@ -16,8 +16,10 @@ MANY, FEW = 100, 20
 def scores(
     predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"], train_counts: Int[Tensor, " k"]
 ) -> dict[str, float]:
-    """Accuracy, macro F1, F1 per class, and accuracy over the test rows of many, medium and few-shot classes
-    (those of the three that exist)."""
+    """Return accuracy, macro F1, F1 per class, and the accuracy over many, medium and few-shot classes.
+
+    Of the three kinds of classes only those that exist are there.
+    """
     measured = classification(predicted, labels, len(train_counts))
     hits = predicted == labels
     for shot, classes in shots(train_counts).items():
@@ -28,8 +30,11 @@ def scores(
 
 
 def by_item(predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"]) -> dict[str, list[float]]:
-    """One score a row: `correct`, whose mean is the accuracy, and `recall`, n/(K n_k) for a hit in a class of n_k rows,
-    whose mean is the mean recall of the K classes that are there."""
+    """Return one score a row: `correct`, whose mean is the accuracy, and `recall`.
+
+    `recall` is n/(K n_k) for a hit in a class of n_k rows, whose mean is the mean recall of the K classes that are
+    there.
+    """
     hits, counts = predicted == labels, torch.bincount(labels).double()
     worth = len(labels) / (int((counts > 0).sum()) * counts[labels])
     return {"correct": hits.long().tolist(), "recall": (hits * worth).tolist()}
@@ -41,8 +46,11 @@ def shots(counts: Int[Tensor, " k"]) -> Mapping[str, Tensor]:
 
 
 def centre_gram(embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], classes: int) -> Float[Tensor, "k k"]:
-    """Cosines between the class centres (means of unit embeddings); NaN in the rows of classes without
-    members, or whose embeddings are all zero (a pair fed one side twice): no direction is not orthogonal."""
+    """Return the cosines between the class centres (means of unit embeddings).
+
+    NaN in the rows of classes without members, or whose embeddings are all zero (a pair fed one side twice): no
+    direction is not orthogonal.
+    """
     unit = F.normalize(embeddings.double(), dim=1)
     sums = torch.zeros(classes, unit.shape[1], dtype=unit.dtype).index_add_(0, labels, unit)
     centres = F.normalize(sums, dim=1)
@@ -57,10 +65,12 @@ def geometry(
     classes: int,
     prefix: str = "",
 ) -> dict[str, float]:
-    """How far the classes are apart: `centre_cosine` (mean off-diagonal cosine of the class centres; 1 means collapsed
-    onto the shared shift, 0 orthogonal, -1/(K-1) a simplex), `centre_cosine_abs` (the mean absolute one, 0 only where
-    all are orthogonal), `centre_cosine_max` (the largest absolute one), and |z| before normalisation, overall and per
-    class."""
+    """Measure how far the classes are apart.
+
+    `centre_cosine` is the mean off-diagonal cosine of the class centres (1 means collapsed onto the shared shift, 0
+    orthogonal, -1/(K-1) a simplex), `centre_cosine_abs` the mean absolute one, 0 only where all are orthogonal,
+    `centre_cosine_max` the largest absolute one. `z_raw` is |z| before normalisation, overall and per class.
+    """
     gram = centre_gram(embeddings, labels, classes)
     others = gram[~torch.eye(classes, dtype=torch.bool)]
     others = others[~others.isnan()]

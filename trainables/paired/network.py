@@ -35,8 +35,11 @@ ENCODER_SCALE = 3.0
 
 
 class Outputs(NamedTuple):
-    """What a batch of n gives: `z` [n D_E] (unit where `z_norm`), `l` [n D_L] or None, `logits` [n K], `z_raw` [n]
-    the norm of z before normalisation, and `e_post` [n D_E] (for single images their only embedding)."""
+    """The outputs for a batch of n.
+
+    `z` [n D_E] (unit where `z_norm`), `latent` (l) [n D_L] or None, `logits` [n K], `z_raw` [n] the norm of z
+    before normalisation, and `e_post` [n D_E] (for single images their only embedding).
+    """
 
     z: Float[Tensor, "n d"]
     latent: Float[Tensor, "n dl"] | None
@@ -107,7 +110,7 @@ class Joint(nn.Module):
         return Outputs(z, self._latent(maps), logits, torch.linalg.vector_norm(raw.detach(), dim=1), e_post)
 
     def _latent(self, maps: Sequence[Any]) -> Any:
-        """l of both sides' maps, None where there is none; torch.fx notes it down, so nothing here is a tensor yet."""
+        """Return l of both sides' maps, None where there is none; torch.fx notes it down, so nothing here is a tensor yet."""
         if self.recipe.beta == 0:
             return None
         halves = [m.chunk(2) for m in maps]
@@ -145,7 +148,7 @@ def latent(
     size: Sequence[int],
     weighting: str = "channel",
 ) -> Float[Tensor, "n d"]:
-    """l [n D_L] from the stage outputs of both sides, stage 1 first; D_L is the product of `size`.
+    """Return l [n D_L] from the stage outputs of both sides, stage 1 first; D_L is the product of `size`.
 
     `weighting` is `channel` (the paper's: a stage counts by its channels, so stage 4 makes up half of l) or
     `block` (every stage counts alike).

@@ -44,9 +44,12 @@ class Objective:
     def __call__(
         self, out: Outputs, labels: Int[Tensor, " n"], alpha: float, negatives: dict[str, Counts] | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss and its parts: `contrast_z`, `contrast_l`, `wce`, and `anchors`, the share of the batch that has
-        a positive. Computed in float32, or in float64 if the outputs are, whatever the autocast. `negatives` takes what
-        was counted of the negatives of z and of l where scores have a sign, by the metric's name."""
+        """Return the loss and its parts: `contrast_z`, `contrast_l`, `wce` and `anchors`.
+
+        `anchors` is the share of the batch that has a positive. Computed in float32, or in float64 if the
+        outputs are, whatever the autocast. `negatives` takes what was counted of the negatives of z and of l
+        where scores have a sign, by the metric's name.
+        """
         negatives = {} if negatives is None else negatives
         terms = {"contrast_z": self._contrast(out.z, labels, "negative_cosines", negatives)}
         contrast = terms["contrast_z"]
@@ -74,9 +77,11 @@ class Objective:
 
 
 def class_weights(kind: str, labels: Int[Tensor, " n"], classes: int) -> Float[Tensor, " k"]:
-    """w_k of each class by its count n_k in `labels`: `balanced` N/(K n_k); `root` its square
-    root, between that and none (as square-root sampling, Mahajan et al. 2018); `effective_number`
-    (1 - b)/(1 - b^n_k) scaled to mean 1 over the classes present; `none` 1. An absent class has weight 0."""
+    """Return the weight w_k of each class by its count n_k in `labels`; 0 for an absent class.
+
+    `balanced` is N/(K n_k); `root` its square root, between that and none (as square-root sampling, Mahajan et al.
+    2018); `effective_number` (1 - b)/(1 - b^n_k) scaled to mean 1 over the classes present; `none` 1.
+    """
     counts = torch.bincount(labels.cpu(), minlength=classes).double()
     if kind == "none":
         return torch.ones(classes)
@@ -90,8 +95,9 @@ def class_weights(kind: str, labels: Int[Tensor, " n"], classes: int) -> Float[T
 
 
 def lower_bound(labels: Int[Tensor, " n"], temperature: float, *, orthonormal: bool = True, classes: int = 0) -> float:
-    """The least value that the contrastive loss of unit vectors with these labels can take, averaged over all
-    anchors; one without a positive counts 0.
+    """Return the least value that the contrastive loss of unit vectors with these labels can take.
+
+    It is averaged over all anchors; one without a positive counts 0.
 
     OCL (Theorem 3.2; the appendix's (|B|-1)/e is wrong): log(n - 1 + (B - n) e^(-1/tau)) for an anchor whose class
     has n members, reached by orthonormal class vectors. SCL (`orthonormal` false, Graf et al. 2021): the exponent is

@@ -249,7 +249,9 @@ def of_recipe(recipe: Recipe, data: Manifest) -> RecipeFields:
 
 
 def network_output_sum(out: Any) -> Tensor:
-    """What a loss reads of a network's `Outputs`, joined, so that what leads to it is kept; the loss's own [B B]
-    matrices are left out."""
+    """Return the sum of what a loss reads of a network's `Outputs`, so that what leads to it is kept.
+
+    The loss's own [B B] matrices are left out.
+    """
     joined: Tensor = out.z.sum() + out.logits.sum() + (0.0 if out.latent is None else out.latent.sum())
     return joined

@@ -83,8 +83,10 @@ def centres(part: Embedded, name: str, classes: int) -> pa.Table:
 
 
 def tsne(points: Tensor) -> Any:
-    """Coordinates [n 2] by t-SNE (van der Maaten & Hinton 2008): perplexity 30 (less for fewer than 91 points), PCA
-    start, fixed seed. Points that all coincide, or lie on a line, stay at the origin."""
+    """Return coordinates [n 2] by t-SNE (van der Maaten & Hinton 2008) with a PCA start and a fixed seed.
+
+    Perplexity is 30, less for fewer than 91 points. Points that all coincide, or lie on a line, stay at the origin.
+    """
     from sklearn.manifold import TSNE  # costs more than a second, so only the last report pays
 
     if len(points) < 5 or points.shape[1] < 2 or float(points.std(0).max()) < 1e-7:

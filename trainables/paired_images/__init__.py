@@ -36,8 +36,10 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
 
 def load_model(folder: Path, trial: Trial) -> "nn.Module":
-    """The network in a checkpoint of `trial`: (pre, post), or one batch of single images, uint8 [n c h w], to
-    `Outputs`."""
+    """Return the network in a checkpoint of `trial`.
+
+    It takes (pre, post), or one batch of single images, uint8 [n c h w], to `Outputs`.
+    """
     from contrasweep.trainables import checkpoint
     from contrasweep.trainables.exporting import FromPixels
     from contrasweep.trainables.paired_images.inputs import ImageInputs

@@ -164,7 +164,9 @@ def stage_side(side: int, stem: str, stage: int) -> int:
 
 def check_encoder(encoder: Component, shape: Shape, beta: float) -> None:
     """`SpecError` where an encoder of somebody else's does not give maps for images of this `shape`, or too few for l.
-    Two black images go through it, on the CPU."""
+
+    Two black images go through it, on the CPU.
+    """
     if not isinstance(encoder.entry, ExternalStages):
         return
     with torch.random.fork_rng(devices=[]), torch.no_grad():

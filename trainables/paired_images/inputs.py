@@ -63,7 +63,7 @@ class ImageInputs:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """channels, height, width of an image"""
+        """Channels, height and width of an image."""
         _, c, h, w = self.sides["train"][0].shape
         return c, h, w
 
@@ -82,8 +82,10 @@ class ImageInputs:
         ) + self._colour_statistics(split, rows)
 
     def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], Sides]:
-        """One epoch's views: a function of the rows of a batch and their places in the epoch's order. What happens
-        at a place follows from `key` alone, whatever the batch size."""
+        """One epoch's views: a function of the rows of a batch and their places in the epoch's order.
+
+        What happens at a place follows from `key` alone, whatever the batch size.
+        """
         n, generator = len(self.train_labels), seeding.generator(*key)
         draws: Any
         if self.settings.paired:
@@ -106,8 +108,10 @@ class ImageInputs:
         return tuple(side[rows] for side in self.colour_statistics[split])
 
     def _stored(self, part: Any) -> tuple[UInt8[Tensor, "n c h w"], ...]:
-        """The sides as staged, on the host: there may be no room for them on the device. One side fed twice is one
-        tensor."""
+        """The sides as staged, on the host: there may be no room for them on the device.
+
+        One side fed twice is one tensor.
+        """
         names = COLUMNS[self.settings.input]
         loaded = {name: _pixels(part.array(name)) for name in set(names)}
         return tuple(loaded[name] for name in names)
@@ -124,8 +128,11 @@ class ImageInputs:
 
 
 def moments(sides: tuple[Tensor, ...]) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:
-    """Mean and standard deviation of each channel over all sides together, of values in [0, 1]: one scale for both
-    images of a pair, since a scale for each would hide the shift between them. 1 for a channel that never varies."""
+    """Return mean and standard deviation of each channel over all sides together, of values in [0, 1].
+
+    There is one scale for both images of a pair, since a scale for each would hide the shift between them. The
+    deviation is 1 for a channel that never varies.
+    """
     means, stds = [], []
     chunk_images = max(1, EXACT_COUNTS // sides[0][0, 0].numel())
     levels = torch.arange(256, dtype=torch.float64) / 255

@@ -14,8 +14,10 @@ INPUT_DROPOUT = 0.2
 
 
 def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -> Joint:
-    """The network of resolved `settings` for images of `shape` (channels, height, width), initialised from torch's
-    global generator."""
+    """Build the network of resolved `settings` for images of `shape` (channels, height, width).
+
+    It is initialised from torch's global generator.
+    """
     channels = settings.copies * shape[0]
     encoding = settings.encoder.parameters
     if encoding.get("bn") == "frozen" and encoding.get("pretrained") == "none":

@@ -14,8 +14,10 @@ from contrasweep.errors import SpecError
 
 
 class Stages(nn.Module):
-    """A ResNet that gives the outputs of its four stages after ReLU, with torchvision's names of parameters, so
-    that torchvision's weights load. `dims` are the stages' channels."""
+    """A ResNet that gives the outputs of its four stages after ReLU; `dims` are the stages' channels.
+
+    Its parameters have torchvision's names, so that torchvision's weights load.
+    """
 
     def __init__(
         self, channels: int, block: str, depths: tuple[int, ...], *, width: int, stem: str, bn: str, pretrained: str

@@ -33,8 +33,11 @@ class PairPolicy:
 
 @checked
 class Auto(PairPolicy):
-    """`pairs` with these parameters for pairs; for single images what their dataset's manifest says (see
-    `contrasweep.trainables.augmentations`), whatever these parameters are."""
+    """The views that suit the input, by the dataset's manifest.
+
+    For pairs `pairs` with these parameters; for single images what `contrasweep.trainables.augmentations` takes,
+    whatever these parameters are.
+    """
 
 
 AUGMENTATIONS: Table[Any] = Table("augmentation", {**augmentations.AUGMENTATIONS, "auto": Auto, "pairs": PairPolicy})
@@ -50,8 +53,11 @@ def resolved(augmentation: Component, data: Manifest, sides: tuple[str, ...]) ->
 
 @dataclass(frozen=True)
 class PairDraws:
-    """What happens to each of n pairs: an affine map of [-1, 1] coordinates for both images (None: stay), and for
-    each image gain and offset of its light."""
+    """The draws of n pairs.
+
+    `affine` is a map of [-1, 1] coordinates for both images (None: stay), `light` has for each image the gain and
+    offset of its light.
+    """
 
     affine: Float[Tensor, "n 2 3"] | None
     light: Float[Tensor, "n 2 2"]

@@ -10,8 +10,10 @@ PADDING, UNKNOWN = 0, 1
 
 
 class ConvolutionEncoder(nn.Module):
-    """Words [n w] to the outputs of four stages [n width w]: embeddings, then three residual convolutions. Places of
-    padding are 0 in all of them, and the last stage is scaled so that its mean over places is that over words.
+    """Words [n w] to the outputs of four stages [n width w]: embeddings, then three residual convolutions.
+
+    Places of padding are 0 in all of them, and the last stage is scaled so that its mean over places is that over
+    words.
 
     `words` is the number of word indices, `width` the features of a word and of each stage, `dropout` that in stages.
     """

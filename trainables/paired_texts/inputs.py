@@ -86,7 +86,9 @@ def vocabulary(texts: Iterable[list[str]], min_count: int) -> dict[str, int]:
 
 
 def text_model(settings: Settings, words: int, classes: int) -> Joint:
-    """The network for `words` word indices, padding and the unknown word among them, initialised from torch's global
-    generator."""
+    """Build the network for `words` word indices, padding and the unknown word among them.
+
+    It is initialised from torch's global generator.
+    """
     encoder = settings.encoder.build(words)
     return Joint(encoder, settings, encoder.dim, classes, paired=True, lat_size=(settings.latent.size,))
