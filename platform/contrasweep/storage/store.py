@@ -86,15 +86,8 @@ class LocalStore:
             return file.read()
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """Write and flush a hidden file, then rename it into place."""
-
-        def fill(temporary: Path) -> None:
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-
-        return self._place(key, fill, if_absent)
+        """Write a hidden file, then rename it into place."""
+        return self._place(key, lambda temporary: temporary.write_bytes(data), if_absent)
 
     def put_file(self, key: str, path: Path) -> None:
         """Copy the file beside its place, then rename it."""
@@ -166,6 +159,8 @@ class LocalStore:
             temporary = target.parent / f".tmp-{uuid.uuid4().hex}"
             try:
                 fill(temporary)  # type: ignore[operator]
+                with temporary.open("rb") as file:  # after a power cut no name may stand for zeros
+                    os.fsync(file.fileno())
                 if if_absent:
                     return _create(target, temporary)
                 temporary.replace(target)
