@@ -46,8 +46,11 @@ class Difference:
 
 
 def difference(old: Mapping[str, str], new: Mapping[str, str], names: tuple[str, str] = ("old", "new")) -> Difference:
-    """From the files `old` to the files `new` (file name -> text). A file whose comments, docstrings or formatting
-    alone differ is left out. `names` go before the files' in the unified diff."""
+    """Return what differs between the files `old` and the files `new` (file name -> text).
+
+    A file of which only comments, docstrings or formatting differ is left out. `names` go before the files' in the
+    unified diff.
+    """
     changes: list[Change] = []
     texts: list[str] = []
     for file in sorted({*old, *new}):

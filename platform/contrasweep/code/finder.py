@@ -16,8 +16,10 @@ SITE_FOLDERS = ("site-packages", "dist-packages")
 
 @dataclass(frozen=True)
 class Module:
-    """A module as it lies on the path to import from. `file` is empty for a namespace package; `folders` are where the
-    modules of a package lie, () for a plain module."""
+    """A module as it lies on the path to import from.
+
+    `file` is empty for a namespace package. `folders` are where the modules of a package lie, () for a plain module.
+    """
 
     name: str
     file: str

@@ -34,8 +34,11 @@ CommandSettings = checked(_Command, extra="allow")
 
 
 def check(words: Sequence[str], config: Config) -> None:
-    """`SpecError` where a placeholder has no value in `config`, a setting has the name of one of the trial's own, or
-    there is no such program or script here."""
+    """Raise `SpecError` for a command that cannot run.
+
+    A placeholder has no value in `config`, a setting has the name of one of the trial's own, or there is no such
+    program or script here.
+    """
     if not words:
         raise SpecError("a command has at least one word", place=COMMAND, value=list(words))
     known = [*OWN, *_leaves(config)]
@@ -64,8 +67,10 @@ def unplaced(words: Sequence[str], keys: Collection[str]) -> list[str]:
 
 
 def filled(words: Sequence[str], values: Config) -> list[str]:
-    """The words with each placeholder's value: text as it is, anything else as JSON. `python` is the interpreter of
-    this process."""
+    """Return the words with each placeholder's value: text as it is, anything else as JSON.
+
+    `python` is the interpreter of this process.
+    """
     done = [_PLACEHOLDER.sub(lambda match: _text(_inner(values, match[1])), word) for word in words]
     program = sys.executable if done[0] == "python" else project_file(done[0]) or done[0]
     return [str(program), *done[1:]]

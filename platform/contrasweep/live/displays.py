@@ -134,8 +134,10 @@ def to_html(state: RunState, said: list[str]) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str], yields: str) -> Table:
-    """Rows under `columns`, of which `numbers` stand to the right. Where there is too little room the column `yields`
-    and then texts are cut; numbers never are."""
+    """Return rows under `columns`, of which `numbers` stand to the right.
+
+    Where there is too little room the column `yields` and then texts are cut; numbers never are.
+    """
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for place, name in enumerate(columns):
         widest = max(len(name), *(len(row[place]) for row in rows))

@@ -50,8 +50,11 @@ class Progress:
         planned: Mapping[str, Cell] | None = None,
         earlier: Sequence[Record] = (),
     ) -> None:
-        """`planned` are the cells of the trials to run, by trial id, where they are known beforehand; `earlier` the
-        records there are."""
+        """Make the state of a run that is not shown yet.
+
+        `planned` are the cells of the trials to run, by trial id, where they are known; `earlier` are the records there
+        are.
+        """
         self.state, self.axes, self.displays = state, list(axes), list(displays)
         self.state.host, self.state.pid = socket.gethostname(), os.getpid()
         self.pace = Pace()

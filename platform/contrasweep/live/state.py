@@ -1,5 +1,7 @@
-"""`RunState`: what a run looks like at a moment, as the process that runs it knows it. Plain data, so that it can be
-kept in the storage and shown on any machine."""
+"""What a run looks like at a moment, as the process that runs it knows it.
+
+Plain data, so that it can be kept in the storage and shown on any machine.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -71,8 +73,11 @@ class ArmState:
 
 @dataclass
 class RunState:
-    """A run: `before` trials were done when it began at `began`, `slots` run at once. `ended` says why it is over;
-    empty as long as it runs. `updated` is the moment that this describes, unix seconds on the host that runs it."""
+    """The state of a run that began at `began`, when `before` trials were done already.
+
+    `slots` trials run at once. `ended` says why the run is over; empty as long as it runs. `updated` is the moment that
+    this describes, in unix seconds on the host that runs it.
+    """
 
     __pydantic_config__ = SCHEMA
 

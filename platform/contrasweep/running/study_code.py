@@ -52,8 +52,10 @@ class StudyCode:
 
 @functools.cache
 def checked_packages(storage: str, study: str, digest: str) -> Mapping[str, str]:
-    """The worker's side, once for a process and code: the versions that the code's distributions have here. Raises
-    `OtherCodeHere` where a module of the code is another one here."""
+    """Return the versions that the code's distributions have in this worker; once for a process and code.
+
+    Raises `OtherCodeHere` where a module of the code is another one here.
+    """
     version = read_version(StudyRecords(storage, study), digest) if digest else None
     if version is None:
         return {}

@@ -26,7 +26,7 @@ from contrasweep.tuning.source import Next
 
 class ArmSearch:
     """The search of one arm, within its budget. `base` are the tuned settings it is frozen on, `priors` outcomes of
-    earlier studies. `refused` are trials with a record that says that they fitted no host: they are handed out again,
+    earlier studies. `infeasible` are trials that fitted no host and have a record of that: they run again,
     as far as the budget goes."""
 
     def __init__(
@@ -36,7 +36,7 @@ class ArmSearch:
         base: Config,
         records: StudyRecords,
         priors: Iterable[Outcome],
-        refused: Collection[str] = (),
+        infeasible: Collection[str] = (),
     ) -> None:
         study = plan.study
         self.plan, self.study, self.arm, self.records = plan, study, arm, records
@@ -46,7 +46,7 @@ class ArmSearch:
         self.candidates: list[Candidate] = []
         self.of: dict[str, Candidate] = {}
         self.waiting: deque[Trial] = deque()
-        self.refused = set(refused)
+        self.infeasible = set(infeasible)
         self.stopped: set[str] = set()  # trials without a record whose reports stop them
         self.closed = False  # there will be no more candidates
         self.first = self._learn(list(priors))
@@ -190,7 +190,7 @@ class ArmSearch:
                 self._hear_again([candidate])
         if self.study.slots is None:
             self._hear_again(self.candidates)
-        self._leave_refused()
+        self._leave_infeasible()
         self._tell()
         self._settle()
 
@@ -212,17 +212,17 @@ class ArmSearch:
     def _recorded(self, candidates: Iterable[Candidate]) -> dict[str, Record]:
         """The records of their trials, but of those that run again."""
         ids = {trial.id for candidate in candidates for trial in candidate.trials}
-        return self.records.read(ids - self.refused)
+        return self.records.read(ids - self.infeasible)
 
     def _room_again(self, candidate: Candidate) -> bool:
         """Whether the budget still has room for one of the candidates that there are."""
         own = {trial.id for trial in candidate.trials}
         return self.spending.room(len(self.candidates) - 1, [i for i in self._running if i not in own])
 
-    def _leave_refused(self) -> None:
-        """Keep the records of refused trials for which the budget has no room any more: others had theirs."""
+    def _leave_infeasible(self) -> None:
+        """Keep the records of infeasible trials for which the budget has no room any more: others had theirs."""
         for candidate in self.candidates:
-            again = [trial.id for trial in candidate.trials if trial.id in self.refused]
+            again = [trial.id for trial in candidate.trials if trial.id in self.infeasible]
             if again and not self._room_again(candidate):
                 for record in self.records.read(again).values():
                     self._take(record)
@@ -244,7 +244,7 @@ class ArmSearch:
         self.pruner.add(trial.id, number, trial.fold if trial.fold is not None else 0)
 
     def _take(self, record: Record) -> None:
-        self.refused.discard(record.trial_id)
+        self.infeasible.discard(record.trial_id)
         self.stopped.discard(record.trial_id)
         self.of[record.trial_id].records[record.trial_id] = record
         self.spending.end(record)

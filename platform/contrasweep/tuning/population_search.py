@@ -89,7 +89,7 @@ class PopulationSearch:
     base: Config
     records: StudyRecords
     of: dict[str, int] = field(default_factory=dict)  # trial id -> the member it is of
-    refused: set[str] = field(default_factory=set)  # trials whose record says that they fitted no host; they run again
+    infeasible: set[str] = field(default_factory=set)  # trials that fitted no host, and run again
     known: dict[str, Record] = field(default_factory=dict)
     waiting: deque[Trial] = field(default_factory=deque)
     running: dict[str, Trial] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class PopulationSearch:
     def done(self, record: Record) -> None:
         """Take a trial's record; the last of a generation begins the next one."""
         self.known[record.trial_id] = record
-        self.refused.discard(record.trial_id)
+        self.infeasible.discard(record.trial_id)
         self.running.pop(record.trial_id, None)
         while not self.running and not self.over:
             self._end_generation()
@@ -183,7 +183,7 @@ class PopulationSearch:
         trials = [(member, trial) for member in self.members for trial in self._trials(member)]
         self.current = {trial.id: trial for _, trial in trials}
         self.of |= {trial.id: member.number for member, trial in trials}
-        unknown = {trial.id for _, trial in trials} - self.known.keys() - self.refused
+        unknown = {trial.id for _, trial in trials} - self.known.keys() - self.infeasible
         self.known |= self.records.read(unknown)
         self.running = {i: trial for i, trial in self.current.items() if i not in self.known}  # members may be the same
         self.waiting = deque(self.running.values())

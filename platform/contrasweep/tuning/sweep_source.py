@@ -69,10 +69,10 @@ class SweepSource:
         plan: SweepDesign,
         records: StudyRecords,
         confirmed: Callable[[SweepDesign], None],
-        refused: Collection[str] = (),
+        infeasible: Collection[str] = (),
     ) -> None:
-        """`refused` are trials with a record that says that they fitted no host: they are handed out again."""
-        self.refused = set(refused)
+        """`infeasible` are trials with a record that says that they fitted no host: they are handed out again."""
+        self.infeasible = set(infeasible)
         self.plan, self.records, self.confirmed = plan, records, confirmed
         self.current = CurrentCode(plan.study.functions)
         self.searches: dict[str, Search] = {}
@@ -115,7 +115,7 @@ class SweepSource:
 
     def done(self, record: Record) -> None:
         """Pass a record of the search on to its arm; the confirmation's records change nothing."""
-        self.refused.discard(record.trial_id)
+        self.infeasible.discard(record.trial_id)
         if (arm := self._arm(record.trial_id)) is not None:
             arm.done(record)
 
@@ -158,16 +158,16 @@ class SweepSource:
             best = {arm: self.searches[arm].whole_config(won) for arm, won in winners.items() if won is not None}
             self.plan = replace(self.plan, best=best)
             self.confirmed(self.plan)
-            finished = self.records.finished() - self.refused
+            finished = self.records.finished() - self.infeasible
             for arm in over:
                 self.confirmation[arm] = deque(t for t in self.plan.trials if t.arm == arm and t.id not in finished)
 
     def _search(self, arm: str, tuned: Config) -> Search:
         if self.plan.population is None:
-            return ArmSearch(self.plan, arm, tuned, self.records, self._priors(arm, tuned), self.refused)
+            return ArmSearch(self.plan, arm, tuned, self.records, self._priors(arm, tuned), self.infeasible)
         from contrasweep.tuning.population_search import PopulationSearch  # Ray's PBT comes with it
 
-        return PopulationSearch(self.plan, arm, tuned, self.records, refused=set(self.refused))
+        return PopulationSearch(self.plan, arm, tuned, self.records, infeasible=set(self.infeasible))
 
     def _tuned(self, arm: str) -> MutableConfig:
         """The tuned settings of `arm`, with those it was itself frozen on."""

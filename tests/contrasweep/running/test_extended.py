@@ -17,7 +17,7 @@ from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run
 from contrasweep.running.engine.interim_source import InterimSource
-from contrasweep.running.prepare import claim
+from contrasweep.running.prepare import prepare
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.record import CodeRef, Phase
@@ -62,10 +62,10 @@ KINDS: dict[str, tuple[dict[str, Any], Callable[[Sweep], dict[str, Any]], int]] 
 def interrupted(study: Sweep, storage: Path, *, extend: bool = False) -> None:
     """What a run leaves that is interrupted before its first trial has reported."""
     planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
-    remaining = claim(planned, records, CurrentCode(planned.study.functions), extend=extend, retry_failed=False)
-    source = planned.source(records, remaining.finished)
+    prepared = prepare(planned, records, CurrentCode(planned.study.functions), extend=extend, retry_failed=False)
+    source = planned.source(records, prepared.finished)
     source = InterimSource(planned, source, records, lambda _: None) if study.replicates else source
-    assert not remaining.complete and isinstance(source.next(), Next)
+    assert not prepared.complete and isinstance(source.next(), Next)
 
 
 def looks(storage: Path) -> int:
@@ -83,8 +83,8 @@ def from_scratch(study: Sweep, storage: Path) -> Results:
     """What a study comes to in an empty storage, each trial trained in this process."""
     planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
     code = CurrentCode(planned.study.functions)
-    remaining = claim(planned, records, code, extend=False, retry_failed=False)
-    source = planned.source(records, remaining.finished)
+    prepared = prepare(planned, records, code, extend=False, retry_failed=False)
+    source = planned.source(records, prepared.finished)
     source = InterimSource(planned, source, records, lambda _: None) if study.replicates else source
     while isinstance(answer := source.next(), Next):
         version = code.of(answer.trial.trainable, answer.trial.config).version

@@ -112,22 +112,22 @@ ABLATIONS: dict[str, MutableConfig] = {
 
 
 def arm(config: Config, model: Config, **more: Any) -> Arm:
-    """An arm of `config` in which `model` is set, on top of what `config` sets of it, and `more`."""
+    """Return an arm of `config` in which `model` is set, on top of what `config` sets of it, and `more`."""
     return Arm(TRAINABLE, config={**config, "model": {**config.get("model", {}), **model}, **more})
 
 
 def model_arms(config: Config, models: Mapping[str, Config], names: Iterable[str] = MODELS) -> dict[str, Arm]:
-    """One arm a model, named after it, with `config` and the model's settings of `models`."""
+    """Return one arm a model, named after it, with `config` and the model's settings of `models`."""
     return {name: arm(config, {"name": name, **models.get(name, {})}) for name in names}
 
 
 def ablation_arms(config: Config, model: Config) -> dict[str, Arm]:
-    """One arm an ablation of the proposed `model`."""
+    """Return one arm an ablation of the proposed `model`."""
     return {name: arm(config, {"name": "proposed", **model, **change}) for name, change in ABLATIONS.items()}
 
 
 def called(*data: str) -> dict[str, str]:
-    """The labels of a study of these datasets: what people read in place of the dotted paths."""
+    """Return the labels of a study of these datasets: what people read in place of the dotted paths."""
     parts = {name: name.partition("?") for name in data}
     return {name: CALLED[path] + mark + parameters for name, (path, mark, parameters) in parts.items()}
 
@@ -135,7 +135,7 @@ def called(*data: str) -> dict[str, str]:
 def main_table(
     name: str, data: str, config: Config, models: Mapping[str, Config], seeds: list[int], blocks: Sequence[str] = ()
 ) -> AblationGrid:
-    """Eight models, compared with the proposed one by test MAP: on one dataset, or on each of `blocks`."""
+    """Return a study of eight models by test MAP, against the proposed one: on one dataset, or on each of `blocks`."""
     about = f"The proposed model and its seven baselines on {CALLED[data.partition('?')[0]]}, test MAP"
     return AblationGrid(
         name=name,
@@ -152,7 +152,7 @@ def main_table(
 
 
 def ablation(name: str, data: str, config: Config, model: Config, seeds: list[int]) -> AblationGrid:
-    """The proposed model whole and without its parts."""
+    """Return a study of the proposed model whole and without its parts."""
     about = f"The proposed model with and without its parts on {CALLED[data.partition('?')[0]]}"
     return AblationGrid(
         name=name,
@@ -168,7 +168,7 @@ def ablation(name: str, data: str, config: Config, model: Config, seeds: list[in
 
 
 def distances(name: str, data: str, config: Config, models: Mapping[str, Config], seeds: list[int]) -> AblationGrid:
-    """Token distances of helpful and unhelpful pairs: MCR, the proposed model and it without contrast."""
+    """Return a study of token distances: MCR, the proposed model and it without contrast."""
     arms = {
         "mcr": arm(config, {"name": "mcr", **models.get("mcr", {})}, distances=True),
         "no-contrast": arm(

@@ -1,5 +1,8 @@
-"""The source of a study that is looked at as it grows: after every stage a look, and then the next stage of what is
-still open. What a look decides is written before anything that follows from it."""
+"""The source of a study that is looked at as it grows: each stage is followed by an interim analysis.
+
+After a stage comes the next stage of what is still open. What an interim analysis decides is written before anything
+that follows from it.
+"""
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable

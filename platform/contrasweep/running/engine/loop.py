@@ -38,8 +38,11 @@ class TrialLoop:
         unreported: str = "",
         has_files: set[str] | None = None,
     ) -> None:
-        """`unreported` is the study's metric, where no trial has reported it yet. `has_files` are the trials of which
-        something is in the storage; None: that is not known."""
+        """Make the loop of one run.
+
+        `unreported` is the study's metric, where no trial has reported it yet. `has_files` are the trials of which
+        something is in the storage; None: that is not known.
+        """
         self.queue, self.accounts, self.placements = queue, accounts, queue.placements
         self.records, self.code, self.progress, self.compactor = records, code, progress, compactor
         self._unreported, self._has_files = unreported, has_files
@@ -168,8 +171,10 @@ class TrialLoop:
         return active.record or self.records.read_one(active.trial.id)
 
     def _end(self, record: Record) -> None:
-        """The trial has its record. Where it ended without the study's metric, and no trial has reported that yet,
-        nothing more may run."""
+        """Pass a record on to all that it concerns.
+
+        Where the trial ended without the study's metric, and no trial has reported that yet, nothing more may run.
+        """
         if not self.accounts.end(record):
             return
         self.queue.source.done(record)
@@ -196,8 +201,10 @@ class TrialLoop:
             self._end(record)
 
     def _end_stopped(self, candidate: Next) -> None:
-        """Write the record of a trial that an earlier driver did not live to stop: as it would have, with what the
-        trial's checkpoint knows of the time before."""
+        """Write the record of a trial that an earlier driver did not live to stop.
+
+        It is the record that this driver would have written, with what the trial's checkpoint knows of the time before.
+        """
         trial = candidate.trial
         if self.placements.fits(trial):
             self.placements.place(trial)

@@ -89,10 +89,12 @@ class Placements:
         return place
 
     def _asked(self, trial: Trial, placement: Placement) -> Placement:
-        """What Ray is asked for: on cores, where nothing is declared, at least a quarter of the memory that goes with
-        them on the smallest host. What is learned of the trials' memory, or an engine that needs more, then changes
-        nothing while cores are what is short: Ray gives a trial the process of the last one only where both ask for
-        the same."""
+        """Return what Ray is asked for: with cores, at least a quarter of their part of the smallest host's memory.
+
+        What is learned of the trials' memory, or an engine that needs more, then changes nothing while cores are what
+        is short: Ray gives a trial the process of the last one only where both ask for the same. A declared footprint
+        is asked for as it is.
+        """
         if placement.gpu or self.footprints.study.arms[trial.arm].footprint:
             return placement
         hosts = [node for node in self.inventory.nodes if node.cpus and slots_on(placement, node)]
@@ -115,8 +117,10 @@ class Placements:
         )
 
     def after_error(self, trial: Trial, error: str) -> PlacementGroupFactory | None:
-        """New bundles for a trial that ended in `error`; None if it is tried again as it was: the error has nothing to
-        do with memory, or no host has more, which makes the trial infeasible."""
+        """Return new bundles for a trial that ended in `error`; None if it is tried again as it was.
+
+        Then the error has nothing to do with memory, or no host has more, which makes the trial infeasible.
+        """
         now = self.place(trial)
         after = self.lanes.after_error(trial, self.rides.get(trial.id), error)
         if after == "place again":

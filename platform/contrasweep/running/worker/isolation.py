@@ -347,7 +347,6 @@ _of_users: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 @functools.cache
 def _watch_threads() -> None:
     """From now on, know the threads that the user's code starts; those that a library keeps are no trial's."""
-
     start = threading.Thread.start
 
     @functools.wraps(start)

@@ -1,5 +1,7 @@
-"""A config that knows which of its settings were read: where a trainable says nothing of its settings, what it never
-reads is probably misspelt."""
+"""A config that knows which of its settings were read.
+
+Where a trainable says nothing of its settings, a setting that it never reads is probably misspelt.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,8 +11,10 @@ from contrasweep.config import Config, MutableConfig
 
 
 class RecordedConfig(canonical.Config):
-    """A trial's config, nested mappings too, in which each setting that is read is noted. Asking for the keys reads
-    nothing; copying, merging and pickling it reads all."""
+    """A trial's config, nested mappings too, in which each setting that is read is noted.
+
+    Asking for the keys reads nothing; copying, merging and pickling it reads all.
+    """
 
     def __init__(self, config: Config, place: str = "", read: set[str] | None = None) -> None:
         """`place` is the dotted key of a nested one, `read` where it notes what was read."""

@@ -56,8 +56,10 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         return True
 
     def step(self) -> dict[str, object]:
-        """Train on; the new reports, and the last result once the trial has its record. The study's metric stands
-        beside them, where Tune looks for it."""
+        """Train on; return the new reports, and the last result once the trial has its record.
+
+        The study's metric stands beside them, where Tune looks for it.
+        """
         try:
             result = self._step()
         except (OtherCodeHere, StorageDenied) as error:
