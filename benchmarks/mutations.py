@@ -80,7 +80,6 @@ MUTANTS = (
             "        return False\n    except OSError:  # no hard",
             "        return True\n    except OSError:  # no hard",
         ),
-        ("unfinished files are listed", 'if not name.startswith(".tmp-")', "if name", f"{STORE} {TRUST}"),
         ("a listing is not sorted", "yield from sorted(key for key in keys", "yield from (key for key in keys"),
         ("a missing file cannot be deleted", ".unlink(missing_ok=True)\n\n    def copy", ".unlink()\n\n    def copy"),
     ),

@@ -125,6 +125,15 @@ def test_the_listing_is_sorted_and_by_prefix(store: Store) -> None:
     assert list(store.list("none/")) == []
 
 
+def test_a_listing_of_several_pages_is_whole(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, page = S3Store(s3.uri), S3Store._page
+    monkeypatch.setattr(S3Store, "_page", lambda self, place, allowance: page(self, {**place, "MaxKeys": 2}, allowance))
+    keys = [f"records/{i}/record.json" for i in range(5)]
+    for key in keys:
+        store.write(key, b"")
+    assert list(store.list()) == keys == list(store.etags("records/", "record.json"))
+
+
 def test_delete_removes_and_forgives(store: Store) -> None:
     store.write("k", b"1")
     store.delete("k")
