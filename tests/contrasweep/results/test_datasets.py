@@ -9,7 +9,8 @@ from scipy import stats
 
 from contrasweep.report import ReportData, html_report
 from contrasweep.results.datasets import dataset_summary
-from contrasweep.statistics import holm, iqm
+from contrasweep.statistics.family import holm
+from contrasweep.statistics.resampling import iqm
 from contrasweep.storage.study_document import StudyDocument
 
 ARMS = {"good": 0.2, "fair": 0.1, "poor": 0.0}
