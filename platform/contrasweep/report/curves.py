@@ -21,8 +21,11 @@ CAPTION = "Mean over replicates; the band is their range."
 
 @dataclass(frozen=True)
 class Curves:
-    """The panels of each metric, the study's first, and the number of combinations of axes that there are. A panel is
-    of one combination, one line an arm; those of a metric share a scale, so that they compare."""
+    """The learning curves of each metric, the study's first.
+
+    A panel is of one combination of the axes, with one line an arm; the panels of a metric share a scale, so that they
+    compare. `combinations` counts all combinations that there are.
+    """
 
     by_metric: Mapping[str, Sequence[Figure]]
     combinations: int

@@ -1,4 +1,4 @@
-"""What a search came to: its best settings, what its budget bought, how each setting went, and every trial at once."""
+"""What a search came to: what its budget bought, how each setting went, and every trial at once."""
 
 import math
 from collections.abc import Sequence

@@ -132,7 +132,19 @@ def _judge(evidence: Sequence[Evidence], family: Family, mode: str, factors: Seq
     return judgements
 
 
-SHOWN = ("difference", "low", "high", "p_value", "n", "planned", "alpha", "family", "test", "scope", "verdict")
+NOTEBOOK_COLUMNS = (
+    "difference",
+    "low",
+    "high",
+    "p_value",
+    "n",
+    "planned",
+    "alpha",
+    "family",
+    "test",
+    "scope",
+    "verdict",
+)
 """What a notebook shows of `Comparison.to_dict`."""
 ONE_SEED = (
     "one seed a fold: what another seed would change is not known. Where the trials of a seed share it over the folds "
@@ -432,7 +444,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         row = self.to_dict()
-        shown = {name: row[name] for name in SHOWN if row[name] is not None}
+        shown = {name: row[name] for name in NOTEBOOK_COLUMNS if row[name] is not None}
         head = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in shown)
         cells = "".join(f"<td>{f'{v:.4g}' if isinstance(v, float) else v}</td>" for v in shown.values())
         notes = "".join(f"<p>{html.escape(note)}.</p>" for note in self.notes)

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from reports import report_of
 
 from contrasweep.errors import SpecError
 from contrasweep.report import FORMATS, ReportData, html_report
@@ -260,7 +261,7 @@ def source(frame, **more) -> ReportData:
             "head": ["linear", "mlp"] * 10,
         }
     )
-    return ReportData(
+    return report_of(
         frame,
         DOCUMENT,
         curves=pd.DataFrame(steps),
@@ -298,13 +299,13 @@ def test_the_html_report_is_whole_and_asks_nothing_of_the_network(frame):
 
 def test_a_report_of_a_study_that_has_just_begun(frame):
     begun = frame.assign(status="pending", seconds=np.nan).drop(columns="f1_macro")
-    page = html_report(ReportData(begun, DOCUMENT))
+    page = html_report(report_of(begun, DOCUMENT))
     assert "No two arms have finished" in page and 'id="budget"' not in page
 
 
 def test_a_report_without_axes(frame):
     alone = frame[frame["batch_size"] == 4].drop(columns="batch_size")
-    page = html_report(ReportData(alone, dataclasses.replace(DOCUMENT, axes=())))
+    page = html_report(report_of(alone, dataclasses.replace(DOCUMENT, axes=())))
     assert "f1_macro by arm" in page
 
 
@@ -325,7 +326,7 @@ def test_a_big_study_stays_small(frame):
         for a, b, f, s in itertools.product(range(8), range(10), range(5), range(5))
     ]
     many = dataclasses.replace(DOCUMENT, arms=tuple(f"arm{a}" for a in range(8)))
-    page = html_report(ReportData(pd.DataFrame(rows), many))
+    page = html_report(report_of(pd.DataFrame(rows), many))
     assert len(page) < 2_000_000 * len(rows) / 1000
     assert page.count('<li><span class="pill') <= 20
 
@@ -392,9 +393,9 @@ def test_a_report_of_the_smallest_study(frame):
     one = frame.head(1).drop(columns="batch_size").assign(fold=None)
     steps = pd.DataFrame({"trial_id": one["trial_id"], "step": 1, "f1_macro": one["f1_macro"], "loss": 0.5})
     document = dataclasses.replace(DOCUMENT, axes=(), folds=None, arms=tuple(one["arm"]))
-    page = html_report(ReportData(one, document, curves=steps))
+    page = html_report(report_of(one, document, curves=steps))
     assert 'id="table"' in page and 'id="curves"' not in page
-    with_a_course = html_report(ReportData(one, document, curves=pd.concat([steps, steps.assign(step=2, loss=0.4)])))
+    with_a_course = html_report(report_of(one, document, curves=pd.concat([steps, steps.assign(step=2, loss=0.4)])))
     assert 'id="curves"' in with_a_course
 
 
