@@ -57,16 +57,16 @@ def run(trials: int, folder: str, allocations: int) -> dict[str, object]:
     """Run the study in this process; (trials ended, bytes resident) as it went."""
     import ray
 
+    from contrasweep.live.progress import Progress
     from contrasweep.running.driver import run as run_study
-    from contrasweep.running.engine import listener
 
     process, points, every = psutil.Process(), list[tuple[int, int]](), max(1, trials // 100)
-    ended, on_end = 0, listener.RunListener.on_end
+    ended, on_ended = 0, Progress.ended
     snapshots: list[tracemalloc.Snapshot] = []
 
-    def counted(self: listener.RunListener, record: object) -> None:
+    def counted(self: Progress, record: object) -> None:
         nonlocal ended
-        on_end(self, record)  # type: ignore[arg-type]
+        on_ended(self, record)  # type: ignore[arg-type]
         ended += 1
         if ended % every == 0:
             points.append((ended, process.memory_info().rss))
@@ -74,7 +74,7 @@ def run(trials: int, folder: str, allocations: int) -> dict[str, object]:
             gc.collect()
             snapshots.append(tracemalloc.take_snapshot())
 
-    listener.RunListener.on_end = counted  # type: ignore[method-assign]
+    Progress.ended = counted  # type: ignore[method-assign]
     if allocations:
         tracemalloc.start(6)
     ray.init(num_cpus=SLOTS, include_dashboard=False, log_to_driver=False)

@@ -46,20 +46,20 @@ class Calibration:
         rows[_rounded(counted_gib)] = max(rows.get(_rounded(counted_gib), 0.0), limit_gib)
 
     def constants(self, key: str) -> tuple[float, float]:
-        """a in GiB, b. A key begins with what all the others say, and that with `prior`."""
+        """Return a in GiB, and b. A key begins with what all the others say, and that with `prior`."""
         others = [row for other, rows in sorted(self.peaks.items()) if other != key for row in rows.items()]
         start = _fit([(counted, peak) for counted, (peak, _) in others], self.prior)
         return _fit([(counted, peak) for counted, (peak, _) in self.peaks.get(key, {}).items()], start)
 
     def predict(self, key: str, counted_gib: float) -> float:
-        """Peak in GiB, without margin. Never less than what the same count was seen to take or to overflow."""
+        """Return the peak in GiB, without margin, at least what the same count was seen to take or to overflow."""
         a, b = self.constants(key)
         seen, _ = self.peaks.get(key, {}).get(_rounded(counted_gib), (0.0, 0))
         over = self.overflows.get(key, {}).get(_rounded(counted_gib), 0.0)
         return max(a + b * counted_gib, seen, over * MARGIN)
 
     def margin(self, key: str) -> float:
-        """What a prediction is multiplied by before it is packed."""
+        """Return what a prediction is multiplied by before it is packed."""
         measured = sum(times for _, times in self.peaks.get(key, {}).values())
         return MARGIN if measured >= ENOUGH else MARGIN_UNMEASURED
 
@@ -69,8 +69,10 @@ def _rounded(counted_gib: float) -> float:
 
 
 def _fit(rows: list[tuple[float, float]], start: tuple[float, float]) -> tuple[float, float]:
-    """a and b of peak = a + b count: least squares of the relative errors, drawn to `start` by its spread (the
-    mean of the posterior of a linear model with normal prior)."""
+    """Return a and b of peak = a + b count by least squares of the relative errors.
+
+    They are drawn to `start` by its spread: the mean of the posterior of a linear model with a normal prior.
+    """
     if not rows:
         return start
     import numpy as np

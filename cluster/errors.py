@@ -15,3 +15,7 @@ class InventoryError(ClusterError):
 
 class SubmissionError(ClusterError):
     """A job that was refused before anything was queued: address, token, version or address of storage."""
+
+
+class JobNotFoundError(SubmissionError):
+    """There is no job of that name on the cluster."""

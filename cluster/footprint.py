@@ -41,7 +41,7 @@ class Footprint:
         return self.gpus > 0 or self.gpu_memory_gib > 0
 
     def on(self, gpu: str) -> "Footprint":
-        """The same trial's needs on this type of GPU."""
+        """Return the same trial's needs on this type of GPU."""
         return self
 
 
@@ -57,13 +57,15 @@ class OnType:
 
 @dataclass(frozen=True)
 class LearnedFootprint(Footprint):
-    """A footprint whose GPU memory differs by type of GPU, as measured or estimated there; its own fields hold on
-    types that `types` leaves out."""
+    """A footprint whose GPU memory differs by type of GPU, as measured or estimated there.
+
+    Its own fields hold on types that `types` leaves out.
+    """
 
     types: tuple[OnType, ...] = ()
 
     def on(self, gpu: str) -> Footprint:
-        """The trial's needs on this type of GPU, as measured or estimated there."""
+        """Return the trial's needs on this type of GPU, as measured or estimated there."""
         measured = next((entry for entry in self.types if entry.gpu == gpu), None)
         if measured is None:
             return self

@@ -19,11 +19,12 @@ SLACK_GIB = 0.5
 
 @contextlib.contextmanager
 def guard(*, gpu_share: float | None = None, host_memory_gib: float | None = None) -> Iterator[None]:
-    """While open, this process may take `gpu_share` (0 to 1) of the GPU's memory, and of host memory
-    `host_memory_gib` in all or, where it holds that already (imports count), `SLACK_GIB` more than it holds.
+    """Limit this process's share of a GPU's memory, and its host memory, while this is open.
 
-    Import what the trial needs before: loading a library maps memory too. On the host, allocations beyond the
-    limit raise MemoryError (torch: RuntimeError). Without CUDA, or not on Linux, that limit is skipped.
+    `gpu_share` is 0 to 1. Of host memory the process may take `host_memory_gib` in all or, where it holds that already
+    (imports count), `SLACK_GIB` more than it holds. Import what the trial needs before: loading a library maps memory
+    too. On the host, allocations beyond the limit raise MemoryError (torch: RuntimeError). Without CUDA, or not on
+    Linux, that limit is skipped.
     """
     with contextlib.ExitStack() as limits:
         if gpu_share is not None:
@@ -50,14 +51,16 @@ def _gpu_limit(share: float) -> Iterator[None]:
 
 
 def fraction(share: float, total_gib: float) -> float:
-    """What torch's allocator may take of a GPU where `share` of it is given out; a whole one is not limited."""
+    """Return what torch's allocator may take of a GPU where `share` of it is given out; a whole one is not limited."""
     return 1.0 if share >= 1 else max(share / 2, share - CONTEXT_GIB / total_gib)
 
 
 @contextlib.contextmanager
 def _host_limit(gib: float) -> Iterator[None]:
-    """RLIMIT_DATA, which counts private writable memory: shared maps such as Ray's object store and the
-    address space that CUDA reserves are no part of it. The soft limit is put back at the end."""
+    """Set RLIMIT_DATA, which counts private writable memory, and put the soft limit back at the end.
+
+    Shared maps such as Ray's object store and the address space that CUDA reserves are no part of it.
+    """
     import resource
 
     mapped, resident = _data_bytes()

@@ -37,7 +37,7 @@ _ONEDNN_TEXT = re.compile(r"could not create a (primitive|memory)\b")
 
 
 def which(error: BaseException | str | None) -> Memory | None:
-    """Which memory `error` says has run out, `gpu` or `host`; None if it is another error.
+    """Return which memory `error` says has run out, `gpu` or `host`; None if it is another error.
 
     Takes an exception, with those it was raised from, or the text of a traceback as Ray keeps it on disk.
     A process that the kernel killed leaves no error and is not seen here: it looks like a lost worker.
@@ -54,8 +54,11 @@ def which(error: BaseException | str | None) -> Memory | None:
 
 
 def may_be(text: str) -> bool:
-    """Whether the text of a traceback says that memory has run out, or what oneDNN says for that and for an operation
-    that it does not have: enough to try again with less, and too little to call a trial infeasible."""
+    """Return whether the text of a traceback may say that memory has run out.
+
+    oneDNN says the same for that and for an operation that it does not have. That is enough to try again with less, and
+    too little to call a trial infeasible.
+    """
     return which(text) is not None or _ONEDNN_TEXT.search(text) is not None
 
 
@@ -79,12 +82,12 @@ def _of_text(text: str) -> Memory | None:
 
 
 def doubled(share: Fraction) -> Fraction:
-    """At least twice `share`, as 1/n and at most 1: 1/4 gives 1/2, 1/3 gives 1."""
+    """Return at least twice `share`, as 1/n and at most 1: 1/4 gives 1/2, 1/3 gives 1."""
     return Fraction(1, max(1, share.denominator // 2)) if share < 1 else share
 
 
 def retry(placement: Placement, memory: Memory, inventory: Inventory) -> Placement | None:
-    """Where a trial goes that ran out of `memory` on `placement`; None if no host has more: `infeasible`.
+    """Return where a trial goes that ran out of `memory` on `placement`; None if no host has more: `infeasible`.
 
     GPU: twice the share; from a whole GPU on to the next type that has more memory, a whole one at once, since
     what the trial needs is no longer known. Host: twice the memory, and if no host has that, all that the

@@ -35,19 +35,21 @@ class Placement:
         return self.share.denominator if 0 < self.share <= 1 else 0
 
     def resources(self) -> dict[str, float]:
-        """The bundle to ask Ray for; `memory` is in bytes."""
+        """Return the bundle to ask Ray for; `memory` is in bytes."""
         bundle = {"CPU": self.cpus, "memory": float(int(self.host_memory_gib * 2**30))}
         return bundle | ({"GPU": float(self.share)} if self.share else {})
 
     def label_selector(self) -> dict[str, str]:
-        """The node's label to ask Ray for; empty where any node will do."""
+        """Return the node's label to ask Ray for; empty where any node will do."""
         return {ACCELERATOR_LABEL: self.gpu} if self.gpu and self.gpu != "unknown" else {}
 
 
 def share(footprint: Footprint, gpu: Gpu, *, cpus_per_gpu: float = math.inf) -> Fraction | None:
-    """The share 1/n of a `gpu` for one trial (n whole GPUs for a trial that asks for several), or None if its
-    memory is more than the GPU has. The share covers memory with its margin, the measured busy fraction and
-    the trial's part of the host's cores that belong to one GPU."""
+    """Return the share 1/n of a `gpu` for one trial, or None if its memory is more than the GPU has.
+
+    A trial that asks for several GPUs gets n whole ones. The share covers memory with its margin, the measured busy
+    fraction, and the trial's part of the host's cores that belong to one GPU.
+    """
     footprint = footprint.on(gpu.type)
     if gpu.memory_gib and footprint.gpu_memory_gib / max(footprint.gpus, 1) > gpu.memory_gib:
         return None
@@ -63,12 +65,12 @@ def share(footprint: Footprint, gpu: Gpu, *, cpus_per_gpu: float = math.inf) -> 
 
 
 def default_footprint(inventory: Inventory) -> Footprint:
-    """A trial of which nothing is known gets a core, half a GiB, and a whole GPU where there are GPUs."""
+    """Return what a trial of which nothing is known gets: a core, half a GiB, and a whole GPU where there are GPUs."""
     return Footprint(cpus=1.0, host_memory_gib=0.5, gpus=1.0 if inventory.gpus else 0.0)
 
 
 def options(footprint: Footprint, inventory: Inventory) -> list[Placement]:
-    """Every way to place one such trial, smallest GPU first; empty: it fits no host."""
+    """Return every way to place one such trial, smallest GPU first; empty: it fits no host."""
     if not footprint.wants_gpu:
         placement = Placement(None, NO_SHARE, footprint.cpus, footprint.host_memory_gib)
         return [placement] if any(fits(placement, node) for node in inventory.nodes) else []
@@ -110,7 +112,7 @@ def why_not(footprint: Footprint, inventory: Inventory) -> str:
 
 
 def fits(placement: Placement, node: Node) -> bool:
-    """Whether an empty host of this kind can hold the trial."""
+    """Return whether an empty host of this kind can hold the trial."""
     return slots_on(placement, node) > 0
 
 
@@ -130,9 +132,11 @@ def slots_on(placement: Placement, node: Node) -> int:
 
 
 class PackingRow(TypedDict):
-    """Trials that are placed alike: `gpu` is the type or "none", `share` of it as text (1/4), `per_gpu` how many share
-    one, `cpus` and `host_memory_gib` (GiB) of each, `slots` how many run at once in the whole inventory if no other
-    kind ran."""
+    """Trials that are placed alike.
+
+    `gpu` is the type or "none", `share` the share of it as text (1/4), `per_gpu` how many trials share one, `cpus` and
+    `host_memory_gib` (GiB) those of each, `slots` how many run at once in the whole inventory if no other kind ran.
+    """
 
     gpu: str
     share: str
@@ -156,8 +160,7 @@ class Packing:
         return [i for i, placement in enumerate(self.placements) if placement is None]
 
     def summary(self) -> list[PackingRow]:
-        """One row for each kind of placement: its GPU type, share, trials, and slots in the whole inventory if
-        no other kind ran; most trials first."""
+        """Return one row for each kind of placement, most trials first."""
         counted = Counter(placement for placement in self.placements if placement)
         return [
             {
@@ -174,7 +177,7 @@ class Packing:
 
 
 def place(footprints: Sequence[Footprint], inventory: Inventory, *, seconds: Sequence[float] | None = None) -> Packing:
-    """A place for every trial: the smallest GPU that fits it, and a larger one where that shortens the whole.
+    """Return a place for every trial: the smallest GPU that fits it, and a larger one where that shortens the whole.
 
     `seconds` are the trials' durations on a GPU of speed 1 (None: all equal). All start on the smallest type
     that fits; then, as long as the type with the most work has more of it than its longest trial takes, it

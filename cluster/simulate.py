@@ -41,7 +41,7 @@ class Makespan:
     retries: int
 
     def scaled(self, times: float) -> "Makespan":
-        """The makespan of `times` as many trials, where there are far more of them than placements."""
+        """Return the makespan of `times` as many trials, where there are far more of them than placements."""
         spent = {name: getattr(self, name) * times for name in ("hours", "gpu_hours", "cost", "trials_cost")}
         return replace(self, **spent, finished=round(self.finished * times), infeasible=round(self.infeasible * times))
 
@@ -228,7 +228,7 @@ class _Simulation:
 
 
 def _free_gpus(host: _Host, kind: _Kind) -> tuple[int, ...] | None:
-    """The GPUs of the host on which the trial fits now, the fullest that takes it; None: it does not fit."""
+    """Return the GPUs of the host on which the trial fits now, the fullest that takes it; None: it does not fit."""
     if host.cpus + 1e-9 < kind.cpus or host.memory_gib + 1e-9 < kind.memory_gib:
         return None
     if not kind.gpus:

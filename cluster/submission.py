@@ -1,28 +1,31 @@
-"""Jobs on a Ray cluster from a machine outside it: submit, look, follow, stop.
+"""A study's code and command sent to a Ray cluster as a job, checked before anything is queued.
 
-A job belongs to the cluster from the moment it is accepted: the machine that sent it may go away, and any other
-may follow it. What is checked before is in `preflight`.
+The code that travels is a copy of the project without what is large, private or made by running it.
 """
 
-import asyncio
-import contextlib
-import logging
+import fnmatch
+import os
 import shlex
-import sys
+import shutil
 import tempfile
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
 
 from contrasweep.cluster import preflight
 from contrasweep.cluster.errors import SubmissionError
-from contrasweep.cluster.job_client import JobClient
-from contrasweep.cluster.snapshot import EXCLUDES, snapshot
+from contrasweep.cluster.jobs import Dashboard, Job
 
-ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
-_DASHBOARD_CHECK_S = 10.0
+EXCLUDES = (
+    *(".*", "__pycache__", "*.pyc", "*.egg-info", "node_modules", "build", "dist", "venv", "docs", "tests"),
+    *("contrasweep-runs", "mlruns", "mlartifacts", "mlflow.db*", "wandb", "data", "datasets", "shared"),
+    *("*.parquet", "*.arrow", "*.npy", "*.npz", "*.pt", "*.pth", "*.ckpt", "*.safetensors"),
+    *("*.zip", "*.tar", "*.gz", "*.whl", "id_rsa*", "*.pem", "*.key"),
+)
+"""Names, of files or folders at any depth, that stay behind; everything hidden (.git, .venv, .env) is among them.
+The package folder `contrasweep/data` is code and travels: see `_kept`."""
+LIMIT_MIB = 50.0
+"""More than this is no code. Ray itself refuses 512 MiB and is slow long before."""
 
 
 def submit(
@@ -34,10 +37,9 @@ def submit(
     name: str = "study",
     env: Mapping[str, str] | None = None,
     files: Mapping[str, Path] | None = None,
-    excludes: Sequence[str] = EXCLUDES,
     metadata: Mapping[str, str] | None = None,
-) -> str:
-    """Check, send and queue a job; returns its id. `SubmissionError` before anything is queued.
+) -> Job:
+    """Check, send and queue a job. `SubmissionError` before anything is queued.
 
     entrypoint: words of the command, run by the head's shell in a copy of `working_dir`.
     uris: what the job will read and write, {"storage": ..., "tracking": ...}; must be reachable from the cluster.
@@ -45,162 +47,70 @@ def submit(
     env: variables of the job and its workers, no credentials. PYTHONPATH is set if the project has `platform/`.
     files: more files for the copy, as {path in it: file}, such as a study that lies elsewhere.
     """
-    address = preflight.normal_address(address)
-    variables = dict(env or {})
+    dashboard, variables = Dashboard(address), dict(env or {})
     preflight.check_env(variables)
-    preflight.check_address(address, _DASHBOARD_CHECK_S)
-    to_probe = preflight.check_uris(uris, preflight.is_remote(address, _DASHBOARD_CHECK_S))
+    preflight.check_version(dashboard)
+    to_probe = preflight.check_uris(uris, preflight.is_remote(dashboard))
     if (working_dir / "platform").is_dir():
         variables.setdefault("PYTHONPATH", "platform")
-    with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder, _client(address) as client:
-        snapshot(working_dir, Path(folder), excludes=excludes, files=files)
-        preflight.check_not_running(client, name, uris.get("storage", ""))
-        preflight.check_reachable(client, to_probe, dict(env or {}))
-        return preflight.send(
-            client,
-            entrypoint=shlex.join(entrypoint),
-            submission_id=f"contrasweep-{_slug(name)}-{uuid.uuid4().hex[:8]}",
-            runtime_env={"working_dir": folder, "env_vars": variables},
+    with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
+        snapshot(working_dir, Path(folder), files)
+        preflight.check_not_running(dashboard, name, uris.get("storage", ""))
+        preflight.check_reachable(dashboard, to_probe, dict(env or {}))
+        return dashboard.submit(
+            shlex.join(entrypoint),
+            id=f"contrasweep-{_slug(name)}-{uuid.uuid4().hex[:8]}",
+            env=variables,
+            folder=Path(folder),
             metadata={"contrasweep": name, "storage": uris.get("storage", ""), **(metadata or {})},
         )
-
-
-def status(job: str, *, address: str) -> str:
-    """PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED."""
-    with _client(preflight.normal_address(address)) as client:
-        return str(client.get_job_status(job).value)
-
-
-def logs(job: str, *, address: str) -> str:
-    """All that the job has printed so far."""
-    with _client(preflight.normal_address(address)) as client:
-        return str(client.get_job_logs(job))
-
-
-def follow(job: str, *, address: str, write: Callable[[str], object], timeout_s: float = 300.0) -> str:
-    """Write what the job prints, from its beginning, until it ends; returns its last status.
-
-    When the connection breaks it is made again and goes on where it was; after `timeout_s` without an answer
-    it is given up, with what to do then. Interrupting (Ctrl-C) leaves the job as it is.
-    """
-    address = preflight.normal_address(address)
-    written, last_answer, warned = 0, time.monotonic(), False
-    while True:
-        try:
-            with _client(address) as client:
-                current = str(client.get_job_status(job).value)
-                last_answer, warned = time.monotonic(), False
-                for text in _tail(client, job, written):
-                    written += len(text)
-                    last_answer = time.monotonic()
-                    write(text)
-                if current in ENDED:
-                    return current
-        except SubmissionError as error:
-            if "there is no job" in str(error):
-                raise
-            if not warned:
-                warned = True
-                print(f"{error}; attaching again for {timeout_s:.0f} s", file=sys.stderr, flush=True)
-            if time.monotonic() - last_answer > timeout_s:
-                raise SubmissionError(
-                    f"{error}; the job may still run: `contrasweep logs {job} --follow` attaches again"
-                ) from None
-        time.sleep(0.5)
-
-
-def stop(job: str, *, address: str, wait_s: float = 60.0) -> str:
-    """Ask the job to end (SIGTERM: it writes what it has and is resumable) and wait for that; its last status."""
-    with _client(preflight.normal_address(address)) as client:
-        client.stop_job(job)
-        deadline = time.monotonic() + wait_s
-        while (current := str(client.get_job_status(job).value)) not in ENDED and time.monotonic() < deadline:
-            time.sleep(0.3)
-        return current
-
-
-class JobRow(TypedDict):
-    """One of our jobs on a cluster; `start` and `end` in seconds since 1970, None before."""
-
-    id: str
-    study: str
-    status: str
-    start: float | None
-    end: float | None
-
-
-def jobs(*, address: str) -> list[JobRow]:
-    """Our jobs on the cluster, newest first: id, study, status, start and end in seconds since 1970."""
-    with _client(preflight.normal_address(address)) as client:
-        listed = [job for job in client.list_jobs() if (job.metadata or {}).get("contrasweep") not in (None, "probe")]
-    listed.sort(key=lambda job: -(job.start_time or 0))
-    return [
-        {
-            "id": job.submission_id,
-            "study": job.metadata["contrasweep"],
-            "status": str(job.status.value),
-            "start": (job.start_time or 0) / 1000,
-            "end": job.end_time / 1000 if job.end_time else None,
-        }
-        for job in listed
-    ]
 
 
 def _slug(name: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in name.lower()).strip("-")[:40] or "study"
 
 
-@contextlib.contextmanager
-def _client(address: str) -> Iterator[Any]:
-    """A client for jobs; its errors, which carry tracebacks of the server, as one line."""
-    connect, errors = _job_client()
-    for name in (
-        "ray.dashboard.modules.job.sdk",
-        "ray.dashboard.modules.dashboard_sdk",
-        "ray._private.runtime_env.packaging",
-    ):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    preflight.check_address(address, _DASHBOARD_CHECK_S)
-    try:
-        yield connect(address, headers=preflight.auth_headers())
-    except SubmissionError:
-        raise
-    except errors as error:
-        text = str(error).strip()
-        if "status code 404" in text:
-            raise SubmissionError(
-                f"there is no job of that name at {address}; a head that was started again has forgotten its jobs, and "
-                "submitting the study again goes on from its records"
-            ) from None
-        lines = text.splitlines() or [type(error).__name__]
-        shown = lines[0] if len(lines) == 1 else f"{lines[0]} ... {lines[-1]}"
-        raise SubmissionError(f"{address}: {shown}") from None
+def snapshot(root: Path, to: Path, files: Mapping[str, Path] | None = None) -> float:
+    """Copy the project at `root` into the folder `to`, and `files` (path in the copy -> file) beside it.
+
+    Return the size in MiB. `SubmissionError` if there is no such folder or if the copy would exceed `LIMIT_MIB`: it
+    names the largest files.
+    """
+    if not root.is_dir():
+        raise SubmissionError(f"the folder to send, {root}, does not exist or is not a folder")
+    chosen = {path.relative_to(root).as_posix(): path for path in _kept(root)} | dict(files or {})
+    sizes = {name: path.stat().st_size / 2**20 for name, path in chosen.items()}
+    if (total := sum(sizes.values())) > LIMIT_MIB:
+        largest = ", ".join(f"{n} ({sizes[n]:.0f} MiB)" for n in sorted(sizes, key=lambda n: -sizes[n])[:3])
+        raise SubmissionError(
+            f"the folder to send, {root}, holds {total:.0f} MiB, more than {LIMIT_MIB:.0f}: {largest}; "
+            "exclude them and stage data with `contrasweep data stage`"
+        )
+    for name, path in chosen.items():
+        target = to / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    return total
 
 
-def _job_client() -> tuple[Callable[..., Any], tuple[type[Exception], ...]]:
-    """Ray's client for jobs, or ours where Ray is not installed, and what it raises."""
-    try:
-        import aiohttp
-        from ray.job_submission import JobSubmissionClient
-    except ModuleNotFoundError:
-        return JobClient, (RuntimeError, OSError)
-    return JobSubmissionClient, (RuntimeError, OSError, aiohttp.ClientError)
+def _kept(root: Path) -> Iterator[Path]:
+    """Yield the files below `root` that travel.
+
+    Inside a Python package (a folder with `__init__.py`), a folder counts as code whatever its name, if it is a package
+    too, and then a link to it is followed. Other links to folders are not: they lead to data, mostly.
+    """
+    for folder, names, files in os.walk(root, followlinks=True):
+        here = Path(folder)
+        inside = (here / "__init__.py").exists()
+        packages = {name for name in names if inside and (here / name / "__init__.py").exists()}
+        names[:] = sorted(
+            name
+            for name in names
+            if (name in packages and not here.resolve().is_relative_to((here / name).resolve()))  # a link to above
+            or not (_excluded(name) or (here / name).is_symlink())
+        )
+        yield from (here / name for name in sorted(files) if not _excluded(name) and (here / name).is_file())
 
 
-def _tail(client: Any, job: str, skip: int) -> Iterator[str]:
-    """What the job prints after its first `skip` characters, as it comes, until it ends or the connection does."""
-    loop = asyncio.new_event_loop()
-    chunks = client.tail_job_logs(job)
-    try:
-        while True:
-            try:
-                text = loop.run_until_complete(anext(chunks))
-            except StopAsyncIteration:
-                return
-            fresh = text[skip:]
-            skip = max(0, skip - len(text))
-            if fresh:
-                yield fresh
-    finally:
-        loop.run_until_complete(chunks.aclose())
-        loop.close()
+def _excluded(name: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in EXCLUDES)

@@ -1,5 +1,7 @@
-"""What torch does not promise and counting rests on, in one file. Where this torch lacks a name, the count is a
-`ClusterError` in one line, and a plan goes on without it."""
+"""What counting needs of torch and torch does not promise, in one file.
+
+Where this torch lacks a name, the count is a `ClusterError` in one line, and a plan goes on without it.
+"""
 
 import contextlib
 import pkgutil
@@ -14,9 +16,11 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def fake_tensors() -> Iterator[None]:
-    """Tensors that are made while this is open have a shape and a storage, and no memory. Truncated normals, which
-    transformers begin with, are drawn until all values lie inside: what has no values would never end that, and memory
-    does not depend on them."""
+    """Give tensors that are made while this is open a shape and a storage, and no memory.
+
+    Truncated normals, which transformers begin with, are drawn until all values lie inside. What has no values would
+    never end that, and memory does not depend on them, so they are not drawn.
+    """
     from torch.nn import init
 
     mode, drawn = _named("torch._subclasses.fake_tensor.FakeTensorMode"), getattr(init, "_no_grad_trunc_normal_", None)
@@ -31,22 +35,22 @@ def fake_tensors() -> Iterator[None]:
 
 
 def dispatch_mode() -> Any:
-    """The class whose instances see each operation that torch runs."""
+    """Return the class whose instances see each operation that torch runs."""
     return _named("torch.utils._python_dispatch.TorchDispatchMode")
 
 
 def tree_iter(tree: Any) -> Any:
-    """The leaves of nested tuples, lists and dicts."""
+    """Return the leaves of nested tuples, lists and dicts."""
     return _named("torch.utils._pytree.tree_iter")(tree)
 
 
 def overloads(operation: Any) -> Any:
-    """All forms of an operation that a dispatch mode sees, as `flop_registry` knows it; None where torch has none."""
+    """Return all forms of an operation that a dispatch mode sees, as `flop_registry` knows it; None: torch has none."""
     return getattr(operation, "_overloadpacket", None)
 
 
 def storage_key(storage: "torch.UntypedStorage") -> int:
-    """What tells storages apart while they live. A fake one has no address."""
+    """Return what tells storages apart while they live. A fake one has no address."""
     try:
         return int(storage._cdata)
     except AttributeError:

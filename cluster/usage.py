@@ -101,7 +101,7 @@ class Meter:
             return sum(self._utilisations) / len(self._utilisations) if self._utilisations else None
 
     def to_dict(self) -> dict[str, float | None]:
-        """All three figures, under the names that records use."""
+        """Return all three figures, under the names that records use."""
         return {
             "peak_host_memory_gib": self.peak_host_memory_gib,
             "peak_gpu_memory_gib": self.peak_gpu_memory_gib,
@@ -143,7 +143,7 @@ class Meter:
 
 
 def _host_busy() -> float:
-    """Percent of the host's cores that were busy since the last call."""
+    """Return the percentage of the host's cores that were busy since the last call."""
     import psutil
 
     return float(psutil.cpu_percent(None))
@@ -184,8 +184,10 @@ def _peak_bytes() -> int:
 
 
 def _children(pid: int) -> list[int]:
-    """Children by their parent's threads: psutil reads all processes of the host to find them, which takes longer
-    the more trials there are."""
+    """Return the children of a process by its threads.
+
+    psutil reads all processes of the host to find them, which takes longer the more trials there are.
+    """
     children: list[int] = []
     for thread in os.listdir(f"/proc/{pid}/task"):
         with contextlib.suppress(OSError):  # that thread has ended
@@ -200,7 +202,7 @@ def _torch_cuda() -> Any:
 
 
 def _devices_busy(cuda: Any) -> float | None:
-    """How busy the GPUs are that this process may use, 0 to 1; None where the driver does not tell."""
+    """Return how busy the GPUs are that this process may use, 0 to 1; None where the driver does not tell."""
     try:
         return float(sum(cuda.utilization(i) for i in range(cuda.device_count())) / cuda.device_count() / 100)
     except Exception:  # torch lets NVML's errors through
@@ -228,8 +230,10 @@ class _Nvml:
         self.nvml.nvmlShutdown()
 
     def sample(self) -> tuple[int, float | None]:
-        """Bytes of GPU memory that this process holds now, and how busy it kept its GPUs, 0 to 1, None: not on one.
-        In a container whose process numbers are its own, NVML's do not match and it sees nothing."""
+        """Return the bytes of GPU memory that this process holds, and how busy it kept its GPUs (0 to 1; None: no GPU).
+
+        In a container whose process numbers are its own, NVML's do not match and nothing is seen.
+        """
         held, busy = 0, []
         for handle in self.handles:
             mine = [

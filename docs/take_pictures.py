@@ -11,10 +11,13 @@ import time
 from pathlib import Path
 
 from PIL import Image, ImageOps
-from tests.support.drivers import ray_folder
-from tests.test_tutorials import do
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path += [str(ROOT), str(ROOT / "tests" / "support")]
+
+from drivers import ray_folder  # noqa: E402 of the tests
+from tests.test_tutorials import do  # noqa: E402
+
 PICTURES = ROOT / "docs" / "pictures"
 COLOURS = 64
 PAPER = (

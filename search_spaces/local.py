@@ -116,8 +116,10 @@ def _single(base: MutableConfig) -> dict[str, Arm]:
 
 
 def _cells(*groups: tuple[str, tuple[int, ...], int]) -> dict[str, list[Any]]:
-    """Datasets with their batch sizes, the learning rate .1 B/256, and D_E: at least the number of classes where
-    1024 allows it."""
+    """Return datasets with their batch sizes, the learning rate .1 B/256, and D_E.
+
+    D_E is at least the number of classes where 1024 allows it.
+    """
     rows = [(data, batch, 0.1 * batch / 256, dim) for data, batches, dim in groups for batch in batches]
     names = ("data", "batch_size", "learning_rate", "projection.dim")
     return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
@@ -246,8 +248,10 @@ augmentations and none; one view; class weights or none), after 8 at .1, where n
 def small_single(
     name: str, description: str, base: MutableConfig, arms: dict[str, MutableConfig], **more: Any
 ) -> AblationGrid:
-    """A study of single images on digits-lt's test part: `arms` over batches of 4, 8 and 16, and nearest neighbours by
-    raw pixels as the floor."""
+    """Return a study of single images on digits-lt's test part.
+
+    It has `arms` over batches of 4, 8 and 16, and nearest neighbours by raw pixels as the floor.
+    """
     settings: MutableConfig = {
         "data": "digits-lt",
         "seeds": [100],

@@ -2,8 +2,19 @@
 
 `draw` fixes what happens to each image of an epoch, from an explicit generator on the host; `apply` does it to
 any part of them. So the views depend neither on the batch size nor on the device.
+
+Augmentations of somebody else's go by dotted path: a function or class of your own, or a torchvision v2 transform.
+
+    augmentation: {name: "torchvision.transforms.v2:RandomResizedCrop", size: 32}
+    augmentation: "mypackage.views:cutout"
+
+A function takes an image, float32 [c h w] in 0 to 1, and its settings as keywords; a class is built with the settings,
+and its object takes the image. Either gives the view, of the same shape. Random numbers come from torch's global
+generator, which is seeded for each image.
 """
 
+import functools
+import inspect
 import math
 import typing
 from collections.abc import Callable
@@ -13,12 +24,12 @@ from typing import Annotated, Any
 import pydantic
 from jaxtyping import Float
 
-from contrasweep.components import Component, Table, parameters_class, parameters_of
+from contrasweep.components import Component, Table, parameters_class, parameters_of, signature_fields
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
+from contrasweep.errors import SpecError
+from contrasweep.imports import errors_named, import_path
 from contrasweep.schema import checked
-from contrasweep.trainables import external_augmentations
-from contrasweep.trainables.external_augmentations import ExternalAugmentation, ExternalDraws
 from contrasweep.trainables.pytorch import F, Tensor, torch
 
 Probability = Annotated[float, pydantic.Field(ge=0, le=1)]
@@ -57,8 +68,27 @@ def _preset(name: str, about: str, **defaults: Any) -> type[Policy]:
     return policy
 
 
+@dataclass(frozen=True)
+class ExternalAugmentation:
+    """What stands at a dotted path."""
+
+    path: str
+    target: Callable[..., Any]
+
+
+def find_external(path: str) -> ExternalAugmentation:
+    """What stands at the path."""
+    return ExternalAugmentation(path, import_path(path, kind="augmentation"))
+
+
 def _takes(entry: Any, given: Config) -> type:
-    return external_augmentations.settings(entry) if isinstance(entry, ExternalAugmentation) else parameters_of(entry)
+    return _parameters_of_external(entry) if isinstance(entry, ExternalAugmentation) else parameters_of(entry)
+
+
+@functools.cache
+def _parameters_of_external(entry: ExternalAugmentation) -> type:
+    after = 0 if inspect.isclass(entry.target) else 1
+    return parameters_class("Augmentation", signature_fields(entry.target, after=after))
 
 
 AUGMENTATIONS: Table[Any] = Table(
@@ -95,10 +125,9 @@ AUGMENTATIONS: Table[Any] = Table(
         "none": _preset("none", "both views are the image itself", aspect=(1.0, 1.0)),
     },
     takes=_takes,
-    find=external_augmentations.find,
+    find=find_external,
 )
-"""name -> a class of policies with these defaults. Adding one is a line; your own, or a torchvision v2 transform, is
-named by its dotted path: see `external_augmentations`."""
+"""name -> a class of policies with these defaults. Adding one is a line."""
 
 PHOTOGRAPHS_IN_GRAY = ("fashion-mnist",)
 """Importers of one-channel photographs, for manifests that were staged before importers said `content`."""
@@ -144,12 +173,44 @@ Transform = Callable[[Tensor], Any]
 """Somebody else's view of one image [c h w]."""
 
 
+@dataclass(frozen=True)
+class ExternalDraws:
+    """The view of each image: the transform, and the seed of the image's random numbers [n]."""
+
+    transform: Callable[[Tensor], Any]
+    seeds: Tensor
+
+    def __getitem__(self, rows: Tensor | slice) -> "ExternalDraws":
+        return ExternalDraws(self.transform, self.seeds[rows])
+
+    def to(self, device: "torch.device") -> "ExternalDraws":
+        """The same draws: seeds stay on the host."""
+        return self
+
+    def apply(self, images: Tensor) -> Tensor:
+        """The view of each image [n c h w]."""
+        views = []
+        with torch.random.fork_rng(devices=[images.device] if images.is_cuda else []):
+            for image, seed in zip(images, self.seeds.tolist(), strict=True):
+                torch.manual_seed(seed)
+                views.append(self.transform(image))
+        return torch.stack(views)
+
+
 def policy_of(augmentation: Component) -> Policy | Transform:
     """What `draw` takes: the policy that a component of the table means, or somebody else's transform of one image."""
     if isinstance(augmentation.entry, ExternalAugmentation):
-        return external_augmentations.transform_of(augmentation)
+        return _transform_of(augmentation)
     policy: Policy = augmentation.settings
     return policy
+
+
+def _transform_of(augmentation: Component) -> Transform:
+    built: Any = functools.partial(augmentation.entry.target, **augmentation.parameters)
+    if inspect.isclass(augmentation.entry.target):
+        with errors_named(f"{augmentation.name} cannot be built"):
+            built = built()
+    return built  # type: ignore[no-any-return]
 
 
 @typing.overload
@@ -197,6 +258,26 @@ def apply(images: Float[Tensor, "n c h w"], draws: Draws | ExternalDraws) -> Flo
     contrast = draws.contrast[:, None, None, None]
     mean = _gray(views).mean((2, 3), keepdim=True)
     return torch.clamp(views * contrast + mean * (1 - contrast), 0, 1)
+
+
+def check_augmentation(augmentation: Component, shape: tuple[int, int, int]) -> None:
+    """`SpecError` where an augmentation of somebody else's does not give a view of the image's shape."""
+    if not isinstance(augmentation.entry, ExternalAugmentation):
+        return
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand((2, *shape), generator=generator)
+    try:
+        with errors_named(f"{augmentation.name} fails on an image {list(shape)}"):
+            views = ExternalDraws(_transform_of(augmentation), torch.arange(2)).apply(images)
+    except SpecError as error:
+        raise error.at("augmentation") from None
+    if views.shape != images.shape or not views.is_floating_point():
+        raise SpecError(
+            "a view has the shape of its image, float",
+            place="augmentation",
+            value=f"{views.dtype} {list(views.shape[1:])} for {list(shape)}",
+            hint=augmentation.name,
+        )
 
 
 def _affine(policy: Policy, u: Float[Tensor, "6 n"]) -> Float[Tensor, "n 2 3"]:

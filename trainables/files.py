@@ -1,34 +1,46 @@
-"""Files that settings name: a file's content is part of what a trial is, so its digest stands behind its path."""
+"""Files that settings name: a file's content is part of what a trial is, so its digest stands beside its path."""
 
 import functools
 import hashlib
 from pathlib import Path
+from typing import Any
 
+from contrasweep.components import Component
 from contrasweep.errors import DataError, SpecError
+from contrasweep.imports import errors_named, project_folders
 from contrasweep.storage.names import local_path
+from contrasweep.trainables.pytorch import nn, torch
 
 DIGITS = 16
+NESTED = ("state_dict", "model")
+"""Keys under which training scripts keep the state dict."""
 
 
 def with_digest(path: str, place: str) -> str:
-    """`path` as `path#digest`; one that has a digest is taken as it is. `SpecError` at `place` where there is no such
-    file."""
+    """Return `path` as `path#digest`, and one that has a digest as it is.
+
+    Raises:
+        SpecError: There is no such file; the error stands at `place`.
+    """
     if "#" in path:
         return path
     file = local_path(path, place)
     if not file.is_file():
         raise SpecError("there is no such file", place=place, value=path)
-    return f"{path}#{_digest(file)}"
+    return f"{path}#{_digest_of(file)[:DIGITS]}"
 
 
 def checked_file(text: str, place: str) -> Path:
-    """The file of a `path#digest`, or of a plain path; `DataError` where its content is another than when the study was
-    planned."""
+    """Return the file of a `path#digest`, or of a plain path.
+
+    Raises:
+        DataError: The file is not on this host, or its content is another than when the study was planned.
+    """
     path, _, digest = text.partition("#")
     file = local_path(path, place)
     if not file.is_file():
         raise DataError(f"{place}: {path} is not on this host")
-    if digest and (here := _digest(file)) != digest:
+    if digest and (here := _digest_of(file)[:DIGITS]) != digest:
         raise DataError(
             f"{place}: {path} has digest {here} here and had {digest} when the study was planned: give every host the "
             f"same file, or plan again"
@@ -36,13 +48,64 @@ def checked_file(text: str, place: str) -> Path:
     return file
 
 
-def _digest(file: Path) -> str:
+def with_digest_of_weights(component: Component) -> Component:
+    """Return the component with the SHA-256 of its `weights`, if it has any: what a trial's identity holds."""
+    file = component.parameters.get("weights")
+    if not file:
+        return component
+    digest, kept = _digest_of(_weights_file(file)), component.parameters.get("sha256")
+    if kept and kept != digest:
+        raise SpecError("the weights have another digest", place="weights", value=file, hint=f"{digest}, not {kept}")
+    plain = component.to_plain() | {"sha256": digest}
+    del plain["name"]
+    return Component(component.name, component.entry, type(component.settings)(**plain))
+
+
+def load_weights(module: "nn.Module", file: str, sha256: str) -> None:
+    """Fill `module` from a file of a state dict, of which what the module lacks (a classifier, say) is left out.
+
+    Args:
+        module: The network to fill.
+        file: The file's path, absolute or within the project's folder.
+        sha256: The digest that the file must have; "" for any.
+
+    Raises:
+        DataError: The file has another digest.
+        SpecError: There is no such file, torch cannot read it, or it lacks a tensor or has it in another shape.
+    """
+    path = _weights_file(file)
+    if sha256 and (digest := _digest_of(path)) != sha256:
+        raise DataError(f"the weights {path} have SHA-256 {digest[:12]}, the study's have {sha256[:12]}")
+    with errors_named("the file holds no weights that torch can read", "weights"):
+        state: Any = torch.load(path, map_location="cpu", weights_only=True)
+    for key in NESTED:
+        state = state[key] if isinstance(state, dict) and isinstance(state.get(key), dict) else state
+    own = module.state_dict()
+    wrong = [name for name, value in own.items() if name not in state or state[name].shape != value.shape]
+    if wrong:
+        raise SpecError(
+            f"the file lacks {len(wrong)} of the {len(own)} tensors of this network, or has them in other shapes",
+            place="weights",
+            value=file,
+            hint=f"the first is {wrong[0]} {list(own[wrong[0]].shape)}; the file has {', '.join(list(state)[:3])}, ...",
+        )
+    module.load_state_dict({name: state[name] for name in own})
+
+
+def _weights_file(file: str) -> Path:
+    for path in (local_path(file, "weights"), *(folder / file for folder in project_folders())):
+        if path.is_file():
+            return path
+    raise SpecError("there is no such file of weights", place="weights", value=file, hint=f"looked in {Path.cwd()}")
+
+
+def _digest_of(file: Path) -> str:
     stat = file.stat()
-    return _digest_of(file, stat.st_mtime_ns, stat.st_size)
+    return _sha256(file, stat.st_mtime_ns, stat.st_size)
 
 
 @functools.lru_cache(64)
-def _digest_of(file: Path, mtime_ns: int, size: int) -> str:
-    """Of a file as it is now; read once as long as it does not change."""
+def _sha256(file: Path, mtime_ns: int, size: int) -> str:
+    """Return the 64 digits of a file as it is now, which is read once as long as it does not change."""
     with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()[:DIGITS]
+        return hashlib.file_digest(stream, "sha256").hexdigest()

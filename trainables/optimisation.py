@@ -3,21 +3,32 @@
 The optimizers are our own and not torch.optim's: the first `torch.optim.SGD` of a process imports 97 modules of
 torch._dynamo, which takes as long as importing torch itself and some 100 MB: more than a whole small trial. Their
 updates are those of torch.optim, which the tests compare.
+
+Optimizers of torch.optim go by their names (`optimizer: {name: RMSprop, alpha: .9}`), those of other packages by dotted
+path: a class that is built as `Class(parameter groups, lr=..., **options)` and has `step`, `state_dict`,
+`load_state_dict` and `param_groups`, as torch's have.
 """
 
+import functools
+import inspect
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from contrasweep.components import Component, Table, parameters_of
+from contrasweep.components import Component, Table, parameters_class, parameters_of, signature_fields
 from contrasweep.config import Config
+from contrasweep.errors import SpecError
+from contrasweep.imports import errors_named, import_path
 from contrasweep.schema import OMIT_DEFAULT
-from contrasweep.trainables import torch_optimizers
 from contrasweep.trainables.checkpoint import StateDict
 from contrasweep.trainables.fields import BelowOne, NotNegative, Positive
 from contrasweep.trainables.pytorch import Tensor, torch, torch_internals
-from contrasweep.trainables.torch_optimizers import DecayOn
+
+DecayOn = Literal["all", "weights"]
+"""What is decayed: all parameters, or those of two dimensions and more, without biases and normalisation."""
+NOT_OURS = ("LBFGS", "SparseAdam", "Optimizer")
+"""Classes of torch.optim that need a closure or other gradients."""
 
 
 @runtime_checkable
@@ -170,20 +181,109 @@ def decayed(parameters: list[Tensor], decay_on: DecayOn) -> list[int]:
     return [i for i, parameter in enumerate(parameters) if decay_on == "all" or parameter.ndim > 1]
 
 
+@dataclass(frozen=True)
+class ExternalOptimizer:
+    """An optimizer class by the name it has in a study."""
+
+    name: str
+    target: Callable[..., Any]
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        """What its class says."""
+        return inspect.getdoc(self.target) or self.name
+
+    def __call__(self, parameters: Iterable[Tensor], lr: float, **options: Any) -> "TorchOptimizer":
+        decay_on: DecayOn = options.pop("decay_on", "all")
+        with errors_named(f"{self.name} cannot be built"):
+            return TorchOptimizer(self.target, parameters, lr, decay_on, options)
+
+
+class TorchOptimizer:
+    """One of torch's optimizers, which is given gradients instead of reading them from the parameters."""
+
+    def __init__(
+        self, target: Callable[..., Any], parameters: Iterable[Tensor], lr: float, decay_on: DecayOn, options: Config
+    ) -> None:
+        self.parameters = [p for p in parameters if p.requires_grad]
+        decayed = [p for p in self.parameters if decay_on == "all" or p.ndim > 1]
+        free = [p for p in self.parameters if decay_on != "all" and p.ndim <= 1]
+        groups: list[dict[str, object]] = [{"params": decayed}] if decayed else []
+        if free:
+            groups.append({"params": free, "weight_decay": 0.0})
+        self.inner = target(groups, lr=lr, **options)
+        for name in ("step", "state_dict", "load_state_dict", "param_groups"):
+            if not hasattr(self.inner, name):
+                raise SpecError(
+                    "an optimizer has step, state_dict, load_state_dict and param_groups",
+                    value=type(self.inner).__name__,
+                    hint=f"it has no {name}",
+                )
+        self.lr = lr
+
+    def step(self, gradients: list[Tensor]) -> None:
+        """Move the parameters once, at the present `lr`."""
+        for group in self.inner.param_groups:
+            group["lr"] = self.lr
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self.inner.step()
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def state_dict(self) -> StateDict:
+        """The inner optimizer's state."""
+        state: StateDict = self.inner.state_dict()
+        return state
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        """Restore the inner optimizer's state."""
+        self.inner.load_state_dict(state)
+
+
+def is_torchs(name: str) -> bool:
+    """Whether torch.optim has an optimizer of this name that takes gradients alone."""
+    entry = getattr(torch.optim, name, None) if name.isidentifier() and name not in NOT_OURS else None
+    return inspect.isclass(entry) and issubclass(entry, torch.optim.Optimizer)
+
+
+def find_external(name: str) -> ExternalOptimizer:
+    """The optimizer of this name, which is not in the table."""
+    target = import_path(name, kind="optimizer") if ":" in name else getattr(torch.optim, name)
+    return ExternalOptimizer(name, target)
+
+
+@functools.cache
+def _parameters_of_external(entry: ExternalOptimizer) -> type:
+    """What can be set of it: all that its class takes after parameters and learning rate, and `decay_on`."""
+    fields = {k: f for k, f in signature_fields(entry.target, after=1).items() if k not in ("lr", "params")}
+    fields = {k: (Annotated[Any, OMIT_DEFAULT] if f[1] is None else f[0], f[1]) for k, f in fields.items()}
+    if "weight_decay" in fields:
+        fields["weight_decay"] = (NotNegative, fields["weight_decay"][1])
+    decay_on = (Annotated[DecayOn, OMIT_DEFAULT], "all")
+    return parameters_class("Optimizer", {**fields, "decay_on": decay_on})
+
+
 def _takes(entry: Any, given: Config) -> type:
-    external = isinstance(entry, torch_optimizers.ExternalOptimizer)
-    return torch_optimizers.settings(entry) if external else parameters_of(entry)
+    return _parameters_of_external(entry) if isinstance(entry, ExternalOptimizer) else parameters_of(entry)
 
 
 OPTIMIZERS: Table[Any] = Table(
-    "optimizer",
-    {"sgd": SGD, "adamw": AdamW, "lars": LARS},
-    takes=_takes,
-    find=torch_optimizers.find,
-    knows=torch_optimizers.is_torchs,
+    "optimizer", {"sgd": SGD, "adamw": AdamW, "lars": LARS}, takes=_takes, find=find_external, knows=is_torchs
 )
-"""name -> (parameters, learning rate, its own parameters) -> optimizer. One that is not here is torch.optim's class of
-that name, or your own by dotted path: see `torch_optimizers`."""
+"""name -> (parameters, learning rate, its own parameters) -> optimizer."""
+
+
+def check_optimizer(optimizer: Component, lr: float) -> None:
+    """`SpecError` where an optimizer of somebody else's cannot be built, or cannot take a step."""
+    if not isinstance(optimizer.entry, ExternalOptimizer):
+        return
+    weight = torch.ones(2, 2, requires_grad=True)
+    try:
+        with errors_named(f"{optimizer.name} cannot take a step"):
+            optimizer.build([weight], lr).step([torch.ones(2, 2)])
+    except SpecError as error:
+        raise error.at("optimizer") from None
 
 
 def optimizer_states(chosen: Component) -> float:

@@ -8,9 +8,8 @@ import functools
 import json
 from pathlib import Path
 
-from contrasweep.cluster.memory import Count, Precision
-from contrasweep.cluster.work import Work
-from contrasweep.trainables.external_encoders import Shape
+from contrasweep.cluster.memory import Count, Precision, Work
+from contrasweep.trainables.encoders import Shape
 
 ENCODERS = ("cnn", "mlp", "resnet18", "resnet34", "resnet50")
 SHAPES: tuple[Shape, ...] = ((1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 64, 64))

@@ -14,7 +14,7 @@ from benchmarks.faults.processes import stop
 from benchmarks.faults.study import FaultStudy, Row
 from tests.support.raylets import BIN, RayCluster
 
-from contrasweep.cluster import preflight
+from contrasweep.cluster.jobs import Dashboard
 
 FAKETIME = os.environ.get("FAKETIME_LIBRARY", "/usr/lib/*/faketime/libfaketime.so.1")
 NODES = ("a", "b")
@@ -134,10 +134,9 @@ def _lose_packets(cluster: RayCluster, rng: random.Random) -> None:
 
 def _drain(cluster: RayCluster) -> None:
     """Announce to Ray that a node will go, as a cloud does before it takes a spot host back."""
-    listed = preflight._get(cluster.address, "/api/v0/nodes", 10)["data"]["result"]["result"]
-    chosen = next(node for node in listed if node["state"] == "ALIVE" and not node["is_head_node"])
+    chosen = next(node for node in Dashboard(cluster.address).nodes() if node.alive and not node.is_head)
     reason = ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=drill", "--deadline-remaining-seconds=3"]
     address = f"--address={cluster.host}:{cluster.gcs_port}"
-    command = [str(BIN / "ray"), "drain-node", address, f"--node-id={chosen['node_id']}", *reason]
+    command = [str(BIN / "ray"), "drain-node", address, f"--node-id={chosen.id}", *reason]
     subprocess.run(command, env=os.environ | cluster.environment, capture_output=True, check=False)
     time.sleep(4.0)  # in which it goes

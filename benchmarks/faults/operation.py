@@ -174,7 +174,7 @@ FLOODS = {
     "a trial prints 100 MB": {"prints_mb": 100},
     "a trial makes 100,000 reports": {"epochs": 100_000},
     "a trial raises an error of 70 MB": {"error_mb": 70},
-    "an arm's name of 200 characters": {},
+    "an arm's name of 100 characters": {},
 }
 
 
@@ -185,7 +185,7 @@ def floods(folder: Path, times: int, seed: int) -> list[Row]:
         name = list(FLOODS)[number % len(FLOODS)]
         there = folder / str(number)
         there.mkdir(parents=True)
-        arm = "a" * 200 if "name" in name else "a"
+        arm = "a" * 100 if "name" in name else "a"
         arms = {arm: {"trainable": "flooding:train", "config": FLOODS[name]}}
         declared = {"name": "floods", "data": "digits-lt", "folds": 3, "seeds": [0], "arms": arms}
         (there / "study.yaml").write_text(yaml.safe_dump(declared))

@@ -90,7 +90,25 @@ __getattr__ = importer(
 
 
 def load(name: str, *, storage: str = STORAGE) -> "Results":
-    """The results of the study called `name` as they lie in `storage`."""
+    """Return the results of a study as they lie in a storage; its code and data are not needed.
+
+    Args:
+        name: The study's name.
+        storage: The folder or address of the storage.
+
+    Returns:
+        The results so far, of a study that still runs too.
+
+    Raises:
+        SpecError: There is no study of this name in the storage.
+        StorageError: The storage cannot be read, or a file of it is broken.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> results = cs.load("quickstart", storage="./contrasweep-runs")
+        >>> results.name
+        'quickstart'
+    """
     from contrasweep.results.results import Results
 
     return Results.load(name, storage)

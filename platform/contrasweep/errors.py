@@ -4,14 +4,34 @@ from collections.abc import Iterable
 
 
 class ContrasweepError(Exception):
-    """Base of all errors that are the user's to mend; the command line prints them and exits with 2."""
+    """Base of all errors that are the user's to mend; the command line prints them and exits with 2.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> try:
+        ...     cs.load("no-such-study")
+        ... except cs.ContrasweepError as error:
+        ...     print(error)
+        STUDY: there is no such study in this storage, got 'no-such-study'; ...
+    """
 
 
 class SpecError(ContrasweepError, ValueError):
-    """A study, arm or option breaks a rule.
+    """A study, arm or option breaks a rule. The message is one line: place, rule, value, hint.
 
-    `place` is where the value stands (a file and a field, or a field), `rule` what must hold,
-    `value` what was found, `hint` what would have worked.
+    Args:
+        rule: What must hold.
+        place: Where the value stands: a field, or a file and a field.
+        value: What was found.
+        hint: What would have worked.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> try:
+        ...     cs.Arm("contrastiv")
+        ... except cs.SpecError as error:
+        ...     print(error.place, error.value, error.hint)
+        trainable contrastiv did you mean 'contrastive'? known methods: ...
     """
 
     def __init__(self, rule: str, *, place: str = "", value: object = None, hint: str = "") -> None:
@@ -25,12 +45,12 @@ class SpecError(ContrasweepError, ValueError):
         return f"{where}{clipped(self.rule, 500)}{got}{hint}"
 
     def at(self, place: str) -> "SpecError":
-        """The same error seen from one level further out: `place` goes in front of its own."""
+        """Return the error as seen from one level further out: `place` goes in front of its own."""
         joined = ".".join(part for part in (place, self.place) if part)
         return SpecError(self.rule, place=joined, value=self.value, hint=self.hint)
 
     def within(self, file: str) -> "SpecError":
-        """The same error in a named file."""
+        """Return the error in a named file."""
         place = f"{file}: {self.place}" if self.place else file
         return SpecError(self.rule, place=place, value=self.value, hint=self.hint)
 
@@ -43,12 +63,20 @@ def _rebuild(rule: str, place: str, value: object, hint: str) -> SpecError:
 
 
 class DataError(ContrasweepError):
-    """A dataset is missing, broken, or not what its manifest says."""
+    """A dataset is missing, broken, or not what its manifest says.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> try:
+        ...     cs.plan(cs.AblationGrid("losses", {"scl": cs.Arm("contrastive")}, "no-such-data"))
+        ... except cs.DataError as error:
+        ...     print(error)
+        there is no dataset 'no-such-data'; known datasets: ...
+    """
 
 
 class NotStagedError(DataError):
-    """A known dataset is not staged: the `command` that stages it, `requires` (what it reads), and where it was looked
-    for."""
+    """A known dataset is not staged: the `command` that stages it, what that `requires`, where it was looked for."""
 
     def __init__(self, dataset: str, command: str, requires: str, looked: str) -> None:
         self.dataset, self.command, self.requires, self.looked = dataset, command, requires, looked
@@ -59,7 +87,16 @@ class NotStagedError(DataError):
 
 
 class StorageError(ContrasweepError):
-    """The object store cannot be read or written."""
+    """The storage cannot be read or written, or a file of it is broken.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> try:
+        ...     cs.run(study, storage="memory://nowhere")
+        ... except cs.StorageError as error:
+        ...     print(error)
+        storage memory://... is seen by this process alone, and trials run in others; take a folder
+    """
 
 
 class ProcessLostError(ContrasweepError):
@@ -86,7 +123,7 @@ class BrokenFileError(StorageError):
 
 
 def clipped(text: str, limit: int) -> str:
-    """`text` as one line of at most `limit` characters that a terminal prints and does not obey."""
+    """Return `text` as one line of at most `limit` characters that a terminal prints and does not obey."""
     line = "".join(character if character.isprintable() else " " for character in text[: 2 * limit])
     line = " ".join(line.split())
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
@@ -101,7 +138,7 @@ def _short(value: object, limit: int = 120) -> str:
 
 
 def choose_from(kind: str, known: Iterable[str], value: object) -> str:
-    """`hint` text for an unknown name: the nearest known one, then all of them."""
+    """Return the hint for an unknown name: the nearest known one, then all of them."""
     import difflib
 
     names = sorted(known)

@@ -3,14 +3,16 @@
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from contrasweep.config import Config
 from contrasweep.errors import SpecError, choose_from, clipped
 
 TRAINING = "torch"
@@ -155,3 +157,20 @@ def failing_line(error: BaseException) -> str:
 
 def _machinery(file: str) -> bool:
     return file.startswith("<") or file in (__file__, importlib.__file__)
+
+
+def build_part(kind: str, name: str, target: Callable[..., Any], *first: object, options: Config) -> Any:
+    """Return `target(*first, **options)`, where `target` stands at the dotted path `name` or has this name in a table.
+
+    Raises `SpecError` at `<kind>_options` where it does not take the options, at `kind` where it fails.
+    """
+    try:
+        inspect.signature(target).bind(*first, **options)
+    except TypeError as error:
+        raise SpecError(
+            f"the {kind} does not take these options", place=f"{kind}_options", value=dict(options), hint=str(error)
+        ) from None
+    except ValueError:  # of a class written in C, whose arguments nobody knows
+        pass
+    with errors_named(f"{name} cannot be built as a {kind}", kind):
+        return target(*first, **options)

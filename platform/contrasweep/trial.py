@@ -14,11 +14,22 @@ from contrasweep.rows import ItemColumns
 
 @dataclass(frozen=True)
 class Trial:
-    """One training run. Frozen; everything a trainable needs and nothing about where it runs.
+    """One training run: everything that a trainable needs, and nothing about where it runs.
 
-    `arm` is the arm's name, `trainable` its dotted path (`package.module:function`), `config` all its settings (fixed,
-    axis, searched and defaults, resolved for the dataset), `data` the staged dataset, `fold` the held-out fold (None:
-    the dataset's own test split), `seed` the seed of initial weights, data order and augmentation.
+    Args:
+        study: The study's name.
+        arm: The arm's name.
+        trainable: The dotted path of the trainable, `package.module:function`.
+        config: All settings: fixed ones, those of axes, searched ones, and defaults, resolved for the dataset.
+        data: The staged dataset.
+        fold: The held-out fold. Default: the dataset's own test split.
+        seed: The seed of initial weights, data order and augmentation.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> trial = cs.plan(study).trials[0]
+        >>> trial.arm, trial.fold, trial.seed, len(trial.id)
+        ('scl', 0, 0, 16)
     """
 
     study: str
@@ -31,8 +42,10 @@ class Trial:
 
     @cached_property
     def id(self) -> str:
-        """Digest of arm, trainable, config, dataset digest, fold and seed: the study's name, host, resources
-        and date are no part of it, so a rerun elsewhere is the same trial. 16 hexadecimal digits."""
+        """Digest of arm, trainable, config, dataset digest, fold and seed: 16 hexadecimal digits.
+
+        The study's name, host, resources and date are no part of it, so a rerun elsewhere is the same trial.
+        """
         config = self.config.text if isinstance(self.config, canonical.Config) else canonical.dumps(self.config)
         names = _texts(self.arm, self.trainable, self.data.digest)
         return hashlib.sha256(f"{names}\n{_text(self.fold)}\n{_text(self.seed)}\n{config}".encode()).hexdigest()[:16]
@@ -49,13 +62,24 @@ def _text(number: int | None) -> str:
 
 @dataclass(frozen=True)
 class Report:
-    """What a trainable yields. `step`, an integer, counts up from 1 (steps or epochs, the trainable's choice);
-    `metrics` maps names to numbers; `checkpoint` is a folder from which `train(trial, resume=folder)`
-    continues after this very report, bit for bit. The folder is read before the generator is resumed, so
-    the trainable may reuse it. `artifacts` maps names to files worth keeping, and `items` names to one score
-    per test item (kNN hits, per-product MAP; larger is better), in a fixed item order, for paired tests over items. One
-    of the name `group` is no score: it names what the item is from (a scene, a patient; `Part.grouping`), and such
-    tests take groups whole."""
+    """What a trainable yields.
+
+    Args:
+        step: The step or epoch that it is of, counted from 1.
+        metrics: Metric -> number.
+        checkpoint: A folder from which `train(trial, resume=folder)` continues after this very report, bit for bit. It
+            is read before the generator is resumed, so the trainable may use the folder again.
+        items: Metric -> one score per test item, larger is better, in a fixed order of the items, for paired tests over
+            items. The column `group` names what each item is from (a scene, a patient); such tests take groups whole.
+        artifacts: Name -> a file worth keeping.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> def train(trial, resume=None):
+        ...     yield cs.Report(step=1, metrics={"accuracy": 0.75})
+        >>> next(train(None)).metrics
+        {'accuracy': 0.75}
+    """
 
     step: int
     metrics: Mapping[str, float]

@@ -84,7 +84,8 @@ def write_page(
 
     `names` are the studies whose claims are meant, all where none is given. With `run` the studies are run first. With
     an inventory file `cluster` each claim says what its full study would take there. `reports` is a folder for a report
-    of each study."""
+    of each study.
+    """
     known = chosen(claims_at(of), names)
     if run:
         for study in dict.fromkeys(claim.study for claim in known):
@@ -123,10 +124,11 @@ def _seen_from(page: Path | None, reports: Path | None) -> str:
 
 
 def chosen(claims: Sequence[Claim], names: Sequence[str]) -> list[Claim]:
-    """The claims whose studies have these names, in the order of `claims`; all of them where no name is given.
+    """Return the claims whose studies have these names, in the order of `claims`; all of them where no name is given.
 
     A name is a study's in its module (`MINING`), in a storage (`survey-mining`) or with its module
-    (`contrasweep.search_spaces.survey:MINING`); `SpecError` where no claim's study has it."""
+    (`contrasweep.search_spaces.survey:MINING`). Raises `SpecError` where no claim's study has it.
+    """
     if not names:
         return list(claims)
     study_names = {claim.study: load_study(claim.study).name for claim in claims}
@@ -221,8 +223,10 @@ INVENTORY = "docs/cluster/example-inventory.yaml"
 
 
 def page(rows: Sequence[Row], reports: str = "") -> str:
-    """The page in Markdown: a table of verdicts, then each claim with how it was asked. `reports` is the folder, as
-    seen from the page, with a report of each study that was run, NAME.md."""
+    """Return the page in Markdown: a table of verdicts, then each claim with how it was asked.
+
+    `reports` is the folder, as seen from the page, with a report of each study that was run, NAME.md.
+    """
     counts = Counter(row.verdict for row in rows)
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
     changed = sum(bool(row.changed) for row in rows)

@@ -3,9 +3,9 @@
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from contrasweep.cluster.demand import bundle
 from contrasweep.cluster.footprint import Footprint
-from contrasweep.cluster.inventory import ACCELERATOR_LABEL, GPU_MEMORY_GIB, Gpu, Inventory, Node
+from contrasweep.cluster.hosts import bundle
+from contrasweep.cluster.inventory import ACCELERATOR_LABEL, GPU_MODELS, Gpu, Inventory, Node
 from contrasweep.cluster.packing import options
 
 footprints = st.builds(
@@ -14,7 +14,7 @@ footprints = st.builds(
     host_memory_gib=st.sampled_from([0.5, 8.0]),
     cpus=st.sampled_from([0.5, 1.0, 4.0]),
     gpus=st.sampled_from([0.0, 0.25, 1.0, 2.0]),
-    gpu_types=st.lists(st.sampled_from(sorted(GPU_MEMORY_GIB)), max_size=3, unique=True).map(tuple),
+    gpu_types=st.lists(st.sampled_from(sorted(GPU_MODELS)), max_size=3, unique=True).map(tuple),
 )
 
 
@@ -23,16 +23,16 @@ def allowed(labels: dict[str, str], kind: str) -> bool:
     return not labels or kind in labels[ACCELERATOR_LABEL].removeprefix("in(").removesuffix(")").split(",")
 
 
-@given(footprint=footprints, kind=st.sampled_from(sorted(GPU_MEMORY_GIB)))
+@given(footprint=footprints, kind=st.sampled_from(sorted(GPU_MODELS)))
 def test_a_host_that_the_demand_allows_holds_the_trial_and_no_other_would(footprint, kind):
     needs, labels = bundle(footprint)
 
     def fits(kind: str) -> bool:
-        gpu = Gpu(kind, GPU_MEMORY_GIB[kind]) if footprint.wants_gpu else None
+        gpu = Gpu(kind, GPU_MODELS[kind].memory_gib) if footprint.wants_gpu else None
         host = Node(needs["CPU"], needs["memory"] / 2**30, gpus=int(needs.get("GPU", 0)), gpu=gpu)
         return bool(options(footprint, Inventory((host,))))
 
-    assume(any(map(fits, GPU_MEMORY_GIB)))  # some footprints are too large for all
+    assume(any(map(fits, GPU_MODELS)))  # some footprints are too large for all
     assert fits(kind) == allowed(labels, kind)
 
 

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from contrasweep.cluster.inventory import ACCELERATOR_LABEL, GPU_MEMORY_GIB, MEMORY_LABEL, ray_inventory, read_inventory
+from contrasweep.cluster.inventory import ACCELERATOR_LABEL, GPU_MODELS, MEMORY_LABEL, ray_inventory, read_inventory
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "cluster" / "files"
@@ -129,7 +129,7 @@ def test_manifests_agree_with_themselves_and_with_the_packing(name):
         gpus = int(container["resources"]["limits"]["nvidia.com/gpu"])
         ray_node = {"Resources": {"CPU": 8.0, "memory": 2**34, "GPU": float(gpus)}, "Labels": group["labels"]}
         gpu = ray_inventory([ray_node]).nodes[0].gpu
-        assert kind in GPU_MEMORY_GIB and gpu.type == kind and gpu.memory_gib >= 20
+        assert kind in GPU_MODELS and gpu.type == kind and gpu.memory_gib >= 20
         volumes = {v["name"] for v in group["template"]["spec"]["volumes"]}
         assert {m["name"] for m in container["volumeMounts"]} <= volumes
     assert len({c["image"] for c in containers}) == 1

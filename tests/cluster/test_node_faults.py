@@ -16,7 +16,7 @@ from calm import calm_run
 from ray.autoscaler.v2.sdk import get_cluster_status
 from raylets import TRIAL, RayCluster, kill, wait_for
 
-from contrasweep.cluster import submission
+from contrasweep.cluster.jobs import Job
 from contrasweep.results.results import Results
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import load_study
@@ -233,9 +233,7 @@ def test_submitting_again_goes_on_after_the_driver_and_after_the_head(cluster, p
     project.gate.unlink()
     cluster.start_head()
     job = project.job()  # before there is any host for its trials
-    wait_for(
-        lambda: "no host of the cluster can hold a trial yet" in submission.logs(job, address=cluster.address), 120
-    )
+    wait_for(lambda: "no host of the cluster can hold a trial yet" in Job(job, cluster.address).logs(), 120)
     assert [needs["CPU"] for needs in demand(cluster)] == [1.0]
     cluster.add_node("a", "T4")
     cluster.add_node("b", "T4")

@@ -12,14 +12,14 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contrasweep.cluster import inventory as inventories
 from contrasweep.cluster.errors import ClusterError, FootprintError, InventoryError
 from contrasweep.cluster.footprint import Footprint, LearnedFootprint, OnType
 from contrasweep.cluster.inventory import (
-    GPU_MEMORY_GIB,
+    GPU_MODELS,
     Gpu,
     Inventory,
     Node,
-    detection,
     ray_inventory,
     read_inventory,
     short_name,
@@ -61,7 +61,7 @@ def test_a_known_type_needs_no_memory_and_one_gpu_is_assumed(tmp_path):
     path = tmp_path / "cluster.yaml"
     path.write_text("nodes: [{cpus: 8, memory_gib: 32, gpu: A10G}, {cpus: 4, memory_gib: 8}]")
     gpu_node, cpu_node = read_inventory(path).nodes
-    assert gpu_node.gpus == 1 and gpu_node.gpu == Gpu("A10G", GPU_MEMORY_GIB["A10G"])
+    assert gpu_node.gpus == 1 and gpu_node.gpu == Gpu("A10G", GPU_MODELS["A10G"].memory_gib)
     assert cpu_node.gpus == 0 and cpu_node.gpu is None
 
 
@@ -73,12 +73,12 @@ def test_a_known_type_needs_no_memory_and_one_gpu_is_assumed(tmp_path):
         ("nodes: {a: 1}", "one key, nodes"),
         ("nodes: [3]", r"nodes\[0\]: a host is a mapping"),
         ("nodes: [{cpus: 1}]", r"nodes\[0\].memory_gib: this field is required"),
-        ("nodes: [{cpus: many, memory_gib: 1}]", r"nodes\[0\].cpus: must be a number, 0 or more, got 'many'"),
-        ("nodes: [{cpus: 1, memory_gib: -1}]", r"nodes\[0\].memory_gib: must be a number"),
-        ("nodes: [{cpus: 1, memory_gib: 1, gpus: 1.5, gpu: T4}]", r"gpus: must be a whole number, got 1.5"),
+        ("nodes: [{cpus: many, memory_gib: 1}]", r"nodes\[0\].cpus: should be a valid number, got 'many'"),
+        ("nodes: [{cpus: 1, memory_gib: -1}]", r"nodes\[0\].memory_gib: should be greater than or equal to 0, got -1"),
+        ("nodes: [{cpus: 1, memory_gib: 1, gpus: 1.5, gpu: T4}]", r"gpus: should be a multiple of 1, got 1.5"),
         ("nodes: [{cpus: 1, memory_gib: 1, gpus: 1}]", r"gpu: a host with GPUs must name their type; known: P4"),
         ("nodes: [{cpus: 1, memory_gib: 1, gpu: Z9}]", r"gpu_memory_gib: the memory of a Z9 is not known"),
-        ("nodes: [{cpus: 1, memory_gib: 1, gpu: T4, gpu_speed: 0}]", "gpu_speed: must be above 0"),
+        ("nodes: [{cpus: 1, memory_gib: 1, gpu: T4, gpu_speed: 0}]", "gpu_speed: should be greater than 0"),
         ("nodes: [{cpus: 1, memory_gib: 1, ram: 3}]", r"nodes\[0\].ram: there is no such field; known fields: cpus"),
         (
             "nodes: [{cpus: 1, memory_gib: 1, gpu: A100}, {cpus: 1, memory_gib: 1, gpu: A100, gpu_memory_gib: 80}]",
@@ -129,7 +129,7 @@ def test_inventory_from_ray_nodes():
     )
     assert [(n.gpus, n.gpu and n.gpu.type, n.gpu and n.gpu.memory_gib, n.count) for n in inventory.nodes] == [
         (0, None, None, 1),
-        (2, "H100", GPU_MEMORY_GIB["H100"], 2),
+        (2, "H100", GPU_MODELS["H100"].memory_gib, 2),
         (1, "A100", 80.0, 1),
         (1, "unknown", 0.0, 1),
     ]
@@ -139,7 +139,7 @@ def test_inventory_from_ray_nodes():
 def test_of_one_type_with_two_memories_the_smaller_counts():
     labels = {"ray.io/accelerator-type": "A100"}
     nodes = [ray_node(gpus=1, labels=labels | {"gpu-memory-gib": "80"}), ray_node(gpus=1, labels=labels)]
-    assert {n.gpu for n in ray_inventory(nodes).nodes} == {Gpu("A100", GPU_MEMORY_GIB["A100"])}
+    assert {n.gpu for n in ray_inventory(nodes).nodes} == {Gpu("A100", GPU_MODELS["A100"].memory_gib)}
 
 
 def test_prices_come_from_labels_and_are_shared_out_by_what_a_trial_holds():
@@ -163,7 +163,7 @@ def test_what_a_type_of_gpu_takes_is_placed_by_type():
 def test_detect_finds_this_machine(monkeypatch):
     node = this_machine().nodes[0]
     assert node.cpus >= 1 and node.memory_gib > 0.5
-    monkeypatch.setattr(detection, "_nvml_gpus", lambda: [H100, A100])
+    monkeypatch.setattr(inventories, "_nvml_gpus", lambda: [H100, A100])
     assert this_machine().nodes[0].gpus == 2
     assert this_machine().nodes[0].gpu == A100
 
@@ -183,7 +183,7 @@ def test_cuda_visible_devices_hides_gpus(monkeypatch):
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert [gpu.type for gpu in detection._nvml_gpus()] == types
+        assert [gpu.type for gpu in inventories._nvml_gpus()] == types
 
 
 @pytest.mark.parametrize(
@@ -410,7 +410,9 @@ def test_ray_grants_what_a_placement_asks_for_where_the_label_is(ray_gpu):
     from ray.util.placement_group import placement_group, remove_placement_group
 
     inventory = ray_inventory(ray.nodes())
-    assert inventory.gpu_types == [Gpu("T4", GPU_MEMORY_GIB["T4"])] and inventory.gpus == 1 and inventory.cpus == 4
+    assert (
+        inventory.gpu_types == [Gpu("T4", GPU_MODELS["T4"].memory_gib)] and inventory.gpus == 1 and inventory.cpus == 4
+    )
     placements = place([Footprint(gpu_memory_gib=3.2, host_memory_gib=0.1)] * 5, inventory).placements
     assert {p.share for p in placements} == {Fraction(1, 4)}
     elsewhere = replace(placements[0], gpu="H100")

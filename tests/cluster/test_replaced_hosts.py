@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from joining_hosts import Cluster, host
 
-from contrasweep.cluster.growth import JOIN_QUIET_S
+from contrasweep.cluster.hosts import JOIN_QUIET_S
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
 
 T4, H100 = Gpu("T4", 14.7), Gpu("H100", 79.2)

@@ -1,6 +1,5 @@
 """Submission: what is refused before anything is queued, what travels, and jobs on a real Ray head with a token."""
 
-import asyncio
 import http.server
 import json
 import os
@@ -21,11 +20,11 @@ from without_packages import HIDE
 
 import contrasweep as cs
 from contrasweep import AblationGrid, Arm, submit
-from contrasweep.cluster import job_client, preflight, probe, submission
+from contrasweep.cluster import jobs, preflight, probe, submission
 from contrasweep.cluster.errors import ClusterError, SubmissionError
-from contrasweep.cluster.job_client import JobClient
-from contrasweep.cluster.node_versions import compare_versions, versions
-from contrasweep.cluster.snapshot import LIMIT_MIB, snapshot
+from contrasweep.cluster.jobs import Dashboard, Job
+from contrasweep.cluster.preflight import compare_versions, versions
+from contrasweep.cluster.submission import LIMIT_MIB, snapshot
 from contrasweep.code import code_of
 from contrasweep.storage.records import StudyRecords
 
@@ -46,7 +45,7 @@ pytestmark = pytest.mark.xdist_group("submission")  # one head for all of them
     ],
 )
 def test_addresses_are_normalised(written, normal):
-    assert preflight.normal_address(written) == normal
+    assert jobs.normal_address(written) == normal
 
 
 @pytest.mark.parametrize(
@@ -55,7 +54,7 @@ def test_addresses_are_normalised(written, normal):
 )
 def test_other_addresses_are_refused(address, says):
     with pytest.raises(SubmissionError, match=says):
-        preflight.normal_address(address)
+        jobs.normal_address(address)
 
 
 @pytest.fixture
@@ -86,7 +85,7 @@ def server():
 
 def refused(address):
     with pytest.raises(SubmissionError) as caught:
-        preflight.check_address(address, timeout_s=5)
+        preflight.check_version(Dashboard(address))
     assert "\n" not in str(caught.value) and address in str(caught.value)
     assert isinstance(caught.value, ClusterError)
     return str(caught.value)
@@ -105,9 +104,7 @@ def test_a_host_that_is_not_there():
 def test_something_else_answers(server):
     assert "answers 404" in refused(server.address)
     server.answers["/api/version"] = (200, "<html>hello</html>")
-    assert "no Ray dashboard answers" in refused(server.address)
-    server.answers["/api/version"] = (200, "{}")
-    assert "not as a Ray dashboard does" in refused(server.address)
+    assert "is not answered as a Ray dashboard does" in refused(server.address)
 
 
 def test_another_version_of_ray(server):
@@ -127,19 +124,19 @@ def test_tokens(server, monkeypatch):
 def test_the_token_comes_from_the_environment_or_a_file(monkeypatch, tmp_path):
     monkeypatch.setenv("RAY_AUTH_TOKEN", "from-environment")
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    assert preflight.auth_headers() == {}
+    assert jobs.auth_headers() == {}
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    assert preflight.auth_headers() == {"Authorization": "Bearer from-environment"}
+    assert jobs.auth_headers() == {"Authorization": "Bearer from-environment"}
     monkeypatch.delenv("RAY_AUTH_TOKEN")
     (tmp_path / "token").write_text("from-file\n")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
-    assert preflight.auth_headers() == {"Authorization": "Bearer from-file"}
+    assert jobs.auth_headers() == {"Authorization": "Bearer from-file"}
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "none"))
-    assert preflight.auth_headers() == {}
+    assert jobs.auth_headers() == {}
 
 
 def node(ip, state="ALIVE"):
-    return {"node_ip": ip, "state": state}
+    return {"node_id": "1f", "node_ip": ip, "state": state, "is_head_node": False}
 
 
 def test_remote_is_told_by_the_nodes_and_not_by_the_tunnel(server):
@@ -147,11 +144,11 @@ def test_remote_is_told_by_the_nodes_and_not_by_the_tunnel(server):
         server.answers["/api/v0/nodes"] = (200, json.dumps({"data": {"result": {"result": list(nodes)}}}))
 
     listing(node("127.0.0.1"))
-    assert not preflight.is_remote(server.address)
+    assert not preflight.is_remote(Dashboard(server.address))
     listing(node("127.0.0.1"), node("203.0.113.9"))
-    assert preflight.is_remote(server.address)
+    assert preflight.is_remote(Dashboard(server.address))
     listing(node("127.0.0.1"), node("203.0.113.9", "DEAD"))
-    assert not preflight.is_remote(server.address)
+    assert not preflight.is_remote(Dashboard(server.address))
 
 
 # ---------------------------------------------------------------------------------------- URIs, credentials
@@ -319,99 +316,120 @@ def test_links_between_packages_are_followed_and_no_others(tmp_path):
 # ------------------------------------------------------------------------------- following a broken connection
 
 
-class BrokenThenWhole:
-    """A client whose log breaks off twice; like Ray's, every new tail begins at the beginning."""
-
-    text = "epoch 1\nepoch 2\nepoch 3\n"
+class Clock:
+    """In place of `time` in `jobs`."""
 
     def __init__(self):
-        self.tails = 0
+        self.now = 0.0
 
-    def get_job_status(self, job):
-        from ray.job_submission import JobStatus
+    def monotonic(self):
+        return self.now
 
-        return JobStatus.SUCCEEDED if self.tails >= 2 else JobStatus.RUNNING
-
-    async def tail_job_logs(self, job):
-        self.tails += 1
-        yield self.text[: 5 * self.tails]
-        if self.tails < 3:
-            raise RuntimeError("WebSocket connection closed unexpectedly")
-        yield self.text[5 * self.tails :]
+    def sleep(self, seconds):
+        self.now += seconds
 
 
-def attach(monkeypatch, client):
-    monkeypatch.setattr(preflight, "check_address", lambda *args: None)
-    monkeypatch.setattr("ray.job_submission.JobSubmissionClient", lambda address, headers: client)
-    monkeypatch.setattr(submission.time, "sleep", lambda s: None)
+@pytest.fixture
+def clock(monkeypatch):
+    monkeypatch.setattr(jobs, "time", Clock())
+    return jobs.time
 
 
-def test_following_reattaches_and_repeats_nothing(monkeypatch):
-    attach(monkeypatch, client := BrokenThenWhole())
-    written = []
-    assert submission.follow("job", address="head:8265", write=written.append) == "SUCCEEDED"
-    assert "".join(written) == client.text and client.tails == 3
+class Growing(Job):
+    """A job that prints `per_s` characters a second and ends after `ends_s`, by a `Clock`; what was fetched when. While
+    `broken` says so of the time, no dashboard answers."""
+
+    def of(self, per_s, ends_s, broken=lambda now: False):
+        vars(self).update(per_s=per_s, ends_s=ends_s, broken=broken, fetched=[])
+        return self
+
+    @property
+    def text(self):
+        size = int(min(jobs.time.now, self.ends_s) * self.per_s)
+        return ("0123456789" * (size // 10 + 1))[:size]
+
+    def status(self):
+        if self.broken(jobs.time.now):
+            raise SubmissionError("no Ray dashboard answers at http://head:8265 (Connection refused)")
+        return "SUCCEEDED" if jobs.time.now >= self.ends_s else "RUNNING"
+
+    def logs(self):
+        self.fetched.append((jobs.time.now, len(self.text)))
+        return self.text
+
+    def followed(self):
+        """What was written, with when."""
+        written = []
+        assert self.follow(lambda text: written.append((jobs.time.now, text))) == "SUCCEEDED"
+        return written
 
 
-def test_following_gives_up_after_its_patience_and_says_how_to_go_on(monkeypatch):
-    attach(monkeypatch, BrokenThenWhole())
+def test_following_attaches_again_and_repeats_nothing(clock, capsys):
+    job = Growing("job", "head:8265").of(10, 60, broken=lambda now: 10 < now < 30 or 40 < now < 50)
+    assert "".join(text for _, text in job.followed()) == job.text
+    assert capsys.readouterr().err.count("attaching again for 300 s") == 2
 
-    def dead(*args):
-        raise SubmissionError("no Ray dashboard answers at http://head:8265 (Connection refused)")
 
-    monkeypatch.setattr(preflight, "check_address", dead)
+def test_following_gives_up_after_its_patience_and_says_how_to_go_on(clock):
     with pytest.raises(SubmissionError, match="contrasweep logs job --follow` attaches again"):
-        submission.follow("job", address="head:8265", write=print, timeout_s=-1)
+        Growing("job", "head:8265").of(10, 600, broken=lambda now: now > 10).followed()
+    assert 310 < clock.now < 320
 
 
-class Starting:
-    """A head whose agent for jobs starts while it is asked; its text is Ray's. `jobs` is what it knows."""
+def test_a_long_log_is_fetched_no_faster_than_it_may_be(clock):
+    job = Growing("job", "head:8265").of(20_000, 1000)
+    assert "".join(text for _, text in job.followed()) == job.text, "every character once"
+    assert sum(size for _, size in job.fetched) < 1000 * jobs.CHARACTERS_PER_S + 2 * len(job.text)
+    waits = [later - before for (before, _), (later, _) in pairwise(job.fetched)]
+    assert waits[0] <= 2 and max(waits) <= jobs.MAX_WAIT_S + jobs.POLL_S
+    assert job.fetched[-1][0] - 1000 <= jobs.POLL_S, "its end is seen at once"
 
-    def __init__(self, refusals: int, jobs: list | None = None):
-        self.refusals, self.jobs = refusals, jobs or []
 
-    def submit_job(self, **job):
+def test_a_short_log_is_shown_each_second_and_a_quiet_one_looked_at_less_often(clock):
+    busy = Growing("job", "head:8265").of(50, 60)
+    assert [round(now) for now, _ in busy.followed()] == list(range(2, 61)), "after a first look, at 0, at nothing"
+    quiet = Growing("job", "head:8265").of(0, 660)
+    assert quiet.followed() == []
+    assert 600 / jobs.MAX_QUIET_S <= len(quiet.fetched) < 600 / jobs.MAX_QUIET_S + 10
+
+
+class Starting(Dashboard):
+    """A head whose agent for jobs starts while it is asked; its text is Ray's. `listed` is what it knows."""
+
+    def __init__(self, refusals=0, listed=()):
+        super().__init__("http://head:8265")
+        self.refusals, self.listed = refusals, list(listed)
+
+    def _queue(self, job):
         self.refusals -= 1
         if self.refusals >= 0:
-            raise RuntimeError(
-                "Request failed with status code 500: No available agent to submit job, please try again later."
-            )
+            raise SubmissionError("http://head:8265 answers 500: No available agent to submit job")
         return job["submission_id"]
 
-    def list_jobs(self):
-        return self.jobs
+    def jobs(self):
+        return self.listed
 
 
-def test_a_head_that_is_starting_is_asked_again(capsys):
-    assert preflight.send(Starting(refusals=2), submission_id="job") == "job"
+def test_a_head_that_is_starting_is_asked_again(clock, capsys):
+    assert Starting(refusals=2).submit("true", id="job").id == "job"
     assert capsys.readouterr().err.count("asking again") == 2
     with pytest.raises(SubmissionError, match="its agent for jobs does not run"):
-        preflight.send(Starting(refusals=2), timeout_s=-1, submission_id="job")
+        Starting(refusals=2).submit("true", id="job", timeout_s=-1)
 
 
 def test_only_the_same_study_on_the_same_storage_that_is_not_over_is_in_the_way():
-    from ray.job_submission import JobDetails, JobStatus, JobType
-
     def job(number: int, study: str, storage: str, status: str):
-        return JobDetails(
-            type=JobType.SUBMISSION,
-            submission_id=f"job-{number}",
-            entrypoint="",
-            status=JobStatus(status),
-            metadata={"contrasweep": study, "storage": storage, "commit": "1234"},
-        )
+        return {"id": f"job-{number}", "study": study, "storage": storage, "status": status, "start": 1.0, "end": None}
 
     others = [
         job(1, "a", "s3://b/one", "FAILED"),
         job(2, "a", "s3://b/two", "RUNNING"),
         job(3, "c", "s3://b/one", "RUNNING"),
-        JobDetails(type=JobType.DRIVER, entrypoint="", status=JobStatus.RUNNING),
     ]
-    preflight.check_not_running(Starting(0, others), "a", "s3://b/one")
+    preflight.check_not_running(Starting(listed=others), "a", "s3://b/one")
+    mine = job(4, "a", "s3://b/one", "PENDING")
     with pytest.raises(SubmissionError, match="job-4 is running a on s3://b/one"):
-        preflight.check_not_running(
-            Starting(0, [*others, job(4, "a", "s3://b/one", "PENDING")]), "a", "s3://b/one", timeout_s=0
-        )
+        preflight.check_not_running(Starting(listed=[*others, mine]), "a", "s3://b/one", timeout_s=0)
 
 
 # ----------------------------------------------------------------------------------------------- a real head
@@ -460,8 +478,7 @@ def head():
         deadline = time.monotonic() + 120
         while True:
             try:
-                preflight.check_address(address)
-                assert preflight._get(address, "/api/v0/nodes", 10)["data"]["result"]["total"] == 1
+                assert len(Dashboard(address).nodes()) == 1
                 break
             except (SubmissionError, AssertionError):
                 if process.poll() is not None or time.monotonic() > deadline:
@@ -482,7 +499,7 @@ def head():
 
 @pytest.mark.slow
 def test_wrong_and_missing_tokens_on_a_real_head(head):
-    code = "import sys; from contrasweep.cluster import preflight; preflight.check_address(sys.argv[1])"
+    code = "import sys; from contrasweep.cluster.jobs import Dashboard; Dashboard(sys.argv[1]).ray_version()"
     for token, says in (("f" * 40, "refuses the token"), (None, "asks for a token")):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_AUTH")}
         if token:
@@ -497,7 +514,7 @@ def test_wrong_and_missing_tokens_on_a_real_head(head):
 def test_a_job_of_this_project_runs_from_its_snapshot_and_is_followed(head, tmp_path):
     """The packages come from the copy, on driver and worker; the versions agree; a second follower sees it all."""
     code = (
-        "import os, ray, contrasweep, cluster; from contrasweep.cluster.node_versions import check_nodes; ray.init(); "
+        "import os, ray, contrasweep; from contrasweep.cluster.preflight import check_nodes; ray.init(); "
         "check_nodes(); "
         "where = ray.get(ray.remote(lambda: __import__('contrasweep').__file__).remote()); "
         "print('SAME', where == contrasweep.__file__, os.environ['OMP_NUM_THREADS'], open('study.yaml').read())"
@@ -512,15 +529,12 @@ def test_a_job_of_this_project_runs_from_its_snapshot_and_is_followed(head, tmp_
         env={"OMP_NUM_THREADS": "1"},
         files={"study.yaml": tmp_path / "mine.yaml"},
     )
-    assert job.startswith("contrasweep-my-study-")
+    assert job.id.startswith("contrasweep-my-study-")
     written = []
-    assert submission.follow(job, address=head, write=written.append) == "SUCCEEDED", "".join(written)
+    assert job.follow(written.append) == "SUCCEEDED", "".join(written)
     assert "SAME True 1 name: mine" in "".join(written)
-    assert submission.status(job, address=head) == "SUCCEEDED"
-    assert submission.logs(job, address=head) == "".join(written)
-    assert [(j["id"], j["study"], j["status"]) for j in submission.jobs(address=head)] == [
-        (job, "My Study!", "SUCCEEDED")
-    ]
+    assert job.status() == "SUCCEEDED" and job.logs() == "".join(written)
+    assert [(j["id"], j["study"], j["status"]) for j in Dashboard(head).jobs()] == [(job.id, "My Study!", "SUCCEEDED")]
 
 
 SUBMITTED = """
@@ -598,7 +612,7 @@ def test_the_plain_ray_line_of_the_docs_runs_a_study(head, tmp_path):
 
 @pytest.mark.slow
 def test_an_address_that_the_cluster_cannot_reach_is_refused_and_nothing_is_queued(head, tmp_path):
-    before = submission.jobs(address=head)
+    before = Dashboard(head).jobs()
     with pytest.raises(SubmissionError, match=r"http://127.0.0.1:1 cannot be reached from the cluster"):
         submission.submit(
             ["true"],
@@ -606,7 +620,7 @@ def test_an_address_that_the_cluster_cannot_reach_is_refused_and_nothing_is_queu
             working_dir=tmp_path,
             uris={"storage": str(tmp_path), "tracking": "http://127.0.0.1:1"},
         )
-    assert submission.jobs(address=head) == before
+    assert Dashboard(head).jobs() == before
 
 
 @pytest.mark.slow
@@ -636,105 +650,50 @@ def test_stopping_lets_the_job_clean_up(head, tmp_path):
     )
     job = submission.submit(["python", "-c", code], address=head, working_dir=tmp_path, uris={})
     deadline = time.monotonic() + 60
-    while "READY\n" not in submission.logs(job, address=head) and time.monotonic() < deadline:
+    while "READY\n" not in job.logs() and time.monotonic() < deadline:
         time.sleep(0.5)
-    assert submission.stop(job, address=head) == "STOPPED"
+    assert job.stop() == "STOPPED"
     assert marker.exists()
 
 
 @pytest.mark.slow
-def test_without_ray_a_job_is_sent_followed_and_listed_over_the_rest_api(head, tmp_path, monkeypatch):
-    monkeypatch.setattr(submission, "_job_client", lambda: (JobClient, (RuntimeError, OSError)))
+def test_a_job_is_sent_followed_listed_and_looked_for(head, tmp_path):
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "said.txt").write_text("from a folder below")
     code = "import os, time; print(open('package/said.txt').read()); time.sleep(2); print(os.environ['SAID'])"
     sent = {"address": head, "working_dir": tmp_path, "uris": {}, "name": "rest", "env": {"SAID": "by its variable"}}
     job = submission.submit(["python", "-c", code], **sent)
     written: list[str] = []
-    assert submission.follow(job, address=head, write=written.append) == "SUCCEEDED", "".join(written)
-    assert "from a folder below\nby its variable\n" in "".join(written)
-    assert submission.logs(job, address=head) == "".join(written)
-    assert {"id": job, "study": "rest", "status": "SUCCEEDED"}.items() <= submission.jobs(address=head)[0].items()
-    assert submission.stop(job, address=head) == "SUCCEEDED"
-    with pytest.raises(SubmissionError, match="there is no job of that name"):
-        submission.status("contrasweep-none", address=head)
+    assert job.follow(written.append) == "SUCCEEDED", "".join(written)
+    assert "from a folder below\nby its variable\n" in "".join(written) == job.logs()
+    assert {"id": job.id, "study": "rest", "status": "SUCCEEDED"}.items() <= Dashboard(head).jobs()[0].items()
+    assert job.stop() == "SUCCEEDED"
+    for ask in (Job("contrasweep-none", head).status, Job("contrasweep-none", head).follow):
+        with pytest.raises(SubmissionError, match="there is no job of that name"):
+            ask()
 
 
 @pytest.mark.parametrize(
     ("call", "path", "body"),
     [
-        (lambda client: client.get_job_status("a"), "/api/jobs/a", '{"status": "DREAMING"}'),
-        (lambda client: client.get_job_status("a"), "/api/jobs/a", "<html>a proxy</html>"),
-        (lambda client: client.get_job_status(""), "/api/jobs/", "[]"),
-        (lambda client: client.get_job_logs("../a?b"), "/api/jobs/..%2Fa%3Fb/logs", "{}"),
-        (lambda client: client.list_jobs(), "/api/jobs/", '{"jobs": []}'),
+        (lambda address: Job("a", address).status(), "/api/jobs/a", '{"status": "DREAMING"}'),
+        (lambda address: Job("a", address).status(), "/api/jobs/a", "<html>a proxy</html>"),
+        (lambda address: Job("", address).status(), "/api/jobs/", "[]"),
+        (lambda address: Job("../a?b", address).logs(), "/api/jobs/..%2Fa%3Fb/logs", "{}"),
+        (lambda address: Dashboard(address).jobs(), "/api/jobs/", '{"jobs": []}'),
         (
-            lambda client: client.list_jobs(),
+            lambda address: Dashboard(address).jobs(),
             "/api/jobs/",
-            '[{"submission_id": "a", "status": "RUNNING", "metadata": {}, "start_time": "now", "end_time": null}]',
+            '[{"submission_id": "a", "status": "RUNNING", "metadata": {"contrasweep": "s"}, "start_time": "now", '
+            '"end_time": null}]',
         ),
     ],
 )
-def test_an_answer_that_is_none_of_rays_is_an_error_of_the_client(server, call, path, body):
+def test_an_answer_that_is_none_of_rays_is_one_line(server, call, path, body):
     server.answers = {path: (200, body)}
-    with pytest.raises(RuntimeError, match="is not answered as Ray does"):
-        call(JobClient(server.address, {}))
-
-
-class Growing(JobClient):
-    """A job on a clock of its own that prints `per_s` characters a second and ends after `ends_s`; what is fetched."""
-
-    def __init__(self, per_s, ends_s):
-        super().__init__("http://nowhere", {})
-        self.now, self.per_s, self.ends_s, self.fetched = 0.0, per_s, ends_s, []
-
-        async def sleep(seconds):
-            self.now += seconds
-
-        self.sleep, self.clock = sleep, lambda: self.now
-
-    @property
-    def text(self):
-        size = int(min(self.now, self.ends_s) * self.per_s)
-        return ("0123456789" * (size // 10 + 1))[:size]
-
-    def get_job_status(self, job):
-        return job_client.JobStatus.SUCCEEDED if self.now >= self.ends_s else job_client.JobStatus.RUNNING
-
-    def get_job_logs(self, job):
-        self.fetched.append((self.now, len(self.text)))
-        return self.text
-
-    def follow(self):
-        """What was written, with when."""
-
-        async def collect():
-            return [(self.now, text) async for text in self.tail_job_logs("job")]
-
-        loop = asyncio.new_event_loop()
-        try:
-            return loop.run_until_complete(collect())
-        finally:
-            loop.close()
-
-
-def test_a_long_log_is_fetched_no_faster_than_it_may_be():
-    client = Growing(per_s=20_000, ends_s=1000)
-    written = client.follow()
-    assert "".join(text for _, text in written) == client.text, "every character once"
-    characters = sum(size for _, size in client.fetched)
-    assert characters < 1000 * job_client.CHARACTERS_PER_S + 2 * len(client.text)
-    waits = [later - before for (before, _), (later, _) in pairwise(client.fetched)]
-    assert waits[0] <= 2 and max(waits) <= job_client.MAX_WAIT_S + job_client.POLL_S
-    assert client.fetched[-1][0] - 1000 <= job_client.POLL_S, "its end is seen at once"
-
-
-def test_a_short_log_is_shown_each_second_and_a_quiet_one_looked_at_less_often():
-    busy = Growing(per_s=50, ends_s=60)
-    assert [round(now) for now, _ in busy.follow()] == list(range(2, 61)), "after a first look, at 0, at nothing"
-    quiet = Growing(per_s=0, ends_s=600)
-    assert quiet.follow() == []
-    assert 600 / job_client.MAX_QUIET_S <= len(quiet.fetched) < 600 / job_client.MAX_QUIET_S + 10
+    with pytest.raises(SubmissionError, match="is not answered as a Ray dashboard does") as error:
+        call(server.address)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -754,9 +713,9 @@ def test_a_short_log_is_shown_each_second_and_a_quiet_one_looked_at_less_often()
 )
 def test_odd_answers_of_a_dashboard_are_one_line(server, body):
     server.answers = {"/api/v0/nodes": (200, body), "/api/version": (200, body)}
-    for ask in (preflight.is_remote, preflight.check_address):
+    for ask in (preflight.is_remote, preflight.check_version):
         with pytest.raises(SubmissionError) as error:
-            ask(server.address)
+            ask(Dashboard(server.address))
         said = str(error.value)
         assert "\n" not in said and server.address in said and len(said) < 300
 
@@ -771,11 +730,13 @@ def test_odd_answers_of_a_dashboard_are_one_line(server, body):
         ('PROBE {"s3://b": "no\\nsuch bucket"}', "s3://b cannot be reached from the cluster (no such bucket)"),
     ],
 )
-def test_odd_answers_of_a_probe_are_one_line(printed, says):
-    client = Growing(per_s=0, ends_s=0)
-    client.submit_job, client.get_job_logs = lambda **job: "job", lambda job: f"starting\n{printed}\n"
+def test_odd_answers_of_a_probe_are_one_line(printed, says, monkeypatch):
+    dashboard = Starting()
+    monkeypatch.setattr(dashboard, "_queue", lambda job: "job")
+    monkeypatch.setattr(Job, "status", lambda job: "SUCCEEDED")
+    monkeypatch.setattr(Job, "logs", lambda job: f"starting\n{printed}\n")
     with pytest.raises(SubmissionError) as error:
-        preflight.check_reachable(client, ["s3://b"], {})
+        preflight.check_reachable(dashboard, ["s3://b"], {})
     assert says in str(error.value) and "\n" not in str(error.value)
 
 
@@ -783,17 +744,11 @@ def test_the_token_is_sent_whatever_netrc_has_for_the_host(server, tmp_path, mon
     netrc = tmp_path / "netrc"
     netrc.write_text("default login me password mine\n")
     monkeypatch.setenv("NETRC", str(netrc))
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "mine")
     server.answers = {"/api/jobs/": (200, "[]")}
-    assert JobClient(server.address, {"Authorization": "Bearer token"}).list_jobs() == []
-    assert server.tokens == ["Bearer token"]
-
-
-@pytest.mark.slow
-def test_a_job_that_is_not_there(head):
-    with pytest.raises(SubmissionError, match="there is no job of that name"):
-        submission.status("contrasweep-none", address=head)
-    with pytest.raises(SubmissionError, match="there is no job of that name"):
-        submission.follow("contrasweep-none", address=head, write=print)
+    assert Dashboard(server.address).jobs() == []
+    assert server.tokens == ["Bearer mine"]
 
 
 METHOD = """from contrasweep.trial import Report

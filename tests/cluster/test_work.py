@@ -5,9 +5,7 @@ import torch
 import torchvision
 from torch import nn
 
-from contrasweep.cluster.inventory import GPU_MEMORY_GIB, GPU_PEAKS
-from contrasweep.cluster.memory import Workload, count
-from contrasweep.cluster.work import LAUNCH_S, NO_WORK, Work
+from contrasweep.cluster.memory import LAUNCH_S, NO_WORK, Work, Workload, count
 
 
 def test_a_matrix_product_by_hand():
@@ -48,11 +46,6 @@ def test_small_steps_are_bound_by_launches_on_every_gpu():
 def test_what_is_not_known_has_no_seconds():
     assert Work(1e12, 1e9, 1).seconds("GTX9999", half=False) is None
     assert NO_WORK.seconds("A100", half=False) is None
-
-
-def test_every_gpu_whose_memory_is_known_has_a_peak():
-    assert GPU_PEAKS.keys() == GPU_MEMORY_GIB.keys()
-    assert all(peak.half >= peak.fp32 > 0 < peak.gb_per_s for peak in GPU_PEAKS.values())
 
 
 def test_parts_of_a_batch_are_scaled_and_their_kernels_are_not():

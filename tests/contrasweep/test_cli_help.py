@@ -11,7 +11,7 @@ import typer
 from contrasweep.cli.app import app
 from contrasweep.cli.catalogue import TABLES
 from contrasweep.cli.examples import EXAMPLES
-from contrasweep.cluster import submission
+from contrasweep.cluster.jobs import Job
 
 COMMAND = typer.main.get_command(app)
 
@@ -53,12 +53,12 @@ def test_what_a_followed_job_prints_is_written_at_once(tmp_path, monkeypatch):
     """Into a pipe or a file too, which Python would fill a block at a time."""
     output, seen = tmp_path / "output", []
 
-    def follow(job, *, address, write):
+    def follow(job, write):
         write("epoch 1\n")
         seen.append(output.read_text())
         return "SUCCEEDED"
 
-    monkeypatch.setattr(submission, "follow", follow)
+    monkeypatch.setattr(Job, "follow", follow)
     with output.open("w") as stream, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", stream)
         assert app(["logs", "job", "--address", "http://head:8265", "--follow"], standalone_mode=False) == 0

@@ -60,7 +60,7 @@ def test_local_fed_one_side_twice_is_local_otherwise() -> None:
 
 def test_the_papers_axes() -> None:
     def column(study: AblationGrid, axis: str) -> list[Any]:
-        return [point[axis] for arm, point, _ in study.grid() if arm == next(iter(study.arms))]
+        return [point[axis] for arm, point, _ in study.cells() if arm == next(iter(study.arms))]
 
     assert list(zip(column(local.TABLE_2, "batch_size"), column(local.TABLE_2, "image_size"), strict=True))[:4] == [
         (8, 512),

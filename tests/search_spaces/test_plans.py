@@ -39,7 +39,7 @@ def test_every_study_is_planned_with_nothing_staged(name: str, tmp_path: Path) -
     if isinstance(study, AblationGrid):
         replicates = len(study.all_folds) * len(study.all_seeds)
         trials = (planned.total or 0 if planned else 0) + sum(one.trials or 0 for one in missing if not one.described)
-        assert 0 < trials <= replicates * len(list(study.grid()))
+        assert 0 < trials <= replicates * len(list(study.cells()))
     assert planned is not None or missing
     for one in missing:
         dataset = parse(one.name)

@@ -52,7 +52,7 @@ def test_unknown_names_list_the_known_ones() -> None:
 
 @pytest.mark.parametrize("study", [quickstart.STUDY, similarity_losses.CASE_STUDY, similarity_losses.CASE_STUDY_SMALL])
 def test_every_cell_of_a_grid_is_a_valid_trial(study: AblationGrid) -> None:
-    for arm, axes, extra in study.grid():
+    for arm, axes, extra in study.cells():
         changes = {**extra, **{k: v for k, v in axes.items() if k != "data"}}
         config = dotted.merge(dotted.expand(study.arms[arm].config), dotted.expand(changes))
         assert Settings(**config).loss.name in ("supcon", "sincere", "ocl")
@@ -66,6 +66,6 @@ def test_the_sweep_gives_every_loss_the_same_budget_and_a_space() -> None:
 
 def test_the_quickstart_is_thirty_trials_and_the_same_in_yaml() -> None:
     study = quickstart.STUDY
-    assert len(list(study.grid())) * (study.folds or 1) * len(study.seeds) == 30
+    assert len(list(study.cells())) * (study.folds or 1) * len(study.seeds) == 30
     text = Path(quickstart.__file__).with_suffix(".yaml").read_text()
     assert validate(AblationGrid, yaml.safe_load(text)) == study

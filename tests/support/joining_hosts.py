@@ -1,16 +1,33 @@
 """Hosts that join when a test says so, on a clock that it moves, and what a driver's side of a run tells."""
 
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
-from contrasweep.cluster import growth
+from contrasweep.cluster import hosts
 from contrasweep.cluster.footprint import Footprint
-from contrasweep.cluster.growth import ClusterHosts
-from contrasweep.cluster.inventory import ACCELERATOR_LABEL, ray_inventory
-from contrasweep.storage.record import Record
+from contrasweep.cluster.hosts import ClusterHosts, Hosts
+from contrasweep.cluster.inventory import ACCELERATOR_LABEL, Inventory, ray_inventory
+from contrasweep.code import CurrentCode
+from contrasweep.planning.budget import Budget
+from contrasweep.planning.footprints import Footprints
+from contrasweep.planning.lanes import Lanes
+from contrasweep.planning.learned import Learned
+from contrasweep.running.engine.accounts import Accounts, ActiveTrial
+from contrasweep.running.engine.loop import TrialLoop
+from contrasweep.running.engine.overdue import Overdue
+from contrasweep.running.engine.placement import Placements
+from contrasweep.running.engine.trial_queue import TrialQueue
+from contrasweep.running.study_code import StudyCode
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
+from contrasweep.study.study import Study
+from contrasweep.trial import Trial
+from contrasweep.tuning.source import Finished, Source
 
 
 def host(kind: str, group: str = "", memory_gib: float = 16.0) -> dict[str, Any]:
-    labels = {ACCELERATOR_LABEL: kind} | ({growth.NODE_GROUP_LABEL: group} if group else {})
+    labels = {ACCELERATOR_LABEL: kind} | ({hosts.NODE_GROUP_LABEL: group} if group else {})
     return {"Alive": True, "Labels": labels, "Resources": {"CPU": 4.0, "memory": memory_gib * 2**30, "GPU": 1.0}}
 
 
@@ -31,18 +48,46 @@ class Cluster:
         self.listed = [host(kind) for kind in kinds]
 
 
-class Listener:
+class Shown:
+    """What a run shows, kept."""
+
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.messages: list[str] = []
+        self.say, self.ended = self.messages.append, self.records.append
 
-    def on_message(self, text: str) -> None:
-        self.messages.append(text)
-
-    def on_end(self, record: Record) -> None:
-        self.records.append(record)
+    def lost(self, trial_id: str) -> None:
+        """Not kept."""
 
 
-class Budget:
-    def used_up(self) -> str:
-        return ""
+class Driver:
+    """The driver's side of a run, where a test takes the place of the engine."""
+
+    def __init__(
+        self,
+        study: Study,
+        source: Source,
+        hosts: ClusterHosts | Hosts,
+        records: StudyRecords,
+        infeasible: dict[str, Record],
+        lanes: Callable[[Footprints], Lanes] = Lanes,
+        inventory: Inventory | None = None,
+    ) -> None:
+        """`inventory` is that of fixed hosts; None: one T4."""
+        fixed = inventory or ray_inventory([host("T4")])
+        footprints = Footprints(study, hosts.inventory if isinstance(hosts, ClusterHosts) else fixed, Learned())
+        self.study, self.source, self.records, self.shown = study, source, records, Shown()
+        self.placements, say = Placements(footprints, lanes(footprints)), self.shown.say
+        self.queue = TrialQueue(source, self.placements, hosts, records, say, infeasible)
+        self.accounts = Accounts(Budget(study, records), Overdue(), SimpleNamespace(lost=""))
+        code, compactor = StudyCode(records, CurrentCode({}), say), SimpleNamespace(trial_ended=lambda: None)
+        self.loop = TrialLoop(self.queue, self.accounts, records, code, self.shown, compactor)
+
+    def next(self) -> ActiveTrial | Finished | None:
+        return self.loop.next()
+
+    def end(self, trial: Trial, **fields: Any) -> None:
+        """The worker of a trial writes its record, and Tune is done with the trial."""
+        notes = self.accounts.active[trial.id].notes
+        self.records.write(Record.of(trial, status=Status.DONE, notes=notes, **fields))
+        self.loop.ended(trial.id)

@@ -31,7 +31,7 @@ class LocalRay:
         if ray.is_initialized() and self.kind == kind:
             return
         self.close()
-        from contrasweep.running.engine.loop import TUNE_ENVIRONMENT
+        from contrasweep.running.engine.tune_engine import TUNE_ENVIRONMENT
 
         os.environ.update(TUNE_ENVIRONMENT)  # Ray reads its part as it starts
         self.kind, self.folder = kind, tempfile.mkdtemp(prefix="cs-")  # short: Ray puts sockets below it

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 
-from contrasweep.cluster import preflight
 from contrasweep.cluster.errors import SubmissionError
-from contrasweep.cluster.growth import NODE_GROUP_LABEL
+from contrasweep.cluster.hosts import NODE_GROUP_LABEL
+from contrasweep.cluster.jobs import Dashboard
 
 BIN = Path(sys.executable).parent
 QUICK = {
@@ -128,10 +128,9 @@ class RayCluster:
     def alive(self) -> int:
         """Nodes that the head believes alive; 0 if it does not answer."""
         try:
-            listed = preflight._get(self.address, "/api/v0/nodes", 10)["data"]["result"]["result"]
-        except (SubmissionError, TypeError, KeyError):
+            return sum(node.alive for node in Dashboard(self.address).nodes())
+        except SubmissionError:
             return 0
-        return sum(node["state"] == "ALIVE" for node in listed)
 
     def wait_for_nodes(self, count: int) -> None:
         wait_for(

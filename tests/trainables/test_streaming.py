@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from contrasweep.data import open_dataset, resolve, stage
-from contrasweep.data.encoded_file import EncodedFile, EncodedWriter
+from contrasweep.data.column_files import EncodedFile, EncodedWriter
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables import images

@@ -10,16 +10,16 @@ from contrasweep.components import Component
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
 from contrasweep.schema import OMIT_DEFAULT, checked
-from contrasweep.trainables import external_augmentations, external_encoders, losses, torch_optimizers
-from contrasweep.trainables.augmentations import AUGMENTATIONS, resolved
+from contrasweep.trainables import losses
+from contrasweep.trainables.augmentations import AUGMENTATIONS, check_augmentation, resolved
 from contrasweep.trainables.contrastive.targets import TARGETS, check_targets
 from contrasweep.trainables.contrastive.transfer import with_digests
-from contrasweep.trainables.encoders import ENCODERS, HEADS, Shape
+from contrasweep.trainables.encoders import ENCODERS, HEADS, Shape, check_encoder
 from contrasweep.trainables.fields import BelowOne, Count, Device, MaybeCount, NotNegative, Positive
+from contrasweep.trainables.files import with_digest_of_weights
 from contrasweep.trainables.losses import LOSSES, external_check
-from contrasweep.trainables.optimisation import OPTIMIZERS
+from contrasweep.trainables.optimisation import OPTIMIZERS, check_optimizer
 from contrasweep.trainables.pytorch import nn
-from contrasweep.trainables.weights import with_digest
 
 RESIDENT_GIB = 8.0
 
@@ -147,13 +147,13 @@ class Settings:
                 value=self.loss.name,
                 hint="take infonce, barlow_twins or vicreg, or targets: byol",
             )
-        encoder = with_digest(self.encoder)
+        encoder = with_digest_of_weights(self.encoder)
         external_check.check(self.loss)
-        torch_optimizers.check(self.optimizer, self.learning_rate)
+        check_optimizer(self.optimizer, self.learning_rate)
         if "image" in data.columns and "shape" in data.columns["image"]:
             height, width, channels = data.columns["image"]["shape"]
-            external_encoders.check(encoder, self.projection, (channels, height, width))
-            external_augmentations.check(self.augmentation, (channels, height, width))
+            check_encoder(encoder, self.projection, (channels, height, width))
+            check_augmentation(self.augmentation, (channels, height, width))
         return replace(
             self,
             encoder=encoder,

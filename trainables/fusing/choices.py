@@ -23,8 +23,11 @@ MEMBER_GIB = 0.15
 
 @dataclass(frozen=True)
 class Fused:
-    """A trial is a member of cohorts of this `key` with so many `slots`, whose steps the `engine` computes; with one,
-    in its own process. `gain`: trials per hour against alone, by the probe (None: not probed)."""
+    """A trial that is a member of cohorts of this `key`.
+
+    A cohort has so many `slots`, and its steps are computed by the `engine`; with one slot the trial trains in its own
+    process. `gain`: trials per hour against alone, by the probe (None: not probed).
+    """
 
     key: str
     slots: int
@@ -111,8 +114,10 @@ class Fusion:
         return Fused(key, best.slots, best.engine, best.gain)
 
     def arranged(self, trials: Iterable[Trial]) -> Iterator[Trial]:
-        """The trials in their order, but each followed by as many of its key as fit a cohort with it: else every place
-        would hold cohorts of many keys, each with few members."""
+        """Yield the trials in their order, but each followed by as many of its key as fit a cohort with it.
+
+        Else every place would hold cohorts of many keys, each with few members.
+        """
         every = list(trials)
         choices: dict[tuple[str, Cell, int | None], Choice] = {}
         of_key: dict[Fused, deque[int]] = {}
@@ -132,8 +137,10 @@ class Fusion:
                     yield every[of_key[choice].popleft()]
 
     def sizes(self, trial: Trial) -> list[int]:
-        """Slots that a cohort of several such trials may have under `auto`: no more than leave work for every place,
-        and than fit the memory."""
+        """Return the slots that a cohort of several such trials may have under `auto`.
+
+        They are no more than leave work for every place, and than fit the memory.
+        """
         key = self._key(trial)
         if not isinstance(key, str):
             return []
@@ -150,8 +157,11 @@ class Fusion:
             self._trained.setdefault(key, []).append(seconds)
 
     def unprobed(self) -> list[tuple[str, Trial, float]]:
-        """Keys of which a probe would decide, with a trial, and the seconds that their trials still have to train if
-        they take as long as those that have ended; most first."""
+        """Return the keys of which a probe would decide, those with most left to train first.
+
+        With each key come a trial, and the seconds that its trials still have to train if they take as long as those
+        that have ended.
+        """
         waiting = [
             (key, trial, statistics.median(took) * (self.counts[key] - len(took)))
             for key, trial in self._unprobed.items()

@@ -1,5 +1,7 @@
-"""A trial that trains by another engine than its trainable's own, in its own process: the one member of a cohort of one
-slot. The cohort stays open for the next trial of its key, with what it has compiled."""
+"""A trial alone in its own process, by another engine than its trainable's own: a cohort of one slot.
+
+The cohort stays open for the next trial of its key, with what it has compiled.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable, Generator
@@ -34,8 +36,11 @@ class CohortOfOne:
             self.settings = function.settings
 
     def __call__(self, trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
-        """The reports of `trial`. Raises what the trial raises, and `CohortFault` where the engine fails: the trial
-        goes on from its checkpoint, as its trainable trains it."""
+        """Yield the reports of `trial`.
+
+        Raises what the trial raises, and `CohortFault` where the engine fails: the trial goes on from its checkpoint,
+        as its trainable trains it.
+        """
         cohort = self._cohort(trial)
         try:
             cohort.join(trial, resume)

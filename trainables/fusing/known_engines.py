@@ -120,8 +120,10 @@ def engines_key(key: str) -> str:
 
 
 def _total_s(timing: Timing, trials: int) -> float:
-    """Seconds of so many trials in one process, with what its start, its graphs and its members' processes cost
-    once."""
+    """Return the seconds of so many trials in one process.
+
+    Its start, its graphs and its members' processes cost once.
+    """
     members = timing.slots * MEMBER_START_S if timing.slots > 1 else 0.0
     return trials * timing.trial_s + timing.start_s + timing.compile_s + members
 

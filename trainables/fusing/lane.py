@@ -1,5 +1,7 @@
-"""The lane of fused trials: several of one architecture as one network, or one by a compiled engine; the door by which
-the platform reaches all of `contrasweep.trainables.fusing`."""
+"""The lane of fused trials: the door by which the platform reaches all of `contrasweep.trainables.fusing`.
+
+Several trials of one architecture train as one network, or one by a compiled engine.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,5 +1,8 @@
-"""Probes of engines, beside the trials of a study with `cohort: auto`: one for each cohort key whose trials still take
-long enough. The trials that are handed out after it run as it says; what it measured stays in the storage."""
+"""Probes of engines, beside the trials of a study with `cohort: auto`.
+
+There is one for each cohort key whose trials still take long enough. The trials that are handed out after it run as it
+says; what it measured stays in the storage.
+"""
 
 import logging
 import time
@@ -31,7 +34,7 @@ class Probes:
         self.running: tuple[str, Any] | None = None  # key and what Ray will give
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Tune pickles its callbacks, for a restore that we never do; see `ActiveTrials`."""
+        """Tune pickles its callbacks, for a restore that we never do; see `TrialLoop`."""
         return object, ()
 
     def check(self) -> None:

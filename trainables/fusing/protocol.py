@@ -42,7 +42,8 @@ class Event:
     """What happened to a member: a `report`, its end (neither), or how it failed (`error`).
 
     A member that has ended or failed has left its slot already. The checkpoint and the artifacts of a report stay as
-    they are until the member is advanced past its next report or leaves."""
+    they are until the member is advanced past its next report or leaves.
+    """
 
     trial_id: str
     report: Report | None = None
@@ -62,20 +63,24 @@ class Cohort(Protocol):
     """How its steps are computed, as records name it; never `AUTO`."""
 
     def join(self, trial: Trial, resume: Path | None) -> None:
-        """Put `trial` into a free slot, at the beginning or where the checkpoint in `resume` was written. It yields the
-        same reports as `train(trial, resume)` would, up to the divergence of floating-point sums in another order.
+        """Put `trial` into a free slot, at the beginning or where the checkpoint in `resume` was written.
 
-        Raises what `train` would raise before its first report; the cohort is as before then."""
+        It yields the same reports as `train(trial, resume)` would, up to the divergence of floating-point sums in
+        another order.
+
+        Raises what `train` would raise before its first report; the cohort is as before then.
+        """
 
     def leave(self, trial_id: str) -> None:
         """Free the slot of a member, wherever it stands. The others do not notice."""
 
     def advance(self, members: Collection[str] | None = None) -> Sequence[Event]:
-        """Train on until at least one member has an event; events in the order of slots.
+        """Train on until at least one member has an event, and return the events in the order of slots.
 
         `members` (ids; None: all) are those that may train; the others stand still, with their state unchanged. There
         is at least one. A member that stands in the middle of an epoch stays there. What is raised here is a fault of
-        the cohort as a whole: none of its members can be used any more."""
+        the cohort as a whole: none of its members can be used any more.
+        """
 
     def close(self) -> None:
         """Free everything; may be called twice."""
@@ -102,26 +107,34 @@ class Timing:
 
 
 class Fusible(Protocol):
-    """The attribute `lane` of a trainable whose trials can be fused; a class of your own inherits from this one. It
-    imports nothing heavy: plans ask it for keys."""
+    """The attribute `lane` of a trainable whose trials can be fused; a class of your own inherits from this one.
+
+    It imports nothing heavy: plans ask it for keys.
+    """
 
     kind: ClassVar[str] = "contrasweep.trainables.fusing.lane:open_fusing"
 
     def key(self, trial: Trial) -> str:
-        """The cohort key of `trial`: trials of equal keys can be members of one cohort. Raises `CannotFuse` with the
-        reason where the trial cannot be fused. Must neither read the data nor touch a GPU."""
+        """Return the cohort key of `trial`: trials of equal keys can be members of one cohort.
+
+        Must neither read the data nor touch a GPU. Raises `CannotFuse` with the reason where the trial cannot be fused.
+        """
 
     def open(self, trial: Trial, slots: int, engine: str = AUTO) -> Cohort:
-        """A cohort of `slots` free slots for the key of `trial`, in the process that trains it. `trial` is not joined
-        by this. Raises `CannotFuse` where only now it shows that it cannot be folded."""
+        """Open a cohort of `slots` free slots for the key of `trial`, in the process that trains it.
+
+        `trial` is not joined by this. Raises `CannotFuse` where only now it shows that it cannot be folded.
+        """
 
 
 class Probing(Fusible, Protocol):
     """A `Fusible` that can time its engines."""
 
     def probe(self, trial: Trial, slots: Sequence[int]) -> Sequence[Timing]:
-        """Time each engine for each number of slots, and for one, on a few steps of `trial`, on this process's device;
-        `UNFUSED` is among them. Changes nothing of any trial, and leaves out what cannot pay for its own timing."""
+        """Time each engine for each number of slots, and for one, on a few steps of `trial`, on this process's device.
+
+        `UNFUSED` is among them. Changes nothing of any trial, and leaves out what cannot pay for its own timing.
+        """
 
 
 def cohorts_of(function: Callable[..., Any]) -> Fusible | None:

@@ -17,12 +17,10 @@ from contrasweep.errors import DataError, SpecError
 from contrasweep.rows import ItemColumns
 from contrasweep.trainables import checkpoint, diagnostics, loop, optimisation, seeding
 from contrasweep.trainables.losses.negatives import Counts
-from contrasweep.trainables.paired import artifacts, metrics
+from contrasweep.trainables.paired import figures, metrics, tables
 from contrasweep.trainables.paired.network import Joint
 from contrasweep.trainables.paired.objective import Objective
-from contrasweep.trainables.paired.samplers import SAMPLERS
-from contrasweep.trainables.paired.schedules import alpha
-from contrasweep.trainables.paired.settings import Recipe
+from contrasweep.trainables.paired.settings import SAMPLERS, Recipe, alpha
 from contrasweep.trainables.paired.tables import Embedded
 from contrasweep.trainables.precision import widened
 from contrasweep.trial import Report, Trial
@@ -267,8 +265,10 @@ class Fit:
         if self.recipe.artifacts == "none":
             return {}
         names = self.inputs.class_names or tuple(str(k) for k in range(self.inputs.classes))
-        figures = self.recipe.artifacts == "figures"
-        return artifacts.write(folder, part, sample, self.inputs.test_rows, names, figures=figures)
+        files = tables.write(folder, part, sample, self.inputs.test_rows, names)
+        if self.recipe.artifacts == "figures":
+            files += figures.draw(folder, folder).values()
+        return {file.name: file for file in files}
 
 
 def fit(trial: Trial, inputs: Inputs, resume: Path | None) -> Generator[Report, None, None]:

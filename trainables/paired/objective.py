@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from contrasweep.trainables.losses.negatives import Counts, counted, counts_of
-from contrasweep.trainables.paired import schedules
+from contrasweep.trainables.paired import settings as schedules
 from contrasweep.trainables.paired.network import Outputs
 from contrasweep.trainables.paired.settings import Recipe
 from contrasweep.trainables.precision import widened

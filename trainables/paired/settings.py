@@ -1,19 +1,103 @@
 """Settings that every modality of the LOCAL family has: losses, weights, batches and optimisation."""
 
-from collections.abc import Mapping
-from typing import Annotated, Literal
+import math
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, TypedDict
 
 import pydantic
+from jaxtyping import Int
 
 from contrasweep.components import Component
+from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables.encoders import HEADS
 from contrasweep.trainables.fields import Count, Device, MaybeCount, NotNegative, Positive, Share
+from contrasweep.trainables.images import rows_to_train
 from contrasweep.trainables.losses import LOSSES, ComposedLoss, ComposedViewsLoss, ExternalLoss, compose
-from contrasweep.trainables.optimisation import OPTIMIZERS
-from contrasweep.trainables.paired.samplers import SAMPLERS
-from contrasweep.trainables.paired.schedules import ALPHAS
+from contrasweep.trainables.optimisation import OPTIMIZERS, optimizer_states
+from contrasweep.trainables.pytorch import Tensor, torch
+
+ALPHAS: dict[str, Callable[[int, int], float]] = {
+    "parabolic": lambda epoch, epochs: 1 - (epoch / epochs) ** 2,
+    "linear": lambda epoch, epochs: 1 - epoch / epochs,
+    "inverse": lambda epoch, epochs: 1 / (epoch + 1),
+    "cosine": lambda epoch, epochs: (1 + math.cos(math.pi * epoch / epochs)) / 2,
+    "const": lambda epoch, epochs: 1.0,
+}
+"""Name -> share of alpha_0 in an epoch, counted from 0. The paper says only "inversely proportional to the number
+of epochs" (after equation 6); all but `const` start at 1 and fall."""
+
+
+def alpha(schedule: str, epoch: int, epochs: int, start: float = 1.0) -> float:
+    """alpha_t in [0, 1] of `epoch` (from 0) of `epochs`; `start` is alpha_0."""
+    return start * ALPHAS[schedule](epoch, epochs)
+
+
+Batches = Int[Tensor, "batches b"]
+
+
+def uniform(labels: Int[Tensor, " n"], size: int, generator: "torch.Generator") -> Batches:
+    """Every row at most once an epoch; the rest of an incomplete batch is left out (BatchNorm dislikes it)."""
+    count = len(labels) // size
+    return torch.randperm(len(labels), generator=generator)[: count * size].reshape(count, size)
+
+
+def class_balanced(labels: Int[Tensor, " n"], size: int, generator: "torch.Generator") -> Batches:
+    """Every class equally likely at every place; within a class, all rows before any comes again."""
+    count = len(labels) // size
+    present = torch.unique(labels)
+    drawn = present[torch.randint(len(present), (count * size,), generator=generator)]
+    rows = torch.empty(count * size, dtype=torch.int64)
+    for label in present:
+        wanted = drawn == label
+        rows[wanted] = _cycled((labels == label).nonzero()[:, 0], int(wanted.sum()), generator)
+    return rows.reshape(count, size)
+
+
+def at_least_two(labels: Int[Tensor, " n"], size: int, generator: "torch.Generator") -> Batches:
+    """No anchor without a positive: rows travel in couples of their class, at the classes' own frequencies.
+
+    Where a class is odd in number its last row takes a second one of the class along, itself if it is the only
+    one (its two views then differ by augmentation alone). An odd batch is one row larger than its couples: that
+    row takes the class of one of them.
+    """
+    count = len(labels) // size
+    couples = torch.cat([_couples((labels == label).nonzero()[:, 0], generator) for label in torch.unique(labels)])
+    couples = couples[_cycled(torch.arange(len(couples)), count * (size // 2), generator)]
+    rows = couples.reshape(count, -1)
+    if size % 2:
+        rows = torch.cat([rows, _third(labels, rows, generator)], dim=1)
+    return rows
+
+
+SAMPLERS: dict[str, Callable[[Tensor, int, Any], Tensor]] = {
+    "uniform": uniform,
+    "class_balanced": class_balanced,
+    "at_least_2_per_class": at_least_two,
+}
+
+
+def _cycled(rows: Tensor, count: int, generator: "torch.Generator") -> Tensor:
+    """`count` of `rows` in random order, all before any comes again."""
+    rounds = -(-count // len(rows))
+    return torch.cat([rows[torch.randperm(len(rows), generator=generator)] for _ in range(max(1, rounds))])[:count]
+
+
+def _couples(rows: Tensor, generator: "torch.Generator") -> Tensor:
+    shuffled = rows[torch.randperm(len(rows), generator=generator)]
+    if len(rows) % 2:
+        shuffled = torch.cat([shuffled, shuffled[:1]])
+    return shuffled.reshape(-1, 2)
+
+
+def _third(labels: Tensor, rows: Tensor, generator: "torch.Generator") -> Tensor:
+    """One more row for each batch, of the class of its first couple."""
+    picked = []
+    for first in rows[:, 0]:
+        same = (labels == labels[first]).nonzero()[:, 0]
+        picked.append(same[torch.randint(len(same), (1,), generator=generator)])
+    return torch.stack(picked)
 
 
 @checked
@@ -132,3 +216,40 @@ def _require_known(kind: str, table: Mapping[str, object], place: str, value: st
         raise SpecError(
             f"there is no such {kind}", place=place, value=value, hint=choose_from(f"{kind}s", list(table), value)
         )
+
+
+TYPICAL_CLASSES = 10
+"""Where the dataset names no classes; the classifier's last layer hardly counts."""
+
+
+def precision(recipe: Recipe) -> Literal["fp32", "bf16"]:
+    """What `contrasweep.cluster.memory` calls the precision of the network."""
+    return "bf16" if recipe.autocast else "fp32"
+
+
+class RecipeFields(TypedDict):
+    """The fields of a `Workload` that a recipe says."""
+
+    optimizer_states: float
+    precision: Literal["fp32", "bf16"]
+    device: str
+    cpus: float
+    steps: float
+
+
+def of_recipe(recipe: Recipe, data: Manifest) -> RecipeFields:
+    """The fields of a `Workload` that every modality takes from its recipe."""
+    return {
+        "optimizer_states": optimizer_states(recipe.optimizer),
+        "precision": precision(recipe),
+        "device": recipe.device,
+        "cpus": float(recipe.threads),
+        "steps": float(recipe.epochs * (rows_to_train(data) // recipe.batch_size)),
+    }
+
+
+def network_output_sum(out: Any) -> Tensor:
+    """What a loss reads of a network's `Outputs`, joined, so that what leads to it is kept; the loss's own [B B]
+    matrices are left out."""
+    joined: Tensor = out.z.sum() + out.logits.sum() + (0.0 if out.latent is None else out.latent.sum())
+    return joined

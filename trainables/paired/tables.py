@@ -32,6 +32,24 @@ class Embedded:
     labels: Int[Tensor, " n"]
 
 
+def write(folder: Path, test: Embedded, train: Embedded, rows: Any, names: tuple[str, ...]) -> list[Path]:
+    """Write both tables to `folder` and return their files.
+
+    Args:
+        folder: Where they are written; it is made if it is not there.
+        test: The test part, whose items have the numbers `rows` in the dataset.
+        train: A sample of the training part.
+        rows: The number of each test item in the dataset.
+        names: The names of the classes.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    cosines = [centres(part, name, len(names)) for part, name in ((test, "test"), (train, "train"))]
+    files = [folder / "embeddings.parquet", folder / "centres.parquet"]
+    for table, file in zip((embeddings(test, rows), pa.concat_tables(cosines)), files, strict=True):
+        pq.write_table(table.replace_schema_metadata({"classes": json.dumps(list(names))}), file)
+    return files
+
+
 def embeddings(test: Embedded, rows: Any) -> pa.Table:
     """One row a test item; coordinates of a fixed sample of at most `TSNE_POINTS`."""
     n = len(test.labels)
@@ -76,11 +94,6 @@ def tsne(points: Tensor) -> Any:
 
 
 def class_names(table: pa.Table) -> list[str]:
-    """The class names that `save` put into the schema metadata."""
+    """The class names that `write` put into the schema metadata."""
     names: list[str] = json.loads(table.schema.metadata[b"classes"])
     return names
-
-
-def save(table: pa.Table, names: tuple[str, ...], path: Path) -> None:
-    """Write `table` to `path` with the class names in its schema metadata."""
-    pq.write_table(table.replace_schema_metadata({"classes": json.dumps(list(names))}), path)

@@ -54,8 +54,10 @@ class Batch:
         return Batch(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
 
     def with_review(self, other: "Batch", *, text: Bool[Tensor, " b"], images: Bool[Tensor, " b"]) -> "Batch":
-        """A copy in which rows of `text` have the review text of the same row of `other`, and rows of `images` its
-        review images. This batch stays as it is."""
+        """Return a copy in which some rows have the review text or the review images of the same row of `other`.
+
+        `text` says which rows take the text, `images` which take the images. This batch stays as it is.
+        """
         swapped: dict[str, Tensor] = {}
         for names, rows in ((("text_r", "mask_r"), text), (("roi_r", "roi_mask_r"), images)):
             for name in names:
@@ -76,9 +78,11 @@ def _same_length(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a model is built from beside its options: initial word vectors and character tables of both vocabularies,
-    the number of characters, the size of a region's features, the number of product categories, and the least label
-    that counts as helpful."""
+    """What a model is built from beside its options.
+
+    That is initial word vectors and character tables of both vocabularies, the number of characters, the size of a
+    region's features, the number of product categories, and the least label that counts as helpful.
+    """
 
     product_words: Float[Tensor, "v e"]
     review_words: Float[Tensor, "w e"]
@@ -91,9 +95,11 @@ class Inputs:
 
 @dataclass
 class Output:
-    """A model's scores (higher is more helpful), its own losses by name (training only, already weighted), numbers
-    worth logging, and where a model has them the four sequences of post-interaction features (`text_p`, `text_r`,
-    `roi_p`, `roi_r`) whose distances Tables 7-8 measure."""
+    """What a model gives: scores (higher is more helpful), its own losses by name, and numbers worth logging.
+
+    Its own losses are there in training only, already weighted. Where a model has them, `features` are the four
+    sequences of post-interaction features (`text_p`, `text_r`, `roi_p`, `roi_r`) whose distances Tables 7-8 measure.
+    """
 
     score: Float[Tensor, " b"]
     losses: dict[str, Float[Tensor, ""]] = field(default_factory=dict)

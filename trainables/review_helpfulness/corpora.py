@@ -62,8 +62,10 @@ class Reviews:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The parts of a trial by name (`train`, `dev`, `test`), what its model is built from, and how many reviews were
-    left out because no known word was left of them."""
+    """The parts of a trial by name (`train`, `dev`, `test`), and what its model is built from.
+
+    `dropped` counts the reviews that were left out because no known word was left of them.
+    """
 
     corpora: Mapping[str, Corpus]
     inputs: Inputs
@@ -71,8 +73,10 @@ class Prepared:
 
 
 def hold_out(reviews: Reviews, products: Products) -> tuple[Reviews, Reviews]:
-    """Training and validation reviews: a fifth of the products, chosen by the digest of their ids and so always the
-    same ones, is kept for validation."""
+    """Return training and validation reviews.
+
+    A fifth of the products, chosen by the digest of their ids and so always the same ones, is kept for validation.
+    """
     owners = np.unique(reviews.product)
     if len(owners) < 2:
         raise DataError("a validation part needs at least two products in the training part")
@@ -144,8 +148,11 @@ def _regions(regions: Sequence[NDArray[Any]], settings: Settings) -> list[NDArra
 
 
 def load(trial: Trial, settings: Settings, key: tuple[int | None, ...]) -> Prepared:
-    """The parts `train`, `dev` and `test` of a trial. `dev` is the dataset's own split where the trial has no fold and
-    there is one, else held out of the training products; the test part is that of the trial's fold."""
+    """Return the parts `train`, `dev` and `test` of a trial.
+
+    `dev` is the dataset's own split where the trial has no fold and there is one, else held out of the training
+    products; the test part is that of the trial's fold.
+    """
     if trial.data.kind != "reviews":
         raise DataError(
             f"dataset {trial.data.name} is of kind {trial.data.kind!r}; review_helpfulness trains on reviews"

@@ -39,8 +39,10 @@ class Settings:
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
-    """Rank once and report; there is nothing to resume from. A review is as long as the words that a ranker reads of
-    it."""
+    """Rank once and report; there is nothing to resume from.
+
+    A review is as long as the words that a ranker reads of it.
+    """
     own = Settings(**trial.config).resolve(trial.data)
     read = RankerSettings(max_tokens=own.max_tokens, min_word_count=own.min_word_count)
     test = load(trial, read, (trial.seed, trial.fold)).corpora["test"]

@@ -66,7 +66,7 @@ def _check_reduction(reduction: str, known: Sequence[str]) -> None:
 
 
 def _unit(x: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
-    """x / |x|; a zero vector stays zero, with a gradient of ordinary size (1/eps would be 1e8 and more)."""
+    """Return x / |x|; a zero vector stays zero, with a gradient of ordinary size (1/eps would be 1e8 and more)."""
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return x / torch.where(norm == 0, torch.ones_like(norm), norm)
 

@@ -140,8 +140,11 @@ def with_floors(scored: PerProduct, corpus: Corpus, threshold: int) -> tuple[dic
 
 
 def distance_metrics(outputs: Iterable[tuple[Output, Batch]], helpful_threshold: int) -> dict[str, float]:
-    """Tables 7-8: `cs_<relation>_<helpful or unhelpful>` and `l2_...`, means over the test pairs whose product and
-    review both have images. `DataError` if there is none, since all regions would then be the same zero."""
+    """Return Tables 7-8: `cs_<relation>_<helpful or unhelpful>` and `l2_...`.
+
+    They are means over the test pairs whose product and review both have images. Raises `DataError` if there is none,
+    since all regions would then be the same zero.
+    """
     batches: list[dict[str, Tensor]] = []
     for output, batch in outputs:
         seen = batch.has_image_p & batch.has_image_r

@@ -188,8 +188,11 @@ class ProposedOptions:
 
 @dataclass(frozen=True)
 class Model:
-    """A row of the table: what can be set of a model, its name in a table, whether it looks at images, and whether its
-    outputs have post-interaction features."""
+    """A row of the table of models.
+
+    It says what can be set of a model, its name in a table, whether it looks at images, and whether its outputs have
+    post-interaction features.
+    """
 
     settings: type
     title: str

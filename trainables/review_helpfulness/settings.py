@@ -45,8 +45,10 @@ USUAL_THRESHOLD = 1
 
 
 def threshold_of(data: Manifest, chosen: int | None) -> int:
-    """The relevance threshold that was `chosen`, else that of the dataset's manifest, else the usual one; `DataError`
-    where the manifest's is none."""
+    """Return the relevance threshold that was `chosen`, else that of the dataset's manifest, else the usual one.
+
+    Raises `DataError` where the manifest's is none.
+    """
     own = data.source.get("relevance_threshold", USUAL_THRESHOLD) if chosen is None else chosen
     if not isinstance(own, int) or own not in range(4):
         raise DataError(
@@ -112,8 +114,10 @@ class Settings:
             )
 
     def resolve(self, data: Manifest) -> "Settings":
-        """The same settings with the dataset's relevance threshold, and the digest of the file of word vectors, whose
-        content is part of what a trial is."""
+        """Return the same settings with the dataset's relevance threshold and the digest of the file of word vectors.
+
+        The content of that file is part of what a trial is.
+        """
         resolved = self.with_threshold(data)
         if self.word_vectors is None:
             return resolved

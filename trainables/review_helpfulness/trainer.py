@@ -156,8 +156,10 @@ class Trainer:
 
 
 class PlateauSchedule:
-    """Lowers the learning rate after more than `patience` epochs in a row without a clearly better value (by 1e-4 of
-    the best, as torch.optim's ReduceLROnPlateau in mode max)."""
+    """A learning rate that falls after more than `patience` epochs in a row without a clearly better value.
+
+    Clearly better is by 1e-4 of the best, as in torch.optim's ReduceLROnPlateau in mode max.
+    """
 
     def __init__(self, lr: float, factor: float, patience: int) -> None:
         self.lr, self.factor, self.patience, self.best, self.waited = lr, factor, patience, -1.0, 0

@@ -92,8 +92,10 @@ train.memory = memory  # type: ignore[attr-defined]
 
 
 def load_model(folder: Path, trial: Trial) -> "nn.Module":
-    """The ranker in a checkpoint of `trial`, with the weights of its best epoch: a `Batch` to an `Output`, whose
-    `score` [b] ranks reviews."""
+    """Return the ranker in a checkpoint of `trial`, with the weights of its best epoch.
+
+    It takes a `Batch` to an `Output`, whose `score` [b] ranks reviews.
+    """
     from contrasweep.trainables import checkpoint
     from contrasweep.trainables.review_helpfulness.corpora import load
     from contrasweep.trainables.review_helpfulness.networks import build_model

@@ -49,8 +49,11 @@ class Vocabulary:
 def word_vectors(
     vocabulary: Vocabulary, dim: int, rng: np.random.Generator, path: Path | None = None
 ) -> NDArray[np.float32]:
-    """Initial embeddings, float32 [v dim]: from the GloVe or fastText text file at `path` where it has the word, else
-    uniform on (-.25, .25); the row of `<PAD>` is zero."""
+    """Return initial embeddings, float32 [v dim].
+
+    They are those of the GloVe or fastText text file at `path` where it has the word, else uniform on (-.25, .25). The
+    row of `<PAD>` is zero.
+    """
     vectors = rng.uniform(-0.25, 0.25, (len(vocabulary), dim)).astype(np.float32)
     if path is not None:
         for word, vector in _read_vectors(path, dim):
@@ -77,8 +80,10 @@ def _read_vectors(path: Path, dim: int) -> Iterable[tuple[str, NDArray[np.float3
 
 @dataclass(frozen=True)
 class Characters:
-    """The characters of a training vocabulary, numbered from 2 by frequency, then code point; 0 is padding, 1
-    unknown."""
+    """The characters of a training vocabulary, numbered from 2 by frequency, then code point.
+
+    0 is padding, 1 unknown.
+    """
 
     characters: tuple[str, ...]
 

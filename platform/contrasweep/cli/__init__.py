@@ -15,8 +15,11 @@ PACKAGES_OF_ALL = {
 
 
 def program() -> None:
-    """Entry point of `contrasweep`: `main`, and the end of the process without what Python does last, which visits
-    every object of every module and takes up to two seconds. What was registered to be done at the end is done."""
+    """Run `main`, and end the process: the entry point of `contrasweep`.
+
+    What Python does last, which visits every object of every module and takes up to two seconds, is left out. What was
+    registered to be done at the end is done.
+    """
     from contrasweep.running.signals import attend, interruption
 
     for name in ("stdout", "stderr"):
@@ -39,8 +42,11 @@ def program() -> None:
 
 
 def main() -> None:
-    """Run the command of `sys.argv`, and raise SystemExit: 0 all done, 1 some failed, 2 wrong input, 3 a budget is used
-    up, 130 interrupted (resumable)."""
+    """Run the command of `sys.argv`, and raise SystemExit.
+
+    Its code is 0 where all is done, 1 where something failed, 2 for wrong input, 3 where a budget is used up, 130 after
+    an interruption (run the command again to go on).
+    """
     import typer
 
     from contrasweep.cli.app import app
@@ -101,8 +107,10 @@ def main() -> None:
 
 
 def _end_unread(error: BrokenPipeError) -> NoReturn:
-    """End without a word where nobody reads what this command prints, as behind `| head`; it may also be another pipe
-    that is broken."""
+    """End without a word where nobody reads what this command prints, as behind `| head`.
+
+    Where it is another pipe that is broken, say so.
+    """
     import select
 
     from contrasweep.imports import in_one_line

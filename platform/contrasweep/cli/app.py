@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from contrasweep.cli import claims, code, jobs, reports, skeleton, verification, watching
 from contrasweep.cli import data as data_commands
+from contrasweep.cli import jobs, maintenance, reports, skeleton, watching
 from contrasweep.cli.examples import add_examples
 from contrasweep.cli.options import (
     AcceptCode,
@@ -72,9 +72,12 @@ def plan(
     cluster: Annotated[Path | None, typer.Option(help="Inventory file of a cluster to plan for.")] = None,
     extend: Extend = False,
 ) -> None:
-    """Show what would run: cells, replicates, what is done already; memory and packing of each cell, hours and cost on
-    this machine or on the hosts of an inventory; and what the design can answer. Of datasets that are not staged, how
-    many cells wait for them and the commands that stage them."""
+    """Show what would run, what it takes, and what the design can answer.
+
+    Cells, replicates, what is done already; memory and packing of each cell, hours and cost on this machine or on the
+    hosts of an inventory. Of datasets that are not staged, how many cells wait for them and the commands that stage
+    them.
+    """
     from contrasweep.planning.forecast import forecast
     from contrasweep.planning.planner import outline, plan_staged
     from contrasweep.running.code_changes import compare_plan, metric_was_mended
@@ -176,8 +179,10 @@ def sync(
     json: Json = False,
     follow: Annotated[bool, typer.Option("--follow", help="Go on while the study runs.")] = False,
 ) -> None:
-    """Bring MLflow and other trackers up to a study's storage: what is missing there is added, nothing twice. Trials
-    that MLflow has are compared value by value."""
+    """Bring MLflow and other trackers up to a study's storage.
+
+    What is missing there is added, nothing twice. Trials that MLflow has are compared value by value.
+    """
     from contrasweep.results.results import Results
     from contrasweep.tracking.kinds import checked_tracking, tracking_of
     from contrasweep.tracking.sync import follow as follow_study
@@ -263,9 +268,7 @@ def doctor(storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json
 
 reports.add_to(app)
 watching.add_to(app)
-code.add_to(app)
-verification.add_to(app)
-claims.add_to(app)
+maintenance.add_to(app)
 jobs.add_to(app)
 skeleton.add_to(app)
 app.add_typer(data_commands.app, name="data", help="Stage datasets as Parquet, list, verify and show them.")

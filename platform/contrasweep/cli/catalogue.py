@@ -90,8 +90,10 @@ def settings(kind: str, name: str) -> list[Setting]:
 
 
 def with_method_settings(schema: JsonSchema) -> JsonSchema:
-    """The JSON schema of a study in which the config of an arm is known by its method: names, types and help of the
-    method's settings."""
+    """Return the JSON schema of a study with the settings of each method: their names, types and help.
+
+    They are what the config of an arm may hold whose trainable is the method.
+    """
     arm = schema["$defs"]["Arm"]
     for method, path in _table("methods").items():
         cls = getattr(import_path(str(path), "methods"), "settings", None)

@@ -1,12 +1,12 @@
 """`contrasweep data stage|list|show|verify`."""
 
-import json
 from collections.abc import Mapping, Sequence
+from json import dumps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from contrasweep.cli.options import Storage, width
+from contrasweep.cli.options import Json, Storage, print_json, width
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import DataError
 from contrasweep.study.file import parse_set
@@ -15,12 +15,10 @@ from contrasweep.text_table import text_table
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from contrasweep.data.inspecting import DatasetDetails
+    from contrasweep.data.inspecting import DatasetRow
 
 
 app = typer.Typer(no_args_is_help=True, help="Stage datasets as Parquet, list, show and verify them.")
-
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
 @app.command()
@@ -32,7 +30,7 @@ def stage(
         list[str] | None, typer.Option("--set", help="key=value, a setting of the importer; repeatable.")
     ] = None,
     storage: Storage = STORAGE,
-    as_json: Json = False,
+    json: Json = False,
 ) -> None:
     """Turn a dataset's published format into Parquet shards and a manifest."""
     from rich.console import Console
@@ -57,54 +55,49 @@ def stage(
             bar.update(tasks[split], completed=rows)
 
         manifest = staging.stage(name, place, source=source, settings=settings, progress=advance)
-    _print_one(inspecting.show(manifest), as_json)
+    _print_one(inspecting.show(manifest), json)
 
 
 @app.command("list")
 def list_(
     storage: Storage = STORAGE,
     known: Annotated[bool, typer.Option(help="What can be staged instead.")] = False,
-    as_json: Json = False,
+    json: Json = False,
 ) -> None:
     """What is staged below STORAGE, or with --known what can be."""
-    from contrasweep.data import inspecting
+    from contrasweep.data import inspecting, resolving
 
-    staged = [] if known else inspecting.staged(storage)
-    rows = inspecting.known() if known else staged
-    if as_json:
-        typer.echo(json.dumps(rows, indent=1))
+    rows = inspecting.known() if known else list(map(inspecting.summary, resolving.staged_in(storage)))
+    if json:
+        print_json(rows)
     elif not rows:
-        typer.echo(f"nothing is staged in {storage}; `contrasweep data list --known` tells what can be")
+        print(f"nothing is staged in {storage}; `contrasweep data list --known` tells what can be")
     else:
         _print_table(
-            rows if known else [{**row, "rows": _counts(row["rows"]), "digest": row["digest"][:12]} for row in staged]
+            rows if known else [{**row, "rows": _counts(row["rows"]), "digest": row["digest"][:12]} for row in rows]
         )
 
 
 @app.command()
-def show(name: str, storage: Storage = STORAGE, as_json: Json = False) -> None:
+def show(name: str, storage: Storage = STORAGE, json: Json = False) -> None:
     """A staged dataset: splits, classes, columns, folds, where it came from and what was left out."""
     from contrasweep.data import inspecting
 
-    _print_one(inspecting.show(_find(name, storage)), as_json)
+    _print_one(inspecting.show(_find(name, storage)), json)
 
 
 @app.command()
-def verify(name: str, storage: Storage = STORAGE, as_json: Json = False) -> None:
+def verify(name: str, storage: Storage = STORAGE, json: Json = False) -> None:
     """Read every shard and compare it with the manifest; fails naming each object that is not as it should be."""
     from contrasweep.data import inspecting
 
     manifest = _find(name, storage)
     findings = inspecting.verify(manifest)
-    if as_json:
-        typer.echo(
-            json.dumps(
-                {"uri": manifest.uri, "digest": manifest.digest, "findings": [vars(f) for f in findings]}, indent=1
-            )
-        )
+    if json:
+        print_json({"uri": manifest.uri, "digest": manifest.digest, "findings": [vars(f) for f in findings]})
     elif not findings:
         shards = sum(len(shards) for shards in manifest.splits.values())
-        typer.echo(f"{manifest.name}: {shards} shards as the manifest says, digest {manifest.digest[:12]}")
+        print(f"{manifest.name}: {shards} shards as the manifest says, digest {manifest.digest[:12]}")
     if findings:
         lines = "; ".join(f"{finding.object} {finding.problem}" for finding in findings)
         raise DataError(f"{manifest.name}: {len(findings)} of its objects are not what the manifest says: {lines}")
@@ -121,19 +114,19 @@ def _counts(rows: dict[str, int]) -> str:
     return " · ".join(f"{split} {n:,}" for split, n in rows.items())
 
 
-def _print_one(shown: "DatasetDetails", as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(shown, indent=1))
+def _print_one(shown: "DatasetRow", json: bool) -> None:
+    if json:
+        print_json(shown)
         return
     for key, value in {**shown, "rows": _counts(shown["rows"])}.items():
-        typer.echo(f"{key:14s}{_text(value)}")
+        print(f"{key:14s}{_text(value)}")
 
 
 def _text(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else dumps(value, ensure_ascii=False)
     return text if len(text) <= 400 else text[:400] + " … (--json shows all)"
 
 
 def _print_table(rows: Sequence[Mapping[str, object]]) -> None:
     lines = text_table([list(rows[0]), *([str(value) for value in row.values()] for row in rows)], width=width())
-    typer.echo("\n".join(lines))
+    print("\n".join(lines))

@@ -9,6 +9,7 @@ import typer
 from contrasweep.cli import reports, watching
 from contrasweep.cli.options import (
     AcceptCode,
+    Address,
     Cluster,
     Extend,
     Json,
@@ -26,15 +27,9 @@ from contrasweep.cli.options import (
 from contrasweep.defaults import OF_STUDY, STORAGE
 from contrasweep.errors import SpecError
 
-Job = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, as `submit` printed it.")]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, as `submit` printed it.")]
 JobOrStudy = Annotated[
     str, typer.Argument(metavar="JOB|STUDY", help="A job's id, or a study: its name, module:NAME, or a .yaml file.")
-]
-AnAddress = Annotated[
-    str | None, typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")
-]
-Address = Annotated[
-    str, typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")
 ]
 Follow = Annotated[bool, typer.Option("--follow", help="Print what the job prints until it ends.")]
 EXIT = {"SUCCEEDED": 0, "RUNNING": 0, "PENDING": 0}
@@ -89,7 +84,7 @@ def submit(
         raise typer.Exit(EXIT.get(job.follow(_write), 1))
 
 
-def status(name: JobOrStudy, address: AnAddress = None, storage: Storage = STORAGE, json: Json = False) -> None:
+def status(name: JobOrStudy, address: Address | None = None, storage: Storage = STORAGE, json: Json = False) -> None:
     """Print a job's status, PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED; or how far a study is, from its storage."""
     from contrasweep.storage.records import StudyRecords
 
@@ -102,9 +97,9 @@ def status(name: JobOrStudy, address: AnAddress = None, storage: Storage = STORA
         return
     if address is None:
         watching.known_study(study, storage)
-    from contrasweep.cluster import submission
+    from contrasweep.cluster.jobs import Job
 
-    state = submission.status(name, address=str(address))
+    state = Job(name, str(address)).status()
     print_json({"job": name, "status": state}) if json else print(state)
     raise typer.Exit(EXIT.get(state, 1))
 
@@ -112,12 +107,14 @@ def status(name: JobOrStudy, address: AnAddress = None, storage: Storage = STORA
 def logs(
     name: JobOrStudy,
     trial: Annotated[str | None, typer.Argument(help="A trial's id, or its beginning: print that trial's log.")] = None,
-    address: AnAddress = None,
+    address: Address | None = None,
     storage: Storage = STORAGE,
     follow: Follow = False,
 ) -> None:
-    """Print what a trial of a study has printed, with its traceback; or what a job has printed so far. Following a job
-    attaches again when the connection breaks."""
+    """Print what a trial of a study has printed, with its traceback; or what a job has printed so far.
+
+    Following a job attaches again when the connection breaks.
+    """
     if trial is not None:
         from contrasweep.live import logs as trial_logs
 
@@ -136,11 +133,12 @@ def logs(
             value=name,
             hint=f"contrasweep logs {name} TRIAL, or contrasweep logs {name} --address http://HEAD:8265",
         )
-    from contrasweep.cluster import submission
+    from contrasweep.cluster.jobs import Job
 
+    job = Job(name, address)
     if follow:
-        raise typer.Exit(EXIT.get(submission.follow(name, address=address, write=_write), 1))
-    _write(submission.logs(name, address=address))
+        raise typer.Exit(EXIT.get(job.follow(_write), 1))
+    _write(job.logs())
 
 
 def _write(text: str) -> None:
@@ -149,8 +147,8 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
-def stop(job: Job, address: Address) -> None:
+def stop(job: JobId, address: Address) -> None:
     """Stop a job: finished trials are kept, and submitting the study again goes on from there."""
-    from contrasweep.cluster import submission
+    from contrasweep.cluster.jobs import Job
 
-    print(submission.stop(job, address=address))
+    print(Job(job, address).stop())

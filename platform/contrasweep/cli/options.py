@@ -64,7 +64,7 @@ AcceptCode = Annotated[
 Cluster = Annotated[Path | None, typer.Option(help="Inventory file of the hosts that the cluster has or can start.")]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 Address = Annotated[
-    str | None, typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")
+    str, typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")
 ]
 
 

@@ -1,4 +1,4 @@
-"""Commands on what a study has found: its report, and one arm against another."""
+"""Commands on what a study has found: its report, one arm against another, and the claims of papers beside it."""
 
 from collections.abc import Hashable
 from pathlib import Path
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from contrasweep.results.results import Results
     from contrasweep.results.table import Table
 
+LEDGER = "contrasweep.search_spaces.claims:CLAIMS"
+PAGE = "contrasweep.search_spaces.claims:write_page"
+"""By dotted path, and imported when the command runs: the platform does without the ledger of papers."""
+
 Metric = Annotated[str | None, typer.Option(help="Another metric than the study's; of a table several: a,b.")]
 OverWhat = Annotated[
     Literal["replicates", "groups"],
@@ -27,7 +31,7 @@ Output = Annotated[Path | None, typer.Option(help="File to write instead of stan
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to the main application."""
-    for command in (report, compare):
+    for command in (report, compare, claims):
         app.command()(command)
 
 
@@ -95,14 +99,42 @@ def compare(
     over: OverWhat = "replicates",
     output: Output = None,
 ) -> None:
-    """Say whether ARM_A beats ARM_B, by how much, how sure, and what it would take to know; overall and in each
-    cell."""
+    """Say whether ARM_A beats ARM_B, by how much, how sure, and what it would take to know.
+
+    Overall and in each cell.
+    """
     from contrasweep.report import render_comparison, write
     from contrasweep.study.file import parse_set
 
     fixed = {path[0]: value for path, value in map(parse_set, at or [])}
     versus = load(study, storage).versus(arm_a, arm_b, metric, fixed, over=over)
     write(render_comparison(versus, "json" if json else format), output)
+
+
+def claims(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Studies whose claims are meant: MINING, survey-mining; else all."),
+    ] = None,
+    of: Annotated[str, typer.Option(metavar="CLAIMS", help="Where the claims are, as module:NAME.")] = LEDGER,
+    storage: Storage = STORAGE,
+    run: Annotated[bool, typer.Option("--run", help="Run their studies first, or go on with them.")] = False,
+    cluster: Annotated[
+        Path | None, typer.Option(help="Inventory file of hosts that the studies at the papers' scale are planned for.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="File to write the page to, in Markdown.")] = None,
+    reports: Annotated[
+        Path | None, typer.Option(help="Folder for a report of each study, in Markdown, to which the page links.")
+    ] = None,
+) -> None:
+    """Set each claim of a paper beside what the study that asks about it decided.
+
+    Verdict, difference, interval, replicates, a floor and a ceiling, and the commands that make it again.
+    """
+    from contrasweep.imports import import_path
+
+    write_page = import_path(PAGE, kind="ledger")
+    write_page(of, names or [], storage=storage, run=run, cluster=cluster, output=output, reports=reports)
 
 
 def load(study: str, storage: str) -> "Results":

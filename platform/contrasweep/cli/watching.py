@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from contrasweep.cli import reports
-from contrasweep.cli.options import Json, Storage, Study, print_json, width
+from contrasweep.cli.options import Address, Json, Storage, Study, print_json, width
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError
 from contrasweep.text_table import text_table
@@ -16,10 +16,6 @@ from contrasweep.text_table import text_table
 if TYPE_CHECKING:
     from contrasweep.live.overview import Overview
     from contrasweep.storage.records import StudyRecords
-
-ClusterAddress = Annotated[
-    str, typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")
-]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -68,11 +64,11 @@ def studies(storage: Storage = STORAGE, json: Json = False) -> None:
         print("\n".join(text_table([head, *map(_row, listed)], rule=True, width=width())))
 
 
-def jobs(address: ClusterAddress, json: Json = False) -> None:
+def jobs(address: Address, json: Json = False) -> None:
     """List the jobs that `submit` has sent to a cluster, the newest first."""
-    from contrasweep.cluster import submission
+    from contrasweep.cluster.jobs import Dashboard
 
-    listed = submission.jobs(address=address)
+    listed = Dashboard(address).jobs()
     if json:
         print_json(listed)
     elif not listed:

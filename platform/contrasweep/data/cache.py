@@ -18,7 +18,7 @@ from pathlib import Path
 
 import filelock
 
-from contrasweep.data.integrity import sha256
+from contrasweep.data.manifest import sha256
 from contrasweep.errors import DataError
 from contrasweep.storage.names import local_path
 
@@ -30,12 +30,12 @@ DEFAULT_LIMIT_GIB = 64.0
 
 
 def cache_folder() -> Path:
-    """The node's cache: CONTRASWEEP_CACHE, or ~/.cache/contrasweep."""
+    """Return the node's cache: CONTRASWEEP_CACHE, or ~/.cache/contrasweep."""
     return local_path(os.environ.get("CONTRASWEEP_CACHE") or "~/.cache/contrasweep", "CONTRASWEEP_CACHE")
 
 
 def limit_bytes() -> int:
-    """The cache's size limit: CONTRASWEEP_CACHE_GIB, or 64 GiB."""
+    """Return the cache's size limit: CONTRASWEEP_CACHE_GIB, or 64 GiB."""
     text = os.environ.get("CONTRASWEEP_CACHE_GIB", str(DEFAULT_LIMIT_GIB))
     try:
         return int(float(text) * 2**30)
@@ -44,7 +44,10 @@ def limit_bytes() -> int:
 
 
 def decoded_limit_bytes() -> int:
-    """Images of a split that would take more stay encoded: CONTRASWEEP_DECODED_GIB, or a quarter of the cache."""
+    """Return how large a split's images may be decoded: CONTRASWEEP_DECODED_GIB, or a quarter of the cache.
+
+    Images of a split that would take more stay encoded.
+    """
     text = os.environ.get("CONTRASWEEP_DECODED_GIB")
     try:
         return limit_bytes() // 4 if text is None else int(float(text) * 2**30)
@@ -74,8 +77,11 @@ def locked(name: str, *, wait: bool = True) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def entry(key: str, what: str, build: Callable[[Path], None]) -> Iterator[Path]:
-    """The folder of entry `key`, built by `build(folder)` if it is absent or damaged. What is opened inside the
-    block stays readable even if the entry is evicted later. `what` names the data in messages."""
+    """Yield the folder of entry `key`, built by `build(folder)` if it is absent or damaged.
+
+    What is opened inside the block stays readable even if the entry is evicted later. `what` names the data in
+    messages.
+    """
     folder = cache_folder() / "splits" / key
     with locked(key):
         if not _is_intact(folder, what):
@@ -128,14 +134,16 @@ def _stamp(folder: Path, files: object) -> None:
 
 
 def _identity(file: Path) -> list[int]:
-    """What the kernel changes whenever a file's bytes do; a program can set mtime back, never ctime."""
+    """Return what the kernel changes whenever a file's bytes do; a program can set mtime back, never ctime."""
     stat = file.stat()
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 
 
 def _is_intact(folder: Path, what: str) -> bool:
-    """Whether the entry is there and whole. Digests are computed again when a file changed since they were
-    last verified, and once a day."""
+    """Return whether the entry is there and whole.
+
+    Digests are computed again when a file has changed since they were last verified, and once a day.
+    """
     if not folder.is_dir():
         return False
     try:
@@ -156,8 +164,10 @@ def _is_intact(folder: Path, what: str) -> bool:
 
 
 def evict(limit: int, keep: str = "") -> int:
-    """Remove entries, longest unused first, until the cache is within `limit` bytes; entries that a process is
-    just opening are left. Returns the bytes removed."""
+    """Remove entries, longest unused first, until the cache is within `limit` bytes; return the bytes removed.
+
+    Entries that a process is just opening are left.
+    """
     root = cache_folder() / "splits"
     sizes = {
         folder: _size(folder) for folder in (root.iterdir() if root.is_dir() else ()) if not folder.name.startswith(".")

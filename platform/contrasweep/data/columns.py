@@ -6,7 +6,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,32 +16,28 @@ from contrasweep.data.manifest import REMEDY, ColumnSpec
 from contrasweep.errors import DataError
 
 
-class _More(TypedDict, total=False):
-    list: bool
-    encoding: str
-
-
-def spec(dtype: str, shape: Sequence[int], **more: Unpack[_More]) -> ColumnSpec:
-    """The manifest's entry of an array column: its dtype, the shape of one row, and `more`, such as `list`."""
-    return {"dtype": dtype, "shape": [int(size) for size in shape], **more}
+def spec(dtype: str, shape: Sequence[int], *, several: bool = False) -> ColumnSpec:
+    """Return the manifest's entry of an array column: its dtype, the shape of an item, whether a row has several."""
+    plain: ColumnSpec = {"dtype": dtype, "shape": [int(size) for size in shape]}
+    return {**plain, "list": True} if several else plain
 
 
 def from_array(array: NDArray[Any]) -> pa.FixedSizeBinaryArray:
-    """[n ...] -> n fixed-size binary values; no copy of a contiguous array."""
+    """Return an array [n ...] as n fixed-size binary values; no copy of a contiguous one."""
     flat = np.ascontiguousarray(array)
     width = flat.dtype.itemsize * int(np.prod(flat.shape[1:], dtype=np.int64))
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(flat), [None, pa.py_buffer(flat)])
 
 
 def from_ragged(items: Sequence[NDArray[Any]], dtype: str, shape: Sequence[int]) -> pa.ListArray:
-    """One row per element of `items`, each [m ...] with its own m -> list<fixed_size_binary>."""
+    """Return `items`, each [m ...] with its own m, as a column list<fixed_size_binary>."""
     offsets = np.concatenate([[0], np.cumsum([len(item) for item in items])]).astype(np.int32)
     flat = np.concatenate([np.empty((0, *shape), dtype), *items]).astype(dtype)
     return pa.ListArray.from_arrays(pa.array(offsets), from_array(flat))
 
 
 def to_array(column: pa.Array, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
-    """n fixed-size binary values without nulls -> [n *shape]; a read-only view, no copy."""
+    """Return n fixed-size binary values without nulls as an array [n *shape]: a read-only view, no copy."""
     if len(column) == 0:
         return np.empty((0, *shape), dtype)
     width = column.type.byte_width
@@ -50,7 +46,7 @@ def to_array(column: pa.Array, dtype: str, shape: Sequence[int]) -> NDArray[Any]
 
 
 def check_stored(column: pa.Array, spec: ColumnSpec, where: str) -> None:
-    """`DataError` where a column of the shard `where` is not stored as its spec says."""
+    """Raise `DataError` where a column of the shard `where` is not stored as its spec says."""
     kind = column.type
     if spec.get("list"):
         if not pa.types.is_list(kind):
@@ -66,7 +62,7 @@ def check_stored(column: pa.Array, spec: ColumnSpec, where: str) -> None:
 
 
 def table(columns: Mapping[str, object], specs: Mapping[str, ColumnSpec]) -> pa.Table:
-    """A table of `columns`; array columns carry their spec in the metadata of their field."""
+    """Return a table of `columns`; array columns carry their spec in the metadata of their field."""
     arrays = {name: value if isinstance(value, pa.Array) else pa.array(value) for name, value in columns.items()}
     fields = [pa.field(name, array.type, metadata=_metadata(specs.get(name))) for name, array in arrays.items()]
     return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))

@@ -32,10 +32,18 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Content:
-    """A dataset as read from its published format. `splits` are read once, in order, table by table, so a
-    dataset larger than memory passes through; `rejected` fills up on the way. `columns` are the specs of
-    array columns; `folds` says how rows are assigned when a study asks for folds (its count only where the
-    data comes with folds); `source` is added to the manifest's."""
+    """A dataset as read from its published format.
+
+    Args:
+        kind: the schema of its rows: `image`, `image-pair`, `text-pair`, or a name of your own.
+        splits: tables of rows by split. They are read once, in order, table by table, so that a dataset larger than
+            memory passes through. A split `train` is what a study trains on, `test` what it tests on.
+        classes: names of the classes, by label; empty where rows have no `label`.
+        columns: how each array column is stored (`contrasweep.data.columns.spec`).
+        folds: how rows are assigned when a study asks for folds. Its count is used only where the data come with folds.
+        source: what the manifest is to say of the origin, beside the importer's name, settings and licence.
+        rejected: what was left out. It fills up while the tables are read.
+    """
 
     kind: str
     splits: Mapping[str, Iterable[pa.Table]]
@@ -53,9 +61,19 @@ class NoSettings:
 
 @dataclass(frozen=True)
 class Importer:
-    """How a dataset is read. `read(source, settings)` makes the content; `source` says what `--source` must
-    be (empty: the dataset comes with the package); `fetch(folder)` downloads it there and returns the source. `own`
-    says that it reads anybody's data, which then have the name of the folder that they are staged in."""
+    """How a dataset is read from its published format.
+
+    Args:
+        read: a function `(source, settings)` that returns the `Content`; `source` is a path, `settings` an object of
+            the class below. It raises `DataError`, one line, where the source is not what it must be.
+        about: one line on the dataset.
+        licence: that of the data.
+        source: what `--source` must be; empty: the dataset comes with the package.
+        settings: the class of the settings, a dataclass with the decorator `contrasweep.schema.checked`.
+        fetch: a function `(folder)` that downloads the source there and returns its path; None: it cannot be
+            downloaded.
+        own: whether it reads anybody's data, which then have the name of the folder that they are staged in.
+    """
 
     read: Callable[[Path, Any], Content]
     about: str
@@ -67,6 +85,6 @@ class Importer:
 
 
 def in_slices(rows: int, step: int) -> Iterator[slice]:
-    """Slices of at most `step` rows that cover `rows`."""
+    """Yield slices of at most `step` rows that cover `rows`."""
     for start in range(0, rows, step):
         yield slice(start, min(rows, start + step))

@@ -1,7 +1,10 @@
-"""From shards to a cache entry: arrays as .npy (images of large splits stay encoded), all else as one Arrow file; and
-the same in the order of its folds."""
+"""From shards to an entry of the node's cache: arrays as .npy files, all else as one Arrow file.
+
+Images of large splits stay encoded. An entry of folds has the same arrays in the order of the folds.
+"""
 
 import logging
+import shutil
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,9 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from contrasweep.data import columns, images
-from contrasweep.data.array_file import ArrayFile, ArrayWriter
-from contrasweep.data.encoded_file import EncodedFile, EncodedWriter
-from contrasweep.data.integrity import check_shard
+from contrasweep.data.column_files import ArrayWriter, ColumnFile, EncodedWriter
 from contrasweep.data.manifest import ColumnSpec, Manifest, Shard
 from contrasweep.errors import DataError
 from contrasweep.storage.store import LocalStore, open_store
@@ -30,7 +31,7 @@ Ints = NDArray[np.int64]
 
 
 def stays_encoded(manifest: Manifest, split: str, limit: int) -> list[str]:
-    """The image columns of `split` that would take more than `limit` bytes if they were decoded."""
+    """Return the image columns of `split` that would take more than `limit` bytes if they were decoded."""
     return [
         name
         for name, spec in manifest.columns.items()
@@ -54,12 +55,8 @@ def decode_split(manifest: Manifest, split: str, folder: Path, encoded: Collecti
             raise DataError(f"{where} is no Parquet file of rows ({problem}); stage the dataset again") from None
         pa.default_memory_pool().release_unused()  # else the pool keeps what the shard took
     for name, writer in writers.items():
-        if writer.seen:
-            rest = (
-                [_with(pa.concat_tables(rest), f"{name}.start", starts)]
-                if (starts := writer.close()) is not None
-                else rest
-            )
+        if writer.seen and (starts := writer.close()) is not None:
+            rest = [pa.concat_tables(rest).append_column(f"{name}.start", pa.array(starts))]
     table = pa.concat_tables(rest).combine_chunks()
     with pa.OSFile(str(folder / ROWS), "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
         out.write_table(table)
@@ -86,8 +83,11 @@ def _decode_shard(
 
 
 def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[Shard, Path]]:
-    """Each shard as a local file whose digest is right. A store's copy is fetched again once if it is not, since
-    it may have been damaged on the way; then `DataError` names the object."""
+    """Yield each shard with a local file whose digest is right.
+
+    A store's copy is fetched again once if it is not, since it may have been damaged on the way; then `DataError` names
+    the object.
+    """
     store = open_store(manifest.uri)
     for shard in manifest.splits[split]:
         name = f"{store.uri}/{shard.file}"
@@ -97,7 +97,7 @@ def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[S
             try:
                 if not local:
                     store.get_file(shard.file, file)
-                check_shard(file, shard, name)
+                shard.check(file, name)
                 break
             except FileNotFoundError:
                 raise DataError(f"{name} is missing, though its manifest lists it: stage the dataset again") from None
@@ -111,15 +111,11 @@ def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[S
 
 
 def _read_rest(opened: pq.ParquetFile, arrays: list[str]) -> pa.Table:
-    """All columns but the arrays, dictionaries as plain text so that shards join."""
+    """Return all columns but the arrays, dictionaries as plain text so that shards join."""
     table = opened.read(columns=[name for name in opened.schema_arrow.names if name not in arrays])
     if not table.num_columns:
         table = pa.table({"row": np.arange(opened.metadata.num_rows)})
     return table.replace_schema_metadata(None)
-
-
-def _with(table: pa.Table, name: str, values: Ints) -> pa.Table:
-    return table.append_column(name, pa.array(values))
 
 
 def _writer(folder: Path, name: str, spec: ColumnSpec, rows: int, encoded: bool) -> "Writer":
@@ -172,37 +168,35 @@ class _Ragged:
 
     def add(self, column: pa.Array, where: str) -> None:
         if self.raw is None:
-            self.raw = (self.path.parent / f".{self.path.name}").open("wb")
+            self.raw = (self.path.parent / f".{self.path.name}").open("w+b")
         self.raw.write(columns.to_array(column.flatten(), self.spec["dtype"], self.spec["shape"]).data)
         self.lengths.append(column.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64))
         self.seen += len(column)
 
     def close(self) -> Ints | None:
-        """Put a NumPy header of the size now known in front of the items."""
-        self.raw.close()
+        """Copy the items behind a NumPy header of the size now known; return where each row's begin."""
         lengths = np.concatenate(self.lengths)
-        shape = (int(lengths.sum()), *self.spec["shape"])
-        out: Any = np.lib.format.open_memmap(self.path, "w+", np.dtype(self.spec["dtype"]), shape) if shape[0] else None
-        if out is None:
-            np.save(self.path, np.empty(shape, self.spec["dtype"]))
-        else:
-            flat = np.fromfile if shape[0] < BATCH else np.memmap
-            out[:] = flat(self.raw.name, self.spec["dtype"]).reshape(shape)
-            out.flush()
+        out = ArrayWriter(self.path, self.spec["dtype"], (int(lengths.sum()), *self.spec["shape"]))
+        self.raw.seek(0)
+        shutil.copyfileobj(self.raw, out.file)
+        out.close()
+        self.raw.close()
         Path(self.raw.name).unlink()
         return np.concatenate([[0], np.cumsum(lengths)[:-1]]) if len(lengths) else lengths
 
 
 def fold_order(folds: Ints, count: int) -> tuple[Ints, Ints]:
-    """The order in which every part of every fold is one contiguous stretch: fold by fold, then again all but
-    the last. Returns that order of rows and where each fold begins; fold i's training part is what follows its
-    test part, of length n minus the fold's, so no trial ever copies a fold."""
+    """Return an order of rows in which every part of every fold is one contiguous stretch, and where each fold begins.
+
+    The order is fold by fold, then again all but the last. Fold i's training part is what follows its test part, of
+    length n minus the fold's, so that no trial ever copies a fold.
+    """
     order = np.argsort(folds, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(folds, minlength=count))])
     return np.concatenate([order, order[: starts[count - 1]]]), starts
 
 
-def write_in_order(base: Mapping[str, ArrayFile | EncodedFile], order: Ints, folder: Path) -> None:
+def write_in_order(base: Mapping[str, ColumnFile], order: Ints, folder: Path) -> None:
     """The arrays of `base`, by column, in `order`."""
     for name, array in base.items():
         out = ArrayWriter(folder / f"{name}.npy", array.dtype, (len(order), *array.shape[1:]))

@@ -19,14 +19,13 @@ NAMELESS = frozenset({None, ""})
 
 
 def assign(labels: Any, groups: Any, own_folds: Any, folds: Folds) -> Ints:
-    """The fold, 0 to count-1, of every row.
+    """Return the fold, 0 to count-1, of every row.
 
     `labels` [n] integers, `groups` [n] (values of one type, or of `NAMELESS`) or None, `own_folds` [n] integers, those
     of the data itself, or None.
     `SpecError` when a fold would be empty, or when `folds.count` is not the number of folds in `own_folds`.
     """
-    if folds.count < 2:
-        raise SpecError("a dataset has at least 2 folds", place="folds", value=folds.count)
+    check(folds, len(labels), None)
     if folds.rule not in RULES:
         raise SpecError(
             "there is no such fold rule",
@@ -34,15 +33,15 @@ def assign(labels: Any, groups: Any, own_folds: Any, folds: Folds) -> Ints:
             value=folds.rule,
             hint=choose_from("rules", list(RULES), folds.rule),
         )
-    labels = np.asarray(labels, dtype=np.int64)
-    if folds.count > len(labels):
-        raise SpecError(f"{len(labels)} rows cannot fill {folds.count} folds", place="folds", value=folds.count)
-    return RULES[folds.rule](labels, groups, own_folds, folds)
+    return RULES[folds.rule](np.asarray(labels, dtype=np.int64), groups, own_folds, folds)
 
 
 def repeated(labels: Any, groups: Any, own_folds: Any, folds: Folds, repeat: int) -> Ints:
-    """The fold of every row in a repeat of the partition: the first, 0, is `assign`'s, each other has a seed of its
-    own. `SpecError` where the rule leaves no choice, so that a repeat would be the same partition again."""
+    """Return the fold of every row in a repeat of the partition.
+
+    Repeat 0 is that of `assign`; each other has a seed of its own. `SpecError` where the rule leaves no choice, so that
+    a repeat would be the same partition again.
+    """
     first = assign(labels, groups, own_folds, folds)
     if repeat == 0:
         return first
@@ -58,8 +57,11 @@ def repeated(labels: Any, groups: Any, own_folds: Any, folds: Folds, repeat: int
 
 
 def stratified(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
-    """Each class is shuffled and its rows go to the folds in turns; the next class goes on where the last one stopped,
-    so that folds differ by at most one row, in total and in every class."""
+    """Shuffle each class and deal its rows to the folds in turns.
+
+    The next class goes on where the last one stopped, so that folds differ by at most one row, in total and in every
+    class.
+    """
     random = np.random.RandomState(folds.seed)
     assigned = np.empty(len(labels), np.int64)
     start = 0
@@ -78,13 +80,7 @@ def grouped(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
     _, label = np.unique(labels, return_inverse=True)
     members = np.zeros((group.max() + 1, label.max() + 1))
     np.add.at(members, (group, label), 1)
-    if folds.count > len(members):
-        raise SpecError(
-            f"{len(members)} groups cannot fill {folds.count} folds",
-            place="folds",
-            value=folds.count,
-            hint=f"at most {len(members)} folds",
-        )
+    check(folds, len(labels), len(members))
     shuffled = np.random.RandomState(folds.seed).permutation(len(members))
     order = shuffled[np.argsort(-members[shuffled].sum(axis=1), kind="stable")]
     share = members.sum(axis=0) / folds.count
@@ -102,7 +98,7 @@ def grouped(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
 
 
 def _numbered(groups: Any) -> Ints:
-    """A number for the group of each row, from 0."""
+    """Return a number for the group of each row, from 0."""
     groups = np.asarray(groups)
     named = np.array([group not in NAMELESS for group in groups.tolist()])
     number = np.empty(len(groups), np.int64)
@@ -112,7 +108,7 @@ def _numbered(groups: Any) -> Ints:
 
 
 def as_given(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
-    """The data's own folds: their values must be exactly 0 to count-1."""
+    """Return the data's own folds: their values must be exactly 0 to count-1."""
     if own_folds is None:
         raise SpecError("given folds need a fold column", place="folds.rule", value="given")
     assigned = np.asarray(own_folds, dtype=np.int64)
@@ -131,7 +127,7 @@ RULES = {"stratified": stratified, "grouped": grouped, "given": as_given}
 
 
 def check(folds: Folds, rows: int, groups: int | None) -> None:
-    """The `SpecError` that `assign` would raise, from counts alone: what a plan can know without the rows."""
+    """Raise the `SpecError` of `assign` from counts alone: what a plan can know without the rows."""
     if folds.count < 2:
         raise SpecError("a dataset has at least 2 folds", place="folds", value=folds.count)
     fill, what = (groups, "groups") if folds.rule == "grouped" and groups is not None else (rows, "rows")

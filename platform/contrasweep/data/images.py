@@ -3,6 +3,7 @@
 import io
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +15,10 @@ MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
 class BrokenImage(ValueError):
-    """An image that cannot be decoded, or that is far larger than its file has any right to be. `reason` is what
-    an importer counts it under."""
+    """An image that cannot be decoded, or that is far larger than its file has any right to be.
+
+    `reason` is what an importer counts it under.
+    """
 
     reason = "broken image"
 
@@ -27,14 +30,17 @@ class DeepImage(BrokenImage):
 
 
 def probe(data: bytes) -> tuple[int, int, int]:
-    """Height, width and channels (1 or 3) of an encoded image, from its header alone; `BrokenImage` if it has none."""
+    """Return height, width and channels (1 or 3) of an encoded image by its header; `BrokenImage` if it has none."""
     with _opened(data) as image:
         return image.height, image.width, 1 if image.mode in ("1", "L") else 3
 
 
 def decode(data: bytes, shape: Sequence[int] | None = None) -> NDArray[np.uint8]:
-    """[h w c] uint8. With `shape` the image is scaled to cover it (bicubic, antialiased) and cut about its
-    centre, if it is of another size; `BrokenImage` if the bytes are no image."""
+    """Return the pixels [h w c] uint8 of an encoded image; `BrokenImage` if the bytes are no image.
+
+    With `shape` the image is scaled to cover it (bicubic, antialiased) and cut about its centre, if it is of another
+    size.
+    """
     channels = shape[2] if shape else probe(data)[2]
     with _opened(data) as image:
         try:
@@ -44,6 +50,16 @@ def decode(data: bytes, shape: Sequence[int] | None = None) -> NDArray[np.uint8]
     if shape and (pixels.height, pixels.width) != tuple(shape[:2]):
         pixels = _cover(pixels, shape[0], shape[1])
     return np.asarray(pixels, np.uint8).reshape(pixels.height, pixels.width, channels)
+
+
+def read(file: Path) -> NDArray[np.uint8] | str:
+    """Return the decoded image, or why there is none: a value that can be kept, so that nobody need try again."""
+    try:
+        return decode(file.read_bytes())
+    except BrokenImage as error:
+        return error.reason
+    except OSError:
+        return "missing image"
 
 
 def resize(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
@@ -79,8 +95,11 @@ def _opened(data: bytes) -> Image.Image:
 
 
 def _deep(image: Image.Image) -> str:
-    """What says that `image` has more than 8 bits a channel; empty if it has not. Pillow's mode tells it of one
-    channel only: it opens the others as 8 bit, and how they are stored shows in a TIFF's tag or in a PNG's tile."""
+    """Return what says that `image` has more than 8 bits a channel; empty if it has not.
+
+    Pillow's mode tells it of one channel only: it opens the others as 8 bit, and how they are stored shows in a TIFF's
+    tag or in a PNG's tile.
+    """
     if image.mode.startswith(("I", "F")):
         return f"mode {image.mode}"
     if isinstance(image, TiffImagePlugin.TiffImageFile):

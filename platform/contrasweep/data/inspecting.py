@@ -1,19 +1,19 @@
 """What `contrasweep data list|show|verify` tell, as plain data."""
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import Any
 
 import pyarrow.parquet as pq
 
 from contrasweep.data.columns import content_digest
-from contrasweep.data.integrity import check_shard
-from contrasweep.data.manifest import ColumnSpec, Manifest, Shard
-from contrasweep.data.resolving import staged_in
+from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.errors import DataError, StorageError
 from contrasweep.storage.store import Store, open_store
+
+DatasetRow = dict[str, Any]
+"""A dataset as `contrasweep data list` and `show` print it: field -> plain value."""
 
 
 @dataclass(frozen=True)
@@ -24,40 +24,8 @@ class Finding:
     problem: str
 
 
-class KnownDataset(TypedDict):
-    """A dataset that can be staged; `needs`: what --source must be ("" for none)."""
-
-    name: str
-    about: str
-    needs: str
-    licence: str
-
-
-class DatasetSummary(TypedDict):
-    """A staged dataset; `classes` is their number, `rows` those of each split, `mib` the size of its shards."""
-
-    name: str
-    uri: str
-    kind: str
-    classes: int
-    rows: dict[str, int]
-    mib: float
-    digest: str
-    synthetic: bool
-
-
-class DatasetDetails(DatasetSummary):
-    """The same with its folds ("5 (stratified)"), how its columns are stored, rows of each class by split, and where
-    it came from."""
-
-    folds: str | None
-    columns: dict[str, ColumnSpec]
-    class_counts: dict[str, dict[str, int]]
-    source: dict[str, object]
-
-
-def known() -> list[KnownDataset]:
-    """Every dataset that can be staged: `name`, `about`, `needs` (what --source must be; "" for none), `licence`."""
+def known() -> list[DatasetRow]:
+    """Return every dataset that can be staged; `needs` is what --source must be, "" for nothing."""
     from contrasweep.data.importers import DATASETS
 
     return [
@@ -66,13 +34,12 @@ def known() -> list[KnownDataset]:
     ]
 
 
-def staged(storage: str) -> list[DatasetSummary]:
-    """Every dataset staged in `storage`: `name`, `uri`, `rows` per split, `classes`, `mib`, `digest`, `synthetic`."""
-    return [summary(manifest) for manifest in staged_in(storage)]
+def summary(manifest: Manifest) -> DatasetRow:
+    """Return a row of `contrasweep data list`.
 
-
-def summary(manifest: Manifest) -> DatasetSummary:
-    """One row of `contrasweep data list`: name, kind, numbers of classes and rows, size in MiB, digest."""
+    `classes` is their number, `rows` those of each split, `mib` the size of the shards, `synthetic` whether any of the
+    data was generated.
+    """
     size = sum(shard.bytes for shards in manifest.splits.values() for shard in shards)
     return {
         "name": manifest.name,
@@ -86,24 +53,22 @@ def summary(manifest: Manifest) -> DatasetSummary:
     }
 
 
-def show(manifest: Manifest) -> DatasetDetails:
-    """The summary, and where it came from, its columns, folds and class counts."""
-    counts = {
-        split: dict(zip(manifest.classes, counts["classes"], strict=True))
-        for split, counts in manifest.counts.items()
-        if "classes" in counts
-    }
-    folds = None if manifest.folds is None else f"{manifest.folds.count} ({manifest.folds.rule})"
+def show(manifest: Manifest) -> DatasetRow:
+    """Return the summary with folds, how columns are stored, rows of each class, and where the data came from."""
     return {
         **summary(manifest),
-        "folds": folds,
+        "folds": manifest.folds and f"{manifest.folds.count} ({manifest.folds.rule})",
         "columns": dict(manifest.columns),
-        "class_counts": counts,
+        "class_counts": {
+            split: dict(zip(manifest.classes, counts["classes"], strict=True))
+            for split, counts in manifest.counts.items()
+            if "classes" in counts
+        },
         "source": dict(manifest.source),
     }
 
 
-def verify(manifest: Manifest, progress: Callable[[Shard], None] | None = None) -> list[Finding]:
+def verify(manifest: Manifest) -> list[Finding]:
     """Fetch every shard and compare bytes, rows and content with the manifest; empty if all is as it should be."""
     store = open_store(manifest.uri)
     findings = []
@@ -112,15 +77,13 @@ def verify(manifest: Manifest, progress: Callable[[Shard], None] | None = None) 
             name = f"{store.uri}/{shard.file}"
             if problem := _problem(store, shard, name, Path(scratch) / "shard"):
                 findings.append(Finding(name, problem))
-            if progress:
-                progress(shard)
     return findings
 
 
 def _problem(store: Store, shard: Shard, name: str, file: Path) -> str:
     try:
         store.get_file(shard.file, file)
-        check_shard(file, shard, name)
+        shard.check(file, name)
     except FileNotFoundError:
         return "is missing: stage the dataset again"
     except (DataError, StorageError) as error:

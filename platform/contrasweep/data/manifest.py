@@ -1,10 +1,12 @@
 """What a staged dataset is: its shards and their digests, its classes, its folds. Plain and pure."""
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, ClassVar, NotRequired, TypedDict
 
 import pydantic
@@ -44,6 +46,24 @@ class Shard:
     sha256: Label
     content: Label = ""
 
+    def check(self, file: Path, name: str) -> None:
+        """Raise `DataError`, naming the object, if `file` is not byte for byte what the manifest says."""
+        if (size := file.stat().st_size) != self.bytes:
+            raise DataError(
+                f"{name} has {size:,} bytes, its manifest says {self.bytes:,}: it is truncated or was replaced; "
+                + REMEDY
+            )
+        if (digest := sha256(file)) != self.sha256:
+            raise DataError(
+                f"{name} has SHA-256 {digest[:12]}, its manifest says {self.sha256[:12]}: it is damaged; {REMEDY}"
+            )
+
+
+def sha256(file: Path) -> str:
+    """Return the SHA-256 of a file's content, 64 hexadecimal digits."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
 
 @dataclass(frozen=True)
 class Folds:
@@ -61,8 +81,11 @@ class Folds:
 
 
 class ColumnSpec(TypedDict):
-    """How an array column is stored: `dtype`, `shape` of one item; `list: true` when a row holds several items;
-    `encoding: image` when the bytes are a PNG or JPEG file that decodes to `shape`."""
+    """How an array column is stored.
+
+    `dtype` and `shape` of one item; `list: true` when a row holds several items; `encoding: image` when the bytes are a
+    PNG or JPEG file that decodes to `shape`.
+    """
 
     dtype: str
     shape: list[int]
@@ -114,7 +137,7 @@ class Manifest:
         )
 
     def rows(self, split: str = "train") -> int:
-        """Number of rows of `split`; 0 if there is no such split."""
+        """Return the number of rows of `split`; 0 if there is no such split."""
         return sum(shard.rows for shard in self.splits.get(split, ()))
 
     @property
@@ -128,11 +151,11 @@ class Manifest:
         return bool(self.source.get("synthetic", False))
 
     def with_folds(self, folds: Folds | None) -> "Manifest":
-        """The same data with other folds: another digest, so other trials."""
+        """Return the same data with other folds: another digest, so other trials."""
         return replace(self, folds=folds)
 
     def to_json(self) -> str:
-        """The text of `manifest.json`; `uri` is left out, since the file may be copied elsewhere."""
+        """Return the text of `manifest.json`; `uri` is left out, since the file may be copied elsewhere."""
         fields = asdict(self) | {"digest": self.digest}
         del fields["uri"]
         return json.dumps(fields, indent=1, sort_keys=True) + "\n"
@@ -155,7 +178,7 @@ class Manifest:
 
 
 def _checked_column(column: MutableConfig) -> MutableConfig:
-    """The entry of an array column as it is; ValueError where it has no dtype of plain numbers or no shape."""
+    """Return the entry of an array column as it is; ValueError where it has no dtype of plain numbers or no shape."""
     shape = column.get("shape")
     if not isinstance(column.get("dtype"), str) or not isinstance(shape, list):
         raise ValueError("an array column has a dtype and a shape")

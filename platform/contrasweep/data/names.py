@@ -36,7 +36,7 @@ class Name:
         )
 
     def checked(self) -> Any:
-        """The importer's settings object; `SpecError` naming the dataset on an unknown or wrong one."""
+        """Return the importer's settings object; `SpecError` naming the dataset on an unknown or wrong one."""
         try:
             return importer(self).settings(**self.settings)
         except SpecError as error:
@@ -54,7 +54,7 @@ def parse(text: str, settings: Config | None = None) -> Name:
 
 
 def importer(wanted: Name) -> Importer:
-    """The dataset's importer; `DataError` listing the known ones."""
+    """Return the dataset's importer; `DataError` listing the known ones."""
     from contrasweep.data.importers import DATASETS  # its modules import scikit-learn
 
     if wanted.name not in DATASETS and ":" in wanted.name:
@@ -65,8 +65,11 @@ def importer(wanted: Name) -> Importer:
 
 
 def own_importer(path: str) -> Importer:
-    """The importer at a dotted path: an `Importer`, or a function `(source: Path, settings) -> Content`, whose
-    attribute `settings` is the class of its settings where it has any. `SpecError` for anything else."""
+    """Return the importer at a dotted path; `SpecError` where there is none.
+
+    It is an `Importer`, or a function `(source: Path, settings) -> Content`, whose attribute `settings` is the class of
+    its settings where it has any.
+    """
     import_from_here()
     target = import_path(path, "dataset", "dataset importer", of=Importer)
     if isinstance(target, Importer):

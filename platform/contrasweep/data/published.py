@@ -6,8 +6,8 @@ from typing import NamedTuple
 from contrasweep.data.columns import spec
 from contrasweep.data.importers.cifar import LongTailed
 from contrasweep.data.importers.encoded_images import spec as encoded
+from contrasweep.data.importers.labelled_images import long_tail
 from contrasweep.data.importers.long_tail_lists import Settings as Lists
-from contrasweep.data.long_tail import profile
 from contrasweep.data.manifest import ColumnSpec, Manifest, Shard
 from contrasweep.data.names import parse
 
@@ -39,10 +39,10 @@ _IMAGES = {
 
 
 def described(name: str) -> Manifest | None:
-    """A manifest without files of the dataset that a study calls `name`, with the rows, classes and sizes of images
-    that its paper reports; None for datasets that do not have such fixed sizes.
+    """Return a manifest without files of the dataset that a study calls `name`, as its paper reports it.
 
-    It says what a plan must know. It is none of what is staged: its digest, and so the trials' ids, are others.
+    It has the rows, classes and sizes of images, which is what a plan must know. None for datasets that do not have
+    such fixed sizes. It is none of what is staged: its digest, and so the trials' ids, are others.
     """
     wanted = parse(name)
     facts = _IMAGES.get(wanted.name)
@@ -52,7 +52,7 @@ def described(name: str) -> Manifest | None:
     side = getattr(settings, "size", None) or facts.side
     columns: Mapping[str, ColumnSpec] = {name: spec("uint8", (side, side, facts.channels)) for name in facts.columns}
     if isinstance(settings, LongTailed):
-        train = sum(profile(facts.train // facts.classes, facts.classes, settings.imbalance_factor))
+        train = sum(long_tail(facts.train // facts.classes, facts.classes, settings.imbalance_factor))
     elif isinstance(settings, Lists):
         columns = encoded(side)
     kind = "image" if len(columns) == 1 else "image-pair"

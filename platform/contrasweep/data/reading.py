@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from contrasweep import canonical
 from contrasweep.data import cache, decoding, folds
-from contrasweep.data.array_file import ArrayFile
-from contrasweep.data.encoded_file import EncodedFile
+from contrasweep.data.column_files import ArrayFile, ColumnFile, EncodedFile
 from contrasweep.data.manifest import ColumnSpec, Manifest
 from contrasweep.errors import DataError, SpecError, choose_from
 
@@ -23,8 +22,11 @@ GROUP = "group"
 
 
 def open_dataset(manifest: Manifest) -> "Dataset":
-    """The dataset behind `manifest`. Nothing is read until a part of it is asked for; then its shards are fetched
-    and decoded once per node. `DataError` names an object that is missing or not what the manifest says."""
+    """Return the dataset behind `manifest`.
+
+    Nothing is read until a part of it is asked for; then its shards are fetched and decoded once per node. `DataError`
+    names an object that is missing or not what the manifest says.
+    """
     return Dataset(manifest)
 
 
@@ -57,14 +59,17 @@ class Dataset:
         return self.manifest.classes
 
     def split(self, name: str) -> "Part":
-        """All rows of a split, in their order; `DataError` lists the splits if there is no such one."""
+        """Return all rows of a split, in their order; `DataError` lists the splits if there is no such one."""
         split = self._split(name)
         return Part(split, np.arange(split.rows), lambda: split.arrays)
 
     def parts(self, fold: int | None) -> "tuple[Part, Part]":
-        """Training and test part. `fold` None: the splits `train` and `test`; otherwise the rows of the training
-        split outside and inside that fold. Fold numbers from the manifest's count on are those of further partitions
-        by the same rule: of 5 folds, fold 7 is number 2 of the second. `SpecError` on a fold that there is not."""
+        """Return the training and the test part.
+
+        `fold` None: the splits `train` and `test`; otherwise the rows of the training split outside and inside that
+        fold. Fold numbers from the manifest's count on are those of further partitions by the same rule: of 5 folds,
+        fold 7 is number 2 of the second. `SpecError` on a fold that there is not.
+        """
         if fold is None:
             return self.split("train"), self.split("test")
         count = self.manifest.folds.count if self.manifest.folds else 0
@@ -101,7 +106,7 @@ class Split:
 
         with cache.entry(self.key, what, build) as folder:
             self.mapped = _open_arrays(folder)
-            self.files: dict[str, ArrayFile | EncodedFile] = {
+            self.files: dict[str, ColumnFile] = {
                 **{name: ArrayFile(folder / f"{name}.npy") for name in self.mapped},
                 **{name: EncodedFile(folder, name, manifest.columns[name]) for name in self.encoded},
             }
@@ -137,7 +142,7 @@ class Split:
         return self._partition(0)
 
     def _partition(self, repeat: int) -> Ints:
-        """The fold of every row [n] in this repeat of the partition; `SpecError` where the rule gives no other."""
+        """Return the fold of every row [n] in this repeat of the partition; `SpecError`: the rule gives no other."""
         if self.manifest.folds is None:
             raise DataError(f"dataset {self.manifest.name!r} has no folds")
         have = set(self.table.column_names)
@@ -155,7 +160,7 @@ class Split:
         return self._fold_orders[repeat]
 
     def _in_fold_order(self, repeat: int) -> "dict[str, NDArray[Any]]":
-        """The arrays laid out in fold order, once per node, when a part's array is asked for."""
+        """Return the arrays laid out in fold order, once per node, when a part's array is asked for."""
         if repeat not in self._laid_out:
             assert self.manifest.folds is not None
             order, _ = self._fold_order(repeat)
@@ -168,7 +173,7 @@ class Split:
         return self._laid_out[repeat]
 
     def parts(self, fold: int) -> "tuple[Part, Part]":
-        """Training and test part of a fold: the rows outside and inside it, both views of arrays in fold order."""
+        """Return the training and the test part of a fold, the rows outside and inside it: views of arrays."""
         assert self.manifest.folds is not None
         repeat, fold = divmod(fold, self.manifest.folds.count)
         order, starts = self._fold_order(repeat)
@@ -181,9 +186,11 @@ class Split:
 
 
 class Part:
-    """Some rows of a split. `rows` are their indices in it; `array(name)` is mapped, shared by all processes on
-    the node, and private on write: a trial that changes it changes its own copy only. `read(name, rows)` reads some
-    rows and maps nothing."""
+    """Some rows of a split; `rows` are their indices in it.
+
+    `array(name)` is mapped, shared by all processes on the node, and private on write: a trial that changes it changes
+    its own copy only. `read(name, rows)` reads some rows and maps nothing.
+    """
 
     def __init__(self, split: Split, rows: Ints, arrays: Callable[[], dict[str, NDArray[Any]]]) -> None:
         self.split, self.rows, self._mapped = split, rows, arrays
@@ -196,15 +203,17 @@ class Part:
         return len(self.rows)
 
     def array(self, name: str) -> NDArray[Any]:
-        """All rows of an array column, [n *shape], for example images uint8 [n h w c]; no copy is made."""
+        """Return all rows of an array column, [n *shape], for example images uint8 [n h w c]; no copy is made."""
         if name not in self._arrays:
             known = choose_from("array columns", list(self._arrays), name)
             raise DataError(f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; {known}")
         return self._arrays[name]
 
-    def file(self, name: str) -> ArrayFile | EncodedFile:
-        """An array column of the whole split as a file, whose rows this part's are by `rows`. Its images are decoded as
-        they are read, where they stay encoded."""
+    def file(self, name: str) -> ColumnFile:
+        """Return an array column of the whole split as a file; its rows of this part are `rows`.
+
+        Images that stay encoded are decoded as they are read.
+        """
         if name not in self.split.files:
             known = choose_from("array columns", list(self.split.files), name)
             raise DataError(f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; {known}")
@@ -215,12 +224,12 @@ class Part:
         return self.file(name).read(self.rows[rows], out)
 
     def blocks(self, name: str) -> Iterator[NDArray[Any]]:
-        """All rows of an array column, some MiB of them at a time."""
+        """Yield all rows of an array column, some MiB of them at a time."""
         file = self.file(name)
         return (file.read(rows) for rows in file.blocks(self.rows))
 
     def once_per_node(self, what: str, compute: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        """An array that follows from this part's rows alone, computed by the first who asks and kept in the cache."""
+        """Return an array that follows from this part's rows alone, computed by the first who asks and then cached."""
         rows = hashlib.sha256(np.ascontiguousarray(self.rows).tobytes()).hexdigest()
         key = canonical.digest({"of": self.split.key, "rows": rows, "what": what}, 32)
         name = f"{self.split.manifest.name} ({what})"
@@ -229,7 +238,7 @@ class Part:
         return values
 
     def ragged(self, name: str) -> Ragged:
-        """An array column with several items a row, for example region features float16 [items 2048]."""
+        """Return an array column with several items a row, for example region features float16 [items 2048]."""
         if f"{name}.start" not in self.split.table.column_names:
             raise DataError(f"split {self.split.name!r} has no column {name!r} of several items a row")
         starts = self.split.table[f"{name}.start"].to_numpy()
@@ -252,7 +261,7 @@ class Part:
         return {GROUP: self.column(GROUP).to_pylist()} if GROUP in self.split.table.column_names else {}
 
     def column(self, name: str) -> pa.Array:
-        """A column that is no array (text, numbers, lists), as an Arrow array of n values."""
+        """Return a column that is no array (text, numbers, lists), as an Arrow array of n values."""
         table = self.split.table
         if name not in table.column_names:
             raise DataError(
@@ -265,19 +274,22 @@ class Part:
         return column if whole else column.take(pa.array(self.rows))
 
     def batches(self, size: int, *, seed: int, epoch: int, drop_last: bool = False) -> Iterator[Ints]:
-        """Row indices of this part in the order of an epoch: a function of seed and epoch alone."""
+        """Yield the row indices of this part in the order of an epoch: a function of seed and epoch alone."""
         order = shuffled(len(self), seed, epoch)
         for start in range(0, len(order) - (size - 1 if drop_last else 0), size):
             yield order[start : start + size]
 
 
 def shuffled(n: int, seed: int, epoch: int) -> Ints:
-    """A permutation of n rows that depends on seed and epoch alone, so on neither arm nor node."""
+    """Return a permutation of n rows that depends on seed and epoch alone, so on neither arm nor node."""
     return np.random.RandomState(np.random.MT19937(np.random.SeedSequence([seed, epoch]))).permutation(n)
 
 
 def _open_arrays(folder: Path) -> dict[str, NDArray[Any]]:
-    """Mapped copy-on-write: pages are shared until somebody writes, and torch takes the array without a warning."""
+    """Return the arrays of an entry, mapped copy-on-write.
+
+    Pages are shared until somebody writes, and torch takes the arrays without a warning.
+    """
     arrays = {}
     for file in sorted(folder.glob("*.npy")):
         empty = np.lib.format.open_memmap(file, "r").size == 0 if file.stat().st_size < 4096 else False

@@ -18,7 +18,7 @@ from contrasweep.storage.store import open_store
 
 
 def resolve(name: str, *, folds: int | None, storage: str, write: bool = False) -> Manifest:
-    """The manifest of `name`, with `folds` folds (None: the dataset's own train and test split).
+    """Return the manifest of `name`, with `folds` folds (None: the dataset's own train and test split).
 
     `name` is a folder or s3:// address with a manifest, or a dataset's name with optional parameters. A name
     is looked for in `<storage>/datasets`, then in the folder CONTRASWEEP_DATA; a dataset that comes with the
@@ -30,19 +30,21 @@ def resolve(name: str, *, folds: int | None, storage: str, write: bool = False) 
 
 
 def find(name: str, *, storage: str, write: bool = False) -> Manifest:
-    """The manifest of `name` as it was staged; see `resolve`."""
+    """Return the manifest of `name` as it was staged; see `resolve`."""
     manifest = _read(name)
     return _by_name(parse(name), storage, write) if manifest is None else manifest
 
 
 def storage_of(data: Manifest) -> str:
-    """The storage that `data` lies in, so that `resolve` and `find` look for other datasets beside it."""
+    """Return the storage that `data` lies in, so that `resolve` and `find` look for other datasets beside it."""
     return data.uri.rstrip("/").rpartition("/")[0].removesuffix("/datasets")
 
 
 def read_manifest(uri: str, place: str = "storage") -> Manifest | None:
-    """The manifest at `uri`; None if there is none. `StorageError` if it cannot be read, `SpecError` at `place` if
-    there can be no such path."""
+    """Return the manifest at `uri`; None if there is none.
+
+    `StorageError` if it cannot be read, `SpecError` at `place` if there can be no such path.
+    """
     store = open_store(uri, place=place)
     try:
         return Manifest.from_json(store.read(MANIFEST, MAX_BYTES), store.uri)
@@ -51,7 +53,7 @@ def read_manifest(uri: str, place: str = "storage") -> Manifest | None:
 
 
 def _read(name: str) -> Manifest | None:
-    """`name` as an address: one with a scheme must hold a dataset, a path may just be a name's namesake."""
+    """Return the manifest at the address `name`, if it is one: an address with a scheme must hold a dataset."""
     manifest = read_manifest(name, "data")
     if manifest is None and ("://" in name or name.startswith((".", "/", "~"))):
         raise DataError(
@@ -92,7 +94,7 @@ def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
 
 
 def _bundled(wanted: Name) -> Manifest:
-    """A dataset that comes with the package, staged once into this node's cache by each version of the package."""
+    """Return a dataset that comes with the package, staged once into this node's cache by each version of it."""
     folder = cache_folder() / "bundled" / f"{wanted.folder}-{version('contrasweep')}"
     if (manifest := _whole(folder)) is not None:
         return manifest
@@ -101,7 +103,7 @@ def _bundled(wanted: Name) -> Manifest:
 
 
 def _whole(folder: Path) -> Manifest | None:
-    """The manifest in `folder` if its shards have the sizes it says; their digests are checked when they are read."""
+    """Return the manifest in `folder` if its shards have the sizes it says; digests are checked as they are read."""
     manifest = read_manifest(str(folder))
     shards = [shard for shards in (manifest.splits.values() if manifest else ()) for shard in shards]
     files = {folder / shard.file: shard.bytes for shard in shards}
@@ -117,7 +119,7 @@ def _how_to_stage(wanted: Name, place: str) -> str:
 
 
 def _where_looked(wanted: Name, storage: str, places: Sequence[str]) -> str:
-    """The places that a name was looked for in, what is staged there, and which of these may have been meant."""
+    """Return the places that a name was looked for in, what is staged there, and which of these may have been meant."""
     names = sorted({manifest.name for manifest in staged_in(storage)})
     near = difflib.get_close_matches(wanted.name, names, n=1)
     meant = f"did you mean the staged {near[0]!r}? " if near else ""
@@ -125,7 +127,7 @@ def _where_looked(wanted: Name, storage: str, places: Sequence[str]) -> str:
 
 
 def with_folds(manifest: Manifest, count: int | None) -> Manifest:
-    """`manifest` with `count` folds (None: its own train and test split); `SpecError` if it cannot have so many."""
+    """Return `manifest` with `count` folds (None: its own two splits); `SpecError`: it cannot have so many."""
     staged = manifest.folds
     if count is None:
         if not manifest.rows("test") and manifest.labelled:
@@ -150,12 +152,12 @@ def with_folds(manifest: Manifest, count: int | None) -> Manifest:
 
 
 def default_place(name: str, settings: dict[str, object] | None = None, storage: str = STORAGE) -> str:
-    """Where `data stage` puts a dataset by default, and where `resolve` looks for it."""
+    """Return where `data stage` puts a dataset by default, and where `resolve` looks for it."""
     return f"{storage.rstrip('/')}/datasets/{parse(name, settings).folder}"
 
 
 def staged_in(storage: str) -> list[Manifest]:
-    """All datasets staged below `<storage>/datasets` and CONTRASWEEP_DATA, by name."""
+    """Return all datasets staged below `<storage>/datasets` and CONTRASWEEP_DATA, by name."""
     bases = [f"{storage.rstrip('/')}/datasets", *filter(None, [os.environ.get("CONTRASWEEP_DATA")])]
     manifests = []
     for base in bases:

@@ -30,14 +30,17 @@ class _Plain(pickle.Unpickler):
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """How Python 3 pickles bytes under protocol 2; other codecs are no data."""
+    """Return how Python 3 pickles bytes under protocol 2; other codecs are no data."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"it asks for the codec {encoding}")
     return text.encode("latin1")
 
 
 def unpickle(data: bytes, name: str) -> Any:
-    """The plain value pickled in `data`; `DataError` if it holds anything but arrays, numbers, text, lists, dicts."""
+    """Return the plain value pickled in `data`.
+
+    `DataError` if it holds anything but arrays, numbers, text, lists and dicts.
+    """
     try:
         value = _Plain(io.BytesIO(data), encoding="bytes").load()
     except Exception as error:  # a damaged pickle raises nearly anything
@@ -55,7 +58,7 @@ def _has_objects(value: Any) -> bool:
 
 
 def check_member(name: str, archive: str) -> str:
-    """`name` of an archive's member, if it stays below the folder it is unpacked to; otherwise `DataError`."""
+    """Return `name` of an archive's member, if it stays below the folder it is unpacked to; otherwise `DataError`."""
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or (path.parts and ":" in path.parts[0]):
         raise DataError(f"{archive}: member {name!r} points outside the archive; it is not read")
@@ -63,7 +66,7 @@ def check_member(name: str, archive: str) -> str:
 
 
 def read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
-    """The bytes of a zip member, at most `limit`: a member that expands further is a bomb, not data."""
+    """Return the bytes of a zip member, at most `limit`: a member that expands further is a bomb, not data."""
     info = archive.getinfo(name)
     check_member(info.filename, str(archive.filename))
     with archive.open(info) as file:

@@ -19,8 +19,7 @@ from contrasweep.config import Config
 from contrasweep.data.columns import content_digest
 from contrasweep.data.content import Content
 from contrasweep.data.folds import NAMELESS
-from contrasweep.data.integrity import check_shard, sha256
-from contrasweep.data.manifest import MANIFEST, Manifest, Shard, SplitCounts
+from contrasweep.data.manifest import MANIFEST, Manifest, Shard, SplitCounts, sha256
 from contrasweep.data.names import Name, importer, parse
 from contrasweep.errors import DataError
 from contrasweep.storage.json_file import MAX_BYTES
@@ -42,9 +41,21 @@ def stage(
     settings: Config | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
-    """Turn dataset `name` (parameters as in `digits-lt?imbalance_factor=50`, or in `settings`) into shards and a
-    manifest at `to`, a folder or an s3:// address. Same input, same digest. Staging again is harmless;
-    `DataError` if another dataset lies there, or if `source` is missing or broken."""
+    """Turn a dataset's published format into Parquet shards and a manifest. Staging again is harmless.
+
+    Args:
+        name: a dataset, with parameters as in `digits-lt?imbalance_factor=50`.
+        to: a folder or an s3:// address.
+        source: the published files, where the dataset is not bundled.
+        settings: parameters by name, beside those in `name`.
+        progress: called with a split and the rows of it staged so far.
+
+    Returns:
+        The manifest. The same input gives the same digest.
+
+    Raises:
+        DataError: another dataset lies at `to`, or `source` is missing or broken.
+    """
     wanted = parse(name, settings)
     chosen = importer(wanted)
     store = open_store(to)
@@ -99,7 +110,7 @@ def publish(manifest: Manifest, store: Store) -> Manifest:
 
 
 def copy(manifest: Manifest, to: str) -> Manifest:
-    """The staged dataset `manifest` also at `to`; nothing is written where it lies already."""
+    """Return the staged dataset `manifest` also at `to`; nothing is written where it lies already."""
     source, store = open_store(manifest.uri), open_store(to)
     if store.exists(MANIFEST):
         return publish(Manifest.from_json(manifest.to_json(), store.uri), store)
@@ -107,7 +118,7 @@ def copy(manifest: Manifest, to: str) -> Manifest:
         for shard in (s for shards in manifest.splits.values() for s in shards):
             if not store.exists(shard.file):
                 source.get_file(shard.file, file := Path(scratch) / "shard")
-                check_shard(file, shard, f"{source.uri}/{shard.file}")
+                shard.check(file, f"{source.uri}/{shard.file}")
                 store.put_file(shard.file, file)
     return publish(Manifest.from_json(manifest.to_json(), store.uri), store)
 
@@ -132,8 +143,10 @@ def _source(wanted: Name, source: str | Path | None, scratch: Path) -> Path:
 
 
 def _in_shards(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows cut every so many, a number that depends on the data alone: where the importer's tables
-    end must not show in the digest."""
+    """Yield the same rows cut every so many, a number that depends on the data alone.
+
+    Where the importer's tables end must not show in the digest.
+    """
     waiting: list[pa.Table] = []
     rows = step = 0
     for table in tables:

@@ -23,7 +23,7 @@ class _Loader(yaml.SafeLoader):
     """YAML 1.1 as PyYAML reads it, but 1e-4 is a number, as in YAML 1.2, JSON and Python."""
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
-        """The value of a node; a YAMLError that shows its line where there is none, as for 2026-13-01 or !!int ''."""
+        """Return the value of a node; a YAMLError with its line where there is none, as for 2026-13-01 or !!int ''."""
         try:
             return super().construct_object(node, deep)
         except yaml.YAMLError:
@@ -39,7 +39,7 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -> Any:
-    """The value that `text` holds; `SpecError` at `place` where it is not YAML, or larger than any study."""
+    """Return the value that `text` holds; `SpecError` at `place` where it is not YAML, or larger than any study."""
     try:
         _check_size(text, place)
         value = yaml.load(text, _Loader)

@@ -44,7 +44,8 @@ def ending(records: StudyRecords, trial_id: str, record: Record | None) -> str:
         stack = _text(records, trial_id, STACK)
         return f"--- it did not report, and was here:\n{stack}" if stack else ""
     where = f" on {record.host}" if record.host else ""
-    return f"--- {record.status}{where}\n{record.error or ''}"
+    cause = f": {record.cause}" if record.cause else ""
+    return f"--- {record.status}{where}{cause}\n{record.error or ''}"
 
 
 def follow(records: StudyRecords, trial_id: str, write: Callable[[str], object], poll_s: float = POLL_S) -> None:

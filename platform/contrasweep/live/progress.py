@@ -4,10 +4,12 @@ import copy
 import math
 import os
 import socket
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from contrasweep.config import Config
@@ -69,6 +71,24 @@ class Progress:
                 arm.total += 1
             self._count(record, record.seconds)
 
+    @property
+    def scored(self) -> bool:
+        """Whether a trial of the study has a score."""
+        return any(arm.scored for arm in self.state.arms.values())
+
+    @contextmanager
+    def shown(self, slots: float) -> Iterator[None]:
+        """Show the run as long as this is open, while `slots` trials run at once."""
+        self.state.slots, self.state.began = slots, time.time()
+        self.open()
+        try:
+            yield
+        except BaseException as error:
+            interrupted = isinstance(error, KeyboardInterrupt)
+            self.close("interrupted" if interrupted else f"{type(error).__name__}: {error}")
+            raise
+        self.close()
+
     def open(self) -> None:
         """Say what the run will do, and begin to show it."""
         with self._lock:
@@ -129,7 +149,10 @@ class Progress:
             self._count(record, record.seconds if trial is None else time.time() - trial.started, first=first)
 
     def say(self, text: str) -> None:
-        """A line for whoever watches."""
+        """Say a line to whoever watches; before the run is shown, on standard error."""
+        if self._thread is None:
+            print(text, file=sys.stderr)
+            return
         with self._lock:
             self.state.event(time.time(), text)
             self._said.append(text)
@@ -185,7 +208,7 @@ class Progress:
 def axes_as_text(axes: Sequence[str], config: Config, data: str) -> dict[str, str]:
     """The values that a trial has of the study's axes, or of what is searched, as people read them."""
     values = {**config, "data": data}
-    shown = {axis: dotted.name(dotted.get(values, axis)) for axis in axes}
+    shown = {axis: dotted.name(dotted.lookup(values, axis)) for axis in axes}
     return {
         axis: f"{value:.4g}" if isinstance(value, float) else str(value)
         for axis, value in shown.items()
@@ -199,5 +222,5 @@ def cell_of(arm: str, axes: Mapping[str, str]) -> Cell:
 
 
 def _epochs(config: Config) -> int | None:
-    value = dotted.get(config, EPOCHS)
+    value = dotted.lookup(config, EPOCHS)
     return value if type(value) is int else None

@@ -21,9 +21,7 @@ from types import FunctionType
 from typing import NamedTuple, TypeGuard
 
 import contrasweep.cluster.memory
-import contrasweep.cluster.work
-from contrasweep.cluster.memory import Workload
-from contrasweep.cluster.work import NO_WORK, Work
+from contrasweep.cluster.memory import NO_WORK, Work, Workload
 from contrasweep.code import CurrentCode
 from contrasweep.code.finder import installed_version
 from contrasweep.data.cache import cache_folder
@@ -136,9 +134,8 @@ def _name(key: str) -> str:
 
 @functools.cache
 def _counting() -> str:
-    """The digest of the modules that count, which a checkout may change without a new version."""
-    files = contrasweep.cluster.memory.__file__, contrasweep.cluster.work.__file__
-    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
+    """The digest of the module that counts, which a checkout may change without a new version."""
+    return hashlib.sha256(Path(contrasweep.cluster.memory.__file__).read_bytes()).hexdigest()
 
 
 def _is_plain(value: object) -> bool:

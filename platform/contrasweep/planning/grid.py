@@ -23,14 +23,14 @@ from contrasweep.tuning.source import FixedSource
 if TYPE_CHECKING:
     import pandas as pd
 
-Draft = tuple[str, MutableConfig, canonical.Config]
-"""A cell to be: arm, axis values as they are shown (None: it has none), declared config."""
-
 
 @dataclass(frozen=True, repr=False)
 class GridPlan(PlanDisplay):
-    """The trials of a grid. `cells` are in table order; `trials` are each once, in the order they should
-    start: one replicate of every cell before the next replicate of any, so that an early stop leaves pairs."""
+    """The trials of a grid.
+
+    `cells` are in table order. `trials` are each once, in the order in which they should start: one replicate of every
+    cell before the next replicate of any, so that an early stop leaves pairs.
+    """
 
     study: AblationGrid
     cells: tuple[Cell, ...]
@@ -193,36 +193,38 @@ class GridPlan(PlanDisplay):
 
 
 def make_plan(study: AblationGrid, resolve: Resolve, without: Collection[str] = ()) -> GridPlan:
-    """Plan `study`. Every config is checked against its trainable's settings before a dataset is looked up;
-    replicates are the same (fold, seed) pairs for every cell, so that any two cells are compared in pairs. Cells of the
-    datasets `without` are checked and left out.
+    """Plan a grid; cells of the datasets `without` are checked and left out.
 
-    Raises `SpecError` for a trainable, a setting or a fold that does not exist, and where two cells would be the same
-    trials; `DataError` for datasets that are not staged, all of them in one.
+    Every config is checked against its trainable's settings before a dataset is looked up. Replicates are the same
+    (fold, seed) pairs for every cell, so that any two cells are compared in pairs. Two cells whose settings come to the
+    same are one if each axis has a value in one of them alone, or the same in both.
+
+    Raises:
+        SpecError: A trainable, a setting or a fold does not exist, or two cells would be the same trials.
+        DataError: Datasets are not staged, all of them in one.
     """
+    declared = list(study.configs())
     settings = SettingsOfArms(study.arms)
-    drafts = list(_distinct(study))
-    for arm, axes, config in drafts:
-        settings.build(arm, config, [axis for axis, value in axes.items() if value is not None])
-    drafts = [draft for draft in drafts if _dataset(study, draft) not in without]
-    manifests = _manifests(dict.fromkeys(_dataset(study, draft) for draft in drafts), resolve)
+    for cell in declared:
+        settings.build(cell.arm, cell.config, [axis for axis, value in cell.axes.items() if value is not None])
+    declared = [cell for cell in declared if cell.data not in without]
+    manifests = _manifests(dict.fromkeys(cell.data for cell in declared), resolve)
     _check_data(study, manifests)
-    cells = [
-        Cell(arm, axes, tuple(_replicates(study, arm, config, data)))
-        for arm, axes, config, data in _resolved(settings, drafts, manifests, study)
-    ]
-    return GridPlan(study, tuple(cells), {manifest.digest: name for name, manifest in manifests.items()})
+    cells: dict[tuple[str, str, str], Cell] = {}
+    for arm, name, axes, config in declared:
+        data = manifests[name]
+        whole = settings.resolve(arm, config, data)
+        key = (arm, whole.text, data.digest)
+        same = cells.get(key)
+        cells[key] = Cell(
+            arm, _joined(same.axes, axes, arm) if same else axes, tuple(_replicates(study, arm, whole, data))
+        )
+    return GridPlan(study, tuple(cells.values()), {manifest.digest: name for name, manifest in manifests.items()})
 
 
 def cells_by_dataset(study: AblationGrid) -> Counter[str]:
-    """How many cells each dataset of the study has, by its name there; those of the same settings are counted each."""
-    return Counter(_dataset(study, draft) for draft in _distinct(study))
-
-
-def _dataset(study: AblationGrid, draft: Draft) -> str:
-    """The name of a cell's dataset."""
-    name: str = draft[1].get(DATA_AXIS, study.data)
-    return name
+    """Count the cells of each dataset, by its name in the study; those that come to the same settings count each."""
+    return Counter(cell.data for cell in study.configs())
 
 
 def _manifests(names: Iterable[str], resolve: Resolve) -> dict[str, Manifest]:
@@ -249,37 +251,6 @@ def _replicates(study: AblationGrid, arm: str, config: canonical.Config, data: M
         pairs.sort(key=lambda pair: (pair[0] or 0) // (study.folds or 1))
     for fold, seed in pairs:
         yield Trial(study=study.name, arm=arm, trainable=path, config=config, data=data, fold=fold, seed=seed)
-
-
-def _distinct(study: AblationGrid) -> Iterator[Draft]:
-    """Each different (arm, axis values, config) once: sub-grids may repeat cells of the product."""
-    seen, names = set(), study.axis_names
-    for arm_name, axes, extra in study.cells():
-        values = (dotted.nest(axis, value) for axis, value in axes.items() if axis != DATA_AXIS)
-        config = canonical.Config(dotted.merge(study.arms[arm_name].config, extra, *values), f"arms.{arm_name}.config")
-        shown = {axis: axes[axis] if axis in axes else dotted.get(config, axis) for axis in names}
-        key = (arm_name, axes.get(DATA_AXIS), config.text)
-        if key not in seen:
-            seen.add(key)
-            if DATA_AXIS in shown:
-                shown[DATA_AXIS] = axes.get(DATA_AXIS, study.data)
-            yield arm_name, shown, config
-
-
-def _resolved(
-    settings: SettingsOfArms, drafts: list[Draft], manifests: Mapping[str, Manifest], study: AblationGrid
-) -> Iterable[tuple[str, MutableConfig, canonical.Config, Manifest]]:
-    """The drafts with the whole config and the dataset of their trials. Two that come to the same are one cell if each
-    axis has a value in one of them alone, or the same in both."""
-    cells: dict[tuple[str, str, str], tuple[str, MutableConfig, canonical.Config, Manifest]] = {}
-    for arm, axes, declared in drafts:
-        data = manifests[axes.get(DATA_AXIS, study.data)]
-        config = settings.resolve(arm, declared, data)
-        key = (arm, config.text, data.digest)
-        if key in cells:
-            axes = _joined(cells[key][1], axes, arm)
-        cells[key] = (arm, axes, config, data)
-    return cells.values()
 
 
 def _joined(one: Config, other: Config, arm: str) -> MutableConfig:

@@ -65,7 +65,16 @@ class SweepTotals(TypedDict):
 
 
 class Plan(Protocol):
-    """What a study would run. Pure but for `source`: printable before anything is spent."""
+    """What a study would run, of a grid or of a sweep; `contrasweep.plan` gives it.
+
+    `trials`, `cells` and `to_frame()` are what a reader wants first. All but `source` is pure.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> planned = cs.plan(study)
+        >>> len(planned.cells), planned.total, list(planned.to_frame().columns)
+        (4, 20, ['trial_id', 'arm', 'batch_size', 'fold', 'seed'])
+    """
 
     @property
     def study(self) -> Study:

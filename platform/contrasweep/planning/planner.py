@@ -36,7 +36,7 @@ def plan(study: Study | str | Path | Config, *, storage: str = STORAGE) -> Plan:
 
     Example:
         >>> import contrasweep as cs
-        >>> arms = {"scl": cs.Arm("contrastive", {"loss": "scl"}), "ocl": cs.Arm("contrastive", {"loss": "ocl"})}
+        >>> arms = {"scl": cs.Arm("contrastive", {"loss": "supcon"}), "ocl": cs.Arm("contrastive", {"loss": "ocl"})}
         >>> study = cs.AblationGrid(name="losses", arms=arms, data="digits-lt", folds=5, metric="f1_macro")
         >>> planned = cs.plan(study)
         >>> planned.total, list(planned.to_frame().columns)

@@ -41,8 +41,8 @@ def study_power(study: Study, question: "Question | None" = None) -> "PlannedPow
     if not size:
         return None
     what = asked if len(cells) > 1 else ""
-    margin = study.smallest_difference
-    return planned_power(study_design(study), Family(size, study.alpha, margin), what=what)
+    design, family = study_design(study), Family(size, study.alpha, study.smallest_difference)
+    return planned_power(design, family, what=what)
 
 
 def check_looks(study: Study) -> None:

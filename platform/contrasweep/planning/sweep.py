@@ -291,11 +291,12 @@ def make_sweep_plan(study: Sweep, resolve: Resolve) -> SweepPlan:
 
 def check_arms(study: Sweep) -> SettingsOfArms:
     """The settings of the arms, once each was built at points of its space; `SpecError` for what cannot be."""
-    order(study)
+    arms = order(study)
+    points = [(arm, point(study, arm, u)) for arm in arms for u in (0.0, 0.5, 1.0)]
     settings = SettingsOfArms(study.arms)
+    for name, config in points:
+        settings.build(name, canonical.Config(config, f"arms.{name}.config"))
     for name, arm in study.arms.items():
-        for u in (0.0, 0.5, 1.0):
-            settings.build(name, canonical.Config(point(study, name, u), f"arms.{name}.config"))
         if not arm.space:
             raise SpecError(
                 "every arm of a Sweep searches something",

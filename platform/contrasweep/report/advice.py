@@ -35,7 +35,7 @@ def replicates(advice: Advice) -> str:
 
 
 def advice_rows(advice: Advice) -> list[list[str]]:
-    """Return a head, a row for each undecided comparison (the first of many), the detectable difference and the price."""
+    """Return a head, a row for each undecided comparison (the first of many), the detectable difference and price."""
     rows = [["", f"now: {advice.present.replicates}", *(size.replicates for size in advice.sizes), "80% with"]]
     for one in advice.forecasts:
         rows.append([one.title(advice.names), "undecided", *map(_chance, one.predictions), _enough(one)])

@@ -131,9 +131,10 @@ def _failures(data: ReportData) -> Variables:
     if lost.empty:
         return {}
     errors = lost["error"].fillna("").astype(str) if "error" in lost else pd.Series("", index=lost.index)
+    words = lost["cause"] if "cause" in lost else pd.Series(None, index=lost.index, dtype=object)
     causes = [
-        error.strip().splitlines()[-1] if error.strip() else str(status)
-        for error, status in zip(errors, lost["status"], strict=True)
+        (f"{cause}: " if isinstance(cause, str) else "") + (error.strip() or str(status)).splitlines()[-1]
+        for error, status, cause in zip(errors, lost["status"], words, strict=True)
     ]
     groups = sorted(lost.assign(cause=causes, error=errors).groupby("cause"), key=lambda item: -len(item[1]))
     failures = [

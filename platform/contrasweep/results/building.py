@@ -20,7 +20,7 @@ from contrasweep.statistics.comparison import judged
 from contrasweep.statistics.design import Contrast, Design
 from contrasweep.statistics.evidence import Evidence, ItemScores, mean_contrast, paired_evidence
 from contrasweep.statistics.family import Family, Question, family_size, pairs_of
-from contrasweep.storage.record import COUNTING, Record, Status
+from contrasweep.storage.record import COUNTING, Cause, Record, Status
 from contrasweep.study.objectives import metric_range
 
 
@@ -70,16 +70,23 @@ def names_of(value: str | Sequence[str] | None) -> Key:
 
 
 NOT_FINITE = "not finite"
-LOST = (NOT_FINITE, *(status.value for status in Status if status.lost))
-"""What a trial is that was tried and gave no value; others without one are still to run."""
+UNFIT = tuple(status.value for status in Status if status.infeasible)
+LOST = (NOT_FINITE, *(status.value for status in Status if status.lost and status.value not in UNFIT))
+"""What a trial is that was tried and gave no value; others without one are missing or still to run."""
+OUTSIDE = tuple(cause.value for cause in Cause if cause.outside)
 
 
 def trials_of(frame: pd.DataFrame, metric: str, factors: Key) -> pd.DataFrame:
-    """Return one row a trial: labels of the factors, fold, seed, status and `value` (NaN unless done)."""
+    """Return one row a trial: labels of the factors, fold, seed, status, and `value` (NaN unless done).
+
+    Without a value it is `lost`, which counts as a loss, or `missing`, by a cause outside the method, or still to run.
+    """
     column = frame[metric] if metric in frame else pd.Series(np.nan, frame.index)
     values = pd.to_numeric(column, errors="coerce").astype("float64").to_numpy()
     status = frame["status"].astype(str).to_numpy(dtype=object)
     status[np.isin(status, list(COUNTING)) & ~np.isfinite(values)] = NOT_FINITE
+    outside = frame["cause"].isin(OUTSIDE).to_numpy() if "cause" in frame else np.zeros(len(frame), dtype=bool)
+    unscored = outside | np.isin(status, UNFIT)
     trials = pd.DataFrame({name: [label(v) for v in frame[name]] for name in factors})
     return trials.assign(
         weight=frame["weight"].to_numpy(dtype="float64") if "weight" in frame else 1.0,
@@ -87,6 +94,8 @@ def trials_of(frame: pd.DataFrame, metric: str, factors: Key) -> pd.DataFrame:
         fold=[label(v) for v in frame["fold"]],
         seed=[label(v) for v in frame["seed"]],
         status=status,
+        lost=np.isin(status, LOST) & ~unscored,
+        missing=unscored,
         value=np.where(np.isin(status, list(COUNTING)), values, np.nan),
     )
 
@@ -168,11 +177,9 @@ def arms_by_cell(trials: pd.DataFrame, axes: Iterable[str]) -> list[set[str]]:
 def _evidence(
     trials: pd.DataFrame, layout: Layout, rule: DecisionRule, items: ItemValues | None
 ) -> Iterator[tuple[Key, str, str, Evidence]]:
-    work = trials.assign(
-        side=labels_of(trials, layout.compared), cell=labels_of(trials, layout.pooled), lost=trials["status"].isin(LOST)
-    )
+    work = trials.assign(side=labels_of(trials, layout.compared), cell=labels_of(trials, layout.pooled))
     for context, part in groups_of(work, layout.context):
-        column = {name: part[name].to_numpy() for name in ("value", "lost", "weight", "trial_id")}
+        column = {name: part[name].to_numpy() for name in ("value", "lost", "missing", "weight", "trial_id")}
         keys = list(zip(part["cell"], part["fold"], part["seed"], strict=True))
         sides: dict[str, dict[Any, int]] = {}  # where the trial of each (cell, fold, seed) stands
         for at, (side, key) in enumerate(zip(part["side"], keys, strict=True)):
@@ -185,6 +192,8 @@ def _evidence(
                 b=column["value"][second],
                 failed_a=column["lost"][first],
                 failed_b=column["lost"][second],
+                missing_a=column["missing"][first],
+                missing_b=column["missing"][second],
             )
             trial_ids = column["trial_id"]
             scores = None if items is None else _items(items, trial_ids[first], trial_ids[second])
@@ -443,6 +452,7 @@ def _rows(parts: "_Parts", frame: pd.DataFrame, axes: Sequence[str]) -> Iterator
     """One row a trial, with the mean score of its items and their number."""
     for row in frame.to_dict("records"):
         same = {str(name): row[name] for name in ("trial_id", "arm", *axes, "fold", "seed")}
+        same["cause"] = row.get("cause")
         known = row["trial_id"] in parts.of
         status = row["status"] if known or row["status"] not in COUNTING else WITHOUT
         if not known:

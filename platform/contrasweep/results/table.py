@@ -377,15 +377,36 @@ class Table(Renderable):
         return shown
 
     def cell_parts(self, cell: Cell | None) -> tuple[str, str]:
-        """Return what stands in a cell, without its marks: its mean, and the rest (alone where it has no mean)."""
+        """Return what stands in a cell, without its marks.
+
+        Args:
+            cell: A cell of the table; None for one that is not planned.
+
+        Returns:
+            Its mean, and the rest (alone where it has no mean).
+        """
         return ("", "not planned") if cell is None else cell.parts(self.decimals, self.style)
 
     def cell_text(self, cell: Cell | None) -> str:
-        """Return the mean and the rest of a cell in one text."""
+        """Return the mean and the rest of a cell in one text.
+
+        Args:
+            cell: A cell of the table; None for one that is not planned.
+
+        Returns:
+            The text.
+        """
         return " ".join(filter(None, self.cell_parts(cell)))
 
     def number(self, value: float) -> str:
-        """Return a single trial's value, to a digit more than the means."""
+        """Return a single trial's value as text, to a digit more than the means.
+
+        Args:
+            value: The value, in units of the metric.
+
+        Returns:
+            The text.
+        """
         return number(100 * value if self.style.percent else value, self.decimals + 1)
 
     def to_html(self) -> str:

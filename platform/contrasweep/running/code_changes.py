@@ -17,7 +17,7 @@ from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.code_files import accept
 from contrasweep.storage.record import Phase, Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tuning.earlier_study import earlier_results
+from contrasweep.tuning.sweep_source import earlier_results
 
 Changed = Literal["stop", "rerun", "accept"]
 """What becomes of trials of other code: the run stops; they are archived and run again; they are kept."""
@@ -93,7 +93,7 @@ def decide(
     selected = selected_trials(plan, recorded, rerun, "--rerun") if rerun else set()
     selected &= {*recorded, *records.begun()}
     kept = {i: record for i, record in recorded.items() if i not in selected}
-    lost = {i for i, record in kept.items() if record.status.failed} if retry_failed else set()
+    lost = {i for i, record in kept.items() if record.status.failed and (retry_failed or _may_succeed(record))}
     lost |= _mended(plan, kept, current, lost)
     comparison, notes = compared(plan, records, current, kept, selected)
     if changed == "stop" and (line := comparison.line()):
@@ -101,7 +101,7 @@ def decide(
             f"{line}; pass --rerun-changed to run them again (what there is moves to archive/), or --accept-code to "
             f"keep them (every table says so); see contrasweep code {records.study} --storage {records.storage}"
         )
-    refused = refused_trials(kept)
+    refused = infeasible_records(kept)
     notes += _stale_generations(kept, refused)
     restarted = set() if changed == "accept" else {i for i in lost if _is_other(kept[i], current)}
     anew = new_searches(plan, recorded, current, selected, comparison if changed == "rerun" else None)
@@ -140,7 +140,7 @@ def metric_was_mended(plan: Plan, records: StudyRecords) -> bool:
     return not any(document.metric in record.metrics for record in plan_records(plan, records).values())
 
 
-def refused_trials(recorded: Mapping[str, Record]) -> dict[str, Record]:
+def infeasible_records(recorded: Mapping[str, Record]) -> dict[str, Record]:
     """The records of trials that fitted no host and run where one does now. Not of a generation of population based
     training that a later one, which was trained, stands on: it was decided without them."""
     trained: dict[str, int] = {}  # arm -> its last generation of which a trial was trained
@@ -227,6 +227,12 @@ def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
     own = plan.own(etags)
     known = compact.read_records(records, etags, only=own)
     return {i: record for i, record in known.items() if record.arm in plan.study.arms}
+
+
+def _may_succeed(record: Record) -> bool:
+    """Whether a failed trial runs again without being asked to: its method is not to blame, and no search has gone on
+    from its failure."""
+    return record.missing and record.notes.phase != Phase.SEARCH
 
 
 def _is_other(record: Record, current: CurrentCode) -> bool:

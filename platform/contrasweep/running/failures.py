@@ -6,6 +6,7 @@ from pathlib import Path
 
 from contrasweep.errors import choose_from
 from contrasweep.storage.record import Record
+from contrasweep.trial import Trial
 
 FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+), in ', re.MULTILINE)
 OURS = Path(__file__).parents[1]
@@ -22,11 +23,15 @@ def failure_line(record: Record, storage: str) -> str:
     text = (record.error or "").strip()
     last = OUR_ERRORS.sub("", text.splitlines()[-1]) if text else "unknown error"
     where = f" ({place})" if (place := place_of(text)) else ""
-    fold = "" if record.fold is None else f" fold={record.fold}"
     whole = f"contrasweep logs {record.study} {record.trial_id[:SHORT_ID]} --storage {storage}"
-    return (
-        f"failed: {record.arm}{fold} seed={record.seed}: {last[:300]}{where}; all of it: {whole}; again: --retry-failed"
-    )
+    again = "the same command" if record.missing else "--retry-failed"
+    cause = f" [{record.cause}]" if record.missing else ""
+    return f"failed: {replicate_of(record)}: {last[:300]}{where}{cause}; all of it: {whole}; again: {again}"
+
+
+def replicate_of(trial: Trial | Record) -> str:
+    """Return a trial as people read it: `ARM fold=0 seed=1`."""
+    return f"{trial.arm}{'' if trial.fold is None else f' fold={trial.fold}'} seed={trial.seed}"
 
 
 def place_of(error: str) -> str:

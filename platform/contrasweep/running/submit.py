@@ -1,15 +1,15 @@
-"""A study as a job on a cluster: what of it travels, and a handle on it afterwards."""
+"""A study as a job on a cluster: what of it travels."""
 
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
 
 from contrasweep.cluster import submission
 from contrasweep.cluster.inventory import read_inventory
+from contrasweep.cluster.jobs import Job
 from contrasweep.config import Config
 from contrasweep.defaults import OF_STUDY
 from contrasweep.errors import StorageError
@@ -26,30 +26,6 @@ from contrasweep.tracking.kinds import checked_tracking, tracking_of
 
 STUDY_FILE, HOSTS_FILE = "submitted-study.yaml", "submitted-hosts.yaml"
 CODE_FILE = "submitted-code.json"
-
-
-@dataclass(frozen=True)
-class Job:
-    """A job that the cluster has accepted."""
-
-    id: str
-    address: str
-
-    def status(self) -> str:
-        """PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED."""
-        return submission.status(self.id, address=self.address)
-
-    def logs(self) -> str:
-        """All that the job has printed so far."""
-        return submission.logs(self.id, address=self.address)
-
-    def follow(self, write: Callable[[str], object] = print) -> str:
-        """Write what the job prints until it ends; its last status."""
-        return submission.follow(self.id, address=self.address, write=write)
-
-    def stop(self) -> str:
-        """Ask the job to end; what has finished is kept."""
-        return submission.stop(self.id, address=self.address)
 
 
 def submit(
@@ -102,7 +78,7 @@ def submit(
         file.write_text(yaml.safe_dump(to_plain(declared), sort_keys=False))
         write_submitted(declared, Path(folder) / CODE_FILE)
         files |= {STUDY_FILE: file, CODE_FILE: Path(folder) / CODE_FILE}
-        job = submission.submit(
+        return submission.submit(
             words,
             address=address,
             working_dir=Path(working_dir or Path.cwd()),
@@ -111,4 +87,3 @@ def submit(
             files=files,
             metadata={"commit": versions().get("commit", "")},
         )
-    return Job(job, address)

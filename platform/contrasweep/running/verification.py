@@ -32,7 +32,7 @@ from contrasweep.tracking.links import LINKS_FILE
 from contrasweep.tracking.told import PREFIX as TOLD
 from contrasweep.tracking.told import TOLD_FILE
 from contrasweep.trial import Trial
-from contrasweep.tuning.candidate_file import CANDIDATE_FILE
+from contrasweep.tuning.candidate import CANDIDATE_FILE
 
 Repair = Literal["trial", "search", "file", "delete", "rewrite", ""]
 """What mends it: the trial, the arm's search or the file is archived; what is derived from other files is deleted;

@@ -6,7 +6,8 @@ else. The interval is that of the test: its level is the share of alpha that the
 so far leave to the comparison. So verdict, interval and adjusted p are one analysis and cannot contradict each other.
 
 Gaps help no arm. The estimate is over the replicates that both arms finished; a verdict for an arm must stand as well
-when each replicate in which it failed (or was not finite) counts as a loss, as large as the largest difference seen. It
+when each replicate in which it failed (or was not finite) counts as a loss, as large as the largest difference seen. A
+replicate that is missing for a cause outside the method, such as a lost host, is no loss and is left out. A verdict
 waits while replicates are still to run: until then there is neither an interval nor a p.
 """
 
@@ -151,6 +152,10 @@ ONE_SEED = (
     "(code that draws from the seed alone), the verdict and its interval hold for this seed only"
 )
 """The note on folds with one seed."""
+MISSING = (
+    "a replicate that is missing for a cause outside the method (its host was lost, say) is left out and is no loss; "
+    "the same command runs it again. If what ended it has to do with the score it would have had, the result is biased"
+)
 EARLIER = ("look", "replicates", "verdict", "difference", "low", "high", "p_value")
 """What `Comparison.to_dict` has of the look that decided it first."""
 Said = Literal["better", "worse", "equivalent", "undecided", "exploratory"]
@@ -175,7 +180,7 @@ class Comparison:
         >>> comparison.verdict
         'better'
         >>> print(comparison)
-        A is better than B: +0.027 [+0.020, +0.035], p = 0.031.
+        A is better than B: +0.0267 [+0.0200, +0.0400], p = 0.031.
     """
 
     evidence: Evidence
@@ -312,6 +317,10 @@ class Comparison:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences that a reader must know beside the verdict."""
+        missing = (MISSING,) if self.gaps.missing_a or self.gaps.missing_b else ()
+        return (*missing, *self._design_notes())
+
+    def _design_notes(self) -> tuple[str, ...]:
         common, level = self.evidence.common, self.level
         if common.n > 1 and common.design.folds and common.design.shared and common.design.seeds == 1:
             return (ONE_SEED,)
@@ -362,6 +371,8 @@ class Comparison:
             "unpaired": self.evidence.unpaired,
             "failed_a": gaps.failed_a,
             "failed_b": gaps.failed_b,
+            "missing_a": gaps.missing_a,
+            "missing_b": gaps.missing_b,
             "pending": gaps.pending,
             "planned": gaps.planned,
             "deviation": common.deviation,
@@ -403,7 +414,10 @@ class Comparison:
             numbers += f", p {p_text(self.p_value, self.alpha)}"
         if self.difference == 0 and self.n > 1 and self.evidence.common.standard_error == 0:
             numbers = "all values are equal"
+        gone = [(a, self.gaps.missing_a), (b, self.gaps.missing_b)]
+        lacks = " and ".join(f"{arm} is missing in {n}" for arm, n in gone if n)
         over = f", over {self.evidence.pairs} pair{'s' * (self.evidence.pairs != 1)}" * bool(self.evidence.unpaired)
+        over += f" ({lacks} of {self.gaps.planned})" * bool(lacks)
         if verdict == "exploratory":
             return f"{a} - {b}: {numbers}{over}"
         if verdict == "equivalent":

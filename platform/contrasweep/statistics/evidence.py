@@ -21,16 +21,22 @@ from contrasweep.statistics.resampling import TIE, smallest_p
 
 @dataclass(frozen=True)
 class Gaps:
-    """Trials of `planned` paired ones that a comparison lacks: where a failed, where b failed, and those to run."""
+    """What a comparison lacks of its `planned` pairs of trials.
+
+    `failed_a` counts where a failed, `failed_b` where b failed, `pending` those to run, `missing_a` and `missing_b`
+    where that arm is missing for a cause outside the method.
+    """
 
     failed_a: int = 0
     failed_b: int = 0
     pending: int = 0
     planned: int = 0
+    missing_a: int = 0
+    missing_b: int = 0
 
     def reversed(self) -> "Gaps":
         """The gaps of b against a."""
-        return Gaps(self.failed_b, self.failed_a, self.pending, self.planned)
+        return Gaps(self.failed_b, self.failed_a, self.pending, self.planned, self.missing_b, self.missing_a)
 
 
 @dataclass(frozen=True)
@@ -125,8 +131,9 @@ def paired_evidence(
 
     `pairs` has a row for each replicate that is planned for both arms: `cell`, `fold` (named with its repeat; None on
     one split), `seed`, the values `a` and `b` (NaN where there is none), and whether it failed, `failed_a` and
-    `failed_b`. A row without a value that did not fail is still to run. `weights` has one a row (items of a fold). With
-    `items`, on one split, seeds are crossed with test items.
+    `failed_b`, which counts as a loss. It may have `missing_a` and `missing_b`: it ended without a value for a cause
+    outside the method, and is left out. Any other row without a value is still to run. `weights` has one a row (items
+    of a fold). With `items`, on one split, seeds are crossed with test items.
     """
     if missing := {"cell", "fold", "seed", "a", "b", "failed_a", "failed_b"} - set(pairs.columns):
         raise SpecError(
@@ -134,7 +141,12 @@ def paired_evidence(
         )
     a, b = (pairs[name].to_numpy(dtype=np.float64) for name in "ab")
     lost_a, lost_b = (pairs[name].to_numpy(dtype=bool) for name in ("failed_a", "failed_b"))
-    d = np.where(lost_a | lost_b, np.nan, a - b)
+    missing_a, missing_b = (
+        pairs[name].to_numpy(dtype=bool) if name in pairs else np.zeros(len(pairs), dtype=bool)
+        for name in ("missing_a", "missing_b")
+    )
+    ended = lost_a | lost_b | missing_a | missing_b
+    d = np.where(ended, np.nan, a - b)
     known = np.isfinite(d)
     rows = _Rows(pairs, design, weights, items)
     if not known.any():
@@ -143,7 +155,10 @@ def paired_evidence(
     common = rows.contrast(d)
     if common is None:
         return None
-    gaps = Gaps(int(lost_a.sum()), int(lost_b.sum()), int((~known & ~lost_a & ~lost_b).sum()), len(pairs))
+    failed_a, failed_b, pending, gone_a, gone_b = (
+        int(which.sum()) for which in (lost_a, lost_b, ~known & ~ended, missing_a, missing_b)
+    )
+    gaps = Gaps(failed_a, failed_b, pending, len(pairs), gone_a, gone_b)
     worse = -1.0 if mode == "max" else 1.0
     a_loses = rows.contrast(rows.with_losses(d, lost_a & ~lost_b, worse)) if lost_a.any() else None
     b_loses = rows.contrast(rows.with_losses(d, lost_b & ~lost_a, -worse)) if lost_b.any() else None

@@ -61,6 +61,7 @@ class Owner:
     host: Label = ""
     pid: Annotated[int, pydantic.Field(ge=0, lt=2**31)] = 0
     since: Time | None = None
+    attempts: Count = 1  # how many have begun, with this one
     trial: BegunTrial | None = None
 
 
@@ -71,11 +72,14 @@ OWNER_FILE = JsonFile(pydantic.TypeAdapter(Owner), 1, "the trial's next attempt 
 class Attempt:
     """One attempt of a trial, which claims it as it begins."""
 
-    def __init__(self, records: StudyRecords, trial: TrialLike) -> None:
+    def __init__(self, records: StudyRecords, trial: TrialLike, *, fresh: bool = False) -> None:
+        """Claim the trial. `fresh`: it is known that no attempt has begun before."""
         self.records, self.trial_id = records, trial.id
         self.key = records.key(trial.id, ATTEMPT)
         begun = BegunTrial.of(trial)
-        self.owner = Owner(uuid.uuid4().hex, socket.gethostname(), os.getpid(), unix_time(), begun)
+        before = None if fresh else read_owner(records, trial.id)
+        count = 1 if before is None else before.attempts + 1
+        self.owner = Owner(uuid.uuid4().hex, socket.gethostname(), os.getpid(), unix_time(), count, begun)
         OWNER_FILE.write(records.store, self.key, asdict(self.owner))
         self.asked = time.monotonic()
 
@@ -101,10 +105,15 @@ class Attempt:
         )
 
 
-def read_begun(records: StudyRecords, trial_id: str) -> tuple[BegunTrial, float] | None:
-    """A trial that has begun, and since when its newest attempt trains it (unix seconds); None where nothing tells."""
+def read_owner(records: StudyRecords, trial_id: str) -> Owner | None:
+    """Who trains a trial, or did last; None where nothing tells."""
     try:
-        claim = OWNER_FILE.read(records.store, records.key(trial_id, ATTEMPT))
+        return OWNER_FILE.read(records.store, records.key(trial_id, ATTEMPT))
     except (FileNotFoundError, BrokenFileError):
         return None
-    return None if claim.trial is None else (claim.trial, claim.since or time.time())
+
+
+def read_begun(records: StudyRecords, trial_id: str) -> tuple[BegunTrial, float] | None:
+    """A trial that has begun, and since when its newest attempt trains it (unix seconds); None where nothing tells."""
+    owner = read_owner(records, trial_id)
+    return None if owner is None or owner.trial is None else (owner.trial, owner.since or time.time())

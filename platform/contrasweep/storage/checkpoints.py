@@ -26,7 +26,6 @@ class Extra:
 
     seconds: Measure = 0.0
     started: Time | None = None
-    attempts: Count = 0
     items: tuple[Label, ...] = ()
     artifacts: tuple[FileName, ...] = ()
     code: Digest | None = None

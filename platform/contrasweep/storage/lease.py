@@ -83,7 +83,6 @@ class Lease:
         self.holder = Holder.here()
         self.generation = 0
         self.lost = ""  # why this process holds it no more
-        self.on_lost: Callable[[str], object] = lambda reason: None
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
 
@@ -182,7 +181,6 @@ class Lease:
                         f"study {self.records.study} was taken over by {holder or 'another process'}, because this one "
                         f"gave no sign for {EXPIRY_S:.0f} s; nothing is lost"
                     )
-                    self.on_lost(self.lost)
                     return
                 self.holder = replace(self.holder, renewals=self.holder.renewals + 1)
                 self.store.write(self._key(self.generation), self._content())

@@ -75,6 +75,23 @@ class Status(StrEnum):
         return self.stopped_early or self.failed or self.infeasible
 
 
+class Cause(StrEnum):
+    """What ended a failed trial. Where nothing tells, it is taken for the method."""
+
+    METHOD = "method"  # it raised an error, gave a value that is not finite, or crashed
+    TIME_LIMIT = "time limit"  # of the study: `trial_hours`, `report_minutes`
+    HOST_LOST = "host lost"
+    HOST_MEMORY = "host memory"  # or that of its GPU ran out, which a neighbour may have taken
+    SIGNAL = "signal"  # its process was killed from outside
+    STORAGE = "storage"
+
+    @property
+    def outside(self) -> bool:
+        """Whether the cause lies outside the method: the trial is missing then and has not lost. A time limit of the
+        study does not: all arms have the same."""
+        return self not in (Cause.METHOD, Cause.TIME_LIMIT)
+
+
 COUNTING = frozenset(status.value for status in Status if status.counts)
 """The words of statuses whose trials have a value in tables."""
 
@@ -219,6 +236,7 @@ class Measured(TypedDict, total=False):
     ended: float
     attempts: int
     error: str | None
+    cause: Cause | None
     host: str
     gpu_memory_gib: float | None
     gpu_utilisation: float | None
@@ -251,8 +269,9 @@ class Record:
     seconds: Measure = 0.0  # training time over all attempts
     started: Time = 0.0
     ended: Time = 0.0
-    attempts: Count = 1
+    attempts: Count = 1  # how often a process began it
     error: str | None = None  # the traceback of a failed trial
+    cause: Cause | None = None  # of a failed trial
     host: Label = ""
     gpu_memory_gib: Measure | None = None  # peak, as is `host_memory_gib`
     gpu_utilisation: Measure | None = None  # 0 to 1
@@ -268,9 +287,9 @@ class Record:
     def of(cls, trial: TrialLike, *, status: Status, rows: Sequence[Row] = (), **measured: Unpack[Measured]) -> Self:
         """The record of `trial`. `rows` are its reports (step, time, metrics): they give metrics and step, and when it
         started and ended, where `measured` does not. What a record cannot hold is cut to what it can."""
-        reported: Measured = {}
+        reported: Measured = {"cause": Cause.METHOD} if status.failed else {}
         if rows:
-            reported = {
+            reported |= {
                 "metrics": metrics_of(rows[-1]),
                 "step": step_of(rows[-1]),
                 "started": rows[0]["time"],
@@ -289,11 +308,17 @@ class Record:
             **_readable({**reported, **measured}),
         )
 
+    @property
+    def missing(self) -> bool:
+        """Whether the trial has ended without a value for a reason that says nothing of its method."""
+        return self.status.infeasible or bool(self.status.failed and self.cause and self.cause.outside)
+
     def to_json(self) -> bytes:
         """The content of record.json."""
         members = asdict(self) | {"notes": self.notes.to_dict()}
-        if not self.unread:
-            del members["unread"]
+        for name in ("unread", "cause"):
+            if not members[name]:
+                del members[name]
         return RECORD_FILE.encode(members)
 
 

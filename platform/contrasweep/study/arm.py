@@ -16,7 +16,7 @@ from contrasweep.study import dotted
 from contrasweep.study import space as spaces
 from contrasweep.study.space import Parameter
 
-METHODS = "contrasweep.trainables.methods:METHODS"
+METHODS = "contrasweep.trainables:METHODS"
 """The dotted path of the shipped methods: short name -> dotted path."""
 COHORT_SIZES = (2, 4, 8, 16)
 """How many trials may train as one network."""
@@ -61,7 +61,7 @@ class Arm:
 
     Example:
         >>> import contrasweep as cs
-        >>> arm = cs.Arm("contrastive", {"loss": "scl"}, {"loss.temperature": cs.Float(0.05, 0.5, log=True)})
+        >>> arm = cs.Arm("contrastive", {"loss": "supcon"}, {"loss.temperature": cs.Float(0.05, 0.5, log=True)})
         >>> arm.trainable
         'contrasweep.trainables.contrastive:train'
     """

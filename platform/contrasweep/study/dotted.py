@@ -63,7 +63,7 @@ def _merged(below: Any, above: Any) -> Any:
     return merge({NAME: below}, above) if isinstance(below, str) and isinstance(above, Mapping) else above
 
 
-def get(config: Config, key: str, default: Any = None) -> Any:
+def lookup(config: Config, key: str, default: Any = None) -> Any:
     """The setting at a dotted key of a nested config; `default` where there is none."""
     value: Any = config
     for name in key.split("."):

@@ -24,9 +24,13 @@ def load_study(name: str, sets: Sequence[str] = ()) -> Study:
     """
     import_from_here()
     if name.endswith((".yaml", ".yml")):
-        return _build(_override(_read_yaml(Path(name)), sets), name)
-    study = _import_study(name)
-    return _build(_override(to_plain(study), sets), name) if sets else study
+        fields = _read_yaml(Path(name))
+    else:
+        study = _import_study(name)
+        if not sets:
+            return study
+        fields = to_plain(study)
+    return _build(_override(fields, sets), name)
 
 
 def as_study(study: Study | str | Path | Config) -> Study:

@@ -3,10 +3,11 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
 
+from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked
@@ -29,6 +30,20 @@ def _with_datasets_named(axes: dict[str, list[Any]]) -> dict[str, list[Any]]:
 Axes = Annotated[
     dict[str, Annotated[list[Any], pydantic.Field(min_length=1)]], pydantic.AfterValidator(_with_datasets_named)
 ]
+
+
+class CellConfig(NamedTuple):
+    """A cell of a grid as it is declared: its arm, the name of its dataset, its axes' values, its config.
+
+    An axis that the cell does not vary has the value of its config, None where that has none.
+    """
+
+    arm: str
+    data: str
+    axes: MutableConfig
+    config: canonical.Config
+
+
 Cell = tuple[str, MutableConfig, MutableConfig]
 """Arm, values of the axes, and what the sub-grids add to the config."""
 Grid = tuple[str, list[str], dict[str, set[dotted.Leaf]], Config]
@@ -82,7 +97,7 @@ class AblationGrid(StudyBase):
 
     Example:
         >>> import contrasweep as cs
-        >>> arms = {"scl": cs.Arm("contrastive", {"loss": "scl"}), "ocl": cs.Arm("contrastive", {"loss": "ocl"})}
+        >>> arms = {"scl": cs.Arm("contrastive", {"loss": "supcon"}), "ocl": cs.Arm("contrastive", {"loss": "ocl"})}
         >>> grid = cs.AblationGrid("temperatures", arms, "digits-lt", {"loss.temperature": [0.1, 0.2]}, folds=5)
         >>> grid.cell_count()
         4
@@ -193,6 +208,18 @@ class AblationGrid(StudyBase):
     def cells(self) -> Iterator[Cell]:
         """Each cell as (arm, axis values, extra config), in table order; a cell may come more than once."""
         yield from cells_of(list(self.arms), self.axes, self.zipped, self.subgrids, {})
+
+    def configs(self) -> Iterator[CellConfig]:
+        """Yield each different cell once, in table order: sub-grids may repeat cells of the product."""
+        seen, names = set(), self.axis_names
+        for arm, axes, extra in self.cells():
+            data = axes.get(DATA_AXIS, self.data)
+            values = (dotted.nest(axis, value) for axis, value in axes.items() if axis != DATA_AXIS)
+            config = canonical.Config(dotted.merge(self.arms[arm].config, extra, *values), f"arms.{arm}.config")
+            if (key := (arm, axes.get(DATA_AXIS), config.text)) not in seen:
+                seen.add(key)
+                shown = {axis: axes[axis] if axis in axes else dotted.lookup(config, axis) for axis in names}
+                yield CellConfig(arm, data, shown | ({DATA_AXIS: data} if DATA_AXIS in names else {}), config)
 
 
 def count(arms: int, axes: Axes, zipped: list[Axes], subgrids: list[SubGrid]) -> int:

@@ -13,19 +13,33 @@ Count = Annotated[int, pydantic.Field(ge=1)]
 
 @checked
 class Replicates:
-    """Replicates where they are needed: `first` of each cell, then `step` more of those cells that a comparison is
-    still open in, up to `most`. After each step the study is looked at, and each look spends some of alpha."""
+    """Replicates where they are needed, in place of a fixed number of them.
+
+    Each cell gets `first` replicates, then those cells get `step` more in which a comparison is still open, up to
+    `most`. After each step the study is looked at, and each look spends some of alpha.
+
+    Args:
+        first: Replicates of every cell before the first look.
+        step: Replicates that an undecided cell gets between two looks.
+        most: Replicates of a cell at the last look.
+        of: What is added: `seeds` (on every fold, where there are folds), or `repeats` of the partition into folds.
+        spending: How alpha is spent over the looks: hardly any early (`obrien-fleming`), or early enough to stop clear
+            differences sooner (`power`).
+
+    Raises:
+        SpecError: `most` is not larger than `first`.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> cs.Replicates(first=3, step=2, most=9).looks
+        [3, 5, 7, 9]
+    """
 
     first: Annotated[int, pydantic.Field(ge=2)]
-    """Replicates of every cell before the first look."""
     step: Count
-    """Replicates that an undecided cell gets between two looks."""
     most: Count
-    """Replicates of a cell at the last look."""
     of: Literal["seeds", "repeats"] = "seeds"
-    """What is added: seeds (on every fold, where there are folds), or repeats of the partition into folds."""
     spending: Literal["obrien-fleming", "power"] = "obrien-fleming"
-    """How alpha is spent over the looks: hardly any early, or early enough to stop clear differences sooner."""
 
     def __post_init__(self) -> None:
         if self.most <= self.first:

@@ -1,15 +1,17 @@
 """What a search may choose: `Float`, `Int`, `Choice`, each with `when=` to make it conditional on another.
 
-A space maps dotted config keys to these. They are plain values: drawing from them is one function of a
-point in the unit cube, which serves random, quasi-random and grid search alike.
+A space maps dotted config keys to these. They are plain values: drawing from them is one function of a point in the
+unit cube, which serves random, quasi-random and grid search alike. Finite spaces are listed one by one.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import pydantic
 
+from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import checked
@@ -21,7 +23,24 @@ When = Config
 
 @checked
 class Float:
-    """A real number in [low, high]; `log` searches it on a logarithmic scale, `step` quantises it."""
+    """A real number in [low, high].
+
+    Args:
+        low: The smallest value.
+        high: The largest value.
+        log: Whether it is searched on a logarithmic scale.
+        step: The distance of the values that are tried, from `low` on. Default: any value.
+        when: Under which other settings it exists: dotted setting -> value, or list of values.
+        type: The kind of parameter, for files: `float`.
+
+    Raises:
+        SpecError: The range is empty, or cannot be searched this way.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> cs.Float(0.0, 1.0, step=0.25).grid(3)
+        [0.0, 0.5, 1.0]
+    """
 
     low: float
     high: float
@@ -53,7 +72,24 @@ class Float:
 
 @checked
 class Int:
-    """An integer in [low, high], both included."""
+    """An integer in [low, high], both included.
+
+    Args:
+        low: The smallest value.
+        high: The largest value.
+        log: Whether it is searched on a logarithmic scale.
+        step: The distance of the values that are tried, from `low` on. Default: 1.
+        when: Under which other settings it exists: dotted setting -> value, or list of values.
+        type: The kind of parameter, for files: `int`.
+
+    Raises:
+        SpecError: The range is empty, or cannot be searched this way.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> cs.Int(16, 64, step=16).grid(4)
+        [16, 32, 48, 64]
+    """
 
     low: int
     high: int
@@ -85,7 +121,21 @@ class Int:
 
 @checked
 class Choice:
-    """One of `options`, unordered."""
+    """One of some options, which have no order.
+
+    Args:
+        options: The values: texts, numbers, or mappings that name a component and its settings.
+        when: Under which other settings it exists: dotted setting -> value, or list of values.
+        type: The kind of parameter, for files: `choice`.
+
+    Raises:
+        SpecError: There are no options.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> cs.Choice(["cosine", "angle"], when={"loss": "ocl"}).at(0.0)
+        'cosine'
+    """
 
     options: list[Any]
     when: MutableConfig | None = None
@@ -116,7 +166,7 @@ _MISSING = object()
 def active(when: When | None, config: Config) -> bool:
     """Whether a parameter exists under the nested `config`: every key of its `when` has a value that it names."""
     return all(
-        any(dotted.holds(dotted.get(config, key), value) for value in _as_list(wanted))
+        any(dotted.holds(dotted.lookup(config, key), value) for value in _as_list(wanted))
         for key, wanted in (when or {}).items()
     )
 
@@ -132,7 +182,7 @@ def drawn_from(space: Space, config: Config) -> MutableConfig:
     shown as the option that it is of."""
     drawn = {}
     for name, parameter in space.items():
-        value = dotted.get(config, name, _MISSING)
+        value = dotted.lookup(config, name, _MISSING)
         if value is not _MISSING and active(parameter.when, config):
             options = parameter.options if isinstance(parameter, Choice) else []
             drawn[name] = next((option for option in options if dotted.holds(value, option)), value)
@@ -180,7 +230,7 @@ def check(space: Space, fixed: Config) -> None:
     """Every `when` names a parameter of the space or a fixed config key, and the order has no circle."""
     for name, parameter in space.items():
         for key in parameter.when or {}:
-            if key not in space and dotted.get(fixed, key, _MISSING) is _MISSING:
+            if key not in space and dotted.lookup(fixed, key, _MISSING) is _MISSING:
                 known = choose_from("keys", [*space, *dotted.flatten(fixed)], key)
                 raise SpecError(
                     "`when` names no parameter and no config key", place=f"{name}.when", value=key, hint=known
@@ -214,3 +264,55 @@ def _check_range(low: float, high: float, log: bool, step: float | None) -> None
         raise SpecError("step must be above 0", place="step", value=step)
     if log and step is not None:
         raise SpecError("a logarithmic range takes no step", place="step", value=step)
+
+
+FINITE = 20_000  # a space of more configurations than this counts as infinite
+
+
+def configurations(space: Space, fixed: Config | None = None) -> dict[str, MutableConfig] | None:
+    """Every configuration of a finite space, by its canonical text; None if it has a continuous parameter or more
+    than `FINITE` combinations."""
+    sizes = [levels(parameter) for parameter in space.values()]
+    if any(size is None for size in sizes) or math.prod(size for size in sizes if size) > FINITE:
+        return None
+    return product(space, fixed or {}, {name: _values(parameter) for name, parameter in space.items()})
+
+
+def product(space: Space, fixed: Config, values: Mapping[str, list[Any]]) -> dict[str, MutableConfig]:
+    """Each different configuration of these values, by its canonical text."""
+    by_text: dict[str, MutableConfig] = {}
+    for point in itertools.product(*values.values()):
+        drawn, config = dict(zip(values, point, strict=True)), MutableConfig()
+        for name in ordered(space):
+            if exists(space, name, fixed, config):
+                config[name] = drawn[name]
+        by_text.setdefault(canonical.dumps(config), config)
+    return by_text
+
+
+def levels(parameter: Float | Int | Choice) -> int | None:
+    """How many values a parameter has; None if it is continuous."""
+    if isinstance(parameter, Choice):
+        return len(parameter.options)
+    if isinstance(parameter, Float):
+        if parameter.low == parameter.high:
+            return 1
+        return (
+            None if parameter.step is None else math.floor((parameter.high - parameter.low) / parameter.step + 1e-9) + 1
+        )
+    return (parameter.high - parameter.low) // (parameter.step or 1) + 1
+
+
+def fits(space: Space, config: Config, whole: Config) -> bool:
+    """Whether `config` has exactly the parameters that exist under `whole`, each within its range."""
+    names = {name for name, p in space.items() if active(p.when, whole)}
+    return set(config) == names and all(space[name].holds(value) for name, value in config.items())
+
+
+def _values(parameter: Float | Int | Choice) -> list[Any]:
+    """All values of a finite parameter."""
+    if isinstance(parameter, Int):
+        return list(range(parameter.low, parameter.high + 1, parameter.step or 1))
+    if isinstance(parameter, Float):
+        return [parameter.low + (parameter.step or 0.0) * i for i in range(levels(parameter) or 1)]
+    return list(parameter.options)

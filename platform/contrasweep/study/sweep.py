@@ -46,7 +46,7 @@ class Sweep(StudyBase):
 
     Example:
         >>> import contrasweep as cs
-        >>> arm = cs.Arm("contrastive", {"loss": "scl"}, {"loss.temperature": cs.Float(0.05, 0.5, log=True)})
+        >>> arm = cs.Arm("contrastive", {"loss": "supcon"}, {"loss.temperature": cs.Float(0.05, 0.5, log=True)})
         >>> sweep = cs.Sweep("tuned", {"scl": arm}, "digits-lt", trials_per_arm=20, folds=5, searcher="random")
         >>> sweep.confirm_folds
         [1, 2, 3, 4]

@@ -118,6 +118,6 @@ def check_installed(place: str) -> None:
 
 def trial_name(trial: TrialLike, axes: tuple[str, ...]) -> str:
     """A name that sorts by arm and axes, and is one trial's alone."""
-    values = [f"{axis}={value}" for axis in axes if (value := dotted.get(trial.config, axis)) is not None]
+    values = [f"{axis}={value}" for axis in axes if (value := dotted.lookup(trial.config, axis)) is not None]
     fold = [] if trial.fold is None else [f"fold={trial.fold}"]
     return "-".join([trial.arm, *values, *fold, f"seed={trial.seed}", trial.id[:8]]).replace("/", "_")

@@ -18,8 +18,7 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.study.arm_budget import Spending
 from contrasweep.trial import Trial
-from contrasweep.tuning.candidate import Candidate, Outcome
-from contrasweep.tuning.candidate_file import read_candidate, write_candidate
+from contrasweep.tuning.candidate import Candidate, Outcome, read_candidate, write_candidate
 from contrasweep.tuning.design import SweepDesign, fixed_of
 from contrasweep.tuning.pruners import CONTINUE, ComparesPeers
 from contrasweep.tuning.source import Next
@@ -87,7 +86,7 @@ class ArmSearch:
         self._tell()
         self._settle()
 
-    def take_up(self, trial_id: str) -> bool:
+    def retry(self, trial_id: str) -> bool:
         """Let a trial run that ended as infeasible, unless the search is over or its budget has no room: the searcher
         is asked nothing, and told what comes of it."""
         candidate = self.of[trial_id]

@@ -1,13 +1,21 @@
-"""A configuration that a search tries, and its outcome."""
+"""A configuration that a search tries: its file in the storage, its trials and its outcome."""
 
 import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
+import pydantic
+
+from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
+from contrasweep.errors import BrokenFileError
+from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.record import Record
+from contrasweep.storage.records import StudyRecords
 from contrasweep.study.objectives import value_of, violation
+from contrasweep.study.space import Space
 from contrasweep.study.sweep import Sweep
 from contrasweep.trial import Trial
 
@@ -71,3 +79,31 @@ class Candidate:
     def trained(self) -> bool:
         """Whether each of its trials was trained to its end, or until a pruner stopped it."""
         return self.whole and all(record.status.trained for record in self.records.values())
+
+
+@dataclass(frozen=True)
+class CandidateSettings:
+    """What such a file holds."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
+
+    config: Config
+
+
+_REMEDY = "restore it from a backup, or `contrasweep verify STUDY --repair` puts the arm's search aside, to start anew"
+CANDIDATE_FILE = JsonFile(pydantic.TypeAdapter(CandidateSettings), 2, _REMEDY)
+"""search/<digest>/<number>.json, written and read."""
+
+
+def write_candidate(records: StudyRecords, key: str, config: Config) -> None:
+    """Keep a candidate."""
+    CANDIDATE_FILE.write(records.store, key, {"config": canonical.canonical(config)})
+
+
+def read_candidate(records: StudyRecords, key: str, space: Space) -> MutableConfig:
+    """What `write_candidate` wrote; `BrokenFileError` where it is broken or no point of `space`."""
+    remedy = records.remedy(_REMEDY)
+    config = dict(CANDIDATE_FILE.read(records.store, key, remedy).config)
+    if wrong := [name for name, value in config.items() if name not in space or not space[name].holds(value)]:
+        raise BrokenFileError(f"{records.store.uri}/{key}", f"{wrong[0]} is not in the arm's space", remedy)
+    return config

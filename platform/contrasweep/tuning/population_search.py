@@ -1,4 +1,4 @@
-"""The search of one arm by population based training: `tuning.pbt` decides, trials of schedules train.
+"""The search of one arm by population based training: truncation selection decides, trials of schedules train.
 
 A member is a schedule of settings. Each generation prolongs it and is a trial of its own,
 `contrasweep.tuning.pruners.scheduled` up to that step, which goes on from the checkpoint of the trial that it prolongs.
@@ -9,6 +9,7 @@ start.
 """
 
 import math
+import random
 import statistics
 import tempfile
 from collections import deque
@@ -21,11 +22,62 @@ from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Phase, Record, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
+from contrasweep.study.space import Choice, Int, Space, nearest
 from contrasweep.trial import Trial
 from contrasweep.tuning.design import SweepDesign, fixed_of
-from contrasweep.tuning.pbt import Member, exploited
 from contrasweep.tuning.pruners.population import Population
 from contrasweep.tuning.source import Next
+
+FACTORS = (1.2, 0.8)
+"""What a number is multiplied by where it is not drawn anew, one of them at random."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One schedule of the population: [[step after which they hold, settings], ...], and the trials, one a fold, that
+    trained it last; `value` is their mean, -inf if one failed."""
+
+    number: int
+    schedule: tuple[tuple[int, Config], ...]
+    trials: tuple[str, ...] = ()
+    value: float = -math.inf
+
+    @property
+    def settings(self) -> MutableConfig:
+        """The settings that hold at the end of its schedule."""
+        return dict(self.schedule[-1][1])
+
+
+def exploited(
+    members: list[Member], space: Space, population: Population, mode: str, seed: list[int]
+) -> dict[int, tuple[int, MutableConfig]]:
+    """By the number of each of the worst `quantile` of `members`: one of the best, drawn at random, that it is copied
+    from, and the settings it goes on with. A member that failed is copied by none."""
+    draw = random.Random(repr(seed))
+    ranked = sorted(members, key=lambda member: member.value if mode == "max" else -member.value)
+    count = min(math.ceil(len(ranked) * population.quantile), len(ranked) // 2)
+    copies = {}
+    for member in ranked[:count]:
+        parent = draw.choice(ranked[-count:])
+        settings = _explored(parent.settings, space, population.resample, draw)
+        if math.isfinite(parent.value):
+            copies[member.number] = parent.number, settings
+    return copies
+
+
+def _explored(settings: MutableConfig, space: Space, resample: float, draw: random.Random) -> MutableConfig:
+    """Each setting drawn anew with the chance `resample`, or else moved: an option to the one beside it, a number by
+    one of `FACTORS`."""
+    for name, parameter in space.items():
+        options, value = list(parameter.options) if isinstance(parameter, Choice) else [], settings[name]
+        if draw.random() < resample or (options and value not in options):
+            moved = draw.choice(options) if options else parameter.at(draw.random())
+        elif options:
+            moved = options[min(max(options.index(value) + draw.choice([-1, 1]), 0), len(options) - 1)]
+        else:
+            moved = value * draw.choice(FACTORS)
+        settings[name] = nearest(parameter, round(moved) if isinstance(parameter, Int) else moved)
+    return settings
 
 
 @dataclass
@@ -86,7 +138,7 @@ class PopulationSearch:
             self._end_generation()
             self._begin()
 
-    def take_up(self, trial_id: str) -> bool:
+    def retry(self, trial_id: str) -> bool:
         """While others of its generation are trained. Once it was compared without it, later generations stand on
         that; the next run takes it up if none of them was trained."""
         if trial_id not in self.current or not self.running:

@@ -35,14 +35,14 @@ class Source(Protocol):
     def finished(self) -> bool:
         """Whether every trial has been handed out."""
 
-    def next(self, held: Collection[str] = ()) -> Next | Finished | None:
-        """The next trial; None: not now, ask again after the next result. Arms that are `held` suggest nothing new: of
+    def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
+        """The next trial; None: not now, ask again after the next result. `paused_arms` suggest nothing new: of
         each, enough candidates wait for a host."""
 
     def arrange(self, order: Callable[[Iterable[Trial]], Iterable[Trial]]) -> None:
         """Hand out what is planned and waits in this order; nothing where each trial depends on results."""
 
-    def take_up(self, trial_id: str) -> bool:
+    def retry(self, trial_id: str) -> bool:
         """A trial that has ended as infeasible fits a host by now. Whether it is to run after all, from now on; False
         where the source has gone on without it."""
 
@@ -73,15 +73,15 @@ class FixedSource:
         """Whether all have been handed out."""
         return not self.waiting
 
-    def next(self, held: Collection[str] = ()) -> Next | Finished | None:
-        """The next of them; `Finished` after the last. No arm is held: nothing is suggested, all are planned."""
+    def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
+        """The next of them; `Finished` after the last. No arm is paused: nothing is suggested, all are planned."""
         return Next(self.waiting.popleft()) if self.waiting else Finished()
 
     def arrange(self, order: Callable[[Iterable[Trial]], Iterable[Trial]]) -> None:
         """Put those that wait in order."""
         self.waiting = deque(order(self.waiting))
 
-    def take_up(self, trial_id: str) -> bool:
+    def retry(self, trial_id: str) -> bool:
         """Always: no other trial depends on it."""
         return True
 

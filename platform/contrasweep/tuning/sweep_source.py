@@ -11,6 +11,7 @@ from contrasweep.code import CurrentCode
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.rows import Row
+from contrasweep.storage.code_files import accepted
 from contrasweep.storage.record import Phase, Record, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
@@ -20,7 +21,6 @@ from contrasweep.tuning import searchers as search
 from contrasweep.tuning.arm_search import ArmSearch
 from contrasweep.tuning.candidate import Outcome
 from contrasweep.tuning.design import SweepDesign, fixed_of, order
-from contrasweep.tuning.earlier_study import earlier_results
 from contrasweep.tuning.source import Finished, Next
 
 
@@ -48,7 +48,7 @@ class Search(Protocol):
     def done(self, record: Record) -> None:
         """A trial has its record."""
 
-    def take_up(self, trial_id: str) -> bool:
+    def retry(self, trial_id: str) -> bool:
         """Whether a trial that ended as infeasible, and fits a host by now, is to run after all."""
 
     def best(self) -> Any:
@@ -80,17 +80,17 @@ class SweepSource:
         self.confirmation: dict[str, deque[Trial]] = {}
         self._begin()
 
-    def next(self, held: Collection[str] = ()) -> Next | Finished | None:
-        """A trial of the searches in turns, but of arms that are `held`; if none has one now, the confirmation that has
+    def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
+        """A trial of the searches in turns, but of `paused_arms`; if none has one now, the confirmation that has
         most left."""
         self._begin()
         for _ in range(len(self.turns)):
             arm = self.turns[0]
             self.turns.rotate(-1)
-            if arm in self.searches and arm not in held and (following := self.searches[arm].next()) is not None:
+            if arm in self.searches and arm not in paused_arms and (following := self.searches[arm].next()) is not None:
                 return following
         self._begin()  # a search may just have found its space exhausted
-        confirming = (left for arm, left in self.confirmation.items() if arm not in held)
+        confirming = (left for arm, left in self.confirmation.items() if arm not in paused_arms)
         longest = max(confirming, key=len, default=None)  # replicate by replicate, not arm by arm
         if longest:
             return Next(longest.popleft(), TrialNotes(phase=Phase.CONFIRM))
@@ -122,10 +122,10 @@ class SweepSource:
     def arrange(self, order: Callable[[Iterable[Trial]], Iterable[Trial]]) -> None:
         """Each configuration depends on results: there is no order to change."""
 
-    def take_up(self, trial_id: str) -> bool:
+    def retry(self, trial_id: str) -> bool:
         """As the search of its arm says; of the confirmation always."""
         arm = self._arm(trial_id)
-        return arm is None or arm.take_up(trial_id)
+        return arm is None or arm.retry(trial_id)
 
     def warnings(self) -> list[str]:
         """The arms that have nothing to confirm."""
@@ -206,3 +206,19 @@ class SweepSource:
         if self.plan.study.folds is not None:
             return record.fold is not None
         return record.data.digest == self.plan.search_data.digest
+
+
+def earlier_results(
+    earlier: StudyRecords, trainables: Collection[str], current: CurrentCode
+) -> tuple[list[Record], list[Record]]:
+    """The finished trials of an earlier study with one of `trainables`: those that the current code made, or that were
+    kept there by --accept-code, and those of other code."""
+    kept = accepted(earlier)
+    usable: list[Record] = []
+    others: list[Record] = []
+    for record in earlier.read(sorted(earlier.finished())).values():
+        if record.status.counts and record.trainable in trainables:
+            now = current.of(record.trainable, record.config).version.digest
+            same = record.code.digest == now or (record.code.digest, now) in kept
+            (usable if same else others).append(record)
+    return usable, others

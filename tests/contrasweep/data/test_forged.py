@@ -12,8 +12,7 @@ import pytest
 
 from contrasweep.data import columns, open_dataset, stage
 from contrasweep.data.columns import content_digest
-from contrasweep.data.integrity import sha256
-from contrasweep.data.manifest import MANIFEST, Manifest, Shard
+from contrasweep.data.manifest import MANIFEST, Manifest, Shard, sha256
 from contrasweep.errors import DataError
 
 ROWS = 3

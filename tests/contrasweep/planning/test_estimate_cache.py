@@ -11,8 +11,7 @@ from torch import nn
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.cluster.inventory import Inventory, Node
-from contrasweep.cluster.memory import Workload
-from contrasweep.cluster.work import Work
+from contrasweep.cluster.memory import Work, Workload
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning import estimate_cache
 from contrasweep.planning.estimate_cache import Estimate

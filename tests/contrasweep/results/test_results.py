@@ -72,6 +72,7 @@ def test_the_frame_has_the_promised_columns(study, tmp_path):
         "fold",
         "seed",
         "status",
+        "cause",
         "accuracy",
         "metric.seconds",
         "seconds",

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.running.prepare import study_document
 from contrasweep.statistics.design import Design
 from contrasweep.storage.planned import write_planned
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import Cause, Record, Status
 from contrasweep.storage.records import StudyRecords
 
 SHARDS = {"train": (Shard("a", 100, 1, "aa"),), "test": (Shard("b", 40, 1, "bb"),)}
@@ -83,6 +84,33 @@ def test_compare_and_versus_are_one_computation_with_a_quarter_missing(tmp_path)
     assert results.compare("b", "a").to_dict() == results.versus("b", "a").overall.comparison.to_dict()
     again = results.versus("a", "b").overall.comparison
     assert results.compare("b", "a").difference == -again.difference == pytest.approx(0.05, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("status", "cause", "verdict"),
+    [
+        (Status.FAILED, Cause.METHOD, "undecided"),
+        (Status.FAILED, Cause.TIME_LIMIT, "undecided"),
+        (Status.FAILED, Cause.HOST_LOST, "better"),
+        (Status.FAILED, Cause.HOST_MEMORY, "better"),
+        (Status.FAILED, Cause.SIGNAL, "better"),
+        (Status.FAILED, Cause.STORAGE, "better"),
+        (Status.INFEASIBLE, None, "better"),
+    ],
+)
+def test_one_trial_of_eight_that_ended_is_a_loss_if_the_method_ended_it_and_else_is_missing(
+    tmp_path, status, cause, verdict
+):
+    results = study(tmp_path, lambda t: 0.8 + 0.03 * (t.arm == "b") + noise(t), folds=None, seeds=list(range(8)))
+    [ended] = [r for r in results.trial_records.values() if (r.arm, r.seed) == ("b", 3)]
+    results.records.write(replace(ended, status=status, cause=cause, metrics={}))
+    results = load("s", storage=str(tmp_path))
+    comparison, text = results.compare("b", "a"), render(results, "text").decode()
+    assert comparison.verdict == verdict and (comparison.gaps.missing_a == 1) == (verdict == "better")
+    assert (verdict == "better") == ("is missing for a cause outside the method" in text)
+    assert ("b is missing in 1 of 8" in text) != ("b failed in 1 of 8" in text)
+    [row] = results.to_frame().query("arm == 'b' and seed == 3").to_dict("records")
+    assert row["cause"] == cause if cause else pd.isna(row["cause"])
 
 
 @pytest.mark.slow

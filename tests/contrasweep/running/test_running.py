@@ -5,7 +5,6 @@ import os
 import signal
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -200,25 +199,6 @@ def test_a_storage_that_fails_for_a_while_costs_steps_only(tmp_path, capsys):
     assert (record.status, record.step, record.attempts) == ("done", 2, 2)
     (result,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("again: own seed=")]
     assert "StorageError" in result and "checkpoint/2/state cannot be written" in result
-
-
-def test_a_record_that_a_lost_worker_had_written_stands(calm, tmp_path):
-    """Given up by the engine, the trial keeps what its worker wrote before it was lost."""
-    from contrasweep.running.engine.active_trials import ActiveTrials
-    from contrasweep.tuning.source import FixedSource
-
-    class Silent:
-        def on_end(self, record):
-            self.record = record
-
-    trial, records = plan(study(), storage=calm.records.storage).trials[0], StudyRecords(str(tmp_path), "toy")
-    written = calm.trial_records[trial.id]
-    records.write(written)
-    nowhere = SimpleNamespace(inventory=None)  # nothing is placed here
-    active = ActiveTrials(FixedSource([]), records, nowhere, listener := Silent(), budget=None, code=None)
-    active.running[trial.id] = (trial, {})
-    active.give_up(trial.id, "the trial's worker was lost")
-    assert listener.record == records.read_one(trial.id) == written
 
 
 def local():

@@ -21,7 +21,7 @@ from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.links import write_links
-from contrasweep.tuning.candidate_file import write_candidate
+from contrasweep.tuning.candidate import write_candidate
 
 DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(2))
 

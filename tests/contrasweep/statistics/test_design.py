@@ -8,7 +8,8 @@ import pytest
 from scipy import stats
 
 from contrasweep.errors import SpecError
-from contrasweep.statistics.comparison import ONE_SEED, compare_paired, judge, p_text, span
+from contrasweep.statistics.comparison import MISSING, ONE_SEED, compare_paired, judge, p_text, span
+from contrasweep.statistics.comparison import judged as judged_comparisons
 from contrasweep.statistics.design import (
     NEW_ITEMS,
     NEW_TRAINING_SETS,
@@ -35,7 +36,7 @@ def over_folds(d, **design):
     return contrast(d.ravel(), folds=f, seeds=s, design=Design(**{"folds": folds, "seeds": seeds} | design))
 
 
-def pairs(a, b, *, failed_a=(), failed_b=(), folds=None, cell="c"):
+def pairs(a, b, *, failed_a=(), failed_b=(), missing_a=(), missing_b=(), folds=None, cell="c"):
     """Rows of `paired_evidence` for one cell; seeds count up, or folds where given."""
     n = len(a)
     return pd.DataFrame(
@@ -47,6 +48,8 @@ def pairs(a, b, *, failed_a=(), failed_b=(), folds=None, cell="c"):
             "b": b,
             "failed_a": [i in failed_a for i in range(n)],
             "failed_b": [i in failed_b for i in range(n)],
+            "missing_a": [i in missing_a for i in range(n)],
+            "missing_b": [i in missing_b for i in range(n)],
         }
     )
 
@@ -283,6 +286,30 @@ def test_one_failure_of_twelve_changes_no_clear_verdict():
     a[0] = np.nan
     assert verdict(a, b, failed_a=[0]).verdict == "better"
     assert verdict(b, a, failed_b=[0]).verdict == "worse"
+
+
+def test_a_replicate_that_is_missing_for_a_cause_outside_the_method_is_left_out_and_no_loss():
+    rng = np.random.default_rng(2)
+    b = rng.normal(0.8, 0.01, 8)
+    a = b + rng.normal(0.02, 0.01, 8)
+    a[0] = np.nan
+    lost = verdict(a, b, failed_a=[0])
+    assert lost.verdict == "undecided" and lost.gaps_decide
+    evidence = paired_evidence(pairs(a, b, missing_a=[0]), Design(seeds=8))
+    seven = paired_evidence(pairs(a[1:], b[1:]), Design(seeds=7))
+    [comparison], [of_seven] = (judged_comparisons([e], Family(1), "max") for e in (evidence, seven))
+    assert comparison.verdict == "better" and comparison.p_value == of_seven.p_value
+    assert evidence.gaps == Gaps(planned=8, missing_a=1) and evidence.a_loses is None
+    assert "(a is missing in 1 of 8)" in comparison.sentence("a", "b") and MISSING in comparison.notes
+    assert "(a is missing in 1 of 8)" in comparison.reversed().sentence("b", "a")
+    assert comparison.reversed().to_dict()["missing_b"] == 1
+
+
+def test_a_replicate_that_one_arm_failed_and_the_other_misses_is_a_loss_still():
+    a, b = np.arange(12) / 1000 + 0.85, np.full(12, 0.8)
+    a[:6], b[:6] = np.nan, np.nan
+    assert verdict(a, b, failed_a=range(6), missing_b=range(6)).gaps_decide
+    assert verdict(a, b, missing_a=range(6), missing_b=range(6)).verdict == "better"
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.attempts import read_begun
 from contrasweep.storage.names import MAX_NAME
-from contrasweep.storage.record import ERROR_BYTES, RECORD_FILE, CodeRef, Phase, Record, Status, TrialNotes
+from contrasweep.storage.record import ERROR_BYTES, RECORD_FILE, Cause, CodeRef, Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Report, Trial
 
@@ -64,6 +64,7 @@ MEASURED = st.fixed_dictionaries(
         "ended": CLOCKS,
         "attempts": COUNTS,
         "error": ERRORS,
+        "cause": st.none() | st.sampled_from(Cause),
         "host": st.text(st.characters()),
         "gpu_memory_gib": st.none() | MEASURES,
         "items": st.lists(LABELS, max_size=3).map(tuple),

@@ -36,15 +36,15 @@ def test_dotted_and_nested_keys_are_one_config(config):
 @given(NESTED)
 def test_a_config_is_got_by_the_keys_it_is_flattened_to(config):
     for key, value in dotted.flatten(config).items():
-        assert dotted.get(config, key) == value
-        assert dotted.get(config, f"{key}.nowhere") is None
+        assert dotted.lookup(config, key) == value
+        assert dotted.lookup(config, f"{key}.nowhere") is None
 
 
 @pytest.mark.slow
 @given(NESTED, NESTED)
 def test_what_is_merged_last_holds(below, above):
     merged = dotted.merge(below, above)
-    assert all(dotted.holds(dotted.get(merged, key), value) for key, value in dotted.flatten(above).items())
+    assert all(dotted.holds(dotted.lookup(merged, key), value) for key, value in dotted.flatten(above).items())
     assert dotted.merge(above, above) == above
     assert dotted.merge({}, above) == dotted.merge(above, {}) == above
 
@@ -69,7 +69,7 @@ def test_the_text_of_a_component_is_its_name():
     assert dotted.expand({"loss.temperature": 0.2, "loss": "ocl"}) == {"loss": {"temperature": 0.2, "name": "ocl"}}
     assert dotted.merge({"loss": {"name": "ocl", "m": 1}}, {"loss": "dcl"}) == {"loss": {"name": "dcl", "m": 1}}
     assert dotted.merge({"loss": "ocl"}, {"loss": "dcl"}) == {"loss": "dcl"}
-    assert dotted.get({"loss": "ocl"}, "loss.name") == "ocl"
+    assert dotted.lookup({"loss": "ocl"}, "loss.name") == "ocl"
 
 
 def train(trial, resume=None):

@@ -16,7 +16,7 @@ from contrasweep.storage.record import TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import search_costs
 from contrasweep.study.sweep import Sweep
-from contrasweep.tuning.pbt import Member, exploited
+from contrasweep.tuning.population_search import Member, exploited
 from contrasweep.tuning.pruners import Population
 from contrasweep.tuning.pruners.scheduled import train
 from contrasweep.tuning.source import Next

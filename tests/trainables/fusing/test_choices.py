@@ -6,11 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 import toy_cohort
+from joining_hosts import Driver
 from typer.testing import CliRunner
 
 from contrasweep import AblationGrid, Arm, Float, SpecError, Sweep
 from contrasweep.cli.app import app
 from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.hosts import Hosts
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.footprints import Footprints
@@ -19,11 +21,11 @@ from contrasweep.planning.lanes import Lanes
 from contrasweep.planning.learned import Learned, peak_of
 from contrasweep.planning.plan import PlanRow
 from contrasweep.planning.sweep import make_sweep_plan
-from contrasweep.running.engine import tune_hooks
-from contrasweep.running.engine.active_trials import ActiveTrials
+from contrasweep.running.engine import tune_engine
 from contrasweep.running.engine.placement import Placements
-from contrasweep.running.engine.tune_hooks import TuneScheduler
+from contrasweep.running.engine.tune_engine import TuneScheduler
 from contrasweep.storage.record import Phase, Record, Status, TrialNotes
+from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
 from contrasweep.trainables.fusing.choices import Fused, Unfused, fusion_of
 from contrasweep.trainables.fusing.known_engines import KnownEngines
@@ -151,18 +153,18 @@ def test_out_of_memory_halves_the_cohort_and_a_fault_ends_it(tmp_path):
     placements = placements_of(study, CORES, chosen)
     slots = []
     for error in ("CohortFault: ... MemoryError", "CohortFault: ... MemoryError"):
-        described = {"id": trials[0].id, "place": placements.described(trials[0])}
-        assert placements.after_error(described, error) is not None
-        slots.append(placements.described_again(described).get("ride", {"members": 1})["members"])
+        placements.place(trials[0])
+        assert placements.after_error(trials[0], error) is not None
+        slots.append(placements.described(trials[0]).get("ride", {"members": 1})["members"])
     assert slots == [2, 1]
     assert fusion(study, known=KnownEngines(LocalStore(tmp_path)))[0].of(trials[0]) == Unfused(
         "two of its kind do not fit the memory of a host", chosen.of(trials[0]).key
     ), "the storage keeps it"
     chosen, trials = fusion(study)
     placements = placements_of(study, CORES, chosen)
-    described = {"id": trials[0].id, "place": placements.described(trials[0])}
-    assert placements.after_error(described, "ProcessLostError: killed") is None, "it is tried again as it was"
-    assert placements.after_error(described, "CohortFault: ... ValueError") is not None
+    placements.place(trials[0])
+    assert placements.after_error(trials[0], "ProcessLostError: killed") is None, "it is tried again as it was"
+    assert placements.after_error(trials[0], "CohortFault: ... ValueError") is not None
     assert chosen.of(trials[1]).reason == "its cohort failed"
 
 
@@ -174,24 +176,29 @@ def test_out_of_memory_halves_the_cohort_and_a_fault_ends_it(tmp_path):
         ("CohortFault: ValueError", None),
     ],
 )
-def test_a_trial_whose_cohort_failed_says_how_it_trains_from_then_on(error, fused):
+def test_a_trial_whose_cohort_failed_says_how_it_trains_from_then_on(error, fused, monkeypatch, tmp_path):
     study = grid(cohort=4)
-    chosen, trials = fusion(study)
-    placements = placements_of(study, CORES, chosen)
-    active = ActiveTrials(FixedSource([]), None, placements, None, None, None)
-    noted = active.begin(trials[0], TrialNotes(phase=Phase.SEARCH))
+    chosen, (trial, *_) = fusion(study)
+
+    def lanes(footprints):
+        return Lanes(footprints, dict.fromkeys(study.arms, Fusing(chosen)))
+
+    run = Driver(study, FixedSource([]), Hosts(), StudyRecords(str(tmp_path), "s"), {}, lanes, CORES)
+    run.placements.place(trial)
+    active = run.accounts.begin(trial, TrialNotes(phase=Phase.SEARCH))
+    noted = run.loop.notes(active)
     assert noted == TrialNotes(phase=Phase.SEARCH, gpus=0.0, shared_by=4, engine="auto")
-    config = {"id": trials[0].id, "place": placements.described(trials[0]), "notes": noted.to_dict()}
+    config = {"id": trial.id, "place": run.placements.described(trial), "notes": noted.to_dict()}
     tune_trial = SimpleNamespace(
         config=config, status="ERROR", error_file=None, update_resources=lambda resources: None
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tune_hooks, "_error_text", lambda trial: error)
-        TuneScheduler(active).on_trial_error(None, tune_trial)
+    monkeypatch.setattr(tune_engine, "_error_text", lambda trial: error)
+    TuneScheduler(run.loop).on_trial_error(None, tune_trial)
     again = TrialNotes.from_dict(config["notes"])
     assert (again.phase, again.shared_by, again.engine) == (Phase.SEARCH, fused, "auto" if fused else None)
     assert ("ride" in config["place"]) == (fused is not None)
-    assert active.begin(*active.running[trials[0].id]) == again, "begun again after a fault of Tune"
+    run.loop.begin_again()
+    assert run.next() is active and run.loop.notes(active) == again, "begun again after a fault of Tune"
 
 
 def test_auto_goes_by_the_probe_with_its_compilation(monkeypatch, tmp_path):
@@ -238,10 +245,10 @@ def test_a_trial_alone_may_have_another_engine(monkeypatch):
     assert Fusing(chosen).lines([PlanRow("a", trials, trials[:1], {}, ())]) == [
         f"cohort    {chosen.of(trials[0]).key[:6]}: each trial alone, engine compiled, gain 2.5x trials per hour"
     ]
-    described = {"id": trials[0].id, "place": placements.described(trials[0])}
-    assert placements.after_error(described, "CohortFault: engine compiled failed: ...") is not None
+    placements.place(trials[0])
+    assert placements.after_error(trials[0], "CohortFault: engine compiled failed: ...") is not None
     assert chosen.of(trials[1]).reason == "its cohort failed"
-    assert "ride" not in placements.described_again(described)
+    assert "ride" not in placements.described(trials[0])
 
 
 def test_a_members_record_counts_its_part_and_teaches_no_memory():

@@ -12,10 +12,9 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score
 from torch import Tensor
 
 from contrasweep.trainables.paired import metrics
-from contrasweep.trainables.paired.images.inputs import moments
-from contrasweep.trainables.paired.images.views import PairPolicy, apply_pair, draw_pair
-from contrasweep.trainables.paired.samplers import SAMPLERS
-from contrasweep.trainables.paired.schedules import ALPHAS, alpha
+from contrasweep.trainables.paired.settings import ALPHAS, SAMPLERS, alpha
+from contrasweep.trainables.paired_images.inputs import moments
+from contrasweep.trainables.paired_images.views import PairPolicy, apply_pair, draw_pair
 
 LABELS = torch.tensor([0] * 50 + [1] * 17 + [2] * 4 + [3])
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from contrasweep.trainables.paired.images.colours import LEVELS, LIMIT, Colours, count, statistics
-from contrasweep.trainables.paired.images.network import image_model
-from contrasweep.trainables.paired.images.settings import Settings
+from contrasweep.trainables.paired_images.colours import LEVELS, LIMIT, Colours, count, statistics
+from contrasweep.trainables.paired_images.network import image_model
+from contrasweep.trainables.paired_images.settings import Settings
 
 
 def images(n: int, channels: int = 3, seed: int = 0) -> Tensor:

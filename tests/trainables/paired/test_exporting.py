@@ -11,9 +11,9 @@ import torch
 from contrasweep.data import open_dataset
 from contrasweep.trainables import checkpoint
 from contrasweep.trainables.paired.fitting import EVAL_BATCH_ROWS, Fit
-from contrasweep.trainables.paired.images.inputs import ImageInputs
-from contrasweep.trainables.paired.images.settings import Settings
 from contrasweep.trainables.paired_images import load_model, train
+from contrasweep.trainables.paired_images.inputs import ImageInputs
+from contrasweep.trainables.paired_images.settings import Settings
 from contrasweep.trial import Trial
 
 

@@ -14,8 +14,8 @@ from contrasweep.canonical import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.study import dotted
 from contrasweep.study.trainables import resolved
-from contrasweep.trainables.paired.images.settings import Settings
 from contrasweep.trainables.paired_images import load_model, train
+from contrasweep.trainables.paired_images.settings import Settings
 
 OWN = '''
 import torch

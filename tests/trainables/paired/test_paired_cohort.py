@@ -1,24 +1,22 @@
 """Fused trials on image pairs report what they report alone, whoever is in the other slots."""
 
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fused_reports import back_and_forth, differ, fused
 
 from contrasweep.data.manifest import Manifest
 from contrasweep.study import dotted
 from contrasweep.trainables import checkpoint
 from contrasweep.trainables.fusing.cohorts import paired, probing
 from contrasweep.trainables.fusing.protocol import CannotFuse, cohorts_of
-from contrasweep.trainables.losses import LOSSES
 from contrasweep.trainables.paired.fitting import Fit
-from contrasweep.trainables.paired.images import inputs
-from contrasweep.trainables.paired_images import train
-from contrasweep.trial import Report, Trial
+from contrasweep.trainables.paired_images import inputs, train
+from contrasweep.trial import Trial
 
 torch.set_num_threads(1)
 MakeTrial = Callable[..., Trial]
@@ -32,7 +30,6 @@ TINY: dict[str, Any] = {
     "artifacts": "none",
     "epochs": 2,
 }
-LABELLED = [name for name, loss in LOSSES.items() if getattr(loss, "positives", "instances") == "labels"]
 
 
 @pytest.fixture
@@ -64,39 +61,15 @@ def member(make_trial: MakeTrial, number: int, **config: Any) -> Trial:
     return make_trial(fold=number % 5, seed=number, **{**TINY, **own, **config})
 
 
-def fused(trials: Sequence[Trial], slots: int = 0, engine: str = "grouped") -> dict[str, list[Report]]:
-    """The reports of trials that all join at once, by id."""
-    cohort, reports = cohorts_of(train).open(trials[0], slots or len(trials), engine), {t.id: [] for t in trials}
-    for one in trials:
-        cohort.join(one, None)
-    while cohort.members:
-        for event in cohort.advance():
-            assert event.error is None, event.error
-            if event.report is not None:
-                reports[event.trial_id].append(event.report)
-    return reports
-
-
-def differ(one: Sequence[Report], other: Sequence[Report]) -> float:
-    """The largest relative difference of two series of reports of one trial; their other content must be equal."""
-    largest = 0.0
-    for a, b in zip(one, other, strict=True):
-        assert a.step == b.step and list(a.metrics) == list(b.metrics) and set(a.items) == set(b.items)
-        assert (a.checkpoint is None) == (b.checkpoint is None)
-        for name, value in a.metrics.items():
-            largest = max(largest, abs(value - b.metrics[name]) / max(abs(value), 1e-3))
-    return largest
-
-
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("loss", LABELLED)
+@pytest.mark.parametrize("loss", ["ocl", "supcon", "triplet"])
 def test_after_fifty_steps_members_are_where_they_are_alone(make_trial: MakeTrial, loss: str) -> None:
-    """Three slots, one of them empty; OCL and SupCon among the losses: LOCAL, L-SCL. At ten times these rates training
-    itself makes a difference ten times larger in every epoch, whatever it comes from."""
+    """Three slots, one of them empty; LOCAL, L-SCL, and a loss that is computed member by member. At ten times these
+    rates training itself makes a difference ten times larger in every epoch, whatever it comes from."""
     sgd = [{"learning_rate": 5e-4 * (1 + number), "optimizer": {"name": "sgd"}} for number in (0, 1)]
     trials = [member(make_trial, number, loss={"name": loss}, epochs=5, **sgd[number]) for number in (0, 1)]
     assert len({cohorts_of(train).key(one) for one in trials}) == 1
-    reports = fused(trials, slots=3)
+    reports = fused(train, trials, slots=3)
     for one in trials:
         alone = list(train(one))
         assert alone[-1].metrics["steps"] >= 50
@@ -119,7 +92,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_of_the_family_is_folded(make_trial: MakeTrial, variant: str) -> None:
     trials = [member(make_trial, number, **VARIANTS[variant]) for number in (0, 1)]
-    reports = fused(trials)
+    reports = fused(train, trials)
     for one in trials:
         assert differ(list(train(one)), reports[one.id]) < 1e-10
 
@@ -127,7 +100,7 @@ def test_every_variant_of_the_family_is_folded(make_trial: MakeTrial, variant: s
 @pytest.mark.usefixtures("float64")
 def test_batched_products_report_the_same(make_trial: MakeTrial) -> None:
     trials = [member(make_trial, number) for number in (0, 1)]
-    reports = fused(trials, engine="products")
+    reports = fused(train, trials, engine="products")
     for one in trials:
         assert differ(list(train(one)), reports[one.id]) < 1e-10
 
@@ -136,34 +109,16 @@ def test_batched_products_report_the_same(make_trial: MakeTrial) -> None:
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_a_trial_goes_from_alone_to_fused_and_back(make_trial: MakeTrial, tmp_path: Path, optimizer: str) -> None:
     chosen = {"epochs": 5, "optimizer": {"name": optimizer}}
-    one, other = member(make_trial, 1, **chosen), member(make_trial, 0, **chosen)
-    whole = list(train(one))
-    running = train(one)
-    first = [next(running), next(running)]
-    folder = kept(first[-1], tmp_path / "alone")
-    cohort = cohorts_of(train).open(one, 2)
-    cohort.join(other, None)
-    cohort.advance()  # another trains already
-    cohort.join(one, folder)
-    then: list[Report] = []
-    while len(then) < 2:
-        then += [event.report for event in cohort.advance() if event.trial_id == one.id and event.report]
-        if len(then) == 2:
-            folder = kept(then[-1], tmp_path / "fused")
+    one = member(make_trial, 1, **chosen)
+    assert differ(list(train(one)), back_and_forth(train, one, member(make_trial, 0, **chosen), tmp_path)) < 1e-10
     plain, alone = (checkpoint.part(tmp_path / name, "model") for name in ("fused", "alone"))
     assert {name: value.shape for name, value in plain.items()} == {name: value.shape for name, value in alone.items()}
-    assert differ(whole, [*first, *then, *train(one, folder)]) < 1e-10
-
-
-def kept(report: Report, folder: Path) -> Path:
-    assert report.checkpoint is not None
-    return Path(shutil.copytree(report.checkpoint, folder))
 
 
 def test_autocast_leaves_what_it_leaves_alone(make_trial: MakeTrial) -> None:
     """In bfloat16 but for the head, whose outputs are compared: the losses agree to its precision."""
     one = member(make_trial, 1, autocast=True, device="cpu", epochs=1)
-    (alone,), (together,) = list(train(one)), fused([one])[one.id]
+    (alone,), (together,) = list(train(one)), fused(train, [one])[one.id]
     assert together.metrics["loss"] == pytest.approx(alone.metrics["loss"], rel=0.02)
     cohort = cohorts_of(train).open(one, 1)
     cohort.join(one, None)
@@ -241,9 +196,8 @@ def test_a_probe_times_the_trial_alone_and_engines(make_trial: MakeTrial, monkey
     assert all(timing.trial_s > 0 for timing in together)
 
 
-@pytest.mark.parametrize("sampler", ["uniform", "at_least_2_per_class"])
 def test_large_networks_are_known_by_one_step_of_few_pairs(
-    make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch, sampler: str
+    make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the rate that is pretended here for products, a step of these has no potential."""
     monkeypatch.setattr(probing, "_product_rate", lambda clock: 1.0)
@@ -255,5 +209,7 @@ def test_large_networks_are_known_by_one_step_of_few_pairs(
         return step(fit, running, sides, labels)
 
     monkeypatch.setattr(Fit, "step", counted)
-    (alone,) = cohorts_of(train).probe(member(make_trial, 0, batch_size=32, n_views=1, sampler=sampler), [2])
+    (alone,) = cohorts_of(train).probe(
+        member(make_trial, 0, batch_size=32, n_views=1, sampler="at_least_2_per_class"), [2]
+    )
     assert alone.engine == "unfused" and alone.trial_s > 0 and taken == [probing.FEW]

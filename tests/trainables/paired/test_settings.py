@@ -12,11 +12,11 @@ from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import field_help, resolved_config
 from contrasweep.study import dotted
 from contrasweep.trainables.paired import colour_baseline
-from contrasweep.trainables.paired.images import settings as images
-from contrasweep.trainables.paired.images.resnets import stage_side
 from contrasweep.trainables.paired.settings import Classifier, CrossEntropy, Latent
-from contrasweep.trainables.paired.texts import settings as texts
+from contrasweep.trainables.paired_images import settings as images
 from contrasweep.trainables.paired_images import train
+from contrasweep.trainables.paired_images.encoders import stage_side
+from contrasweep.trainables.paired_texts import settings as texts
 from contrasweep.trial import Trial
 
 CLASSES = (images.Settings, texts.Settings)

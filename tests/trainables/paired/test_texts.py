@@ -13,9 +13,9 @@ import torch
 from contrasweep.data import resolve
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
-from contrasweep.trainables.paired.texts.convolutions import PADDING, UNKNOWN, ConvolutionEncoder
-from contrasweep.trainables.paired.texts.inputs import TextInputs, tokens, vocabulary
 from contrasweep.trainables.paired_texts import Settings, train
+from contrasweep.trainables.paired_texts.convolutions import PADDING, UNKNOWN, ConvolutionEncoder
+from contrasweep.trainables.paired_texts.inputs import TextInputs, tokens, vocabulary
 from contrasweep.trial import Report, Trial
 
 torch.set_num_threads(1)

@@ -19,11 +19,11 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables.paired import fitting
 from contrasweep.trainables.paired.fitting import Fit
-from contrasweep.trainables.paired.images.inputs import ImageInputs, moments
-from contrasweep.trainables.paired.images.settings import Settings
 from contrasweep.trainables.paired.objective import class_weights
 from contrasweep.trainables.paired.tables import class_names
 from contrasweep.trainables.paired_images import train
+from contrasweep.trainables.paired_images.inputs import ImageInputs, moments
+from contrasweep.trainables.paired_images.settings import Settings
 from contrasweep.trial import Report, Trial
 
 MakeTrial = Callable[..., Trial]

@@ -31,11 +31,11 @@ from contrasweep.trainables.losses import ComposedLoss
 from contrasweep.trainables.losses.negatives import has_signed_scores
 from contrasweep.trainables.paired import fitting
 from contrasweep.trainables.paired.fitting import EVAL_BATCH_ROWS, Epoch, Fit
-from contrasweep.trainables.paired.images.inputs import ImageInputs
-from contrasweep.trainables.paired.images.network import image_model
-from contrasweep.trainables.paired.images.settings import COLUMNS, Settings
 from contrasweep.trainables.paired.network import Outputs
 from contrasweep.trainables.paired.objective import Objective
+from contrasweep.trainables.paired_images.inputs import ImageInputs
+from contrasweep.trainables.paired_images.network import image_model
+from contrasweep.trainables.paired_images.settings import COLUMNS, Settings
 from contrasweep.trainables.precision import widened
 from contrasweep.trial import Trial
 

@@ -57,8 +57,10 @@ class Timed(Stepped, Protocol):
 
 @dataclass(frozen=True)
 class Subject:
-    """The method of a trial alone with so many images in a batch, and what its time depends on: `images` of a batch,
-    `rows` of a step, and how many batches are drawn `together`."""
+    """What is timed of a trial: its method alone with so many images in a batch, and what its time depends on.
+
+    `images` are those of a batch, `rows` those of a step; so many batches are drawn `together`.
+    """
 
     of_batches: Callable[[int], Timed]
     device: torch.device
@@ -106,9 +108,12 @@ def probe(trial: Trial, slots: Sequence[int], subject: Subject, open_cohort: Ope
 
 
 def candidates(slots: Sequence[int], rows: int, device: str, potential: float = math.inf) -> list[tuple[str, int]]:
-    """Engines and numbers of slots to try for members with steps of `rows` rows, that would be `potential` times faster
-    at the rate of products. On a CPU a graph takes tens of seconds to compile, and gains with one member what it gains
-    with four; a step that is near that rate already gains nothing."""
+    """Return the engines and numbers of slots to try for members whose step has `rows` rows.
+
+    A step would be `potential` times faster at the rate of a product of matrices. On a CPU a graph takes tens of
+    seconds to compile, and gains with one member what it gains with four; a step that is near that rate already gains
+    nothing.
+    """
     compiled = [engine.name for engine in ENGINES.values() if engine.compiled]
     if device != "cpu":
         largest = [(name, max(slots)) for name in compiled if slots]
@@ -145,7 +150,7 @@ class Clock:
 
 
 def _first_step(clock: Clock, method: Timed) -> tuple[float, float]:
-    """Seconds of a method's first step, and how many times faster it would be at the rate of a product of matrices."""
+    """Return the seconds of a method's first step, and its potential: see `candidates`."""
     running = method.begin(1)
     with closing(running.batches):
         batch = next(running.batches)
@@ -155,8 +160,10 @@ def _first_step(clock: Clock, method: Timed) -> tuple[float, float]:
 
 
 def _step_alone(clock: Clock, method: Timed) -> tuple[float, float]:
-    """Seconds of a step of a trial alone, and how many times faster it would be at the rate of a product of matrices.
-    Where that shows with the first step to be too little, it is the only one."""
+    """Return the seconds of a step of a trial alone, and its potential: see `candidates`.
+
+    Where the first step shows a potential too small, it is the only one.
+    """
     first_s, potential = _first_step(clock, method)
     if clock.device.type == "cpu" and potential < POTENTIAL:
         return first_s, potential
@@ -213,8 +220,10 @@ def _fused(clock: Clock, trial: Trial, open_cohort: Callable[[], FusedCohort[Any
 def _started(
     clock: Clock, trial: Trial, open_cohort: Callable[[], FusedCohort[Any]]
 ) -> Iterator[tuple[FusedCohort[Any], float, float, list[dict[int, Batch[Any]]]]]:
-    """A cohort that has taken its first step, the seconds of work and of the clock that this took beside the members'
-    own start, and batches for more."""
+    """Start a cohort; yield it after its first step, with the time that this took and batches for more steps.
+
+    The times are seconds of work and of the clock, beside the members' own start.
+    """
     start, wall = clock.now(), time.perf_counter()
     with closing(open_cohort()) as cohort:
         start, wall = clock.now() - start, time.perf_counter() - wall

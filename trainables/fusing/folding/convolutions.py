@@ -40,8 +40,10 @@ def overlapped(gradients: Float[Tensor, "k n y x a b c"], size: Pair, stride: Pa
 
 
 def _along(gradients: Tensor, axis: int, of_kernel: int, side: int, stride: int) -> Tensor:
-    """One axis of places and one of the kernel's pixels to one of the images' pixels, `side` of them: pixel
-    stride * q + r is the sum over m of pixel r + stride * m of the window at q - m."""
+    """Turn one axis of windows and one of the kernel's pixels into one of the image's pixels, `side` of them.
+
+    Pixel stride * q + r is the sum over m of pixel r + stride * m of the window at q - m.
+    """
     taps = gradients.unbind(of_kernel)
     lines = -(-side // stride)
     behind = [0, 0] * (taps[0].ndim - 1 - axis)

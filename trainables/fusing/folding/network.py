@@ -124,9 +124,11 @@ SHIFTED: dict[Any, Callable[..., Any]] = {torch.flatten: _flatten, "flatten": _f
 
 
 def folded_tree(model: nn.Module, slots: Slots, engine: Engine) -> nn.Module:
-    """The modules of `model` under the same names: those with a rule in their folded form, the others as bare holders
-    of stacked parameters and buffers. A module used twice is there twice, as one. `Unfoldable` where that leaves other
-    parameters than the network has."""
+    """Return the modules of `model` under the same names, in their folded form.
+
+    Those without a rule are bare holders of stacked parameters and buffers. A module used twice is there twice, as one.
+    Raises `Unfoldable` where that leaves other parameters than the network has.
+    """
     done: dict[int, nn.Module] = {}
 
     def folded(module: nn.Module) -> nn.Module:
@@ -163,9 +165,12 @@ def _check_names(model: nn.Module, tree: nn.Module) -> None:
 
 
 def folded_forward(model: nn.Module, tree: nn.Module, slots: Slots, inputs: int = 1) -> tuple[fx.GraphModule, str]:
-    """The forward code of `model`, in the mode in which it is, for the folded modules of `tree`: activations
-    [K n ...] to [K n ...], from a sequence of them where there are several `inputs`; and what it calls, as text.
-    `Unfoldable` where it cannot be written down, or calls what has no folded form."""
+    """Return the forward code of `model` for the folded modules of `tree`, and what it calls, as text.
+
+    The code takes activations [K n ...] to [K n ...], from a sequence of them where there are several `inputs`; it is
+    that of the mode in which `model` is. Raises `Unfoldable` where it cannot be written down, or calls what has no
+    folded form.
+    """
     model = copy.deepcopy(model)  # forward code may set attributes
     tracer = _Tracer()
     try:

@@ -1,8 +1,7 @@
-"""Optimizers over K members: the updates of `trainables.optimisation` with a learning rate, a weight decay, a momentum
-and a number of steps for each.
+"""Optimizers over K members: the updates of `trainables.optimisation` with hyperparameters for each member.
 
-An update is a pure function of stacked tensors, so that a compiled step can hold it; who is allowed to move is
-decided where the result is copied back (`step`).
+An update is a pure function of stacked tensors, so that a compiled step can hold it; who is allowed to move is decided
+where the result is copied back (`step`).
 """
 
 from abc import ABC, abstractmethod
@@ -94,7 +93,7 @@ class FoldedSGD(FoldedOptimizer):
     def moved(
         self, parameters: Stacked, gradients: Stacked, states: Mapping[str, Stacked], scalars: Mapping[str, PerMember]
     ) -> tuple[Stacked, dict[str, Stacked], dict[str, PerMember]]:
-        """v = momentum v + g + weight_decay w; w = w - lr v."""
+        """Return weights and velocities: v = momentum v + g + weight_decay w; w = w - lr v."""
         weights, velocities = [], []
         each = [scalars[name] for name in ("lr", "weight_decay", "momentum")]
         rates = {dtype: [value.to(dtype) for value in each] for dtype in {p.dtype for p in parameters}}
@@ -149,7 +148,7 @@ class FoldedAdamW(FoldedOptimizer):
     def moved(
         self, parameters: Stacked, gradients: Stacked, states: Mapping[str, Stacked], scalars: Mapping[str, PerMember]
     ) -> tuple[Stacked, dict[str, Stacked], dict[str, PerMember]]:
-        """w = w (1 - lr weight_decay) - lr m' / (sqrt(s') + eps), with both moments corrected for their start."""
+        """Return weights and moments: w = w (1 - lr weight_decay) - lr m' / (sqrt(s') + eps), both moments unbiased."""
         lr, decay, first, second, eps = (scalars[n] for n in ("lr", "weight_decay", "first", "second", "eps"))
         steps = scalars["steps"] + 1
         rate, root = lr / (1 - first**steps), (1 - second**steps).sqrt()

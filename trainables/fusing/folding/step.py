@@ -35,8 +35,11 @@ from contrasweep.trainables.torch_internals import Program
 
 
 class FoldedAverage:
-    """average = decay * average + (1 - decay) * weight after each step that a member takes, as `averaging.Averaged`.
-    `put` and `take` give whole state dicts, with the buffers of the network as they are."""
+    """Moving averages of the members' weights: average = decay * average + (1 - decay) * weight after each step.
+
+    A step that a member does not take does not count, as in `averaging.Averaged`. `put` and `take` give whole state
+    dicts, with the buffers of the network as they are.
+    """
 
     def __init__(self, network: Folded) -> None:
         self.network = network
@@ -117,9 +120,12 @@ Tensors = dict[str, Tensor]
 
 
 class Outcome(NamedTuple):
-    """Of a step: each member's loss, the norm of its gradient before clipping, whether it took the step (an inactive
-    slot did not), its embeddings, of each kind of embeddings that are compared the negatives with a score below 0 and
-    all of them (0 where they are not counted), and the terms that the loss names, by default the loss alone."""
+    """What a step came to, for each member.
+
+    These are its loss, the norm of its gradient before clipping, whether it took the step (an inactive slot did not),
+    its embeddings, and the terms that the loss names, by default the loss alone. `negatives` counts, for each kind of
+    embeddings that is compared, the negatives with a score below 0 and all of them (0 where they are not counted).
+    """
 
     losses: PerMember
     norms: PerMember
@@ -153,8 +159,10 @@ class Step:
         labels: Int[Tensor, "k n"],
         rows: Int[Tensor, "k n"],
     ) -> Outcome:
-        """Train all active members on a batch each, which is what the network takes. `labels` and `rows` are those of
-        the embeddings."""
+        """Train all active members on a batch each, which is what the network takes.
+
+        `labels` and `rows` are those of the embeddings.
+        """
         pairing = self.loss.pairing(labels, rows)
         if self.counted is not None:
             pairing = (*pairing, labels if self.counted.loss.positives == "labels" else rows)
@@ -212,8 +220,11 @@ class Step:
     def run(
         self, tensors: Tensors, batch: Tensor | Sequence[Tensor], pairing: tuple[Tensor, ...], *, eager: bool = False
     ) -> Outcome:
-        """The step as a function of tensors alone, which a compiler or a CUDA graph can hold; it changes those of
-        `tensors` in place. `eager`: they are the parts' own, and their values may decide what is computed."""
+        """Take the step as a function of tensors alone, which a compiler or a CUDA graph can hold.
+
+        It changes those of `tensors` in place. `eager`: they are the parts' own, and their values may decide what is
+        computed.
+        """
         names = self.trained
         leaves = [tensors[name] if eager else tensors[name].detach().requires_grad_() for name in names]
         given = dict(zip(names, leaves, strict=True))

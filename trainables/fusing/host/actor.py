@@ -1,5 +1,7 @@
-"""Hosts of cohorts as named Ray actors: one for each run, node, GPU, cohort key and number, found by its name and
-started by the first member that finds no free slot."""
+"""Hosts of cohorts as named Ray actors: one for each run, node, GPU, cohort key and number.
+
+A member finds a host by its name, and starts one where no host has a free slot.
+"""
 
 import contextlib
 import os
@@ -86,8 +88,10 @@ class HostConnection:
     """A member's place in a host; `engine` is the host's."""
 
     def __init__(self, context: RunContext, described: TrialDescription, resume: Path | None, folder: Path) -> None:
-        """Attach the trial that `described` describes to a host on this node, which copies the files of its reports
-        into `folder`. Raises `ProcessLostError` where none takes it."""
+        """Attach the trial that `described` describes to a host on this node.
+
+        The host copies the files of the trial's reports into `folder`. Raises `ProcessLostError` where none takes it.
+        """
         self.context, self.described = context, described
         arguments = (described, None if resume is None else str(resume), os.getpid(), str(folder))
         number = lost = 0

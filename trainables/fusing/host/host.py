@@ -1,10 +1,10 @@
-"""The process that trains a cohort: takes members in, trains them together, and keeps each one's reports until its own
-process fetches them. Knows nothing of Ray: any process may call it from several threads.
+"""The process that trains a cohort; it knows nothing of Ray, and any process may call it from several threads.
 
-Everything that touches the cohort happens in one thread, between two calls of `Cohort.advance`: members join and leave
-there. Where nobody stops trials early, a member may be a few reports ahead of its process. Where a pruner decides, a
-member waits until its process asks for the next report, and all members that wait train in step: their reports are
-handed out together, each with those of the others, so that none is compared with fewer because it came first.
+It takes members in, trains them together, and keeps each one's reports until its own process fetches them. Everything
+that touches the cohort happens in one thread, between two calls of `Cohort.advance`: members join and leave there.
+Where nobody stops trials early, a member may be a few reports ahead of its process. Where a pruner decides, a member
+waits until its process asks for the next report, and all members that wait train in step: their reports are handed out
+together, each with those of the others, so that none is compared with fewer because it came first.
 """
 
 import contextlib
@@ -90,8 +90,11 @@ Answer = int | Message | None
 
 @dataclass
 class Member:
-    """One trial in the cohort, or on its way into it. `process`: pid and beginning of the process that stands for it;
-    `resume`: where its checkpoint lies; `answer`: what that process waits for as it joins."""
+    """One trial in the cohort, or on its way into it.
+
+    `process`: pid and beginning of the process that stands for it; `resume`: where its checkpoint lies; `answer`: what
+    that process waits for as it joins.
+    """
 
     token: int
     trial: Trial
@@ -112,8 +115,11 @@ class Member:
 
 
 class CohortHost:
-    """Hosts one cohort, which is opened by the first member. `on_idle` is called once nobody has been there for a
-    while; `limits` (see `contrasweep.cluster.guard`) is open while the cohort is."""
+    """A cohort in this process, which is opened by the first member.
+
+    `on_idle` is called once nobody has been there for a while; `limits` (see `contrasweep.cluster.guard`) is open while
+    the cohort is.
+    """
 
     def __init__(
         self,
@@ -144,9 +150,12 @@ class CohortHost:
         self._thread.start()
 
     def attach(self, trial: Trial, resume: Path | None, pid: int, folder: Path | None = None) -> Answer:
-        """Take a member in whose process is `pid`; a token for the other calls, None where there is no free slot, or
-        how the trial failed as it joined. Copies of its reports' files go to `folder`, which is that process's: what
-        lies there is whole also once this host has died (None: a folder of the host's)."""
+        """Take a member in whose process is `pid`, and return a token for the other calls.
+
+        None says that there is no free slot, a `Message` how the trial failed as it joined. Copies of its reports'
+        files go to `folder`, which is that process's: what lies there is whole also once this host has died (None: a
+        folder of the host's).
+        """
         with self._change:
             for other in [m for m in self._members.values() if m.trial.id == trial.id or not m.lives]:
                 self._drop(other)
@@ -163,8 +172,10 @@ class CohortHost:
         return member.answer.result()
 
     def take(self, token: int, wait_s: float) -> list[Message]:
-        """The next events of a member, after at most `wait_s` seconds (none: ask again). The files of those before may
-        be dropped from now on."""
+        """Return the next events of a member, after at most `wait_s` seconds (none: ask again).
+
+        The files of the events before may be dropped from now on.
+        """
         until = time.monotonic() + wait_s
         with self._change:
             member = self._member(token)

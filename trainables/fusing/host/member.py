@@ -1,5 +1,7 @@
-"""A member of a cohort as its own process sees it: in place of the trainable, a generator of the reports that the
-cohort's host makes. Nothing here imports the trainable or torch."""
+"""A member of a cohort in its own process: in place of the trainable, the reports that the cohort's host makes.
+
+Nothing here imports the trainable or torch.
+"""
 
 import shutil
 from collections.abc import Generator
@@ -43,8 +45,10 @@ class MemberMeter:
 
 
 class CohortMember:
-    """A trial that trains in a cohort's host; satisfies `contrasweep.planning.lanes.TrainedElsewhere`. `notes` name the
-    engine that the host has chosen."""
+    """A trial that trains in a cohort's host; satisfies `contrasweep.planning.lanes.TrainedElsewhere`.
+
+    `notes` name the engine that the host has chosen.
+    """
 
     def __init__(self, context: RunContext, described: TrialDescription) -> None:
         share_compiled()  # its host takes the folder over

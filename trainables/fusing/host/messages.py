@@ -1,5 +1,7 @@
-"""What a cohort's host tells the processes of its members: plain values, because those import neither torch nor the
-trainable."""
+"""What a cohort's host tells the processes of its members.
+
+All are plain values, because those processes import neither torch nor the trainable.
+"""
 
 import shutil
 import traceback
@@ -23,8 +25,11 @@ STOPPED_HOST = "the cohort's host failed"
 
 
 class CohortFault(LaneFault):
-    """A cohort cannot go on as a whole. No fault of its members: they go on from their checkpoints, in a smaller
-    cohort where memory may have run out, else alone."""
+    """A cohort cannot go on as a whole.
+
+    That is no fault of its members: they go on from their checkpoints, in a smaller cohort where memory may have run
+    out, else alone.
+    """
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,10 @@ class Usage:
 
     @classmethod
     def part_of(cls, meter: Meter, first_row: int, members: int) -> Self:
-        """An equal part for each of so many members of what `meter` has by now, with its timeline from `first_row`
-        on."""
+        """Return an equal part for each of so many members of what `meter` has by now.
+
+        Its timeline begins at `first_row`.
+        """
         gpu, busy = meter.peak_gpu_memory_gib, meter.gpu_utilisation
         return cls(
             meter.peak_host_memory_gib / members,
@@ -51,8 +58,11 @@ class Usage:
 
 @dataclass
 class Message:
-    """An event of one member, with what the host printed for it since the one before, and the reports that the other
-    members made in the same step (id -> step and metrics), where a pruner compares them."""
+    """An event of one member, with what the host printed for it since the one before.
+
+    `peers` are the reports that the other members made in the same step (id -> step and metrics), where a pruner
+    compares them.
+    """
 
     report: Report | None = None
     failure: str = ""
@@ -123,8 +133,11 @@ def _plain(value: Any) -> Any:
 
 
 class Outbox:
-    """Messages in their order, and in `folder` copies of their files: the member may go on before they are fetched, and
-    its host may die before they have been dealt with. Used under the lock of its host."""
+    """The reports of one member, from when they are made to when its own process has dealt with them.
+
+    Their files are copied to `folder`: the member may go on before they are fetched, and its host may die before they
+    have been dealt with. Used under the lock of its host.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,6 +1,7 @@
-"""The datasets of reviews. A study or `contrasweep data stage` names one by its dotted path, as a user's own:
+"""The datasets of reviews.
 
-contrasweep.trainables.review_helpfulness.datasets:CLOTHING_REVIEWS
+A study or `contrasweep data stage` names one by its dotted path, as a user's own:
+`contrasweep.trainables.review_helpfulness.datasets:CLOTHING_REVIEWS`.
 """
 
 from contrasweep.trainables.review_helpfulness.datasets.clothing_reviews import CLOTHING_REVIEWS

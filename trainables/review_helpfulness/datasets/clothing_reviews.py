@@ -48,8 +48,10 @@ class Settings:
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """Products and reviews of the published CSV; products are split at random by `split_seed`. `DataError` if a
-    column is missing."""
+    """Return the products and reviews of the published CSV; products are split at random by `split_seed`.
+
+    Raises `DataError` if a column is missing.
+    """
     rows = list(_rows(source))
     splits = split_products([row["Clothing ID"] for row in rows], settings.split_seed)
     products = {

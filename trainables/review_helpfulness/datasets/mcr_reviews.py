@@ -34,8 +34,11 @@ Row = Mapping[str, Any]
 
 @checked
 class Settings:
-    """`category`: the one to stage where the folder has several. `features`: false leaves the features out. `market`:
-    whose reviews they are, which says from which label on one is relevant to the metrics."""
+    """What can be set as MCR's files are staged.
+
+    `category`: the one to stage where the folder has several. `features`: false leaves the features out. `market`:
+    whose reviews they are, which says from which label on one is relevant to the metrics.
+    """
 
     category: str | None = None
     features: bool = True

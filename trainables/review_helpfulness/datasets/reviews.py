@@ -76,8 +76,10 @@ def content(
     dim: int = 2048,
     source: Mapping[str, object] | None = None,
 ) -> Content:
-    """The four splits. Reviews keep their input order within a product. Products without a review of at least one
-    vote stay out, and so do reviews of unknown products (counted)."""
+    """Return the four splits; reviews keep their input order within a product.
+
+    Products without a review of at least one vote stay out, and so do reviews of unknown products (counted).
+    """
     known = {product.product_id: product for product in products}
     kept: dict[str, list[Review]] = {}
     for review in reviews:
@@ -93,7 +95,7 @@ def content(
         raise DataError(f"no review has both text and a helpful vote; left out: {rejected.counts}")
     listed = [known[key] for key in sorted(kept)]
     rows = {product.product_id: row for row, product in enumerate(listed)}
-    specs = {"roi": columns.spec("float16", [dim], list=True)} if features else {}
+    specs = {"roi": columns.spec("float16", [dim], several=True)} if features else {}
     tables: dict[str, Iterator[pa.Table]] = {"products": _products(listed, features, specs)}
     for split in SPLITS:
         tables[split] = _reviews([p for p in listed if p.split == split], kept, rows, features, specs)

@@ -28,8 +28,11 @@ FILLER = [f"word{i}" for i in range(60)]
 
 @checked
 class Planted:
-    """`products`, each of 6 to 12 reviews with images of 1 to 4 regions of `roi_dim` features; `topics` of products;
-    `noise` is the standard deviation of a region's features, in units of the planted direction's length."""
+    """How many products there are, and how clearly helpfulness shows.
+
+    Each of `products` has 6 to 12 reviews with images of 1 to 4 regions of `roi_dim` features, and one of `topics`.
+    `noise` is the standard deviation of a region's features, in units of the planted direction's length.
+    """
 
     products: int = 200
     roi_dim: int = 64

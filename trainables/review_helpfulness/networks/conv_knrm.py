@@ -14,8 +14,10 @@ from contrasweep.trainables.review_helpfulness.networks.layers import WordEmbedd
 
 
 def kernel_centres(count: int) -> list[float]:
-    """mu = 1 for exact matches, then the middles of count - 1 equal bins of [-1, 1], falling: 11 give .9, .7, ...
-    -.9."""
+    """Return mu = 1 for exact matches, then the middles of count - 1 equal bins of [-1, 1], falling.
+
+    11 kernels give 1, .9, .7, ... -.9.
+    """
     width = 2 / (count - 1)
     return [1.0] + [1 - width * (i + 0.5) for i in range(count - 1)]
 
@@ -29,8 +31,10 @@ def kernel_pooling(
     *,
     pooling: Literal["dai2018", "mcr"] = "dai2018",
 ) -> Float[Tensor, "b k"]:
-    """phi_k = sum over valid i of .01 log(max(n_ik, 1e-10)), where n_ik = sum over valid j of
-    exp(-(s_ij - mu_k)^2 / 2 sigma_k^2); with `mcr` the sum of log(1 + n_ik)."""
+    """Return phi_k = sum over valid i of .01 log(max(n_ik, 1e-10)), [b k].
+
+    n_ik is the sum over valid j of exp(-(s_ij - mu_k)^2 / 2 sigma_k^2). With `mcr`, phi_k is the sum of log(1 + n_ik).
+    """
     counted = []
     for mu, sigma in zip(
         torch.as_tensor(mus, dtype=similarity.dtype), torch.as_tensor(sigmas, dtype=similarity.dtype), strict=True

@@ -29,8 +29,11 @@ def masked_softmax(scores: Float[Tensor, "..."], mask: Bool[Tensor, "..."], dim:
 
 
 def join(*sequences: Sequences, gap: bool = False) -> Sequences:
-    """The sequences one after another on the time axis. With `gap`, an invalid position of zeros goes between them,
-    so that a convolution sees zeros at every border, however the batch is padded."""
+    """Join sequences one after another on the time axis.
+
+    With `gap`, an invalid position of zeros goes between them, so that a convolution sees zeros at every border,
+    however the batch is padded.
+    """
     parts: list[Sequences] = []
     for i, (x, mask) in enumerate(sequences):
         if gap and i:
@@ -94,7 +97,7 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(dim, dim)
 
     def forward(self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
-        """x [b t d] attends to its own valid positions."""
+        """Let x [b t d] attend to its own valid positions."""
         rows, length, dim = x.shape
         q, k, v = self.project(x).view(rows, length, 3, self.heads, dim // self.heads).permute(2, 0, 3, 1, 4)
         weights = masked_softmax(q @ k.mT / (dim // self.heads) ** 0.5, mask[:, None, None, :], dim=-1)

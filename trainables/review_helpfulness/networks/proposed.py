@@ -56,7 +56,7 @@ class Interaction(nn.Module):
     def forward(
         self, x: Float[Tensor, "b t d"], context: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]
     ) -> Float[Tensor, "b t d"]:
-        """x [b t d] after all layers."""
+        """Return x [b t d] after all layers."""
         for layer in self.layers:
             x = layer(x, context, mask)
         return x
@@ -85,7 +85,7 @@ class Fusion(nn.Module):
         self.convolution = nn.Conv1d(dim, dim, kernel_size=3, padding=1)
 
     def forward(self, streams: dict[str, Sequences]) -> Float[Tensor, "b z"]:
-        """z of size 5d."""
+        """Return z of size 5d."""
         text_p, roi_p, text_r, roi_r = (streams[name] for name in STREAMS)
         attend = self.attention
         # A gap within each attended pair as well: the second sequence begins where padding has pushed it.

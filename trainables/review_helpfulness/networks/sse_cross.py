@@ -42,8 +42,11 @@ class ItemEncoder(nn.Module):
 def swap_partners(
     labels: NDArray[np.int64], rows: NDArray[np.int64], odds: float, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """For each of `rows` another row of the part: of the same label with probability odds / (1 + odds), else of
-    another label in proportion to how many rows that has. A label's only row keeps itself."""
+    """Return for each of `rows` another row of the part.
+
+    It has the same label with probability odds / (1 + odds), else another label in proportion to how many rows that
+    has. A label's only row keeps itself.
+    """
     partners = np.empty_like(rows)
     draws, same = rng.random(len(rows)), rng.random(len(rows)) < odds / (1 + odds)
     for i, row in enumerate(rows):

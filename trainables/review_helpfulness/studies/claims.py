@@ -1,5 +1,4 @@
-"""What Nguyen et al. (EMNLP 2022) claim of adaptive contrastive learning for review helpfulness, as studies that two
-cores decide in minutes.
+"""Claims of Nguyen et al. (EMNLP 2022) on adaptive contrastive learning, as studies that two cores decide in minutes.
 
 Amazon's and Lazada's reviews are not at hand, and the real clothing reviews have no images: so what needs both is asked
 of synthetic reviews, half of whose helpfulness is planted in the words and half in the image regions, and says nothing

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contrasweep.data import long_tail, safety
+from contrasweep.data import safety
 from contrasweep.data.content import Content, Importer, NoSettings
-from contrasweep.data.importers import labelled_images, npz
+from contrasweep.data.importers import labelled_images
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
 
@@ -36,12 +36,15 @@ class LongTailed:
 def _read(classes: int) -> Any:
     def read(source: Path, settings: Any) -> Content:
         if source.suffix == ".npz":
-            splits, names = npz.splits(source), CLASSES10 if classes == 10 else tuple(map(str, range(100)))
+            splits, names = (
+                labelled_images.splits_of_npz(source),
+                CLASSES10 if classes == 10 else tuple(map(str, range(100))),
+            )
         else:
             splits, names = _pickled(source, classes)
         if isinstance(settings, LongTailed):
             images, labels = splits["train"]
-            kept = long_tail.subset(labels, classes, settings.imbalance_factor)
+            kept = labelled_images.long_tailed(labels, classes, settings.imbalance_factor)
             splits["train"] = images[kept], labels[kept]
         return labelled_images.content(splits, names, str(source))
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contrasweep.data import long_tail
 from contrasweep.data.content import Content, Importer
 from contrasweep.data.importers import labelled_images
 from contrasweep.schema import checked
@@ -36,7 +35,7 @@ def _read(source: Path, settings: Any) -> Content:
     test = np.sort(np.concatenate([np.flatnonzero(labels == c)[:TEST_PER_CLASS] for c in range(10)]))
     train = np.setdiff1d(np.arange(len(labels)), test)
     if isinstance(settings, LongTailed):
-        train = train[long_tail.subset(labels[train], 10, settings.imbalance_factor)]
+        train = train[labelled_images.long_tailed(labels[train], 10, settings.imbalance_factor)]
     splits = {"train": (images[train], labels[train]), "test": (images[test], labels[test])}
     return labelled_images.content(splits, CLASSES, "scikit-learn's digits")
 

@@ -1,73 +1,62 @@
 """Image files kept as they were published: the bytes of each PNG or JPEG, checked by decoding it once."""
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import cast
+from typing import Annotated, cast
 
 import pyarrow as pa
+import pydantic
 
 from contrasweep.data import columns, images
-from contrasweep.data.content import Rejected
+from contrasweep.data.content import Content, Rejected
 from contrasweep.data.manifest import ColumnSpec
 from contrasweep.errors import DataError
 
 BATCH = 256
 CHANNELS = 3
+SPLITS = {"train": "train", "test": "test", "val": "test", "valid": "test", "validation": "test"}
+Side = Annotated[int, pydantic.Field(ge=1)]
+"""Of a square that every image is scaled to cover and cut to about its centre, once per node."""
 
 
 @dataclass(frozen=True)
-class File:
-    """An image file: where it is, what it is called in the dataset, its class (None: it has none)."""
+class Encoded:
+    """An image: its bytes or the file that holds them, its name in the dataset, its class (None: it has none)."""
 
-    path: Path
+    data: bytes | Path
     name: str
     label: int | None
 
     @property
     def where(self) -> str:
         """What messages call it."""
-        return str(self.path)
-
-    def read(self) -> bytes:
-        """Its bytes; `OSError` where they cannot be read."""
-        return self.path.read_bytes()
-
-
-@dataclass(frozen=True)
-class Member:
-    """An image that was read out of a larger file: its bytes, what it is called in the dataset, its class."""
-
-    data: bytes
-    name: str
-    label: int | None
-
-    @property
-    def where(self) -> str:
-        """What messages call it."""
-        return self.name
-
-    def read(self) -> bytes:
-        """Its bytes."""
-        return self.data
+        return self.name if isinstance(self.data, bytes) else str(self.data)
 
 
 def spec(size: int | None) -> dict[str, ColumnSpec]:
-    """The column's spec; without a `size` the first image's, which `tables` then fills in."""
+    """Return the column's spec; without a `size` the first image's, which `content` then fills in."""
     shape = {} if size is None else {"shape": [size, size, CHANNELS]}
     return {"image": cast(ColumnSpec, {"dtype": "uint8", "encoding": "image", **shape})}
 
 
-Encoded = File | Member
+def content(splits: Mapping[str, Iterable[Encoded]], classes: Iterable[str], size: int | None) -> Content:
+    """Return the columns `image` (encoded), `label` (where images have one), `path`.
+
+    Missing, broken and oversized files are left out and counted by name. `DataError` if images differ in size and no
+    `size` to bring them to was set.
+    """
+    specs, rejected = spec(size), Rejected()
+    tables = {split: _tables(files, specs, size, rejected) for split, files in splits.items()}
+    return Content("image", tables, tuple(classes), specs, rejected=rejected)
 
 
-def tables(
+def _tables(
     files: Iterable[Encoded], specs: dict[str, ColumnSpec], size: int | None, rejected: Rejected
 ) -> Iterator[pa.Table]:
-    """Columns `image` (encoded), `label` (where files have one), `path`. Missing, broken and oversized files are left
-    out and counted by name. `DataError` if images differ in size and no `size` to bring them to was set."""
     waiting = iter(files)
     with ThreadPoolExecutor() as pool:
         while batch := list(islice(waiting, BATCH)):
@@ -76,39 +65,52 @@ def tables(
                 if problem:
                     rejected.add(problem, file.name)
                     continue
-                _check_size(file, list(shape), specs["image"], size)
+                if size is None and specs["image"].setdefault("shape", shape) != shape:
+                    first = specs["image"]["shape"]
+                    raise DataError(
+                        f"{file.where} is {shape[0]} x {shape[1]}, those before it {first[0]} x {first[1]}: "
+                        "set the size to bring all of them to, for example --set size=224"
+                    )
                 kept.append((data, file))
             if kept:
-                yield _table(kept, specs)
+                labels = [file.label for _, file in kept]
+                yield columns.table(
+                    {
+                        "image": pa.array([data for data, _ in kept], pa.binary()),
+                        **({} if None in labels else {"label": pa.array(labels, pa.int32())}),
+                        "path": pa.array([file.name for _, file in kept], pa.string()),
+                    },
+                    specs,
+                )
 
 
-def _table(kept: list[tuple[bytes, Encoded]], specs: dict[str, ColumnSpec]) -> pa.Table:
-    labels = [file.label for _, file in kept]
-    return columns.table(
-        {
-            "image": pa.array([data for data, _ in kept], pa.binary()),
-            **({} if None in labels else {"label": pa.array(labels, pa.int32())}),
-            "path": pa.array([file.name for _, file in kept], pa.string()),
-        },
-        specs,
-    )
-
-
-def _check_size(file: Encoded, shape: list[int], spec: ColumnSpec, size: int | None) -> None:
-    if size is None and spec.setdefault("shape", shape) != shape:
-        raise DataError(
-            f"{file.where} is {shape[0]} x {shape[1]}, those before it {spec['shape'][0]} x {spec['shape'][1]}: "
-            "set the size to bring all of them to, for example --set size=224"
-        )
-
-
-def _load(file: Encoded) -> tuple[bytes, tuple[int, ...], str]:
+def _load(file: Encoded) -> tuple[bytes, list[int], str]:
+    """Return the bytes and the shape of the image, or why it is left out."""
     try:
-        data = file.read()
+        data = file.data if isinstance(file.data, bytes) else file.data.read_bytes()
+        return data, [*images.decode(data).shape[:2], CHANNELS], ""
     except OSError:
-        return b"", (), "missing image"
-    try:
-        pixels = images.decode(data)
+        return b"", [], "missing image"
     except images.BrokenImage as error:
-        return b"", (), error.reason
-    return data, (*pixels.shape[:2], CHANNELS), ""
+        return b"", [], error.reason
+
+
+def files_by_split(source: Path, suffix: str) -> dict[str, list[Path]]:
+    """Return the files of each split below `source` in the order of their names.
+
+    `train-0.tar`, `data/train-0.tar` and `train/0.tar` are training files; where no name says so, all are. A validation
+    split is the test split unless there is one of that name. `DataError` where there is no file, or none for training.
+    """
+    files = [source] if source.is_file() else sorted(source.rglob(f"*{suffix}"))
+    if not files:
+        raise DataError(f"{source} has no {suffix} files")
+    named: dict[str, list[Path]] = {}
+    for file in files:
+        words = re.split(r"[^a-z]+", file.relative_to(source.parent if source.is_file() else source).as_posix().lower())
+        named.setdefault(next((word for word in words if word in SPLITS), ""), []).append(file)
+    if set(named) == {""}:
+        return {"train": files}
+    if "train" not in named:
+        raise DataError(f"{source} has {suffix} files of {', '.join(sorted(filter(None, named)))} and none of train")
+    test = next((named[name] for name in list(SPLITS)[1:] if name in named), None)
+    return {"train": named["train"], **({} if test is None else {"test": test})}

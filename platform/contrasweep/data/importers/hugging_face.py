@@ -3,16 +3,14 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pydantic
 
-from contrasweep.data.content import Content, Importer, Rejected
+from contrasweep.data.content import Content, Importer
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import Member
-from contrasweep.data.importers.split_names import by_split
+from contrasweep.data.importers.encoded_images import Encoded, Side, files_by_split
 from contrasweep.errors import DataError, choose_from
 from contrasweep.schema import checked
 
@@ -23,7 +21,7 @@ BATCH = 64
 class Settings:
     """Which columns to read."""
 
-    size: Annotated[int, pydantic.Field(ge=1)] | None = None
+    size: Side | None = None
     """Every image is scaled to cover a square of this side and cut about its centre, once per node."""
     image: str = ""
     """The column of images; empty: the only one."""
@@ -32,17 +30,13 @@ class Settings:
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """The images, still encoded, with the class names that the files' metadata hold."""
-    files = by_split(source, ".parquet")
+    """Return the images, still encoded, with the class names that the files' metadata hold."""
+    files = files_by_split(source, ".parquet")
     schema = _schema(files["train"][0])
     image, label = _image(schema, settings.image, source), _label(schema, settings.label, source)
     classes = _names(schema).get(label) or _numbers(files, label)
-    specs, rejected = encoded_images.spec(settings.size), Rejected()
-    splits = {
-        split: encoded_images.tables(_members(parts, image, label), specs, settings.size, rejected)
-        for split, parts in files.items()
-    }
-    return Content("image", splits, tuple(classes), specs, rejected=rejected)
+    splits = {split: _members(parts, image, label) for split, parts in files.items()}
+    return encoded_images.content(splits, classes, settings.size)
 
 
 def _schema(file: Path) -> pa.Schema:
@@ -85,7 +79,7 @@ def _names(schema: pa.Schema) -> dict[str, list[str]]:
 
 
 def _numbers(files: dict[str, list[Path]], label: str) -> list[str]:
-    """Numbers for names, up to the largest label."""
+    """Return numbers in place of names, up to the largest label."""
     if not label:
         return []
     columns = (pq.read_table(file, columns=[label])[label] for parts in files.values() for file in parts)
@@ -93,7 +87,7 @@ def _numbers(files: dict[str, list[Path]], label: str) -> list[str]:
     return [str(number) for number in range(most + 1)]
 
 
-def _members(files: list[Path], image: str, label: str) -> Iterator[Member]:
+def _members(files: list[Path], image: str, label: str) -> Iterator[Encoded]:
     for file in files:
         with pq.ParquetFile(file, pre_buffer=False) as opened:
             row = 0
@@ -105,12 +99,12 @@ def _members(files: list[Path], image: str, label: str) -> Iterator[Member]:
                         raise DataError(
                             f"{name} has no label ({label!r} is {number}); --set label=none leaves them out"
                         )
-                    yield Member(_bytes(value), name, number)
+                    yield Encoded(_bytes(value), name, number)
                     row += 1
 
 
 def _bytes(value: Any) -> bytes:
-    """What an image cell holds; empty where only a path on somebody's disk is kept, which counts as broken."""
+    """Return what an image cell holds; empty where only a path on somebody's disk is kept, which counts as broken."""
     data = value.get("bytes") if isinstance(value, dict) else value
     return bytes(data or b"")
 

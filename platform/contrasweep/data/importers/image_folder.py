@@ -1,13 +1,10 @@
 """A folder of images, one folder a class: `train/CLASS/...` and `test/CLASS/...` (or `val`), or just `CLASS/...`."""
 
 from pathlib import Path
-from typing import Annotated
 
-import pydantic
-
-from contrasweep.data.content import Content, Importer, Rejected
+from contrasweep.data.content import Content, Importer
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import File
+from contrasweep.data.importers.encoded_images import Encoded, Side
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
 
@@ -19,11 +16,11 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff"}
 class Settings:
     """`size`: every image is scaled to cover a square of this side and cut about its centre, once per node."""
 
-    size: Annotated[int, pydantic.Field(ge=1)] | None = None
+    size: Side | None = None
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """The image files of each class folder, still encoded; `DataError` if `source` has no class folders."""
+    """Return the image files of each class folder, still encoded; `DataError` if `source` has no class folders."""
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of class folders")
     folders = {
@@ -36,17 +33,13 @@ def read(source: Path, settings: Settings) -> Content:
         raise DataError(
             f"{source} has no class folders (looked in {', '.join(str(folder) for folder in present.values())})"
         )
-    specs, rejected = encoded_images.spec(settings.size), Rejected()
-    splits = {
-        split: encoded_images.tables(_files(folder, classes), specs, settings.size, rejected)
-        for split, folder in present.items()
-    }
-    return Content("image", splits, tuple(classes), specs, rejected=rejected)
+    splits = {split: _files(folder, classes) for split, folder in present.items()}
+    return encoded_images.content(splits, classes, settings.size)
 
 
-def _files(folder: Path, classes: list[str]) -> list[File]:
+def _files(folder: Path, classes: list[str]) -> list[Encoded]:
     return [
-        File(path, path.relative_to(folder).as_posix(), label)
+        Encoded(path, path.relative_to(folder).as_posix(), label)
         for label, name in enumerate(classes)
         for path in sorted((folder / name).rglob("*"))
         if path.suffix.lower() in SUFFIXES
@@ -54,15 +47,12 @@ def _files(folder: Path, classes: list[str]) -> list[File]:
 
 
 def read_unlabelled(source: Path, settings: Settings) -> Content:
-    """All image files below `source`, without labels."""
+    """Return all image files below `source`, without labels."""
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of images")
     files = sorted(path for path in source.rglob("*") if path.suffix.lower() in SUFFIXES)
-    specs, rejected = encoded_images.spec(settings.size), Rejected()
-    named = (File(path, path.relative_to(source).as_posix(), None) for path in files)
-    return Content(
-        "image", {"train": encoded_images.tables(named, specs, settings.size, rejected)}, (), specs, rejected=rejected
-    )
+    named = (Encoded(path, path.relative_to(source).as_posix(), None) for path in files)
+    return encoded_images.content({"train": named}, (), settings.size)
 
 
 IMAGES = Importer(

@@ -6,26 +6,31 @@ folds, never changed; may be empty outside the training split), `split`, `id` (t
 """
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pydantic
 from numpy.typing import NDArray
 
 from contrasweep.data import columns, images, safety
 from contrasweep.data.content import Content, Importer, Rejected
-from contrasweep.data.importers.group_colours import GroupColours
+from contrasweep.data.importers.encoded_images import Side
 from contrasweep.data.manifest import ColumnSpec, Folds
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
 
+T = TypeVar("T")
+Image = NDArray[np.uint8]
+SIDES = ("pre", "post")
 BATCH = 512
 NUMBERS = ("x", "y", "size", "fold")
 LIMIT = 2**31
+MEAN, DEVIATION = 128.0, 42.0
+"""Of normalised colours: three deviations to either side of the mean fit a byte."""
 
 
 class Row(dict[str, str]):
@@ -43,27 +48,32 @@ class Row(dict[str, str]):
 
 @checked
 class Settings:
-    """`csv`: the list's name where `--source` is a folder. `size`: side that every image or crop is brought to.
-    `classes`: names in the order of the labels, where labels are numbers. `folds`: `list`, those of the list, or
-    `groups`, each group a fold of its own (leave one group out). `normalise`: `group` brings the colours of each group
-    to one mean and deviation, each side and channel by itself."""
+    """Settings of a list of pairs.
+
+    `csv`: the list's name where `--source` is a folder. `size`: side that every image or crop is brought to. `classes`:
+    names in the order of the labels, where labels are numbers. `folds`: `list`, those of the list, or `groups`, each
+    group a fold of its own (leave one group out). `normalise`: `group` brings the colours of each group to one mean and
+    deviation, each side and channel by itself.
+    """
 
     csv: str | None = None
-    size: Annotated[int, pydantic.Field(ge=1)] | None = None
+    size: Side | None = None
     classes: list[str] | None = None
     folds: Literal["list", "groups"] = "list"
     normalise: Literal["none", "group"] = "none"
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """The pairs that the CSV lists, split by split; `DataError` if none of its rows is for training."""
+    """Return the pairs that the CSV lists, split by split; `DataError` if none of its rows is for training."""
     path = source / safety.check_member(settings.csv, str(source)) if settings.csv else source
     return of_rows(path, list_rows(path), settings)
 
 
 def of_rows(path: Path, rows: list[Row], settings: Settings) -> Content:
-    """The pairs of these rows of the list at `path`; see `read`. `DataError` as there, and where groups are asked for
-    that rows do not have."""
+    """Return the pairs of these rows of the list at `path`; see `read`.
+
+    `DataError` as there, and where groups are asked for that rows do not have.
+    """
     if settings.folds == "groups" or settings.normalise == "group":
         _check_groups(path, rows)
     if settings.folds == "groups":
@@ -80,15 +90,26 @@ def of_rows(path: Path, rows: list[Row], settings: Settings) -> Content:
     colours = _group_colours(path, rows, settings.size) if settings.normalise == "group" else None
     splits = {}
     for name in names:
-        chosen = [i for i, row in enumerate(rows) if row.split == name]
-        splits[name] = _tables(
-            path, [rows[i] for i in chosen], [labels[i] for i in chosen], specs, settings.size, rejected, colours
-        )
+        chosen = [(row, label) for row, label in zip(rows, labels, strict=True) if row.split == name]
+        splits[name] = pair_tables(_pairs(path, chosen, settings.size, specs, rejected, colours), specs, _columns)
     return Content("image-pair", splits, classes, specs, _folds(path, rows), rejected=rejected)
 
 
+def pair_tables(
+    pairs: Iterable[tuple[T, Image, Image]],
+    specs: Mapping[str, ColumnSpec],
+    columns_of: Callable[[list[T]], Mapping[str, object]],
+) -> Iterator[pa.Table]:
+    """Yield tables with the columns `pre` and `post`, and those that `columns_of` makes of the pairs' rows."""
+    waiting = iter(pairs)
+    while batch := list(islice(waiting, BATCH)):
+        rows, before, after = zip(*batch, strict=True)
+        sides = {"pre": columns.from_array(np.stack(before)), "post": columns.from_array(np.stack(after))}
+        yield columns.table(sides | dict(columns_of(list(rows))), specs)
+
+
 def list_rows(path: Path) -> list[Row]:
-    """The rows of the list at `path`, their numbers checked; `DataError` names the line that cannot be used."""
+    """Return the rows of the list at `path`, their numbers checked; `DataError` names the line that cannot be used."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:  # Excel begins UTF-8 with a byte-order mark
             reader = csv.reader(file)
@@ -104,7 +125,7 @@ def list_rows(path: Path) -> list[Row]:
 
 
 def _row(path: Path, line: int, names: list[str], cells: list[str]) -> Row:
-    """`cells` by column; `DataError` if a row of this split cannot do with them."""
+    """Return a row's cells by column; `DataError` if a row of this split cannot do with them."""
     place = f"{path}, line {line}"
     if len(cells) < len(names) or any(cells[len(names) :]):
         raise DataError(
@@ -137,7 +158,7 @@ def _row(path: Path, line: int, names: list[str], cells: list[str]) -> Row:
 
 
 def _number(place: str, name: str, text: str) -> str:
-    """`text` without the blanks around it, if it is empty or a whole number of 32 bits."""
+    """Return `text` without the blanks around it, if it is empty or a whole number of 32 bits."""
     text = text.strip()
     try:
         whole = not text or -LIMIT <= int(text) < LIMIT
@@ -149,7 +170,7 @@ def _number(place: str, name: str, text: str) -> str:
 
 
 def _classes(path: Path, rows: list[Row], names: Sequence[str] | None) -> tuple[tuple[str, ...], list[int]]:
-    """Class names and the index of each row's. Labels that are numbers keep them; others are sorted."""
+    """Return the class names and the index of each row's. Labels that are numbers keep them; others are sorted."""
     texts = [row["label"] for row in rows]
     if all(text.isdecimal() for text in texts):
         labels = [int(text) for text in texts]
@@ -192,20 +213,6 @@ def _hold_out_groups(path: Path, rows: list[Row]) -> None:
         raise DataError(f"{path}: all training rows are of the group {next(iter(number))!r}; folds=groups needs two")
 
 
-def _group_colours(path: Path, rows: list[Row], size: int | None) -> GroupColours:
-    """Mean and deviation of the colours of each group's crops; broken images count nowhere."""
-    open_image = lru_cache(8)(lambda name: _open(path.parent, name))
-    colours = GroupColours()
-    for row in rows:
-        try:
-            sides = [_crop(open_image(row[side]), row, size) for side in ("pre", "post")]
-        except images.BrokenImage:
-            continue  # listed as rejected where the tables are built
-        for side, image in zip(("pre", "post"), sides, strict=True):
-            colours.add((row["group"], side), image)
-    return colours
-
-
 def _folds(path: Path, rows: list[Row]) -> Folds | None:
     if "fold" not in rows[0]:
         return Folds(5, "grouped") if "group" in rows[0] else None
@@ -226,20 +233,19 @@ def _folds(path: Path, rows: list[Row]) -> Folds | None:
     return Folds(len(names), "given")
 
 
-def _tables(
+def _pairs(
     path: Path,
-    rows: list[Row],
-    labels: list[int],
-    specs: dict[str, ColumnSpec],
+    rows: Iterable[tuple[Row, int]],
     size: int | None,
+    specs: dict[str, ColumnSpec],
     rejected: Rejected,
-    colours: GroupColours | None,
-) -> Iterator[pa.Table]:
+    colours: "_GroupColours | None",
+) -> Iterator[tuple[tuple[Row, int], Image, Image]]:
+    """Yield the rows whose images can be read, with both; `specs` gets the shape of the first."""
     open_image = lru_cache(8)(lambda name: _open(path.parent, name))  # neighbouring rows crop the same pair
-    kept: list[tuple[Row, int, NDArray[np.uint8], NDArray[np.uint8]]] = []
-    for row, label in zip(rows, labels, strict=True):
+    for row, label in rows:
         try:
-            pre, post = (_crop(open_image(row[side]), row, size) for side in ("pre", "post"))
+            pre, post = (_crop(open_image(row[side]), row, size) for side in SIDES)
         except images.BrokenImage as error:
             rejected.add(str(error).split(" (")[0], f"{row['pre']} | {row['post']}")
             continue
@@ -257,51 +263,32 @@ def _tables(
                 f"{list(post.shape)}, those before {shape}: {cure}"
             )
         if colours is not None:
-            pre, post = (
-                colours.normalised((row["group"], side), image) for side, image in (("pre", pre), ("post", post))
-            )
-        kept.append((row, label, pre, post))
-        if len(kept) == BATCH:
-            yield _table(kept, specs)
-            kept = []
-    if kept:
-        yield _table(kept, specs)
+            group = row["group"]
+            pre, post = colours.normalised((group, "pre"), pre), colours.normalised((group, "post"), post)
+        yield (row, label), pre, post
 
 
-def _table(kept: list[tuple[Row, int, NDArray[np.uint8], NDArray[np.uint8]]], specs: dict[str, ColumnSpec]) -> pa.Table:
-    first = kept[0][0]
+def _columns(rows: list[tuple[Row, int]]) -> dict[str, pa.Array]:
     arrays = {
-        "pre": columns.from_array(np.stack([pre for _, _, pre, _ in kept])),
-        "post": columns.from_array(np.stack([post for _, _, _, post in kept])),
-        "label": pa.array([label for _, label, _, _ in kept], pa.int32()),
-        "pre_path": pa.array([row["pre"] for row, *_ in kept], pa.string()),
-        "post_path": pa.array([row["post"] for row, *_ in kept], pa.string()),
+        "label": pa.array([label for _, label in rows], pa.int32()),
+        "pre_path": pa.array([row["pre"] for row, _ in rows], pa.string()),
+        "post_path": pa.array([row["post"] for row, _ in rows], pa.string()),
     }
-    for name, kind in (
-        ("x", pa.int32()),
-        ("y", pa.int32()),
-        ("group", pa.string()),
-        ("fold", pa.int32()),
-        ("id", pa.string()),
-    ):
-        if name in first:
-            cells = [row[name] for row, *_ in kept]
-            whole = [int(cell) if cell else None for cell in cells] if kind == pa.int32() else cells
-            arrays[name] = pa.array(whole, kind)
-    return columns.table(arrays, specs)
+    for name in ("x", "y", "group", "fold", "id"):
+        if name in rows[0][0]:
+            cells = [row[name] for row, _ in rows]
+            if name in NUMBERS:
+                arrays[name] = pa.array([int(cell) if cell else None for cell in cells], pa.int32())
+            else:
+                arrays[name] = pa.array(cells, pa.string())
+    return arrays
 
 
-def _open(root: Path, name: str) -> NDArray[np.uint8] | str:
-    """The decoded image, or why there is none: kept, so that the next rows need not try again."""
-    try:
-        return images.decode((root / safety.check_member(name, str(root))).read_bytes())
-    except images.BrokenImage as error:
-        return error.reason
-    except OSError:
-        return "missing image"
+def _open(root: Path, name: str) -> Image | str:
+    return images.read(root / safety.check_member(name, str(root)))
 
 
-def _crop(image: NDArray[np.uint8] | str, row: Row, size: int | None) -> NDArray[np.uint8]:
+def _crop(image: Image | str, row: Row, size: int | None) -> Image:
     if isinstance(image, str):
         raise images.BrokenImage(image)
     if row.get("size"):
@@ -310,6 +297,50 @@ def _crop(image: NDArray[np.uint8] | str, row: Row, size: int | None) -> NDArray
             raise images.BrokenImage("crop outside the image")
         image = image[y : y + side, x : x + side]
     return image if size is None else images.resize(image, size, size)
+
+
+def _group_colours(path: Path, rows: list[Row], size: int | None) -> "_GroupColours":
+    """Return the mean and deviation of the colours of each group's crops; broken images count nowhere."""
+    open_image = lru_cache(8)(lambda name: _open(path.parent, name))
+    colours = _GroupColours()
+    for row in rows:
+        try:
+            sides = {side: _crop(open_image(row[side]), row, size) for side in SIDES}
+        except images.BrokenImage:
+            continue  # listed as rejected where the tables are built
+        for side, image in sides.items():
+            colours.add((row["group"], side), image)
+    return colours
+
+
+class _GroupColours:
+    """Sums over images by group and side, to bring every group's colours to one mean and deviation.
+
+    Each side and channel is treated by itself. What another scene, season or sensor adds to all images of a group goes;
+    what differs within the group stays. No label is read, so a group that is held out may be treated so too, once its
+    images are there.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, str], NDArray[np.float64]] = {}  # [3, c]: pixels, sum, sum of squares
+
+    def add(self, key: tuple[str, str], image: Image) -> None:
+        """Count an image [h w c] of this group and side."""
+        pixels = image.reshape(-1, image.shape[-1]).astype(np.float64)
+        sums = np.stack([np.full(pixels.shape[1], len(pixels)), pixels.sum(0), (pixels**2).sum(0)])
+        self._sums[key] = self._sums[key] + sums if key in self._sums else sums
+
+    def normalised(self, key: tuple[str, str], image: Image) -> Image:
+        """Return `image` [h w c] with the group's mean at `MEAN` and its deviation at `DEVIATION`, clipped to a byte.
+
+        A channel that never varies in the group is `MEAN` everywhere.
+        """
+        count, total, squares = self._sums[key]
+        mean = total / count
+        deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))
+        scale = np.divide(DEVIATION, deviation, out=np.zeros_like(deviation), where=deviation > 1e-6)
+        pixels: Image = np.clip(np.rint(MEAN + (image - mean) * scale), 0, 255).astype(np.uint8)
+        return pixels
 
 
 IMAGE_PAIRS = Importer(

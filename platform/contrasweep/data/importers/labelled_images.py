@@ -1,23 +1,36 @@
-"""Raw labelled images, [n h w c] uint8 with one label each: what most small image datasets come down to."""
+"""Raw labelled images, [n h w c] uint8 with one label each: what most small image datasets come down to.
 
+They are read from arrays or from a NumPy archive, and long-tailed subsets of them are drawn.
+"""
+
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from contrasweep.data import columns
-from contrasweep.data.content import Content, in_slices
+from contrasweep.data.content import Content
 from contrasweep.data.manifest import ColumnSpec
-from contrasweep.errors import DataError
+from contrasweep.errors import DataError, SpecError
 
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]
 BATCH = 4096
+ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+UNREADABLE = (
+    *(OSError, ValueError, EOFError, KeyError, RuntimeError, MemoryError, OverflowError),
+    *(SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
+"""What a forged or damaged archive has NumPy raise, of which headers are Python's text."""
 
 
 def content(splits: Mapping[str, tuple[Images, Labels]], classes: tuple[str, ...], origin: str) -> Content:
-    """Columns `image` (raw uint8) and `label` (int32). `DataError`, naming `origin`, on arrays that do not fit."""
+    """Return columns `image` (raw uint8) and `label` (int32); `DataError` names `origin` where arrays do not fit."""
     shape: tuple[int, ...] | None = None
     shaped = {}
     for split, (images, labels) in splits.items():
@@ -41,6 +54,74 @@ def content(splits: Mapping[str, tuple[Images, Labels]], classes: tuple[str, ...
     return Content("image", {split: _tables(*data, specs) for split, data in shaped.items()}, classes, specs)
 
 
-def _tables(images: Images, labels: Labels, specs: Mapping[str, ColumnSpec]) -> Iterator[pa.Table]:
-    for rows in in_slices(len(labels), BATCH):
+def _tables(images: Images, labels: Labels, specs: Mapping[str, ColumnSpec]) -> Iterator[Any]:
+    for start in range(0, len(labels), BATCH):
+        rows = slice(start, start + BATCH)
         yield columns.table({"image": columns.from_array(images[rows]), "label": labels[rows].astype(np.int32)}, specs)
+
+
+def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """Return all arrays of a NumPy archive; pickled objects in it are refused, never loaded."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except UNREADABLE as error:
+        problem = " ".join(str(error).split())[:200] or type(error).__name__
+        raise DataError(f"{path} cannot be read as a NumPy archive of plain arrays ({problem})") from None
+
+
+def splits_of_npz(path: Path) -> dict[str, tuple[Images, Labels]]:
+    """Return the images and labels of an archive with the arrays x_train, y_train, x_test and y_test."""
+    arrays = read_npz(path)
+    if missing := [name for name in ARRAYS if name not in arrays]:
+        raise DataError(f"{path} has no {', '.join(missing)}; it holds {', '.join(arrays)}")
+    for name in ARRAYS:
+        if arrays[name].dtype.kind not in "buif":
+            raise DataError(f"{path}: {name} must be an array of numbers, got {arrays[name].dtype}")
+    return {
+        split: (arrays[f"x_{split}"], arrays[f"y_{split}"].reshape(-1).astype(np.int64)) for split in ("train", "test")
+    }
+
+
+def long_tail(n_max: int, classes: int, imbalance_factor: float) -> list[int]:
+    """Return the number of images of each class by the long-tailed profile that the field reports on.
+
+    Cao et al. 2019 (LDAM-DRW): class i of C has n_i = int(n_max * (1/IF)^(i/(C-1))), so that the last class has
+    `n_max / imbalance_factor`.
+    """
+    if imbalance_factor < 1:
+        raise SpecError(
+            "imbalance_factor is the largest class over the smallest, at least 1",
+            place="imbalance_factor",
+            value=imbalance_factor,
+        )
+    return [int(n_max * (1 / imbalance_factor) ** (i / max(1, classes - 1))) for i in range(classes)]
+
+
+def long_tailed(labels: Labels, classes: int, imbalance_factor: float, seed: int = 0) -> Labels:
+    """Return the indices of the long-tailed subset of `labels` [n], class by class as the reference code has them.
+
+    Of each class the first n_i remain after the classes are shuffled one after another from numpy's legacy `seed`.
+    n_max is the smallest class of a (nearly) balanced source, and the largest class of one that is already long-tailed,
+    which is kept whole and in its order if it has this very profile.
+    """
+    counts = np.bincount(labels, minlength=classes)
+    balanced = counts.min() * 2 > counts.max()
+    wanted = long_tail(int(counts.min() if balanced else counts.max()), classes, imbalance_factor)
+    if wanted == counts.tolist():
+        return np.arange(len(labels))
+    for i, (have, want) in enumerate(zip(counts, wanted, strict=True)):
+        if have < want:
+            raise SpecError(
+                "the source has too few images for this imbalance_factor",
+                place="imbalance_factor",
+                value=imbalance_factor,
+                hint=f"class {i} has {have} of {want}; stage from the balanced dataset",
+            )
+    random = np.random.RandomState(seed)
+    kept = []
+    for label, n in enumerate(wanted):
+        members = np.flatnonzero(labels == label)
+        random.shuffle(members)
+        kept.append(members[:n])
+    return np.concatenate(kept)

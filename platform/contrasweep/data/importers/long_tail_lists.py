@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
-
-import pydantic
+from typing import Any
 
 from contrasweep.data import safety
-from contrasweep.data.content import Content, Importer, Rejected
+from contrasweep.data.content import Content, Importer
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import File
+from contrasweep.data.importers.encoded_images import Encoded, Side
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
 from contrasweep.storage.names import local_path
@@ -22,7 +20,7 @@ INATURALIST = {"train": "iNaturalist18_train.txt", "test": "iNaturalist18_val.tx
 class Settings:
     """`size`: side of the decoded square. `lists`: the folder of the lists, where they are not beside the images."""
 
-    size: Annotated[int, pydantic.Field(ge=1)] = 224
+    size: Side = 224
     lists: str | None = None
 
 
@@ -31,24 +29,20 @@ def _read(names: dict[str, str], classes: int) -> Any:
         lists = local_path(settings.lists, "lists") if settings.lists else source
         if missing := [name for name in names.values() if not (lists / name).is_file()]:
             raise DataError(f"{lists} has no {', '.join(missing)}; pass the folder of the lists with --set lists=PATH")
-        specs, rejected = encoded_images.spec(settings.size), Rejected()
-        splits = {
-            split: encoded_images.tables(_files(source, lists / name, classes), specs, settings.size, rejected)
-            for split, name in names.items()
-        }
-        return Content("image", splits, tuple(str(i) for i in range(classes)), specs, rejected=rejected)
+        splits = {split: _files(source, lists / name, classes) for split, name in names.items()}
+        return encoded_images.content(splits, map(str, range(classes)), settings.size)
 
     return read
 
 
-def _files(root: Path, listing: Path, classes: int) -> Iterator[File]:
+def _files(root: Path, listing: Path, classes: int) -> Iterator[Encoded]:
     for number, line in enumerate(listing.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip():
             continue
         name, _, label = line.rpartition(" ")
         if not (name and label.isdecimal() and int(label) < classes):
             raise DataError(f"{listing}:{number}: must be a path and a class from 0 to {classes - 1}, got {line!r}")
-        yield File(root / safety.check_member(name, str(listing)), name, int(label))
+        yield Encoded(root / safety.check_member(name, str(listing)), name, int(label))
 
 
 def _importer(names: dict[str, str], classes: int, about: str, licence: str) -> Importer:

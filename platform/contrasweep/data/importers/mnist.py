@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contrasweep.data.content import Content, Importer
-from contrasweep.data.importers import labelled_images, npz
+from contrasweep.data.importers import labelled_images
 from contrasweep.errors import DataError
 
 FILES = {
@@ -22,7 +22,7 @@ FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shi
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """An idx file of unsigned bytes: two zeros, type 8, number of axes, big-endian sizes, then the bytes."""
+    """Return the array of an idx file of unsigned bytes: zeros, type 8, number of axes, big-endian sizes, bytes."""
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     if len(data) < 4 or data[:3] != b"\0\0\x08":
         raise DataError(f"{path} is not an idx file of unsigned bytes")
@@ -36,7 +36,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def _find(folder: Path, name: str) -> Path:
-    """`name`, also gzipped and below MNIST/raw as torchvision stores it."""
+    """Return the file `name`, also gzipped and below MNIST/raw as torchvision stores it."""
     for place in (folder, folder / "raw", folder / "MNIST" / "raw", folder / "FashionMNIST" / "raw"):
         for file in (place / name, place / f"{name}.gz"):
             if file.is_file():
@@ -47,7 +47,7 @@ def _find(folder: Path, name: str) -> Path:
 def _read(classes: tuple[str, ...], look: str) -> Any:
     def read(source: Path, settings: Any) -> Content:
         if source.suffix == ".npz":
-            splits = npz.splits(source)
+            splits = labelled_images.splits_of_npz(source)
         else:
             splits = {
                 split: (read_idx(_find(source, images)), read_idx(_find(source, labels)).astype(np.int64))

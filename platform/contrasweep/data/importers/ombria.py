@@ -22,10 +22,13 @@ EVENT_STARTS = (31, 108, 313, 342, 405, 436, 603, 721, 737)
 
 @checked
 class Settings:
-    """`classes`: 5 or 4, which of the two label sets. `events`: `blocks`, the five folds of the list; `all`, each of
-    the ten events a fold; `split`, every other event a fold, to choose settings on, and the rest the test split, to
-    decide with them. `normalise`: the colours of each event (or block), each side by itself, brought to one mean and
-    deviation."""
+    """Settings of OMBRIA.
+
+    `classes`: 5 or 4, which of the two label sets. `events`: `blocks`, the five folds of the list; `all`, each of the
+    ten events a fold; `split`, every other event a fold, to choose settings on, and the rest the test split, to decide
+    with them. `normalise`: the colours of each event (or block), each side by itself, brought to one mean and
+    deviation.
+    """
 
     classes: int = 5
     events: Literal["blocks", "all", "split"] = "blocks"
@@ -54,7 +57,7 @@ def _read(source: Path, settings: Settings) -> Content:
 
 
 def _event(path: Path, row: image_pairs.Row) -> int:
-    """The event, from 0, that the tile of `row` is of, by the number at the end of its name."""
+    """Return the event, from 0, that the tile of `row` is of, by the number at the end of its name."""
     number = re.search(r"(\d+)\.png$", row["pre"])
     if number is None:
         raise DataError(f"{path}, line {row.line}: {row['pre']} has no tile number, as S2_before_0001.png has")

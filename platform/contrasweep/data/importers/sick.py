@@ -16,7 +16,7 @@ COLUMNS = ("pair_ID", "sentence_A", "sentence_B", "entailment_label", "relatedne
 
 
 def read(source: Path, settings: Any) -> Content:
-    """The sentence pairs of SICK.txt, in its three splits; `DataError` if a column is missing or a row malformed."""
+    """Return the three splits of SICK.txt; `DataError` if a column is missing or a row malformed."""
     path = source / "SICK.txt" if source.is_dir() else source
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -35,7 +35,7 @@ def read(source: Path, settings: Any) -> Content:
 
 
 def _table(rows: list[dict[str, str]]) -> pa.Table:
-    """`premise`, `hypothesis`, `label`, `relatedness` (1 to 5), `pair_id`."""
+    """Return the columns `premise`, `hypothesis`, `label`, `relatedness` (1 to 5), `pair_id`."""
     return columns.table(
         {
             "pair_id": pa.array([int(row["pair_ID"]) for row in rows], pa.int32()),

@@ -66,7 +66,7 @@ def _pair(random: np.random.Generator, size: int, share: float) -> tuple[NDArray
 
 
 def _smooth(random: np.random.Generator, size: int) -> Field:
-    """Noise of low frequencies [size size]."""
+    """Return noise of low frequencies [size size]."""
     frequency = np.hypot(np.fft.fftfreq(size)[:, None], np.fft.fftfreq(size)) * size
     waves = np.fft.fft2(random.standard_normal((size, size))) * np.exp(-((frequency / 3) ** 2))
     field: Field = np.fft.ifft2(waves).real
@@ -74,7 +74,7 @@ def _smooth(random: np.random.Generator, size: int) -> Field:
 
 
 def _highest(field: Field, share: float) -> NDArray[np.bool_]:
-    """The places of this share of all pixels where `field` is highest."""
+    """Return the places of this share of all pixels where `field` is highest."""
     mask = np.zeros(field.size, bool)
     mask[np.argsort(field, axis=None)[field.size - round(share * field.size) :]] = True
     return mask.reshape(field.shape)

@@ -8,10 +8,9 @@ from typing import Annotated
 
 import pydantic
 
-from contrasweep.data.content import Content, Importer, Rejected
+from contrasweep.data.content import Content, Importer
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import Member
-from contrasweep.data.importers.split_names import by_split
+from contrasweep.data.importers.encoded_images import Encoded, Side, files_by_split
 from contrasweep.data.safety import check_member
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
@@ -26,30 +25,26 @@ MOST_BYTES = 2**26
 class Settings:
     """What to read of each sample."""
 
-    size: Annotated[int, pydantic.Field(ge=1)] | None = None
+    size: Side | None = None
     """Every image is scaled to cover a square of this side and cut about its centre, once per node."""
     label: Annotated[str, pydantic.Field(pattern=r"^(none|\w+|json:\w+)$")] = "cls"
     """The member that holds the class's number (`cls`), a field of the sample's JSON (`json:label`), or `none`."""
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """The images of each sample, still encoded; two passes over the tars, of which the first reads labels alone."""
-    tars = by_split(source, ".tar")
+    """Return the images of each sample, still encoded. The tars are read twice, the first time for the labels alone."""
+    tars = files_by_split(source, ".tar")
     labelled = settings.label != "none"
     most = max((number for files in tars.values() for number in _labels(files, settings.label)), default=-1)
     if labelled and most < 0:
         raise DataError(f"{source} has no sample with a label; --set label=none stages images without labels")
     classes = _classes(source, most + 1) if labelled else ()
-    specs, rejected = encoded_images.spec(settings.size), Rejected()
-    splits = {
-        split: encoded_images.tables(_members(files, settings.label), specs, settings.size, rejected)
-        for split, files in tars.items()
-    }
-    return Content("image", splits, classes, specs, rejected=rejected)
+    splits = {split: _members(files, settings.label) for split, files in tars.items()}
+    return encoded_images.content(splits, classes, settings.size)
 
 
 def _classes(source: Path, count: int) -> tuple[str, ...]:
-    """The names in classes.txt, one a line, or numbers."""
+    """Return the names in classes.txt, one a line, or numbers."""
     file = source / CLASSES
     names = file.read_text().split("\n") if source.is_dir() and file.is_file() else []
     names = [name.strip() for name in names if name.strip()]
@@ -59,7 +54,7 @@ def _classes(source: Path, count: int) -> tuple[str, ...]:
 
 
 def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Key and members, by extension, of each sample: neighbours whose names are alike up to the first dot."""
+    """Yield key and members, by extension, of each sample: neighbours with names alike up to the first dot."""
     key = ""
     members: dict[str, bytes] = {}
     try:
@@ -92,13 +87,13 @@ def _labels(files: list[Path], label: str) -> Iterator[int]:
             yield _label(members, label, f"{file}: {key}")
 
 
-def _members(files: list[Path], label: str) -> Iterator[Member]:
+def _members(files: list[Path], label: str) -> Iterator[Encoded]:
     for file in files:
         for key, members in _samples(file, IMAGES | {label.partition(":")[0]}):
             image = next((data for extension, data in members.items() if extension in IMAGES), None)
             if image is not None:
                 number = None if label == "none" else _label(members, label, f"{file}: {key}")
-                yield Member(image, f"{file.name}/{key}", number)
+                yield Encoded(image, f"{file.name}/{key}", number)
 
 
 def _label(members: dict[str, bytes], label: str, where: str) -> int:

@@ -10,18 +10,19 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pydantic
-from numpy.typing import NDArray
 
 from contrasweep.data import columns, images
 from contrasweep.data.content import Content, Importer, Rejected
-from contrasweep.data.manifest import ColumnSpec, Folds
+from contrasweep.data.importers.encoded_images import Side
+from contrasweep.data.importers.image_pairs import Image, pair_tables
+from contrasweep.data.manifest import Folds
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
 
@@ -31,17 +32,19 @@ MOMENTS = ("pre", "post")
 SPLITS = ("train", "tier3", "test", "hold")
 NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 POINT = re.compile(rf"({NUMBER.pattern})\s+({NUMBER.pattern})")
-BATCH = 512
 
 
 @checked
 class Settings:
-    """`size` of the crops, `context` around the building, `min_side_px` of its box below which it is left out;
-    `tier3` adds that folder to the training split; `group` keeps the buildings of a tile, or of a whole
-    disaster, in one fold; `match_paper_counts` draws LOCAL's number of training crops per class by `seed` from the
-    buildings whose images are there, all of a class that has fewer, and counts the others as left out."""
+    """Settings of xBD.
 
-    size: Annotated[int, pydantic.Field(ge=1)] = 128
+    `size` of the crops, `context` around the building, `min_side_px` of its box below which it is left out; `tier3`
+    adds that folder to the training split; `group` keeps the buildings of a tile, or of a whole disaster, in one fold;
+    `match_paper_counts` draws LOCAL's number of training crops per class by `seed` from the buildings whose images are
+    there, all of a class that has fewer, and counts the others as left out.
+    """
+
+    size: Side = 128
     context: Annotated[float, pydantic.Field(ge=0)] = 0.4
     min_side_px: Annotated[float, pydantic.Field(ge=0)] = 8.0
     tier3: bool = False
@@ -76,7 +79,11 @@ def read(source: Path, settings: Settings) -> Content:
         listed["train"] = _subsample(listed["train"], settings.seed, rejected)
     shape = settings.size, settings.size, 3
     specs = {"pre": columns.spec("uint8", shape), "post": columns.spec("uint8", shape)}
-    splits = {name: _tables(buildings, settings, specs, rejected) for name, buildings in listed.items()}
+    columns_of = partial(_columns, settings.group)
+    splits = {
+        name: pair_tables(_crops(buildings, settings, rejected), specs, columns_of)
+        for name, buildings in listed.items()
+    }
     return Content("image-pair", splits, CLASSES, specs, Folds(5, "grouped"), rejected=rejected)
 
 
@@ -131,7 +138,7 @@ def bounds(wkt: str) -> tuple[float, float, float, float] | None:
 def crop_box(
     box: tuple[float, float, float, float], context: float, width: int, height: int
 ) -> tuple[int, int, int, int]:
-    """The square about `box` with `context` of its side added on each side, clipped to the tile; whole pixels."""
+    """Return the square about `box`, `context` of its side wider on each side, clipped to the tile, in whole pixels."""
     half = max(box[2] - box[0], box[3] - box[1]) * (0.5 + context)
     x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
     left, top = max(0, int(np.floor(x - half))), max(0, int(np.floor(y - half)))
@@ -139,8 +146,10 @@ def crop_box(
 
 
 def _subsample(buildings: list[Building], seed: int, rejected: Rejected) -> list[Building]:
-    """At most the paper's number of each class, drawn by `seed`, in their order. A building without its images is not
-    drawn, since it would be missing from that number."""
+    """Return at most the paper's number of each class, drawn by `seed`, in their order.
+
+    A building without its images is not drawn, since it would be missing from that number.
+    """
     random = np.random.RandomState(seed)
     tiles = {(building.folder, building.tile) for building in buildings}
     there = {
@@ -161,66 +170,42 @@ def _image(folder: Path, tile: str, moment: str) -> Path:
     return folder / "images" / f"{tile}_{moment}_disaster.png"
 
 
-def _tables(
-    buildings: list[Building], settings: Settings, specs: dict[str, ColumnSpec], rejected: Rejected
-) -> Iterator[pa.Table]:
-    open_tile = lru_cache(4)(_tile)  # a tile's buildings follow one another
-    kept: list[tuple[Building, NDArray[np.uint8], NDArray[np.uint8]]] = []
+def _crops(
+    buildings: list[Building], settings: Settings, rejected: Rejected
+) -> Iterator[tuple[Building, Image, Image]]:
+    """Yield the buildings whose images can be read, with the crops before and after."""
+    open_tile = lru_cache(4)(images.read)  # a tile's buildings follow one another
     for building in buildings:
         try:
             pre, post = (
-                _cut(open_tile(_image(building.folder, building.tile, moment)), building, settings)
+                _cut(open_tile(_image(building.folder, building.tile, moment)), moment, building, settings)
                 for moment in MOMENTS
             )
         except images.BrokenImage as error:
             rejected.add(str(error), f"{building.tile} {building.uid}")
-            continue
-        kept.append((building, pre, post))
-        if len(kept) == BATCH:
-            yield _table(kept, settings, specs)
-            kept = []
-    if kept:
-        yield _table(kept, settings, specs)
+        else:
+            yield building, pre, post
 
 
-def _tile(path: Path) -> NDArray[np.uint8] | str:
-    """The decoded tile, or why there is none: kept, so that its other buildings need not try again."""
-    try:
-        return images.decode(path.read_bytes())
-    except images.DeepImage as error:
-        return error.reason
-    except images.BrokenImage as error:
-        return f"{error.reason} {path.name}"
-    except OSError:
-        return f"missing image {path.name}"
-
-
-def _cut(image: NDArray[np.uint8] | str, building: Building, settings: Settings) -> NDArray[np.uint8]:
+def _cut(image: Image | str, moment: str, building: Building, settings: Settings) -> Image:
     if isinstance(image, str):
-        raise images.BrokenImage(image)
+        raise images.BrokenImage(f"{image} ({moment})")
     left, top, right, bottom = crop_box(building.box, settings.context, image.shape[1], image.shape[0])
     if right <= left or bottom <= top:
         raise images.BrokenImage("box outside the tile")
     return images.resize(image[top:bottom, left:right], settings.size, settings.size)
 
 
-def _table(
-    kept: list[tuple[Building, NDArray[np.uint8], NDArray[np.uint8]]], settings: Settings, specs: dict[str, ColumnSpec]
-) -> pa.Table:
-    disasters = [building.tile.rsplit("_", 1)[0] for building, _, _ in kept]
-    tiles = [building.tile for building, _, _ in kept]
-    return columns.table(
-        {
-            "pre": columns.from_array(np.stack([pre for _, pre, _ in kept])),
-            "post": columns.from_array(np.stack([post for _, _, post in kept])),
-            "label": pa.array([building.label for building, _, _ in kept], pa.int32()),
-            "group": pa.array(tiles if settings.group == "tile" else disasters, pa.string()),
-            "disaster": pa.array(disasters, pa.string()),
-            "tile": pa.array(tiles, pa.string()),
-            "uid": pa.array([building.uid for building, _, _ in kept], pa.string()),
-        },
-        specs,
-    )
+def _columns(group: str, buildings: list[Building]) -> dict[str, pa.Array]:
+    disasters = [building.tile.rsplit("_", 1)[0] for building in buildings]
+    tiles = [building.tile for building in buildings]
+    return {
+        "label": pa.array([building.label for building in buildings], pa.int32()),
+        "group": pa.array(tiles if group == "tile" else disasters, pa.string()),
+        "disaster": pa.array(disasters, pa.string()),
+        "tile": pa.array(tiles, pa.string()),
+        "uid": pa.array([building.uid for building in buildings], pa.string()),
+    }
 
 
 XBD = Importer(

@@ -49,10 +49,10 @@ class InterimSource:
         """Whether the last look was taken, and every trial handed out."""
         return self.over and not self.waiting
 
-    def next(self, held: Collection[str] = ()) -> Next | Finished | None:
+    def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
         """A trial of this stage; None while its last ones run; after them the first of the next stage."""
         if not self.waiting and not self.inner.finished:
-            following = self.inner.next(held)
+            following = self.inner.next(paused_arms)
             if isinstance(following, Next):
                 self.running.add(following.trial.id)
             if not isinstance(following, Finished):
@@ -84,9 +84,9 @@ class InterimSource:
         self.running.discard(record.trial_id)
         self.inner.done(record)
 
-    def take_up(self, trial_id: str) -> bool:
+    def retry(self, trial_id: str) -> bool:
         """As the inner source says while it hands out trials; after that a look has counted it as it ended."""
-        if self.inner.finished or not self.inner.take_up(trial_id):
+        if self.inner.finished or not self.inner.retry(trial_id):
             return False
         self.running.add(trial_id)
         return True

@@ -1,133 +1,237 @@
-"""Ray Tune as the engine: it places trials on hosts, keeps workers alive and retries what a machine broke.
+"""The loop over the trials of a run, whatever engine runs them: which is next, what it reports, and how it ends."""
 
-Ours is which trial is next (`ActiveTrials`), where it goes (`Placements`), and that a fault of Tune itself ends
-nothing: `fit` runs again over what is still without a record.
-"""
-
-import logging
-import os
-import shutil
 import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
-import ray
-from ray import tune
-
-from contrasweep.errors import ContrasweepError
-from contrasweep.processes import scratch_folder
-from contrasweep.running.engine import ray_internals
-from contrasweep.running.engine.active_trials import ActiveTrials
-from contrasweep.running.engine.placement import bundles
-from contrasweep.running.engine.tune_hooks import NoReporter, TuneCallback, TuneScheduler, TuneSearcher
-from contrasweep.running.run_context import RunContext
-from contrasweep.running.worker.worker import TuneTrial
-
-TUNE_ENVIRONMENT = {
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # 40 ms a trial, for files that nobody reads
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # an interrupt is ours: see running.signals
-    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # we never restore from Tune's snapshots
-    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
-    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-    "RAY_AIR_NEW_OUTPUT": "0",  # its new output prints a panel even when told to be silent
-    "RAY_USAGE_STATS_ENABLED": "0",
-    # Tune's actors have an environment of their own, so workers made before serve nobody
-    "RAY_prestart_worker_first_driver": "0",
-    "RAY_worker_niceness": "0",  # Ray's 15 starves training beside anything else that the host does
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
-FAULT_PAUSE_S = 3.0  # in which a Ray that has died is seen, see `ray_watch`
-MAX_PENDING_TRIALS = "16"
-"""Trials of a plan that wait as placement groups, which is the demand that an autoscaler sees; not more, because a
-trial is placed by what is known when it is handed out. Of a search one waits, or as many as `max_concurrent`: a
-configuration that is suggested later knows more results."""
+from contrasweep.live.progress import Progress
+from contrasweep.rows import Row
+from contrasweep.running.engine.accounts import Accounts, ActiveTrial
+from contrasweep.running.engine.compacting import Compactor
+from contrasweep.running.engine.trial_queue import Infeasible, TrialQueue
+from contrasweep.running.failures import failure_line, lacks_metric, replicate_of, unreported_metric
+from contrasweep.running.study_code import StudyCode
+from contrasweep.running.versions import versions
+from contrasweep.storage.attempts import read_owner
+from contrasweep.storage.checkpoints import Checkpoints, Extra
+from contrasweep.storage.record import Cause, CodeRef, Record, Status, TrialNotes
+from contrasweep.storage.records import StudyRecords
+from contrasweep.tuning.source import Finished, Next
 
 
-class Engine:
-    """Runs all trials of a source on a connected Ray."""
+class TrialLoop:
+    """Takes trials from the queue, keeps the accounts, and gives each record to all that it concerns.
+
+    All calls come from the driver's one thread. What is called with the id of a trial that has ended does nothing.
+    """
 
     def __init__(
         self,
-        context: RunContext,
-        trials: ActiveTrials,
+        queue: TrialQueue,
+        accounts: Accounts,
+        records: StudyRecords,
+        code: StudyCode,
+        progress: Progress,
+        compactor: Compactor,
         *,
-        max_failures: int,
-        max_concurrent: int | None = None,
-        own_process: bool = False,
+        unreported: str = "",
+        has_files: set[str] | None = None,
     ) -> None:
-        """`max_failures`: how often a trial, or Tune, may fail in a row without getting further. `own_process`: each
-        trial has a process of its own, where otherwise one trains many, one after the other."""
-        self.context, self.trials, self.own_process = context, trials, own_process
-        self.max_failures, self.max_concurrent = max_failures, max_concurrent
+        """`unreported` is the study's metric, where no trial has reported it yet. `has_files` are the trials of which
+        something is in the storage; None: that is not known."""
+        self.queue, self.accounts, self.placements = queue, accounts, queue.placements
+        self.records, self.code, self.progress, self.compactor = records, code, progress, compactor
+        self._unreported, self._has_files = unreported, has_files
 
-    def run(self) -> None:
-        """Until the source is empty and every trial it gave has its record, or a budget is used up. A fault that ends
-        Tune's own loop (a host whose memory ran out, say) leaves the finished trials alone; `max_failures` of them in a
-        row, with no trial ended between, are survived."""
-        lanes = self.trials.placements.lanes
-        lanes.start(self.context, self.trials.listener.on_message)
-        for line in ray_internals.lacking():
-            self.trials.listener.on_message(line)
-        try:
-            self._run()
-        finally:
-            lanes.close()
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Tune pickles what it was configured with, for a restore that we never do; open files cannot be."""
+        return object, ()
 
-    def _run(self) -> None:
-        faults = 0
-        while faults <= self.max_failures:
-            ended = self.trials.ended
-            try:
-                self._fit()
-                if not self.trials.running:
-                    return
-            except (RuntimeError, ray.exceptions.RayError, tune.TuneError) as error:
-                reason = str(error).splitlines()[0] if str(error) else repr(error)
-                self.trials.listener.on_message(f"Ray Tune stopped and is started again ({reason})")
-                for trial_id in self.trials.running:
-                    self.trials.listener.on_lost(trial_id)
-                time.sleep(FAULT_PAUSE_S)
-                self.trials.end_recorded()
-            if self.trials.fault:
-                raise ContrasweepError(self.trials.fault)
-            if self.trials.closing():
-                return
-            if not self.trials.returned:  # what is handed out again after a source has ended is no fault of Tune
-                faults = 1 if self.trials.ended > ended else faults + 1
-        for trial_id in list(self.trials.running):
-            self.trials.give_up(trial_id, "Ray Tune stopped each time this trial was running\n")
+    def next(self) -> ActiveTrial | Finished | None:
+        """Hand out the next trial, which runs from now on; None: none now."""
+        while not self.accounts.closing():
+            match self.queue.next(running=bool(self.accounts.active)):
+                case Infeasible() as infeasible:
+                    self._end_infeasible(infeasible)
+                case Next(stopped=True) as candidate:
+                    self._end_stopped(candidate)
+                case Next() as candidate:
+                    self.placements.place(candidate.trial)
+                    return self.accounts.begin(candidate.trial, candidate.notes)
+                case finished:
+                    return finished
+        return Finished()
 
-    def _fit(self) -> None:
-        """Run Tune once, first over what an earlier fit left unfinished."""
-        adaptive = self.trials.source.adaptive
-        os.environ.update(TUNE_ENVIRONMENT)
-        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "auto" if adaptive else MAX_PENDING_TRIALS
-        ray_internals.leave_callbacks_alone()
-        ray_internals.forgive_lost_hosts()
-        ray_internals.replace_refusing_workers(self.trials.listener.on_message)
-        ray_internals.keep_credentials()
-        logging.getLogger("ray.tune").setLevel(
-            logging.CRITICAL
-        )  # `TuneCallback` reports lost workers, in one line each
-        folder = scratch_folder("tune")
-        try:
-            tune.Tuner(
-                tune.with_resources(tune.with_parameters(TuneTrial, context=self.context), bundles),
-                tune_config=tune.TuneConfig(
-                    search_alg=TuneSearcher(self.trials, self.context),
-                    scheduler=TuneScheduler(self.trials),
-                    num_samples=-1,
-                    reuse_actors=not self.own_process,
-                    max_concurrent_trials=self.max_concurrent,
-                    trial_dirname_creator=lambda trial: trial.trial_id,
-                ),
-                run_config=tune.RunConfig(
-                    name="study",
-                    storage_path=str(folder),
-                    verbose=0,
-                    progress_reporter=NoReporter(),
-                    callbacks=[TuneCallback(self.trials)],
-                    failure_config=tune.FailureConfig(max_failures=self.max_failures),
-                    checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
-                ),
-            ).fit()
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    def begin_again(self) -> None:
+        """Queue every trial that has no record: the engine starts anew."""
+        for active in list(self.accounts.active.values()):
+            if (record := self._recorded(active)) is not None:  # written while nobody listened
+                self._end(record)
+        self.queue.requeued = [Next(active.trial, active.notes) for active in self.accounts.active.values()]
+        for trial_id in self.accounts.active:
+            self.accounts.overdue.ended(trial_id)  # until a worker begins it again
+            self.progress.lost(trial_id)
+
+    def requeue(self, trial_id: str) -> bool:
+        """Queue a trial that the engine gave up, as often as it may lose its host; whether it is queued."""
+        active = self.accounts.active.get(trial_id)
+        if active is None or not self.accounts.lost_host(active):
+            return False
+        self.queue.requeued.append(Next(active.trial, active.notes))
+        return True
+
+    def notes(self, active: ActiveTrial) -> TrialNotes:
+        """Return what the record of a running trial says of its source, and of the place that it has by now."""
+        placed = active.trial.id in self.placements.placed
+        return active.notes.joined(self.placements.notes(active.trial)) if placed else active.notes
+
+    def is_fresh(self, trial_id: str) -> bool:
+        """Whether it is known that nothing of a trial is in the storage."""
+        return self._has_files is not None and trial_id not in self._has_files
+
+    def started(self, trial_id: str) -> None:
+        """A worker begins a trial, or goes on with it."""
+        if self._has_files is not None:
+            self._has_files.add(trial_id)
+        if (active := self.accounts.active.get(trial_id)) is not None:
+            self.accounts.started(active, self.placements.rate(active.trial))
+            self.progress.started(active.trial)
+
+    def reported(self, trial_id: str, reports: list[Row], seconds: float) -> bool:
+        """A worker reports, after so many `seconds` of training in all; whether the trial got further than ever."""
+        if any(self._unreported in row for row in reports):
+            self._unreported = ""
+        active = self.accounts.active.get(trial_id)
+        return active is not None and self.accounts.reported(active, reports, seconds)
+
+    def peers_reported(self, reports: Mapping[str, Row]) -> None:
+        """Trials that train in step have reported, by trial: known before any of them is decided on."""
+        for trial_id, row in reports.items():
+            if (active := self.accounts.active.get(trial_id)) is not None and not active.stopped:
+                self.queue.source.peer_reported(trial_id, row)
+
+    def goes_on(self, trial_id: str, reports: list[Row]) -> bool:
+        """Whether a trial goes on after these reports: its source may stop it early, a used-up budget stops all."""
+        if (active := self.accounts.active.get(trial_id)) is not None:
+            keep_going = self.queue.source.keep_going
+            active.stopped |= not all(keep_going(trial_id, [row]) for row in reports)
+            if active.stopped:
+                return False
+        return not self.accounts.closing()
+
+    def lost(self, trial_id: str, reason: str) -> None:
+        """The worker of a trial is lost, and the trial starts again."""
+        self.accounts.overdue.ended(trial_id)  # until a worker begins it again
+        if (active := self.accounts.active.get(trial_id)) is not None:
+            self.progress.lost(trial_id)
+            self.progress.say(f"again: {replicate_of(active.trial)}: {reason}; it resumes from its checkpoint")
+
+    def worker_recorded(self, trial_id: str, data: bytes) -> None:
+        """A worker has written this record."""
+        if (active := self.accounts.active.get(trial_id)) is not None:
+            active.record = self.records.parsed(trial_id, data)
+
+    def ended(self, trial_id: str) -> None:
+        """The engine is done with a trial: it has its record, or was stopped early."""
+        if (active := self.accounts.active.get(trial_id)) is None:
+            return
+        if (record := self._recorded(active)) is not None:
+            self._end(record)
+        elif active.stopped:
+            self.give_up(trial_id, "", Status.PRUNED)
+
+    def give_up(
+        self,
+        trial_id: str,
+        error: str,
+        status: Status = Status.FAILED,
+        earlier: Extra | None = None,
+        *,
+        cause: Cause | None = None,
+    ) -> None:
+        """Write the record of a trial whose worker could not; its metrics are in the storage already.
+
+        A record that the worker wrote before it was lost stands. `earlier` is what the checkpoint says of a trial that
+        ran under an earlier driver alone. `cause` is that of a failed trial; None: the method.
+        """
+        if (active := self.accounts.active.get(trial_id)) is None:
+            return
+        if (record := self._recorded(active)) is None:
+            record = self._record(active, error, status, earlier, cause)
+            self.records.write(record)
+            if status.infeasible:
+                self.queue.ended_infeasible(Next(active.trial, active.notes), record)
+        self._end(record)
+
+    def _recorded(self, active: ActiveTrial) -> Record | None:
+        return active.record or self.records.read_one(active.trial.id)
+
+    def _end(self, record: Record) -> None:
+        """The trial has its record. Where it ended without the study's metric, and no trial has reported that yet,
+        nothing more may run."""
+        if not self.accounts.end(record):
+            return
+        self.queue.source.done(record)
+        self.placements.ended(record)
+        self.progress.ended(record)
+        if record.status.failed:
+            self.progress.say(failure_line(record, self.records.storage))
+        self.compactor.trial_ended()
+        if self._unreported in record.metrics:  # its last reports come with the record
+            self._unreported = ""
+        if self._unreported and lacks_metric(record):
+            if any(self._unreported in row for row in self.records.metrics(record.trial_id)):
+                self._unreported = ""
+            else:
+                self.accounts.stop(unreported_metric(self._unreported, record))
+
+    def _end_infeasible(self, infeasible: Infeasible) -> None:
+        candidate, record = infeasible.candidate, infeasible.record
+        self.accounts.begin(candidate.trial, candidate.notes)
+        if record is None:
+            self.give_up(candidate.trial.id, f"{self.placements.why_not(candidate.trial)}\n", Status.INFEASIBLE)
+        else:
+            self.queue.ended_infeasible(candidate, record)
+            self._end(record)
+
+    def _end_stopped(self, candidate: Next) -> None:
+        """Write the record of a trial that an earlier driver did not live to stop: as it would have, with what the
+        trial's checkpoint knows of the time before."""
+        trial = candidate.trial
+        if self.placements.fits(trial):
+            self.placements.place(trial)
+        self.accounts.begin(trial, candidate.notes)
+        saved = Checkpoints(self.records.store, self.records.key(trial.id, "checkpoint")).latest()
+        self.give_up(trial.id, "", Status.PRUNED, saved.extra if saved else None)
+
+    def _record(
+        self, active: ActiveTrial, error: str, status: Status, earlier: Extra | None, cause: Cause | None
+    ) -> Record:
+        """Return the record of a trial from its reports in the storage."""
+        owner = read_owner(self.records, active.trial.id)
+        trial, notes = active.trial, self.notes(active)
+        if status.infeasible:
+            notes = notes.joined(TrialNotes(refused_by=str(self.placements.inventory)))
+        rows, now = self.records.metrics(trial.id), time.time()
+        code, seconds = self.code.of(trial), rows[-1]["time"] - rows[0]["time"] if rows else 0.0
+        if earlier is not None:
+            placed = TrialNotes(gpus=earlier.gpus, cost_per_hour=earlier.cost_per_hour, shared_by=earlier.shared_by)
+            notes, seconds = notes.joined(placed), max(seconds, earlier.seconds)
+            same = earlier.code in (None, code.digest)
+            code = replace(code if same else CodeRef(earlier.code or ""), earlier=earlier.earlier_code)
+        return Record.of(
+            trial,
+            status=status,
+            rows=rows,
+            seconds=seconds if active.seconds is None else active.seconds,
+            started=rows[0]["time"] if rows else now,
+            ended=now,
+            attempts=owner.attempts if owner else 0,
+            error=error or None,
+            cause=cause or (Cause.METHOD if status.failed else None),
+            host=owner.host if owner else "",
+            notes=notes,
+            versions=versions(),
+            code=code,
+        )

@@ -35,7 +35,7 @@ class Placements:
         self.rides: dict[str, Ride] = {}  # by trial id, of those that a lane trains
         self.placed: dict[str, tuple[Trial, Placement]] = {}  # by trial id, from its handing out to its record
         self.raised: dict[tuple[str, Cell], Placement] = {}  # of cells of which a trial ran out of memory
-        self.infeasible: set[str] = set()
+        self.infeasible: set[str] = set()  # ids of trials that ran out of memory where no host has more
 
     def fits(self, trial: Trial) -> bool:
         """Whether some host can hold `trial`."""
@@ -99,10 +99,6 @@ class Placements:
         part = min((placement.cpus * node.memory_gib / node.cpus for node in hosts), default=0.0)
         return replace(placement, host_memory_gib=max(placement.host_memory_gib, part / 4))
 
-    def described_again(self, described: TrialDescription) -> PlaceDescription:
-        """The placement that a trial, as the engine describes it, has by now."""
-        return self.described(self.placed[described["id"]][0])
-
     def notes(self, trial: Trial) -> TrialNotes:
         """What the record of `trial` says of its place and its memory."""
         notes = TrialNotes(gpus=float(self.place(trial).share)).joined(self.footprints.notes(trial))
@@ -118,14 +114,10 @@ class Placements:
             self.inventory.share_cost_per_hour(placement.gpu, share, placement.cpus),
         )
 
-    def of(self, described: TrialDescription) -> Placement:
-        """The place of a trial as the engine describes it."""
-        return self.placed[described["id"]][1]
-
-    def after_error(self, described: TrialDescription, error: str) -> PlacementGroupFactory | None:
+    def after_error(self, trial: Trial, error: str) -> PlacementGroupFactory | None:
         """New bundles for a trial that ended in `error`; None if it is tried again as it was: the error has nothing to
         do with memory, or no host has more, which makes the trial infeasible."""
-        trial, now = self.placed[described["id"]]
+        now = self.place(trial)
         after = self.lanes.after_error(trial, self.rides.get(trial.id), error)
         if after == "place again":
             del self.placed[trial.id]
@@ -144,10 +136,6 @@ class Placements:
         key = trial.arm, cell_of(trial)
         self.raised[key] = max(more, self.raised.get(key, more), key=lambda place: (place.share, place.host_memory_gib))
         return _bundles(self.described(trial))
-
-    def is_infeasible(self, described: TrialDescription) -> bool:
-        """Whether a trial, as the engine describes it, ran out of memory where no host has more."""
-        return described["id"] in self.infeasible
 
     def ended(self, record: Record) -> None:
         """Free the trial's placement and learn from its record how much memory it took."""

@@ -12,15 +12,14 @@ from contextlib import contextmanager
 
 import ray
 
-from contrasweep.cluster.demand import wait_for_hosts
 from contrasweep.cluster.footprint import Footprint
-from contrasweep.cluster.growth import ClusterHosts, FixedHosts, Hosts
+from contrasweep.cluster.hosts import ClusterHosts, Hosts, wait_for_hosts
 from contrasweep.cluster.inventory import Inventory, ray_inventory
-from contrasweep.cluster.node_versions import check_nodes
+from contrasweep.cluster.preflight import check_nodes
 from contrasweep.errors import ContrasweepError
 from contrasweep.running.engine import ray_internals
-from contrasweep.running.engine.loop import TUNE_ENVIRONMENT
 from contrasweep.running.engine.ray_watch import RayWatch
+from contrasweep.running.engine.tune_engine import TUNE_ENVIRONMENT
 from contrasweep.running.signals import interruption
 
 RAY_INIT_ATTEMPTS = 3  # a busy machine may take longer to start Ray than Ray waits
@@ -98,7 +97,7 @@ def cluster_hosts(missing: Callable[[Inventory], Footprint | None], inventory: I
 
 def growing_hosts(inventory: Inventory) -> Hosts:
     """The hosts of a run that begins with `inventory`: of a cluster more may join, this machine stays as it is."""
-    return FixedHosts() if _address() == "local" else ClusterHosts(inventory, ray.nodes)
+    return Hosts() if _address() == "local" else ClusterHosts(inventory, ray.nodes)
 
 
 def _restore(auth_mode: str | None) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 
 import ray
 
-from contrasweep.running.engine.active_trials import ActiveTrials
+from contrasweep.running.engine.loop import TrialLoop
 from contrasweep.running.engine.ray_internals import actor_of
-from contrasweep.running.failures import SHORT_ID
+from contrasweep.running.failures import SHORT_ID, replicate_of
 from contrasweep.running.run_context import RayTrial
 from contrasweep.running.stacks import innermost, stack_of_actor
-from contrasweep.storage.record import Status
+from contrasweep.storage.record import Cause
 from contrasweep.storage.records import STACK
 
 log = logging.getLogger(__name__)
@@ -23,8 +23,8 @@ CHECK_S = 1.0
 class Watchdog:
     """Looks at the running trials once a second, from Tune's own loop. What takes time (stacks) is done beside it."""
 
-    def __init__(self, trials: ActiveTrials) -> None:
-        self.trials = trials
+    def __init__(self, loop: TrialLoop) -> None:
+        self.loop = loop
         self.due = 0.0
         self._ending: dict[str, str] = {}  # trial id -> why it ends, until it has ended
         self._ready: dict[str, str] = {}  # of these, error texts with the stack in them
@@ -34,7 +34,7 @@ class Watchdog:
         if (now := time.monotonic()) < self.due:
             return
         self.due = now + CHECK_S
-        overdue = self.trials.overdue
+        overdue = self.loop.accounts.overdue
         if self._ready:
             running = _running(tune_trials)
             for trial_id in list(self._ready):
@@ -59,29 +59,27 @@ class Watchdog:
         """Write the record, then end the process. Tune takes that for a lost worker and starts the trial once more,
         which ends at once because it has its record."""
         self._ending.pop(trial_id, None)
-        if trial_id not in self.trials.running or tune_trial is None:
+        if trial_id not in self.loop.accounts.active or tune_trial is None:
             return
-        self.trials.give_up(trial_id, error, Status.FAILED)
+        self.loop.give_up(trial_id, error, cause=Cause.TIME_LIMIT)
         if (actor := actor_of(tune_trial)) is not None:
             ray.kill(actor, no_restart=True)
 
     def _say(self, trial_id: str, silence: str, actor: Any) -> None:
         _, where = self._stack(trial_id, actor)
-        entry = self.trials.running.get(trial_id)
-        if entry is None:  # it ended meanwhile
+        active, records = self.loop.accounts.active.get(trial_id), self.loop.records
+        if active is None:  # it ended meanwhile
             return
-        trial, records = entry[0], self.trials.records
-        fold = "" if trial.fold is None else f" fold={trial.fold}"
         command = f"contrasweep logs {records.study} {trial_id[:SHORT_ID]} --storage {records.storage}"
-        self.trials.listener.on_silence(trial_id, silence)
-        self.trials.listener.on_message(f"silent: {trial.arm}{fold} seed={trial.seed}: {silence}{where}; see {command}")
+        self.loop.progress.hangs(trial_id, silence)
+        self.loop.progress.say(f"silent: {replicate_of(active.trial)}: {silence}{where}; see {command}")
 
     def _stack(self, trial_id: str, actor: Any) -> tuple[str, str]:
         """The stacks of a trial's process, which are kept beside its log; and where it is, in words."""
         try:
             stack = stack_of_actor(actor) if actor is not None else ""
             if stack:
-                records = self.trials.records
+                records = self.loop.records
                 records.store.write(records.key(trial_id, STACK), stack.encode())
         except Exception as error:  # the process may be gone, its host, or the storage
             log.info("no stack of trial %s: %s", trial_id, error)

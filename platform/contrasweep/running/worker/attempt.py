@@ -54,7 +54,7 @@ class TrialAttempt:
         self, trial: Trial, records: StudyRecords, scratch: Path, *, notes: TrialNotes, code: CodeRef, fresh: bool
     ) -> None:
         """Claim the trial and fetch its checkpoint into the folder `scratch`; `fresh`: it is known to have none."""
-        self.claim = Attempt(records, trial)
+        self.claim = Attempt(records, trial, fresh=fresh)
         self.checkpoints = Checkpoints(records.store, records.key(trial.id, "checkpoint"), fresh=fresh)
         local = isinstance(records.store, LocalStore)  # to store a checkpoint there is no more than to copy it
         self.writer = CheckpointWriter(self.store, scratch, at_once=local)
@@ -70,7 +70,6 @@ class TrialAttempt:
         self.extra = Extra(  # what is kept beside each checkpoint; `save` puts in what changes
             seconds=before.seconds,
             started=unix_time() if before.started is None else before.started,
-            attempts=before.attempts + 1,
             code=self.code.digest,
             earlier_code=self.code.earlier,
             gpus=notes.gpus,

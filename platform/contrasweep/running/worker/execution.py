@@ -131,7 +131,7 @@ class Execution:
                 seconds=self.seconds,
                 started=self.use.started,
                 ended=time.time(),
-                attempts=attempt.extra.attempts,
+                attempts=attempt.claim.owner.attempts,
                 error=error,
                 host=socket.gethostname(),
                 gpu_memory_gib=used["peak_gpu_memory_gib"],

@@ -15,8 +15,9 @@ import tempfile
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import NoReturn, Self
 
 from contrasweep.errors import StorageError
 from contrasweep.storage.records import LOG, StudyRecords
@@ -25,6 +26,7 @@ from contrasweep.storage.store import LocalStore
 LIMIT, HEAD, TAIL = 4 * 2**20, 2**18, 2**20
 """Bytes of a log; of a longer one its beginning and its end are kept."""
 CHECK_S, SEND_S = 0.25, 5.0
+EXIT_CALLED = "os._exit was called"
 SHARE = 0.01  # of the time that may go into sending a log
 
 
@@ -59,6 +61,8 @@ class Output:
         os.dup2(file, 1)
         os.dup2(file, 2)
         os.close(file)
+        self._open.callback(setattr, os, "_exit", os._exit)
+        os._exit = _telling(os._exit, os.getpid())  # type: ignore[assignment]
         # A warning that an earlier trial of this process caused is shown again.
         self._open.enter_context(warnings.catch_warnings())
         self._thread.start()
@@ -117,6 +121,18 @@ class Output:
             file.seek(HEAD)
             file.write(kept)
             file.truncate()
+
+
+def _telling(leave: Callable[[int], NoReturn], process: int) -> Callable[[int], NoReturn]:
+    """`os._exit`, which says in the log that this process ends so: nobody else can tell."""
+
+    def tell(status: int) -> NoReturn:
+        if os.getpid() == process:  # forked children end so as well
+            with contextlib.suppress(OSError):
+                os.write(2, f"{EXIT_CALLED} with {status}\n".encode())
+        leave(status)
+
+    return tell
 
 
 def _flush() -> None:

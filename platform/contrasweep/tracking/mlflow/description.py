@@ -79,7 +79,7 @@ def describe_run(study: TrackedStudy, trial: TrialOrRecord) -> RunDescription:
 def run_name(study: TrackedStudy, trial: TrialOrRecord) -> str:
     """The arm, the study's axes, fold and seed: `ocl batch_size=32 fold=2 seed=0`."""
     config = {**trial.config, "data": trial.data.name}
-    shown = {axis: dotted.name(dotted.get(config, axis)) for axis in study.axes}
+    shown = {axis: dotted.name(dotted.lookup(config, axis)) for axis in study.axes}
     parts = [f"{axis}={_short(value)}" for axis, value in shown.items() if value is not None]
     fold = [] if trial.fold is None else [f"fold={trial.fold}"]
     return " ".join([trial.arm, *parts, *fold, f"seed={trial.seed}"])
@@ -90,6 +90,7 @@ def final_tags(record: Record) -> dict[str, str]:
     tags = {
         "status": record.status,
         "host": record.host,
+        "cause": record.cause or "",
         "attempts": str(record.attempts) if record.attempts > 1 else "",
     }
     tags |= {key: str(value) for key, value in record.notes.to_dict().items()}

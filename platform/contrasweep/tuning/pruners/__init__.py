@@ -10,14 +10,13 @@ the mode, the number of configurations (None: not known) and its options as keyw
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from contrasweep.errors import SpecError, choose_from
-from contrasweep.imports import import_path
+from contrasweep.imports import build_part, import_path
 from contrasweep.tuning.pruners.halving import Brackets, FoldHalving, HyperBand
-from contrasweep.tuning.pruners.own import OwnPruner, own_pruner
 from contrasweep.tuning.pruners.population import Population, population_of
-from contrasweep.tuning.pruners.pruner import CONTINUE, PAUSE, STOP, ComparesPeers, Decision, Pruner
+from contrasweep.tuning.pruners.pruner import CONTINUE, PAUSE, STOP, ComparesPeers, Decision, OwnPruner, Pruner
 from contrasweep.tuning.pruners.stopping_rule import Asha, Median, StoppingRule
 
 __all__ = [
@@ -58,13 +57,10 @@ def build(pruner: str, *, mode: str, budget: int | None, folds: int = 1, **optio
             hint=choose_from("pruners", [*PRUNERS, "package.module:Class"], pruner),
         )
     if pruner not in RULES:
-        return own_pruner(pruner, import_path(pruner, "pruner", "pruner"), mode, budget, options)
+        own = OwnPruner(pruner, import_path(pruner, "pruner", "pruner"), mode, budget, options)
+        return cast(Pruner, own)  # by its methods
     kind = RULES[pruner]
     if isinstance(kind, type) and issubclass(kind, Brackets):
         options = {**options, "folds": folds}
-    try:
-        return kind(mode, budget, **options)
-    except TypeError as error:
-        raise SpecError(
-            "the pruner does not take these options", place="pruner_options", value=options, hint=str(error)
-        ) from None
+    rule: Pruner = build_part("pruner", pruner, kind, mode, budget, options=options)
+    return rule

@@ -1,4 +1,4 @@
-"""The options of population based training; who copies whom is decided by `tuning.pbt`."""
+"""The options of population based training; who copies whom is decided by `tuning.population_search`."""
 
 from dataclasses import dataclass
 

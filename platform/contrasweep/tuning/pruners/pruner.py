@@ -1,9 +1,12 @@
-"""What a rule for early stopping is."""
+"""What a rule for early stopping is, and how somebody else's is held to it."""
 
+from collections.abc import Callable
 from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+from contrasweep.config import Config
 from contrasweep.errors import SpecError
+from contrasweep.imports import build_part, errors_named
 
 
 class Decision(Enum):
@@ -65,3 +68,52 @@ def at_least(name: str, value: int, least: int) -> None:
         raise SpecError(
             f"{name} must be a whole number of at least {least}", place=f"pruner_options.{name}", value=value
         )
+
+
+class OwnPruner:
+    """A pruner at a dotted path. Each report must get a decision, and an error names the pruner and its line."""
+
+    def __init__(self, name: str, target: Callable[..., Any], mode: str, budget: int | None, options: Config) -> None:
+        self.name = name
+        self.pruner = build_part("pruner", name, target, mode, budget, options=options)
+        if not isinstance(self.pruner, Pruner):
+            raise SpecError(
+                "the pruner lacks methods of contrasweep.tuning.pruners.Pruner",
+                place="pruner",
+                value=name,
+                hint="derive it from contrasweep.tuning.pruners.StoppingRule",
+            )
+
+    def __getattr__(self, method: str) -> Any:
+        """Return a method of the pruner, whose errors are named."""
+
+        own = getattr(self.__dict__["pruner"], method)
+
+        def call(*args: object, **options: object) -> Any:
+            with errors_named(f"{self.name} fails in {method}", "pruner"):
+                return own(*args, **options)
+
+        return call
+
+    def try_out(self) -> None:
+        """Take one trial through it, for the plan; it is not to be used afterwards. Raises `SpecError`."""
+        self.add("trial", 0, 0)
+        self.on_peer_report("trial", 1, 0.5)
+        self.on_report("trial", 1, 0.5)
+        self.resumable()
+        self.is_paused("trial")
+        self.on_end("trial")
+        self.on_search_end(1)
+
+    def on_report(self, trial: str, step: int, value: float) -> Decision:
+        """Return what `trial` does next. Raises `SpecError` where the rule does not say."""
+        decision = self.__getattr__("on_report")(trial, step, value)
+        if not isinstance(decision, Decision):
+            rule = f"{self.name}.on_report gives CONTINUE, PAUSE or STOP of contrasweep.tuning.pruners"
+            raise SpecError(rule, place="pruner", value=decision)
+        return decision
+
+    def on_peer_report(self, trial: str, step: int, value: float) -> None:
+        """Pass the report on to a pruner that compares peers."""
+        if isinstance(self.pruner, ComparesPeers):
+            self.__getattr__("on_peer_report")(trial, step, value)

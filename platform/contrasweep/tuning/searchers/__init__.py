@@ -6,7 +6,7 @@
 What is asked depends on the seed, the number of the ask and what was told, and no configuration is asked twice.
 """
 
-from contrasweep.tuning.searchers.finite import configurations, fits
+from contrasweep.study.space import configurations, fits
 from contrasweep.tuning.searchers.named import SEARCHERS, build
 from contrasweep.tuning.searchers.pedanova import Importance, importance
 from contrasweep.tuning.searchers.searcher import Problem, Searcher

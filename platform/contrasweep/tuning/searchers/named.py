@@ -2,18 +2,16 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import import_path
-from contrasweep.study.space import Choice, Space, sample
-from contrasweep.tuning.searchers.finite import product
-from contrasweep.tuning.searchers.own import own_searcher
-from contrasweep.tuning.searchers.samplers import optuna_searcher
-from contrasweep.tuning.searchers.searcher import ListSearcher, Problem, Searcher
+from contrasweep.study.space import Choice, Space, product, sample
+from contrasweep.tuning.searchers.optuna_searcher import optuna_searcher
+from contrasweep.tuning.searchers.searcher import ListSearcher, OwnSearcher, Problem, Searcher
 
 
 def _random(problem: Problem) -> Searcher:
@@ -143,7 +141,7 @@ def build(
         target = import_path(searcher, "searcher", "searcher")
         if hasattr(target, "sample_relative"):
             return optuna_searcher(searcher, problem, options, fresh=False)
-        return own_searcher(searcher, target, problem, options)
+        return cast(Searcher, OwnSearcher(searcher, target, problem, options))  # by its methods
     raise SpecError(
         "there is no such searcher",
         place="searcher",

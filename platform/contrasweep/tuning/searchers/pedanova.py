@@ -10,7 +10,7 @@ import numpy as np
 
 from contrasweep.config import Config
 from contrasweep.study.space import Space
-from contrasweep.tuning.searchers.forms import coordinate, distribution
+from contrasweep.tuning.searchers.optuna_searcher import coordinate, distribution
 
 MIN_CONFIGURATIONS = 4
 SHUFFLES = 39

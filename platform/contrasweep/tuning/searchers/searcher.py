@@ -1,13 +1,14 @@
-"""What is searched, what a searcher is, and the one that follows a list."""
+"""What is searched, what a searcher is, the one that follows a list, and how somebody else's is held to it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
-from contrasweep.study.space import Space
-from contrasweep.tuning.searchers.finite import configurations
+from contrasweep.errors import SpecError
+from contrasweep.imports import build_part, errors_named
+from contrasweep.study.space import Space, configurations, exists
 
 
 @dataclass(frozen=True)
@@ -76,3 +77,51 @@ class ListSearcher:
     def replay(self, config: MutableConfig) -> None:
         """Skip it when the list comes to it."""
         self.seen.add(canonical.dumps(config))
+
+
+class OwnSearcher:
+    """A searcher at a dotted path. What it suggests must lie in the space, and an error names it and its line."""
+
+    def __init__(self, name: str, target: Callable[..., Any], problem: Problem, options: Config) -> None:
+        self.name, self.problem = name, problem
+        self.searcher = build_part("searcher", name, target, problem, options=options)
+        if not isinstance(self.searcher, Searcher):
+            raise SpecError(
+                "this is no searcher and no Optuna sampler",
+                place="searcher",
+                value=name,
+                hint="a searcher has ask, tell and replay (contrasweep.tuning.searchers.Searcher); a sampler is, say, "
+                "optuna.samplers:TPESampler",
+            )
+
+    def __getattr__(self, method: str) -> Any:
+        """Return a method of the searcher, whose errors are named."""
+
+        own = getattr(self.__dict__["searcher"], method)
+
+        def call(*args: object, **options: object) -> Any:
+            with errors_named(f"{self.name} fails in {method}", "searcher"):
+                return own(*args, **options)
+
+        return call
+
+    def ask(self) -> MutableConfig | None:
+        """Return the next configuration. Raises `SpecError` where it is none of this space."""
+        config = self.__getattr__("ask")()
+        if config is None:
+            return None
+        self._check(config)
+        return dict(config)
+
+    def _check(self, config: Any) -> None:
+        rule = f"{self.name}.ask gives a setting for each parameter of the space"
+        if not isinstance(config, Mapping):
+            raise SpecError(rule, place="searcher", value=config, hint="a dict of name -> value, or None at the end")
+        space, fixed = self.problem.space, self.problem.fixed
+        needed = {key for key in space if exists(space, key, fixed, dict(config))}
+        if config.keys() != needed:
+            raise SpecError(rule, place="searcher", value=dict(config), hint=f"here {', '.join(sorted(needed))}")
+        for key, value in config.items():
+            if not space[key].holds(value):
+                rule = f"{self.name}.ask gives values of the space"
+                raise SpecError(rule, place="searcher", value={key: value}, hint=f"{key} is {space[key]}")

@@ -4,25 +4,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from joining_hosts import Budget, Cluster, Listener, host
+from joining_hosts import Cluster, Driver, host
 
 from contrasweep import AblationGrid, Arm
-from contrasweep.cluster import growth
+from contrasweep.cluster import hosts
 from contrasweep.cluster.footprint import Footprint
-from contrasweep.cluster.growth import ClusterHosts, FixedHosts
-from contrasweep.cluster.inventory import ray_inventory
-from contrasweep.code import CurrentCode
+from contrasweep.cluster.hosts import Hosts
 from contrasweep.data.manifest import Folds, Manifest, Shard
-from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan
-from contrasweep.planning.learned import Learned
-from contrasweep.running.engine.active_trials import ActiveTrials
-from contrasweep.running.engine.deferred import DeferredTrials
-from contrasweep.running.engine.placement import Placements
-from contrasweep.running.study_code import StudyCode
+from contrasweep.running.engine.accounts import MAX_HOSTS_LOST, ActiveTrial
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tuning.source import Finished, FixedSource, Next
+from contrasweep.tuning.source import Finished, FixedSource
 
 DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(2))
 
@@ -34,90 +27,109 @@ def train(trial, resume=None):
 SMALL, LARGE = Footprint(gpu_memory_gib=5), Footprint(gpu_memory_gib=50)
 
 
-class Run:
-    """A driver's side of a study with an arm that fits a T4 and one that does not."""
+class Run(Driver):
+    """A study with an arm that fits a T4 and one that does not."""
 
-    def __init__(self, storage: Path, hosts: Any, refused: dict[str, Record] | None = None) -> None:
+    def __init__(self, storage: Path, hosts: Any, infeasible: dict[str, Record] | None = None) -> None:
         arms = {"small": Arm(train, footprint=SMALL), "large": Arm(train, footprint=LARGE)}
         study = AblationGrid("s", arms, "d", folds=2)
-        self.trials = make_plan(study, lambda name: DATA).trials
-        self.records, self.listener = StudyRecords(str(storage), "s"), Listener()
-        inventory = hosts.inventory if isinstance(hosts, ClusterHosts) else ray_inventory([host("T4")])
-        placements = Placements(Footprints(study, inventory, Learned()))
-        deferred = DeferredTrials(placements, hosts, self.listener.messages.append)
-        code = StudyCode(self.records, CurrentCode({}), self.listener.messages.append)
-        source = FixedSource(self.trials)
-        self.active = ActiveTrials(
-            source, self.records, placements, self.listener, Budget(), code, None, deferred, refused
-        )
+        source = FixedSource(make_plan(study, lambda name: DATA).trials)
+        super().__init__(study, source, hosts, StudyRecords(str(storage), "s"), infeasible or {})
 
-    def next(self) -> str | None:
+    def next_arm(self) -> str | None:
         """The arm of the next trial, which is handed out."""
-        candidate = self.active.next()
-        if isinstance(candidate, Next):
-            self.active.begin(candidate.trial, candidate.notes)
-            return candidate.trial.arm
-        return "finished" if isinstance(candidate, Finished) else None
+        following = self.next()
+        return "finished" if isinstance(following, Finished) else following and following.trial.arm
 
-    def end(self, trial_id: str) -> None:
-        trial, notes = self.active.running[trial_id]
-        record = Record.of(trial, status=Status.DONE, notes=notes)
-        self.records.write(record)
-        self.active.end(record)
+    def end_all(self) -> None:
+        for active in list(self.accounts.active.values()):
+            self.end(active.trial)
 
     def statuses(self) -> list[tuple[str, str]]:
-        return sorted((record.arm, record.status.value) for record in self.listener.records)
+        return sorted((record.arm, record.status.value) for record in self.shown.records)
 
 
 def test_what_fits_no_host_waits_and_runs_when_a_larger_one_joins(tmp_path: Path) -> None:
     cluster = Cluster("T4")
     run = Run(tmp_path, cluster.hosts)
-    assert [run.next() for _ in range(3)] == ["small", "small", None]
+    assert [run.next_arm() for _ in range(3)] == ["small", "small", None]
     assert cluster.requested == {LARGE}
     needs = "the trial needs 50.0 GiB of GPU memory; the largest GPU, T4, has 14.7 GiB (declared)"
-    assert run.listener.messages == [f"arm large waits for a larger host: {needs}"]
+    assert run.shown.messages == [f"arm large waits for a larger host: {needs}"]
     cluster.after(14, "T4", "H100")
-    assert [run.next() for _ in range(3)] == ["large", "large", "finished"]
+    assert [run.next_arm() for _ in range(3)] == ["large", "large", "finished"]
     assert cluster.requested == set()
-    for trial_id in list(run.active.running):
-        run.end(trial_id)
+    run.end_all()
     assert run.statuses() == [("large", "done")] * 2 + [("small", "done")] * 2
 
 
 def test_it_is_infeasible_once_no_host_is_expected_and_nothing_runs(tmp_path: Path) -> None:
     cluster = Cluster("T4")
     run = Run(tmp_path, cluster.hosts)
-    assert [run.next() for _ in range(3)] == ["small", "small", None]
-    cluster.after(growth.JOIN_QUIET_S + 1, "T4")
-    assert run.next() is None, "small ones still run, so it costs nothing to wait"
-    for trial_id in list(run.active.running):
-        run.end(trial_id)
-    assert run.next() == "finished"
+    assert [run.next_arm() for _ in range(3)] == ["small", "small", None]
+    cluster.after(hosts.JOIN_QUIET_S + 1, "T4")
+    assert run.next_arm() is None, "small ones still run, so it costs nothing to wait"
+    run.end_all()
+    assert run.next_arm() == "finished"
     assert run.statuses() == [("large", "infeasible")] * 2 + [("small", "done")] * 2
-    assert run.listener.records[-1].notes.refused_by == "1 x (4 cores, 16.0 GiB, 1 T4 of 14.7 GiB)"
+    assert run.shown.records[-1].notes.refused_by == "1 x (4 cores, 16.0 GiB, 1 T4 of 14.7 GiB)"
 
 
 def test_an_autoscaler_has_more_time_and_a_lost_host_still_counts() -> None:
     cluster = Cluster("T4", "H100")
-    cluster.after(growth.JOIN_QUIET_S + 1, "T4")
+    cluster.after(hosts.JOIN_QUIET_S + 1, "T4")
     assert cluster.hosts.poll() is None and "H100" in str(cluster.hosts.inventory)
     assert not cluster.hosts.may_grow()
     cluster.listed = [host("T4", "gpu-workers")]
-    cluster.now += growth.POLL_S
+    cluster.now += hosts.POLL_S
     cluster.hosts.poll()
     assert cluster.hosts.may_grow()
 
 
 @pytest.mark.parametrize("larger", [False, True])
 def test_a_later_run_takes_it_up_where_a_host_fits_it_by_then(larger: bool, tmp_path: Path) -> None:
-    first = Run(tmp_path, FixedHosts())
-    assert [first.next() for _ in range(3)] == ["small", "small", "finished"]
-    refused = {record.trial_id: record for record in first.listener.records}
-    assert {record.status for record in refused.values()} == {Status.INFEASIBLE}
+    first = Run(tmp_path, Hosts())
+    assert [first.next_arm() for _ in range(3)] == ["small", "small", "finished"]
+    infeasible = {record.trial_id: record for record in first.shown.records}
+    assert {record.status for record in infeasible.values()} == {Status.INFEASIBLE}
     cluster = Cluster("T4", "H100") if larger else Cluster("T4")
-    cluster.now = growth.JOIN_QUIET_S + 1
-    second = Run(tmp_path, cluster.hosts, refused)
-    handed_out = sorted(filter(None, iter(second.next, "finished")))
+    cluster.now = hosts.JOIN_QUIET_S + 1
+    second = Run(tmp_path, cluster.hosts, infeasible)
+    handed_out = sorted(filter(None, iter(second.next_arm, "finished")))
     assert handed_out == (["large"] * 2 if larger else []) + ["small"] * 2
-    now = second.records.read(refused)
-    assert now == ({} if larger else refused), "without a record while it runs; else as it was"
+    now = second.records.read(infeasible)
+    assert now == ({} if larger else infeasible), "without a record while it runs; else as it was"
+
+
+def test_a_record_that_a_lost_worker_had_written_stands(tmp_path: Path) -> None:
+    """Given up by the engine, the trial keeps what its worker wrote before it was lost."""
+    run = Run(tmp_path, Hosts())
+    active = run.next()
+    assert isinstance(active, ActiveTrial)
+    written = Record.of(active.trial, status=Status.DONE, metrics={"accuracy": 0.5})
+    run.records.write(written)
+    run.loop.give_up(active.trial.id, "the trial's worker was lost")
+    assert run.shown.records == [run.records.read_one(active.trial.id)] == [written]
+
+
+def test_a_trial_is_handed_out_again_as_often_as_it_may_lose_its_host(tmp_path: Path) -> None:
+    run = Run(tmp_path, Hosts())
+    active = run.next()
+    assert isinstance(active, ActiveTrial)
+    trial_id = active.trial.id
+    for _ in range(MAX_HOSTS_LOST - 1):
+        assert run.loop.requeue(trial_id) and run.next() is active
+    assert not run.loop.requeue(trial_id), "it may be what ends them"
+    assert run.loop.reported(trial_id, [{"step": 1, "time": 0.0}], 1.0), "it got further"
+    assert run.loop.requeue(trial_id)
+
+
+def test_a_trial_that_was_stopped_and_goes_on_keeps_its_seconds(tmp_path: Path) -> None:
+    run = Run(tmp_path, Hosts())
+    active = run.next()
+    assert isinstance(active, ActiveTrial)
+    run.loop.reported(active.trial.id, [], 90.0)
+    active.stopped = True
+    run.loop.ended(active.trial.id)
+    assert run.statuses() == [("small", "pruned")] and not run.accounts.active
+    assert run.accounts.begin(active.trial, active.notes).seconds == 90.0

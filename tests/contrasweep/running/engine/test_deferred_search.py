@@ -4,24 +4,20 @@ run or in the next; the search that they belong to goes on beside them."""
 from pathlib import Path
 
 import pytest
-from joining_hosts import Budget, Cluster, Listener
+from joining_hosts import Cluster, Driver
 from sweeps import sweep, value_of
 
 from contrasweep import Arm, Float
-from contrasweep.cluster import growth
+from contrasweep.cluster import hosts
 from contrasweep.cluster.footprint import Footprint
 from contrasweep.code import CurrentCode
-from contrasweep.planning.footprints import Footprints
-from contrasweep.planning.learned import Learned
 from contrasweep.planning.planner import plan
-from contrasweep.running.code_changes import decide, refused_trials
-from contrasweep.running.engine.active_trials import ActiveTrials
-from contrasweep.running.engine.deferred import MAX_WAITING_PER_ARM, DeferredTrials
-from contrasweep.running.engine.placement import Placements
-from contrasweep.running.study_code import StudyCode
+from contrasweep.running.code_changes import decide, infeasible_records
+from contrasweep.running.engine.accounts import ActiveTrial
+from contrasweep.running.engine.trial_queue import MAX_WAITING_PER_ARM
 from contrasweep.storage.record import DatasetRef, Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tuning.source import Finished, Next
+from contrasweep.tuning.source import Finished
 from contrasweep.tuning.sweep_source import SweepSource
 
 SPACE = {"lr": Float(0.003, 3.0, log=True)}
@@ -31,51 +27,35 @@ ARMS = {
 }
 
 
-class Run:
-    """A driver's side of a sweep with an arm that fits a T4 and one that does not."""
+class Run(Driver):
+    """A sweep with an arm that fits a T4 and one that does not."""
 
     def __init__(self, storage: Path, cluster: Cluster, **fields: object) -> None:
         study = sweep(**{"arms": ARMS, "searcher": "random", "trials_per_arm": 3} | fields)
-        self.study = study
-        planned = plan(study, storage=str(storage))
-        self.records, self.listener, self.cluster = StudyRecords(str(storage), study.name), Listener(), cluster
-        recorded = self.records.read(self.records.finished())
-        refused = refused_trials(recorded)
-        self.source = planned.source(self.records, recorded.keys() - refused.keys())
-        placements = Placements(Footprints(study, cluster.hosts.inventory, Learned()))
-        deferred = DeferredTrials(placements, cluster.hosts, self.listener.messages.append)
-        code = StudyCode(self.records, CurrentCode({}), self.listener.messages.append)
-        self.active = ActiveTrials(
-            self.source, self.records, placements, self.listener, Budget(), code, None, deferred, refused
-        )
+        planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
+        self.cluster, recorded = cluster, records.read(records.finished())
+        infeasible = infeasible_records(recorded)
+        source = planned.source(records, recorded.keys() - infeasible.keys())
+        super().__init__(study, source, cluster.hosts, records, infeasible)
 
-    def next(self) -> Next | Finished | None:
-        candidate = self.active.next()
-        if isinstance(candidate, Next):
-            self.active.begin(candidate.trial, candidate.notes)
-        return candidate
-
-    def end(self, candidate: Next) -> None:
-        trial, config = candidate.trial, candidate.trial.config
+    def end_searched(self, active: ActiveTrial) -> None:
+        trial, config = active.trial, active.trial.config
         value, step = (
             (config["schedule"][-1][1]["lr"], config["until"])
             if "until" in config
             else (value_of(trial), config["epochs"])
         )
-        notes = self.active.running[trial.id][1]
-        record = Record.of(trial, status=Status.DONE, notes=notes, step=step, metrics={"accuracy": value})
-        self.records.write(record)
-        self.active.end(record)
+        self.end(trial, step=step, metrics={"accuracy": value})
 
     def to_the_end(self) -> list[str]:
         """The arms of what runs, one at a time; None is answered by time that passes."""
         arms = []
         while not isinstance(candidate := self.next(), Finished):
             if candidate is None:
-                self.cluster.now += growth.JOIN_QUIET_S + 1
+                self.cluster.now += hosts.JOIN_QUIET_S + 1
                 continue
             arms.append(candidate.trial.arm)
-            self.end(candidate)
+            self.end_searched(candidate)
         return arms
 
     def statuses(self) -> list[tuple[str, str, str]]:
@@ -103,15 +83,14 @@ def test_other_arms_go_on_while_candidates_of_one_wait(tmp_path: Path) -> None:
     cluster = Cluster("T4")
     run = Run(tmp_path / "runs", cluster, trials_per_arm=MAX_WAITING_PER_ARM + 2)
     begun = [run.next() for _ in range(4)]
-    assert [c.trial.arm for c in begun if isinstance(c, Next)] == ["small"] * 4
-    assert run.active.deferred is not None
-    assert 1 < len(run.active.deferred.waiting) <= MAX_WAITING_PER_ARM
+    assert [c.trial.arm for c in begun if isinstance(c, ActiveTrial)] == ["small"] * 4
+    assert 1 < len(run.queue.waiting) <= MAX_WAITING_PER_ARM
     cluster.after(30, "T4", "H100")
     following = run.next()
-    assert isinstance(following, Next) and following.trial.arm == "large"
+    assert isinstance(following, ActiveTrial) and following.trial.arm == "large"
     for candidate in [*begun, following]:
-        assert isinstance(candidate, Next)
-        run.end(candidate)
+        assert isinstance(candidate, ActiveTrial)
+        run.end_searched(candidate)
     run.to_the_end()
     assert {status for _, _, status in run.statuses()} == {"done"}
 
@@ -120,18 +99,18 @@ def test_what_was_refused_is_taken_up_when_a_host_joins_while_its_search_goes_on
     cluster = Cluster("T4")
     run = Run(tmp_path / "runs", cluster, arms={"small": ARMS["small"]})
     first, second = run.next(), run.next()
-    assert isinstance(first, Next) and isinstance(second, Next)
-    run.active.give_up(first.trial.id, "CUDA out of memory on the largest host\n", Status.INFEASIBLE)
-    run.end(second)
+    assert isinstance(first, ActiveTrial) and isinstance(second, ActiveTrial)
+    run.loop.give_up(first.trial.id, "CUDA out of memory on the largest host\n", Status.INFEASIBLE)
+    run.end_searched(second)
     cluster.after(60, "T4")
     third = run.next()
-    assert isinstance(third, Next) and third.trial.id != first.trial.id
+    assert isinstance(third, ActiveTrial) and third.trial.id != first.trial.id
     cluster.after(60, "T4", "H100")
     taken = run.next()
-    assert isinstance(taken, Next) and taken == first
+    assert isinstance(taken, ActiveTrial) and taken == first
     assert run.records.read_one(taken.trial.id) is None, "it has no record while it runs"
-    run.end(taken)
-    run.end(third)
+    run.end_searched(taken)
+    run.end_searched(third)
     run.to_the_end()
     assert run.statuses() == [row for row in ALL_DONE if row[0] == "small"]
     calm = Run(tmp_path / "calm", Cluster("T4", "H100"), arms={"small": ARMS["small"]})
@@ -143,16 +122,16 @@ def test_a_search_that_is_over_stays_so_and_the_run_says_it(tmp_path: Path) -> N
     cluster = Cluster("T4")
     run = Run(tmp_path / "runs", cluster)
     first = run.next()
-    assert isinstance(first, Next)
-    cluster.after(growth.JOIN_QUIET_S + 1, "T4")
-    while isinstance(candidate := run.next(), Next):
-        run.end(candidate)
+    assert isinstance(first, ActiveTrial)
+    cluster.after(hosts.JOIN_QUIET_S + 1, "T4")
+    while isinstance(candidate := run.next(), ActiveTrial):
+        run.end_searched(candidate)
     assert run.statuses().count(("large", "search", "infeasible")) == 3
     cluster.after(60, "T4", "H100")
-    assert not isinstance(run.next(), Next)
+    assert not isinstance(run.next(), ActiveTrial)
     said = "arm large: what fitted no host fits one by now, after its search; the same command takes it up"
-    assert run.listener.messages.count(said) == 1
-    run.end(first)
+    assert run.shown.messages.count(said) == 1
+    run.end_searched(first)
 
 
 def test_what_an_earlier_run_refused_is_taken_up_and_may_win(tmp_path: Path, calm: dict[str, object]) -> None:
@@ -185,17 +164,17 @@ def test_what_was_refused_keeps_to_the_budget_that_others_have_spent(epochs: int
     run = Run(tmp_path, Cluster("T4", "H100"), **fields)
     begun = [run.next() for _ in range(3)]
     for candidate in begun[1:]:
-        assert isinstance(candidate, Next)
-        run.end(candidate)
-    assert isinstance(begun[0], Next)
+        assert isinstance(candidate, ActiveTrial)
+        run.end_searched(candidate)
+    assert isinstance(begun[0], ActiveTrial)
     refused = begun[0].trial
-    run.active.give_up(refused.id, "CUDA out of memory\n", Status.INFEASIBLE)
+    run.loop.give_up(refused.id, "CUDA out of memory\n", Status.INFEASIBLE)
     run.records.reopen(refused.id)
     notes = begun[0].notes.joined(TrialNotes(refused_by="1 x (4 cores, 16.0 GiB, 1 T4 of 14.7 GiB)"))
     run.records.write(Record.of(refused, status=Status.INFEASIBLE, notes=notes))
     later = Run(tmp_path, Cluster("T4", "H100"), **fields | {"budget": {"epochs": epochs}})
     following = later.next()
-    assert isinstance(following, Next)
+    assert isinstance(following, ActiveTrial)
     assert (following.trial == refused, following.notes.phase) == (again, Phase.SEARCH if again else Phase.CONFIRM)
 
 
@@ -212,8 +191,8 @@ def test_a_generation_that_a_later_one_stands_on_is_not_trained_again() -> None:
         record("other-arm", refused, 0, "b"),
         record("confirmation", refused, None),
     ]
-    assert set(refused_trials({r.trial_id: r for r in records})) == {"late", "other-arm", "confirmation"}
-    assert refused_trials({"trained": records[1]}) == {}
+    assert set(infeasible_records({r.trial_id: r for r in records})) == {"late", "other-arm", "confirmation"}
+    assert infeasible_records({"trained": records[1]}) == {}
 
 
 POPULATION = {
@@ -235,13 +214,14 @@ def test_a_population_takes_up_what_was_refused_while_its_generation_is_trained(
     calm.to_the_end()
     run = Run(tmp_path / "runs", Cluster("T4"), **POPULATION)
     first, second = run.next(), run.next()
-    assert isinstance(first, Next) and isinstance(second, Next)
-    run.active.give_up(first.trial.id, "CUDA out of memory on the largest host\n", Status.INFEASIBLE)
+    assert isinstance(first, ActiveTrial) and isinstance(second, ActiveTrial)
+    run.loop.give_up(first.trial.id, "CUDA out of memory on the largest host\n", Status.INFEASIBLE)
     run.cluster.after(60, "T4", "H100")
-    assert run.next() == first
+    taken = run.next()
+    assert isinstance(taken, ActiveTrial) and taken.trial == first.trial
     assert run.records.read_one(first.trial.id) is None, "it has no record while it runs"
     for candidate in (first, second):
-        run.end(candidate)
+        run.end_searched(candidate)
     run.to_the_end()
     assert searched(run) == searched(calm) and {status for _, status in searched(run)} == {"done"}
     assert run.records.finished() == calm.records.finished(), "the same generations, and the same winner"
@@ -250,17 +230,17 @@ def test_a_population_takes_up_what_was_refused_while_its_generation_is_trained(
 def test_a_population_that_went_on_without_a_trial_says_why_it_stays_infeasible(tmp_path: Path) -> None:
     run = Run(tmp_path / "runs", Cluster("T4"), **POPULATION)
     begun = [run.next() for _ in range(4)]
-    assert all(isinstance(candidate, Next) for candidate in begun)
-    run.active.give_up(begun[0].trial.id, "CUDA out of memory\n", Status.INFEASIBLE)
+    assert all(isinstance(candidate, ActiveTrial) for candidate in begun)
+    run.loop.give_up(begun[0].trial.id, "CUDA out of memory\n", Status.INFEASIBLE)
     for candidate in begun[1:]:
-        run.end(candidate)
+        run.end_searched(candidate)
     run.cluster.after(60, "T4", "H100")
     following = run.next()
-    assert isinstance(following, Next) and following.notes.generation == 1
-    (said,) = [line for line in run.listener.messages if "fits one by now" in line]
+    assert isinstance(following, ActiveTrial) and following.notes.generation == 1
+    (said,) = [line for line in run.shown.messages if "fits one by now" in line]
     assert "after its generation was compared without it" in said
     assert "--rerun small trains the whole search again" in said
-    run.end(following)
+    run.end_searched(following)
     run.to_the_end()
     assert searched(run)[:4] == [(0, "done")] * 3 + [(0, "infeasible")]
     planned = plan(run.study, storage=run.records.storage)
@@ -279,4 +259,4 @@ def test_hosts_that_are_not_larger_refuse_again_and_the_record_says_which(tmp_pa
     again = Run(tmp_path, Cluster("T4", "T4"))
     assert again.to_the_end() == []
     refused = {r.notes.refused_by for r in again.records.read(again.records.finished()).values() if r.error}
-    assert refused == {str(again.active.placements.inventory)}
+    assert refused == {str(again.placements.inventory)}

@@ -76,20 +76,20 @@ def test_what_ended_trials_took_places_the_next_ones():
 
 def test_out_of_memory_gets_twice_the_share_and_at_last_infeasible():
     placements, (trial, *_) = placed(a=Footprint(gpu_memory_gib=6))
-    described = {"id": trial.id, "place": placements.described(trial)}
+    placements.place(trial)
     error = "torch.OutOfMemoryError: CUDA out of memory"
     shares = []
-    while (more := placements.after_error(described, error)) is not None:
-        shares.append((placements.of(described).gpu, float(placements.of(described).share)))
+    while (more := placements.after_error(trial, error)) is not None:
+        shares.append((placements.place(trial).gpu, float(placements.place(trial).share)))
         assert more.bundles[0]["GPU"] == shares[-1][1]
-    assert shares == [("T4", 1.0), ("H100", 1.0)] and placements.is_infeasible(described)
-    assert placements.after_error(described, "ValueError: x") is None
+    assert shares == [("T4", 1.0), ("H100", 1.0)] and placements.infeasible == {trial.id}
+    assert placements.after_error(trial, "ValueError: x") is None
 
 
 def test_replicates_of_a_trial_that_ran_out_of_memory_start_with_what_it_was_given():
     placements, (first, second, third, *_) = placed(Inventory(MIXED.nodes[:1]), a=Footprint(gpu_memory_gib=3, cpus=0.5))
     assert placements.place(first).share == Fraction(1, 4)
-    placements.after_error({"id": first.id}, "CUDA out of memory")
+    placements.after_error(first, "CUDA out of memory")
     assert placements.place(second).share == Fraction(1, 2)
     placements.ended(record(first, "T4", gpu_memory_gib=3.9))
     assert placements.place(third).share == Fraction(1, 3), "3.9 GiB x 1.25 of 14.7, once it was measured"
@@ -141,7 +141,7 @@ def test_what_is_learned_of_memory_keeps_processes_where_cores_are_short():
 def test_out_of_memory_on_cores_gets_twice_what_was_asked_for():
     placements, (trial, *_) = placed(Inventory((Node(2, 16, 0),)), a=None)
     asked = placements.described(trial)["resources"]["memory"]
-    again = placements.after_error({"id": trial.id}, "MemoryError: cannot allocate")
+    again = placements.after_error(trial, "MemoryError: cannot allocate")
     assert again.bundles[0]["memory"] == 2 * asked
 
 

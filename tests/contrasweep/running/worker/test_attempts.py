@@ -64,7 +64,7 @@ def test_an_attempt_that_wakes_ends_before_it_trains_and_writes_nothing(trial, r
         first.advance()
     assert first.finished and first.reports.step == 1 and not scratch.exists()
     assert left(records) == before
-    assert (finish(second).status, second.attempt.extra.attempts) == ("done", 2)
+    assert (finish(second).status, second.attempt.claim.owner.attempts) == ("done", 2)
 
 
 def test_one_that_is_stopped_within_a_step_writes_none_of_it(trial, records, no_wait):

@@ -3,6 +3,7 @@
 import re
 
 import misbehaving
+import pandas as pd
 import pytest
 
 from contrasweep import AblationGrid, Arm
@@ -87,6 +88,17 @@ def test_each_ends_and_is_named_for_what_it_did(record):
         assert matches(record(name).error, says), (name, record(name).error[-600:])
     for name in ENDS:
         assert record(name).status == "done", (name, record(name).error)
+
+
+def test_what_ended_each_is_named_in_its_record(results, record):
+    timed_out = {"hangs_at_once", "hangs_later", "spins"}
+    for name in FAILS:
+        cause = "time limit" if name in timed_out else "signal" if name == "is_killed" else "method"
+        assert (record(name).cause, record(name).missing) == (cause, name == "is_killed"), name
+    assert record("exits_at_once").attempts == record("is_killed").attempts == 2, "processes that were lost count"
+    assert "os._exit was called with 7" in read_log(results.records, record("exits_at_once").trial_id)
+    frame = results.to_frame().set_index("arm")
+    assert frame["cause"]["is-killed"] == "signal" and pd.isna(frame["cause"]["calm"])
 
 
 def test_the_calm_arm_s_table_is_that_of_the_calm_arm_alone(results, alone):

@@ -48,9 +48,9 @@ def test_all_that_is_printed_is_kept_and_the_streams_come_back(records):
 
 def test_a_process_that_dies_without_a_word_leaves_what_it_printed_and_the_next_goes_on_below(records):
     assert in_a_process(records, "print('the last', flush=True); os._exit(7)").returncode == 7
-    assert log_of(records).read_text() == "the last\n"
+    assert log_of(records).read_text() == "the last\nos._exit was called with 7\n"
     in_a_process(records, "print('the second'); taken.close()")
-    first, again, second = log_of(records).read_text().splitlines()
+    first, _, again, second = log_of(records).read_text().splitlines()
     assert (first, second) == ("the last", "the second") and again.startswith("--- again on ")
 
 

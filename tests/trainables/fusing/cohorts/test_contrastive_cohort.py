@@ -1,14 +1,15 @@
 """Fused trials of `contrasweep.trainables.contrastive` report what they report alone, whoever is in the other slots."""
 
-import shutil
+import gc
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 import torch
+from fused_reports import back_and_forth, differ, fused
 from hypothesis import given, settings
 from torch import nn
 
@@ -21,9 +22,10 @@ from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.encoders import ENCODERS
 from contrasweep.trainables.fusing import folding
 from contrasweep.trainables.fusing.cohorts import contrastive, probing
+from contrasweep.trainables.fusing.cohorts.method import Recent
 from contrasweep.trainables.fusing.cohorts.probing import candidates
 from contrasweep.trainables.fusing.protocol import CannotFuse, Event, cohorts_of
-from contrasweep.trial import Report, Trial
+from contrasweep.trial import Trial
 
 torch.set_num_threads(1)
 QUICK: dict[str, Any] = {
@@ -66,30 +68,6 @@ def trial(digits: Manifest, number: int, **config: Any) -> Trial:
     )
 
 
-def fused(trials: Sequence[Trial], slots: int = 0, engine: str = "grouped") -> dict[str, list[Report]]:
-    """The reports of trials that all join at once, by id."""
-    cohort, reports = cohorts_of(train).open(trials[0], slots or len(trials), engine), {t.id: [] for t in trials}
-    for one in trials:
-        cohort.join(one, None)
-    while cohort.members:
-        for event in cohort.advance():
-            assert event.error is None, event.error
-            if event.report is not None:
-                reports[event.trial_id].append(event.report)
-    return reports
-
-
-def differ(one: Sequence[Report], other: Sequence[Report]) -> float:
-    """The largest relative difference of two series of reports of one trial; their other content must be equal."""
-    largest = 0.0
-    for a, b in zip(one, other, strict=True):
-        assert a.step == b.step and set(a.metrics) == set(b.metrics) and set(a.items) == set(b.items)
-        assert (a.checkpoint is None) == (b.checkpoint is None)
-        for name, value in a.metrics.items():
-            largest = max(largest, abs(value - b.metrics[name]) / max(abs(value), 1e-3))
-    return largest
-
-
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "adamw": {"optimizer": {"name": "adamw"}, "learning_rate": 0.01},
@@ -108,7 +86,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def test_members_report_what_they_report_alone(digits: Manifest, variant: str) -> None:
     trials = [trial(digits, number, **VARIANTS[variant]) for number in (0, 1)]
     assert len({cohorts_of(train).key(one) for one in trials}) == 1
-    reports = fused(trials, slots=3)
+    reports = fused(train, trials, slots=3)
     tolerance = 1e-7 if variant == "learned temperature" else 1e-10  # a temperature is learned in float32
     for one in trials:
         assert differ(list(train(one)), reports[one.id]) < tolerance
@@ -122,7 +100,7 @@ def test_a_compiled_member_reports_what_it_reports_alone(
     """Negatives, which are counted in the compiled step, among the rest."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     one = trial(digits, 1, encoder="mlp", device="cpu", loss={"name": "ocl", "temperature": 0.5})
-    reports = fused([one], engine="products-compiled")[one.id]
+    reports = fused(train, [one], engine="products-compiled")[one.id]
     assert reports[0].metrics["negative_cosines"] > 0
     assert differ(list(train(one)), reports) < 1e-10
 
@@ -137,7 +115,7 @@ def test_dropout_draws_what_it_draws_alone(digits: Manifest, monkeypatch: pytest
 
     monkeypatch.setattr(Settings, "build_network", dropping)
     trials = [trial(digits, number) for number in (0, 1)]
-    reports = fused(trials)
+    reports = fused(train, trials)
     for one in trials:
         assert differ(list(train(one)), reports[one.id]) < 1e-10
     with pytest.raises(CannotFuse, match="Dropout draws from a generator per member"):
@@ -154,46 +132,27 @@ def test_weights_that_are_not_trained_stay(digits: Manifest, monkeypatch: pytest
 
     monkeypatch.setattr(Settings, "build_network", frozen)
     trials = [trial(digits, number, ema=0.9) for number in (0, 1)]
-    reports = fused(trials)
+    reports = fused(train, trials)
     for one in trials:
         assert differ(list(train(one)), reports[one.id]) < 1e-10
 
 
 def test_in_float32_an_epoch_differs_by_rounding(digits: Manifest) -> None:
     trials = [trial(digits, number, epochs=1) for number in (0, 1)]
-    reports = fused(trials)
+    reports = fused(train, trials)
     for one in trials:
         (alone,), (together,) = list(train(one)), reports[one.id]
         assert abs(alone.metrics["loss"] - together.metrics["loss"]) < 1e-4 * alone.metrics["loss"]
 
 
-def kept(report: Report, folder: Path) -> Path:
-    assert report.checkpoint is not None
-    return Path(shutil.copytree(report.checkpoint, folder))
-
-
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_a_trial_goes_from_alone_to_fused_and_back(digits: Manifest, tmp_path: Path, optimizer: str) -> None:
-    one = trial(digits, 1, epochs=5, learning_rate=0.01, optimizer={"name": optimizer})
-    whole = list(train(one))
-    running = train(one)
-    first = [next(running), next(running)]
-    folder = kept(first[-1], tmp_path / "alone")
-    cohort = cohorts_of(train).open(one, 2)
-    cohort.join(trial(digits, 0, epochs=5, optimizer={"name": optimizer}), None)
-    cohort.advance()  # another trains already
-    cohort.join(one, folder)
-    then = []
-    while len(then) < 2:
-        then += [event.report for event in cohort.advance() if event.trial_id == one.id]
-        if len(then) == 2:
-            folder = kept(then[-1], tmp_path / "fused")
-    plain = checkpoint.part(folder, "model")
-    assert {name: value.shape for name, value in plain.items()} == {
-        name: value.shape for name, value in checkpoint.part(tmp_path / "alone", "model").items()
-    }
-    assert differ(whole, [*first, *then, *train(one, folder)]) < 1e-10
+    chosen = {"epochs": 5, "optimizer": {"name": optimizer}}
+    one = trial(digits, 1, learning_rate=0.01, **chosen)
+    assert differ(list(train(one)), back_and_forth(train, one, trial(digits, 0, **chosen), tmp_path)) < 1e-10
+    plain, alone = (checkpoint.part(tmp_path / name, "model") for name in ("fused", "alone"))
+    assert {name: value.shape for name, value in plain.items()} == {name: value.shape for name, value in alone.items()}
 
 
 @pytest.mark.usefixtures("float64")
@@ -340,14 +299,6 @@ def test_a_trial_of_another_key_is_refused_and_nothing_changes(digits: Manifest)
     assert cohort.members == {}
 
 
-def test_members_share_the_images_of_a_fold(digits: Manifest) -> None:
-    cohort = cohorts_of(train).open(trial(digits, 0), 3)
-    for number in (0, 5, 1):  # of folds 0, 0 and 1
-        cohort.join(trial(digits, number), None)
-    first, again, other = (member.method for member in cohort.members.values())
-    assert first.train is again.train and first.train is not other.train
-
-
 def test_a_probe_times_the_trial_alone_and_engines(digits: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probing, "candidates", lambda slots, *_: [("products", count) for count in slots])
     one = trial(digits, 0, **TINY, epochs=10)
@@ -445,3 +396,63 @@ def test_any_order_of_joining_leaving_and_waiting_gives_the_same_reports(digits:
         cohort.close()
 
     model()
+
+
+@pytest.fixture
+def in_use(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The images that are open, of which none is kept."""
+    monkeypatch.setattr(contrastive, "_opened", Recent(lambda _: 1, kept_bytes=0))
+    return contrastive._opened._used
+
+
+def test_members_share_the_images_of_a_fold_as_long_as_one_is_there(digits: Manifest, in_use: Any) -> None:
+    cohort = cohorts_of(train).open(trial(digits, 0), 3)
+    for number in (0, 5, 1):  # of folds 0, 0 and 1
+        cohort.join(trial(digits, number), None)
+    first, again, other = (member.method.train for member in cohort.members.values())
+    assert first is again and first is not other and len(in_use) == 2
+    del first, again, other
+    cohort.leave(trial(digits, 1).id)
+    gc.collect()
+    assert len(in_use) == 1
+    cohort.close()
+    gc.collect()
+    assert not in_use
+
+
+class Opened:
+    """A value of so many bytes."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+def recent(kept_bytes: int) -> Recent[Opened]:
+    return Recent(lambda value: value.size, kept_bytes)
+
+
+def refused() -> Opened:
+    raise AssertionError("it is open already")
+
+
+def test_small_values_stay_and_the_oldest_goes_first() -> None:
+    shared = recent(10)
+    for name, size in (("a", 4), ("b", 4)):
+        shared.get((name,), lambda size=size: Opened(size))
+    shared.get(("a",), refused)
+    shared.get(("c",), lambda: Opened(4))  # a was asked for after b
+    shared.get(("a",), refused)
+    shared.get(("c",), refused)
+    with pytest.raises(AssertionError):
+        shared.get(("b",), refused)
+
+
+def test_a_large_value_is_shared_while_it_is_used_and_drives_no_small_one_out() -> None:
+    shared = recent(10)
+    shared.get(("small",), lambda: Opened(10))
+    large = shared.get(("large",), lambda: Opened(11))
+    assert shared.get(("large",), refused) is large
+    shared.get(("small",), refused)
+    del large
+    with pytest.raises(AssertionError):
+        shared.get(("large",), refused)

@@ -1,12 +1,21 @@
 """A member of a folded step is the trial alone: weights, statistics and losses, in float64 after 50 steps."""
 
-import functools
-
 import pytest
 import torch
 from folded_members import SHAPE, Member, folded_step, furthest, members, network, train
+from torch import nn
 
 from contrasweep.trainables import optimisation
+from contrasweep.trainables.contrastive.averaging import Averaged
+from contrasweep.trainables.contrastive.temperature import LearnableTemperature
+from contrasweep.trainables.fusing.folding import (
+    FoldedAverage,
+    FoldedLoss,
+    FoldedTemperature,
+    Step,
+    fold,
+    fold_optimizer,
+)
 from contrasweep.trainables.losses import LOSSES
 
 ENCODERS_TO_FOLD = {"cnn": {"width": 4}, "mlp": {"width": 8}, "resnet18": {"divisor": 8}}
@@ -84,8 +93,8 @@ def test_the_numbers_of_a_loss_are_each_members_own() -> None:
 
 
 EVERY = [
-    *((encoder, loss) for encoder in ("cnn", "mlp") for loss in sorted(LOSSES)),
-    *(("resnet18", loss) for loss in ("supcon", "margin_contrastive")),
+    *(("cnn", loss, "products") for loss in sorted(LOSSES)),
+    *(("resnet18", "supcon", engine) for engine in ("grouped", "products")),
 ]
 
 
@@ -100,19 +109,14 @@ def two(encoder: str, loss: str) -> list[Member]:
     return members(network(encoder, shape_of(encoder), **ENCODERS_TO_FOLD[encoder]), 2, loss=loss, lr=rate)
 
 
-@functools.cache
-def losses_alone(encoder: str, loss: str) -> list[list[float]]:
-    """They do not depend on the engine that they are compared with."""
-    return [trial.train(range(50), 4, shape_of(encoder)) for trial in two(encoder, loss)]
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("engine", ["grouped", "products"])
-@pytest.mark.parametrize(("encoder", "loss"), EVERY)
-def test_every_encoder_with_every_loss(encoder: str, loss: str, engine: str) -> None:
+@pytest.mark.parametrize(("encoder", "loss", "engine"), EVERY)
+def test_every_loss_after_fifty_steps(encoder: str, loss: str, engine: str) -> None:
     trials = two(encoder, loss)
-    fused = train(folded_step(trials, engine), trials, range(50), 4, shape_of(encoder))
-    torch.testing.assert_close(doubles(fused), doubles(losses_alone(encoder, loss)), rtol=1e-10, atol=1e-12)
+    step = folded_step(trials, engine)
+    alone = [trial.train(range(50), 4, shape_of(encoder)) for trial in trials]
+    fused = train(step, trials, range(50), 4, shape_of(encoder))
+    torch.testing.assert_close(doubles(fused), doubles(alone), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.long
@@ -126,3 +130,42 @@ def test_a_resnet_of_full_width_takes_a_step(engine: str) -> None:
     fused = train(step, trials, range(1), 4, shape)
     torch.testing.assert_close(doubles(fused), doubles(alone), rtol=1e-10, atol=0)
     assert furthest(step, trials) < 1e-10
+
+
+def test_temperature_and_average() -> None:
+    trials = members(network("cnn", width=4), 3, loss="infonce")
+    initial, decays = [0.2, 0.5, 0.3], [0.9, 0.5, 0.0]
+    plain = [LearnableTemperature(value).double() for value in initial]
+    rates, options = [0.01, 0.02, 0.03], {"momentum": 0.5}
+    folded = fold(trials[0].network, 3, "products")
+    temperature, average = FoldedTemperature(folded.slots), FoldedAverage(folded)
+    temperature.log_scale = nn.Parameter(temperature.log_scale.detach().double())
+    optimizer = fold_optimizer(
+        optimisation.SGD,
+        [*folded.parameters(), temperature.log_scale],
+        folded.slots,
+        [*folded.templates, plain[0].log_scale],
+    )
+    loss = FoldedLoss(trials[0].loss, folded.slots, learnable_temperature=True)
+    step = Step(folded, loss, optimizer, temperature, average)
+    averages = [Averaged(trial.network, decay) for trial, decay in zip(trials, decays, strict=True)]
+    for k, trial in enumerate(trials):
+        folded.put(k, trial.network.state_dict())
+        temperature.put(k, plain[k])
+        average.put(k, decays[k], averages[k].state_dict())
+        optimizer.put(k, options)
+        optimizer.lr[k] = rates[k]
+        one = optimisation.SGD([*trial.network.parameters(), *plain[k].parameters()], rates[k], **options)
+        for number in range(20):
+            images, labels, ids = trial.batch(number, 8, SHAPE)
+            value = plain[k].applied(trial.loss)(trial.network(images), labels, ids)
+            one.step(optimisation.gradients_of(one, value))
+            averages[k].update()
+            plain[k].clip()
+    for number in range(20):
+        step(*map(torch.stack, zip(*(trial.batch(number, 8, SHAPE) for trial in trials), strict=True)))
+    for k, trial in enumerate(trials):
+        torch.testing.assert_close(folded.take(k), dict(trial.network.state_dict()), rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(average.take(k), dict(averages[k].state_dict()), rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(temperature.take(k), dict(plain[k].state_dict()), rtol=1e-10, atol=0)
+    assert plain[0].value != initial[0]

@@ -1,8 +1,9 @@
-"""Members come and go, rest and fail without the others noticing."""
+"""Members come and go, rest and fail without the others noticing; what cannot be folded is refused."""
 
 import pytest
 import torch
 from folded_members import SHAPE, folded_step, members, network, train
+from torch import nn
 
 from contrasweep.trainables.fusing.folding import ENGINES, Unfoldable, fold, folding_rule
 from contrasweep.trainables.fusing.folding.rules import RULES, stacked
@@ -80,32 +81,74 @@ def test_a_slot_is_refilled_with_a_member_of_another_age() -> None:
     torch.testing.assert_close(train(step, now, range(4, 8), 8, SHAPE), alone, rtol=1e-11, atol=0)
 
 
+class Noisy(nn.Module):
+    """Noise of one draw for all values, or for each."""
+
+    def __init__(self, *, each: bool) -> None:
+        super().__init__()
+        self.each = each
+
+    def forward(self, x):
+        """Values with noise."""
+        return x + (torch.rand(x.shape) if self.each else torch.rand(1, 1))
+
+
+def tied() -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight = model[0].weight
+    return model
+
+
+def hooked() -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 4))
+    model[0].register_forward_hook(lambda module, inputs, output: 2 * output)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (tied(), r"its '1\.weight' is shared by modules"),
+        (nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), r"weight.* computed from other parameters"),
+        (hooked(), "module '0' has hooks"),
+        (Noisy(each=True), "its forward calls rand, which draws random numbers"),
+        (Noisy(each=False), "its forward draws random numbers"),
+    ],
+    ids=["tied", "parametrised", "hooked", "noise of values", "noise"],
+)
+def test_a_network_that_would_be_another_is_refused(model: nn.Module, why: str) -> None:
+    state = torch.get_rng_state()
+    with pytest.raises(Unfoldable, match=why):
+        fold(model, 2)
+    assert torch.equal(state, torch.get_rng_state())
+
+
 def test_a_module_without_a_rule_is_named() -> None:
-    class Recurrent(torch.nn.Module):
+    class Recurrent(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.cell = torch.nn.LSTM(8, 4)
+            self.cell = nn.LSTM(8, 4)
 
         def forward(self, x):
             return self.cell(x.flatten(1, 2))[0].mean(1)
 
     with pytest.raises(Unfoldable, match=r"'1\.cell' is a LSTM, which has no folding rule"):
-        fold(torch.nn.Sequential(torch.nn.Identity(), Recurrent()), 2)
+        fold(nn.Sequential(nn.Identity(), Recurrent()), 2)
 
 
-class Scale(torch.nn.Module):
+class Scale(nn.Module):
     """A module of somebody's own: a factor a feature."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.factor = torch.nn.Parameter(torch.rand(64))
+        self.factor = nn.Parameter(torch.rand(64))
 
     def forward(self, x):
         """Scaled features."""
         return x * self.factor
 
 
-class Unscaled(torch.nn.Module):
+class Unscaled(nn.Module):
     """Its folded form, which leaves the features as they are, so that a test sees that it was used."""
 
     def __init__(self, module, slots) -> None:
@@ -119,7 +162,7 @@ class Unscaled(torch.nn.Module):
 
 def test_own_forward_code_is_folded_without_a_rule_and_with_one() -> None:
     torch.manual_seed(0)
-    model, x = torch.nn.Sequential(torch.nn.Flatten(), Scale()), torch.randn(2, 5, 1, 8, 8)
+    model, x = nn.Sequential(nn.Flatten(), Scale()), torch.randn(2, 5, 1, 8, 8)
     assert torch.equal(fold(model, 2)(x), torch.stack([model(part) for part in x]))
     calls = []
 

@@ -6,7 +6,7 @@ import ray
 
 from contrasweep import AblationGrid, Arm, Float, Sweep
 from contrasweep.running.driver import run
-from contrasweep.running.engine.active_trials import ActiveTrials
+from contrasweep.running.engine.loop import TrialLoop
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("running"), pytest.mark.usefixtures("ray_session")]
 
@@ -86,8 +86,10 @@ def test_a_cohort_that_runs_out_of_memory_goes_on_with_half_its_members(alone, t
 def test_a_pruner_keeps_the_best_of_a_cohort(tmp_path, monkeypatch):
     """Members report in step, and a rule that goes by who was there before keeps the best, whichever slot it has: it
     knows the others' reports of a step before it decides on one of them."""
-    known, peers = [], ActiveTrials.peers
-    monkeypatch.setattr(ActiveTrials, "peers", lambda self, rows: known.extend(rows.values()) or peers(self, rows))
+    known, peers = [], TrialLoop.peers_reported
+    monkeypatch.setattr(
+        TrialLoop, "peers_reported", lambda self, rows: known.extend(rows.values()) or peers(self, rows)
+    )
     arm = Arm("toy_cohort:train", config={"epochs": 6}, space={"lr": Float(1e-4, 1.0, log=True)})
     sweep = Sweep(
         name="toy",

@@ -1,0 +1,126 @@
+"""The hosts of a cluster while a study runs: those that join are used, and those that are needed are requested.
+
+A host is requested by a placement group, which an autoscaler answers with a node and which ends with this process, so
+that no node is kept for a driver that was killed.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.inventory import ACCELERATOR_LABEL, GPU_MODELS, Gpu, Inventory, RayNode, ray_inventory
+from contrasweep.cluster.packing import share, why_not
+
+HOST_TIMEOUT_S = 600.0
+"""How long a run waits for a host: a GPU node of a cloud takes some minutes from the demand to its first task."""
+POLL_S = 2.0
+JOIN_QUIET_S = 120.0
+"""Without an autoscaler, hosts are started by hand or by a batch system: after so long without one, no more come."""
+NODE_GROUP_LABEL = "ray.io/node-group"
+"""Node label that KubeRay and Ray's autoscaler set: such a cluster starts hosts by what is requested."""
+
+
+class Hosts:
+    """The hosts that trials are placed on. These, of an inventory file or of this machine, stay as they are."""
+
+    def poll(self) -> Inventory | None:
+        """Return the hosts, if there are other ones than at the last call."""
+        return None
+
+    def may_grow(self) -> bool:
+        """Return whether a host may still join."""
+        return False
+
+    def request(self, footprints: Iterable[Footprint]) -> None:
+        """Request a host for each of these from the cluster; what was requested before is not any more."""
+
+
+class ClusterHosts(Hosts):
+    """The hosts of the connected Ray cluster.
+
+    One that was lost still counts: it may come back, and a trial that waits for it is not one that fits nowhere.
+    """
+
+    def __init__(
+        self, inventory: Inventory, nodes: Callable[[], list[RayNode]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.inventory, self.nodes, self.clock = inventory, nodes, clock
+        self.polled = self.grown = clock()
+        self.autoscaled = _autoscaled(nodes())
+        self._requested: dict[Footprint, Any] = {}
+
+    def poll(self) -> Inventory | None:
+        """Return the hosts, if more of a kind were seen than ever before; Ray is asked every POLL_S seconds."""
+        if self.clock() - self.polled < POLL_S:
+            return None
+        listed, self.polled = self.nodes(), self.clock()
+        self.autoscaled = self.autoscaled or _autoscaled(listed)
+        seen = self.inventory.joined(ray_inventory(listed))
+        if seen == self.inventory:
+            return None
+        self.inventory, self.grown = seen, self.clock()
+        self.request(())  # what was requested may hold the very host that has come
+        return seen
+
+    def may_grow(self) -> bool:
+        """Return whether a host joined lately, or an autoscaler has had less time than one takes."""
+        return self.clock() - self.grown < (HOST_TIMEOUT_S if self.autoscaled else JOIN_QUIET_S)
+
+    def request(self, footprints: Iterable[Footprint]) -> None:
+        """Hold a placement group for each, which an autoscaler answers with a host."""
+        from ray.util import placement_group, remove_placement_group
+
+        wanted = set(footprints)
+        for footprint in self._requested.keys() - wanted:
+            remove_placement_group(self._requested.pop(footprint))
+        for footprint in wanted - self._requested.keys():
+            resources, labels = bundle(footprint)
+            self._requested[footprint] = placement_group([resources], bundle_label_selector=[labels])
+
+
+def wait_for_hosts(
+    inventory: Inventory, missing: Callable[[Inventory], Footprint | None], on_message: Callable[[str], object]
+) -> Inventory:
+    """Wait, `HOST_TIMEOUT_S` at most, until the connected cluster has a host for every trial; return its hosts.
+
+    `missing` returns the footprint of a trial that fits no host of an inventory, or None.
+    """
+    import ray
+
+    unplaced = missing(inventory)
+    if unplaced is None:
+        return inventory
+    on_message(
+        f"no host of the cluster can hold a trial yet: {why_not(unplaced, inventory)}; waiting for one, "
+        f"{HOST_TIMEOUT_S / 60:.0f} min at most"
+    )
+    hosts = ClusterHosts(inventory, ray.nodes)
+    hosts.request([unplaced])
+    deadline = time.monotonic() + HOST_TIMEOUT_S
+    try:
+        while time.monotonic() < deadline:
+            time.sleep(1)
+            if (current := ray_inventory(ray.nodes())) != inventory and missing(inventory := current) is None:
+                break
+    finally:
+        hosts.request(())
+    return inventory
+
+
+def bundle(footprint: Footprint) -> tuple[dict[str, float], dict[str, str]]:
+    """Return the resources and node labels to request from Ray, so that an autoscaler starts a host for the trial."""
+    wanted = {"CPU": footprint.cpus, "memory": float(int(footprint.host_memory_gib * 2**30))}
+    if not footprint.wants_gpu:
+        return wanted, {}
+    wanted["GPU"] = float(max(1, math.ceil(footprint.gpus)))
+    memories = {kind: model.memory_gib for kind, model in GPU_MODELS.items()}
+    kinds = footprint.gpu_types or tuple(memories)
+    large = [kind for kind in kinds if share(footprint, Gpu(kind, memories.get(kind, 0.0))) is not None]
+    any_type = not large or len(large) == len(memories)  # where none will, one of another name may
+    return wanted, {} if any_type else {ACCELERATOR_LABEL: f"in({','.join(large)})"}
+
+
+def _autoscaled(nodes: Iterable[RayNode]) -> bool:
+    return any(NODE_GROUP_LABEL in (node.get("Labels") or {}) for node in nodes)

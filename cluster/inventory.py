@@ -1,0 +1,352 @@
+"""The hosts of a cluster: cores, memory and GPUs by type, as an inventory file lists them and as they are detected."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Annotated, TypedDict
+
+import pydantic
+
+from contrasweep.cluster.errors import InventoryError
+
+ACCELERATOR_LABEL = "ray.io/accelerator-type"
+"""Node label that Ray sets where it finds a GPU; `ray start --labels ray.io/accelerator-type=H100` sets it by hand."""
+MEMORY_LABEL = "gpu-memory-gib"
+"""Node label of ours for a GPU whose type alone does not tell its memory: `--labels gpu-memory-gib=80`."""
+COST_LABEL = "cost-per-hour"
+"""Node label of ours for what the host costs, which a budget of cost needs: `--labels cost-per-hour=6.88`."""
+
+
+@dataclass(frozen=True)
+class GpuModel:
+    """What is known of a type of GPU.
+
+    `memory_gib` is what a process can allocate. Peaks are 10^12 operations a second in float32 and in half precision,
+    both dense, and GB/s of its memory.
+    """
+
+    memory_gib: float
+    fp32: float
+    half: float
+    gb_per_s: float
+
+
+GPU_MODELS = {
+    "P4": GpuModel(7.4, 5.5, 5.5, 192),
+    "T4": GpuModel(14.7, 8.1, 65, 320),
+    "P100": GpuModel(15.9, 9.3, 18.7, 732),
+    "V100": GpuModel(15.8, 14, 112, 900),
+    "A10G": GpuModel(22.1, 35, 70, 600),
+    "L4": GpuModel(22.2, 60, 121, 300),
+    "L40S": GpuModel(44.7, 183, 362, 864),
+    "A100": GpuModel(39.4, 156, 312, 1555),
+    "A100-40G": GpuModel(39.4, 156, 312, 1555),
+    "A100-80G": GpuModel(79.2, 156, 312, 1935),
+    "H100": GpuModel(79.2, 378, 756, 2000),
+    "H200": GpuModel(139.8, 494, 989, 4800),
+    "B200": GpuModel(178.0, 1100, 2250, 8000),
+}
+"""By the names that Ray gives to types; of two sizes the smaller, of two forms the slower. Peaks are those of the
+makers' data sheets, without sparsity. From Ampere on fp32 is TensorFloat-32, in which PyTorch computes convolutions
+unless it is told otherwise."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A type of GPU. `memory_gib` 0 means unknown: such a GPU is given out whole. `speed` is relative."""
+
+    type: str
+    memory_gib: float = 0.0
+    speed: float = 1.0
+
+
+@dataclass(frozen=True)
+class Node:
+    """`count` equal hosts, each with `cpus` cores, `memory_gib` and `gpus` GPUs of one type; cost for each one."""
+
+    cpus: float
+    memory_gib: float
+    gpus: int = 0
+    gpu: Gpu | None = None
+    count: int = 1
+    cost_per_hour: float = 0.0
+    name: str = ""
+
+    def to_plain(self) -> dict[str, object]:
+        """Return the host as an entry of an inventory file."""
+        entry = {name: value for name, value in asdict(self).items() if name != "gpu"}
+        if self.gpu:
+            entry |= {"gpu": self.gpu.type, "gpu_memory_gib": self.gpu.memory_gib, "gpu_speed": self.gpu.speed}
+        return entry
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """The hosts of a cluster."""
+
+    nodes: tuple[Node, ...]
+
+    @property
+    def cpus(self) -> float:
+        """Cores of all hosts."""
+        return sum(node.cpus * node.count for node in self.nodes)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all hosts, of any type."""
+        return sum(node.gpus * node.count for node in self.nodes)
+
+    @property
+    def cost_per_hour(self) -> float:
+        """Cost of all hosts for an hour, in the inventory's currency."""
+        return sum(node.cost_per_hour * node.count for node in self.nodes)
+
+    def share_cost_per_hour(self, gpu: str | None, share: float, cpus: float) -> float:
+        """Return the cost per hour of what one trial holds, the mean over the hosts that have it.
+
+        A trial holds `share` GPUs of type `gpu`, or `cpus` cores where `gpu` is None.
+        """
+        hosts = [n for n in self.nodes if (n.gpus and n.gpu and n.gpu.type == gpu if gpu else n.cpus)]
+        each = [(n.cost_per_hour * (share / n.gpus if gpu else cpus / n.cpus), n.count) for n in hosts]
+        return sum(cost * count for cost, count in each) / (sum(count for _, count in each) or 1)
+
+    @property
+    def gpu_types(self) -> list[Gpu]:
+        """The types of GPU, smallest memory first; a type of unknown memory last."""
+        by_name = {node.gpu.type: node.gpu for node in self.nodes if node.gpu and node.gpus}
+        return sorted(by_name.values(), key=lambda gpu: (gpu.memory_gib or float("inf"), gpu.type))
+
+    def gpu(self, name: str) -> Gpu:
+        """Return the type of GPU called `name`."""
+        return next(gpu for gpu in self.gpu_types if gpu.type == name)
+
+    def count(self, name: str) -> int:
+        """Return how many GPUs of the type `name` there are."""
+        return sum(node.gpus * node.count for node in self.nodes if node.gpu and node.gpu.type == name)
+
+    def joined(self, other: "Inventory") -> "Inventory":
+        """Return the hosts of both, as far as one does not stand in for another.
+
+        Of hosts that differ in their memory alone there are as many as the larger of the two has, each with the larger
+        memory. What Ray finds free is never twice the same, so a host that replaces a lost one would otherwise count
+        beside it, and again with every one that follows.
+        """
+        kinds: dict[Node, tuple[list[float], list[float]]] = {}
+        for side, nodes in enumerate((self.nodes, other.nodes)):
+            for node in nodes:
+                kind = replace(node, memory_gib=0.0, count=1)
+                kinds.setdefault(kind, ([], []))[side].extend([node.memory_gib] * node.count)
+        every: list[Node] = []
+        for kind, (mine, theirs) in kinds.items():
+            pairs = zip_longest(sorted(mine, reverse=True), sorted(theirs, reverse=True), fillvalue=0.0)
+            counts = Counter(max(pair) for pair in pairs)
+            every += [replace(kind, memory_gib=memory, count=count) for memory, count in counts.items()]
+        return self if set(every) == set(self.nodes) else Inventory(tuple(every))
+
+    def __str__(self) -> str:
+        """In a line: how many of which hosts."""
+        return ", ".join(
+            f"{node.count} x ({node.cpus:g} cores, {node.memory_gib:.1f} GiB"
+            + (f", {node.gpus} {node.gpu.type} of {node.gpu.memory_gib:g} GiB)" if node.gpu else ")")
+            for node in self.nodes
+        )
+
+    def to_plain(self) -> dict[str, object]:
+        """Return the inventory as an inventory file holds it; `read_inventory` reads it back."""
+        return {"nodes": [node.to_plain() for node in self.nodes]}
+
+
+_Number = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
+_Whole = Annotated[float, pydantic.Field(ge=0, multiple_of=1, allow_inf_nan=False)]
+
+
+class _Host(pydantic.BaseModel):
+    """An entry of an inventory file."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True)
+
+    cpus: _Number
+    memory_gib: _Number
+    gpus: _Whole | None = None
+    gpu: str | None = None
+    gpu_memory_gib: _Number | None = None
+    gpu_speed: Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)] = 1.0
+    count: _Whole = 1
+    cost_per_hour: _Number = 0.0
+    name: str = ""
+
+    def node(self, place: str) -> Node:
+        """Return the host; `InventoryError` at `place` where what a GPU is stays open."""
+        gpus = int(self.gpus if self.gpus is not None else bool(self.gpu))
+        if gpus and not self.gpu:
+            raise InventoryError(f"{place}.gpu: a host with GPUs must name their type; known: {', '.join(GPU_MODELS)}")
+        gpu = None
+        if gpus and self.gpu:
+            memory = _known_memory_gib(self.gpu) if self.gpu_memory_gib is None else self.gpu_memory_gib
+            if not memory:
+                raise InventoryError(
+                    f"{place}.gpu_memory_gib: the memory of a {self.gpu} is not known here and must be given; "
+                    f"known types: {', '.join(GPU_MODELS)}"
+                )
+            gpu = Gpu(self.gpu, memory, self.gpu_speed)
+        return Node(self.cpus, self.memory_gib, gpus, gpu, int(self.count), self.cost_per_hour, self.name)
+
+
+def read_inventory(path: str | Path) -> Inventory:
+    """Return the hosts that an inventory file lists.
+
+    Under `nodes` are entries with the fields of `Node`, where `gpu` is the name of a type, and `gpu_memory_gib` and
+    `gpu_speed` say what the name does not. Raises `InventoryError`, one line with its place.
+    """
+    import yaml
+
+    try:
+        content = yaml.safe_load(Path(path).read_text())
+    except OSError as error:
+        raise InventoryError(f"inventory {path} cannot be read ({error.strerror})") from None
+    except Exception as error:  # PyYAML raises what `int` and the like do
+        raise InventoryError(f"inventory {path} is not YAML ({str(error).partition(chr(10))[0]})") from None
+    if not isinstance(content, Mapping) or set(content) != {"nodes"} or not isinstance(content["nodes"], list):
+        raise InventoryError(f"inventory {path}: there must be one key, nodes, with a list of hosts")
+    if not content["nodes"]:
+        raise InventoryError(f"inventory {path}: nodes is empty; there must be at least one host")
+    nodes = []
+    seen: dict[str, Gpu] = {}
+    for i, entry in enumerate(content["nodes"]):
+        place = f"{path}: nodes[{i}]"
+        try:
+            nodes.append(node := _Host.model_validate(entry).node(place))
+        except pydantic.ValidationError as error:
+            raise InventoryError(_first(error, place)) from None
+        if node.gpu and seen.setdefault(node.gpu.type, node.gpu) != node.gpu:  # a share would be two amounts of memory
+            raise InventoryError(
+                f"{place}.gpu: {node.gpu.type} stands for two memories or speeds; "
+                f"give the second another name, such as {node.gpu.type}-{node.gpu.memory_gib:.0f}G"
+            )
+    return Inventory(tuple(nodes))
+
+
+def _first(error: pydantic.ValidationError, place: str) -> str:
+    """Return the first mistake in a line."""
+    mistake = error.errors()[0]
+    where = ".".join([place, *map(str, mistake["loc"])])
+    if mistake["type"] == "extra_forbidden":
+        return f"{where}: there is no such field; known fields: {', '.join(_Host.model_fields)}"
+    if mistake["type"] == "model_type":
+        return f"{where}: a host is a mapping of fields, got {repr(mistake['input'])[:100]}"
+    if mistake["type"] == "missing":
+        return f"{where}: this field is required"
+    return f"{where}: {mistake['msg'].removeprefix('Input ')}, got {repr(mistake['input'])[:100]}"
+
+
+def _known_memory_gib(kind: str) -> float:
+    """Return what a process can allocate on this type of GPU; 0: not known."""
+    return GPU_MODELS[kind].memory_gib if kind in GPU_MODELS else 0.0
+
+
+class RayNode(TypedDict, total=False):
+    """What is read of a node as `ray.nodes()` lists it; `memory` among its resources is in bytes."""
+
+    Alive: bool
+    Resources: dict[str, float]
+    Labels: dict[str, str]
+
+
+def ray_inventory(nodes: Iterable[RayNode]) -> Inventory:
+    """Return the hosts that `ray.nodes()` lists.
+
+    The type of a GPU comes from the node's label or its `accelerator_type:` resource, its memory from our label or from
+    the type. Where hosts disagree about the memory of a type, the smallest counts, since a trial may land on any.
+    """
+    alive = [_ray_node(node) for node in nodes if node.get("Alive", True)]
+    smallest: dict[str, Gpu] = {}
+    for gpu in (node.gpu for node in alive if node.gpu):
+        smallest[gpu.type] = min(gpu, smallest.get(gpu.type, gpu), key=lambda gpu: gpu.memory_gib)
+    counts = Counter(replace(node, gpu=smallest[node.gpu.type]) if node.gpu else node for node in alive)
+    return Inventory(tuple(replace(node, count=count) for node, count in counts.items()))
+
+
+def this_machine() -> Inventory:
+    """This machine alone: its cores and memory, and the GPUs that NVML lists and CUDA may use."""
+    import psutil
+
+    memory_gib = min(psutil.virtual_memory().total, _cgroup_memory()) / 2**30
+    gpus = _nvml_gpus()
+    cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    kinds = Counter(gpus)
+    if len(kinds) > 1:  # a node has one type here, as in Ray; the smaller memory is safe for both
+        smallest = min(kinds, key=lambda gpu: gpu.memory_gib)
+        kinds = Counter({smallest: len(gpus)})
+    gpu, number = next(iter(kinds.items()), (None, 0))
+    return Inventory((Node(cores, memory_gib, gpus=number, gpu=gpu),))
+
+
+def _ray_node(node: RayNode) -> Node:
+    resources, labels = node.get("Resources", {}), node.get("Labels", {})
+    gpus = int(resources.get("GPU", 0))
+    named = next((r.removeprefix("accelerator_type:") for r in resources if r.startswith("accelerator_type:")), "")
+    kind = labels.get(ACCELERATOR_LABEL) or named or "unknown"
+    memory = _label(labels, MEMORY_LABEL) or _known_memory_gib(kind)
+    return Node(
+        cpus=float(resources.get("CPU", 0)),
+        memory_gib=float(resources.get("memory", 0)) / 2**30,
+        gpus=gpus,
+        gpu=Gpu(kind, memory) if gpus else None,
+        cost_per_hour=_label(labels, COST_LABEL),
+    )
+
+
+def _label(labels: Mapping[str, str], name: str) -> float:
+    """Return a label's value, 0 where there is none."""
+    try:
+        return float(labels.get(name) or 0.0)
+    except ValueError:
+        raise InventoryError(f"node label {name}: must be a number, got {labels[name]!r}") from None
+
+
+def _cgroup_memory() -> float:
+    """Return the bytes that this container may use, infinite outside one."""
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = Path(path).read_text().strip()
+        except OSError:
+            continue
+        return float("inf") if text == "max" else float(text)
+    return float("inf")
+
+
+def _nvml_gpus() -> list[Gpu]:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES lets this process use; none where there is no NVIDIA driver."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no driver, no library: both mean no GPU
+        return []
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        gpus = [
+            Gpu(short_name(_text(pynvml.nvmlDeviceGetName(h))), pynvml.nvmlDeviceGetMemoryInfo(h).total / 2**30)
+            for h in handles
+        ]
+    finally:
+        pynvml.nvmlShutdown()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return gpus
+    chosen = [part.strip() for part in visible.split(",") if part.strip() not in ("", "-1")]
+    return [gpus[int(c)] if c.isdigit() and int(c) < len(gpus) else gpus[0] for c in chosen] if gpus else []
+
+
+def _text(name: str | bytes) -> str:
+    return name.decode() if isinstance(name, bytes) else name
+
+
+def short_name(name: str) -> str:
+    """Return the name that Ray gives to what NVML calls `NVIDIA A100-SXM4-80GB`: the words up to the model's number."""
+    words = name.removeprefix("NVIDIA ").removeprefix("Tesla ").split()
+    end = next((i for i, word in enumerate(words) if any(c.isdigit() for c in word)), len(words) - 1)
+    return "-".join([*words[:end], words[end].split("-")[0]]) if words else "unknown"

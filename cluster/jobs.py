@@ -1,0 +1,288 @@
+"""Jobs of a Ray cluster over the REST API of its dashboard (docs.ray.io, "Ray Jobs REST API"); Ray is not needed here.
+
+A job belongs to the cluster from the moment it is accepted: the machine that sent it may go away, and any other may
+follow it. Each failure is one line of `SubmissionError`.
+"""
+
+import hashlib
+import http.client
+import io
+import json
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict, TypeVar
+from urllib.parse import quote, urlsplit
+
+from contrasweep.cluster.errors import JobNotFoundError, SubmissionError
+
+T = TypeVar("T")
+
+STATUSES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED")
+ENDED = STATUSES[2:]
+POLL_S = 1.0
+MAX_QUIET_S = 8.0
+"""Between two looks at a log that has nothing new, at most."""
+CHARACTERS_PER_S, MAX_WAIT_S = 2**18, 60.0
+"""What following a log may fetch, and how long that may keep what is new waiting."""
+TIMEOUT_S = 30.0
+MAX_PACKAGE = 500 * 2**20
+"""Bytes of a package that the head takes (Ray's GCS_STORAGE_MAX_SIZE)."""
+SAME_TIME = (1980, 1, 1, 0, 0, 0)
+"""Of every file in a package, so that the same files are the same package."""
+
+
+class JobRow(TypedDict):
+    """A study's job as the cluster lists it; `start` and `end` in seconds since 1970, None before."""
+
+    id: str
+    study: str
+    storage: str
+    status: str
+    start: float | None
+    end: float | None
+
+
+@dataclass(frozen=True)
+class ClusterNode:
+    """A node as the dashboard lists it."""
+
+    id: str
+    ip: str
+    alive: bool
+    is_head: bool
+
+
+JobAnswer = Mapping[str, Any]
+"""A job as the REST API describes it."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that the cluster at `address`, `http://HEAD:8265`, has accepted."""
+
+    id: str
+    address: str
+
+    def status(self) -> str:
+        """Return PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED."""
+        return Dashboard(self.address).read(lambda answer: _status(answer["status"]), "GET", self._path)
+
+    def logs(self) -> str:
+        """Return all that the job has printed so far."""
+        return Dashboard(self.address).read(lambda answer: str(answer["logs"]), "GET", f"{self._path}/logs")
+
+    def follow(self, write: Callable[[str], object] = print, timeout_s: float = 300.0) -> str:
+        """Write what the job prints, from its beginning, until it ends; return its last status.
+
+        The API gives the whole log or none of it. So the log is fetched the less often the longer it is, and the longer
+        nothing new was in it; the status, each second. A dashboard that does not answer is asked again for `timeout_s`,
+        then `SubmissionError` says what to do. Interrupting (Ctrl-C) leaves the job as it is.
+        """
+        written, quiet_s, due = 0, POLL_S, 0.0
+        answered, warned = time.monotonic(), False
+        while True:
+            try:
+                status = self.status()
+                if status in ENDED or time.monotonic() >= due:
+                    text = self.logs()
+                    if new := text[written:]:
+                        write(new)
+                    quiet_s = POLL_S if new else min(2 * quiet_s, MAX_QUIET_S)
+                    written = max(written, len(text))
+                    due = time.monotonic() + max(quiet_s, min(written / CHARACTERS_PER_S, MAX_WAIT_S))
+                if status in ENDED:
+                    return status
+                answered, warned = time.monotonic(), False
+            except JobNotFoundError:
+                raise
+            except SubmissionError as error:
+                if not warned:
+                    print(f"{error}; attaching again for {timeout_s:.0f} s", file=sys.stderr, flush=True)
+                warned = True
+                if time.monotonic() - answered > timeout_s:
+                    hint = f"the job may still run: `contrasweep logs {self.id} --follow` attaches again"
+                    raise SubmissionError(f"{error}; {hint}") from None
+            time.sleep(POLL_S)
+
+    def stop(self, wait_s: float = 60.0) -> str:
+        """Ask the job to end (SIGTERM: it writes what it has and is resumable), wait for that; return its status."""
+        Dashboard(self.address).read(lambda answer: bool(answer["stopped"]), "POST", f"{self._path}/stop")
+        deadline = time.monotonic() + wait_s
+        while (status := self.status()) not in ENDED and time.monotonic() < deadline:
+            time.sleep(0.3)
+        return status
+
+    @property
+    def _path(self) -> str:
+        return f"/api/jobs/{quote(self.id, safe='')}"
+
+
+class Dashboard:
+    """The REST API at `address`, `http://HEAD:8265`."""
+
+    def __init__(self, address: str) -> None:
+        self.address = normal_address(address)
+
+    def ray_version(self) -> str:
+        """Return the cluster's version of Ray."""
+        return self.read(lambda answer: str(answer["ray_version"]), "GET", "/api/version")
+
+    def nodes(self) -> list[ClusterNode]:
+        """Return the nodes that the cluster has had, the lost ones too."""
+
+        def listed(answer: Any) -> list[ClusterNode]:
+            return [
+                ClusterNode(str(node["node_id"]), str(node["node_ip"]), node["state"] == "ALIVE", node["is_head_node"])
+                for node in answer["data"]["result"]["result"]
+            ]
+
+        return self.read(listed, "GET", "/api/v0/nodes")
+
+    def jobs(self) -> list[JobRow]:
+        """Return the studies' jobs that the cluster remembers, the newest first."""
+        listed = self.read(lambda answer: [_row(job) for job in answer if _is_ours(job)], "GET", "/api/jobs/")
+        return sorted(listed, key=lambda job: -(job["start"] or 0.0))
+
+    def submit(
+        self,
+        entrypoint: str,
+        *,
+        id: str | None = None,
+        env: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+        metadata: Mapping[str, str] | None = None,
+        timeout_s: float = 60.0,
+    ) -> Job:
+        """Send `folder` and queue a job in it.
+
+        A head that has only just started, without an agent for jobs, is asked again for `timeout_s`.
+        """
+        environment: dict[str, object] = {"env_vars": dict(env or {})}
+        if folder is not None:
+            environment["working_dir"] = self._upload(folder)
+        job = {"entrypoint": entrypoint, "runtime_env": environment, "metadata": dict(metadata or {})}
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                return Job(self._queue(job | {"submission_id": id}), self.address)
+            except SubmissionError as error:
+                if "No available agent" not in str(error):
+                    raise
+                if time.monotonic() > deadline:
+                    raise SubmissionError(
+                        f"the head takes no jobs after {timeout_s:.0f} s: its agent for jobs does not run"
+                    ) from None
+                print("the head has no agent for jobs yet; asking again", file=sys.stderr, flush=True)
+                time.sleep(POLL_S)
+
+    def _queue(self, job: Mapping[str, object]) -> str:
+        return self.read(lambda answer: str(answer["submission_id"]), "POST", "/api/jobs/", json.dumps(job).encode())
+
+    def _upload(self, folder: Path) -> str:
+        """Send a folder as a package, unless the cluster has it; return the package's address."""
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as package:
+            for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+                entry = zipfile.ZipInfo(path.relative_to(folder).as_posix(), SAME_TIME)
+                entry.external_attr, entry.compress_type = path.stat().st_mode << 16, zipfile.ZIP_DEFLATED
+                package.writestr(entry, path.read_bytes())
+        content = file.getvalue()
+        if len(content) > MAX_PACKAGE:
+            raise SubmissionError(f"the code is a package of {len(content) >> 20} MiB; Ray takes {MAX_PACKAGE >> 20}")
+        name = f"_ray_pkg_{hashlib.sha1(content).hexdigest()[:16]}.zip"
+        try:
+            self._send("GET", f"/api/packages/gcs/{name}")
+        except SubmissionError:  # it is not there
+            self._send("PUT", f"/api/packages/gcs/{name}", content)
+        return f"gcs://{name}"
+
+    def read(self, read: Callable[[Any], T], method: str, path: str, body: bytes | None = None) -> T:
+        """Return what `read` takes from the JSON of an answer; `SubmissionError` where it is none of Ray's."""
+        try:
+            return read(json.loads(self._send(method, path, body)))
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            problem = f"{type(error).__name__}: {error}"[:100]
+            raise SubmissionError(
+                f"{self.address}{path} is not answered as a Ray dashboard does ({problem}); write http://HOST:8265"
+            ) from None
+
+    def _send(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        request = urllib.request.Request(self.address + path, body, auth_headers(), method=method)
+        request.add_header("Content-Type", "application/json")
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+                return bytes(answer.read())
+        except urllib.error.HTTPError as error:
+            raise self._refusal(error.code, error.read().decode(errors="replace").strip()) from None
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)  # refused, no such host, timed out; not HTTP
+            said = getattr(reason, "strerror", None) or reason
+            raise SubmissionError(f"no Ray dashboard answers at {self.address} ({said})") from None
+
+    def _refusal(self, code: int, text: str) -> SubmissionError:
+        if code in (401, 403):
+            return SubmissionError(f"{self.address} {_token_hint(code)}")
+        if code == 404 and "does not exist" in text:
+            return JobNotFoundError(
+                f"there is no job of that name at {self.address}; a head that was started again has forgotten its "
+                "jobs, and submitting the study again goes on from its records"
+            )
+        lines = text.splitlines() or ["is it a Ray dashboard?"]  # a traceback of the server, mostly
+        shown = lines[0] if len(lines) == 1 else f"{lines[0]} ... {lines[-1]}"
+        return SubmissionError(f"{self.address} answers {code}: {shown[:400]}")
+
+
+def normal_address(address: str) -> str:
+    """Return the address of a Ray dashboard as `http://host:port`; `SubmissionError` if it is none."""
+    text = address if "://" in address else f"http://{address}"
+    if text.startswith("ray://"):
+        raise SubmissionError(f"{address} is an address for Ray Client; jobs go to the dashboard, http://HOST:8265")
+    if urlsplit(text).scheme not in ("http", "https") or not urlsplit(text).hostname:
+        raise SubmissionError(f"{address} is no address of a Ray dashboard; write http://HOST:8265")
+    return text.rstrip("/")
+
+
+def auth_headers() -> dict[str, str]:
+    """Return what Ray's token authentication wants.
+
+    With RAY_AUTH_MODE=token, that is the token in RAY_AUTH_TOKEN, in the file that RAY_AUTH_TOKEN_PATH names, or in
+    ~/.ray/auth_token.
+    """
+    if os.environ.get("RAY_AUTH_MODE") != "token":
+        return {}
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    token = os.environ.get("RAY_AUTH_TOKEN") or (file.read_text() if file.is_file() else "")
+    return {"Authorization": f"Bearer {token.strip()}"} if token.strip() else {}
+
+
+def _token_hint(code: int) -> str:
+    if code == 403:
+        return "refuses the token in RAY_AUTH_TOKEN or ~/.ray/auth_token; it must be the cluster's"
+    if os.environ.get("RAY_AUTH_MODE") != "token":
+        return "asks for a token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or write it to ~/.ray/auth_token"
+    return "asks for a token; set RAY_AUTH_TOKEN or write it to ~/.ray/auth_token"
+
+
+def _status(word: str) -> str:
+    if word not in STATUSES:
+        raise ValueError(f"there is no status {word!r}")
+    return word
+
+
+def _is_ours(job: JobAnswer) -> bool:
+    return (job["metadata"] or {}).get("contrasweep") not in (None, "probe")
+
+
+def _row(job: JobAnswer) -> JobRow:
+    start, end = (None if job[name] is None else int(job[name]) / 1000 for name in ("start_time", "end_time"))
+    study, storage = job["metadata"]["contrasweep"], job["metadata"].get("storage", "")
+    return JobRow(
+        id=job["submission_id"], study=study, storage=storage, status=_status(job["status"]), start=start, end=end
+    )

@@ -1,0 +1,251 @@
+"""Commands on what a storage holds of a study: which code made it, taking trials out, putting them back, verifying."""
+
+import sys
+import time
+from collections import defaultdict
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, TypedDict
+
+import typer
+
+from contrasweep.cli.options import Json, Storage, Study, print_json
+from contrasweep.cli.reports import name
+from contrasweep.cli.watching import known_study
+from contrasweep.defaults import STORAGE
+from contrasweep.errors import SpecError
+
+if TYPE_CHECKING:
+    from contrasweep.storage.record import Record
+    from contrasweep.storage.records import StudyRecords
+
+MAX_LINES = 20
+"""Findings that `verify` prints."""
+NOW = "now"
+Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to the main application."""
+    for command in (code, remove, restore, verify):
+        app.command()(command)
+
+
+def code(
+    study: Study,
+    storage: Storage = STORAGE,
+    json: Json = False,
+    diff: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="A B", help="Show what differs between two codes, by digest; `now` is the code there is."),
+    ] = None,
+) -> None:
+    """List which code made which trials of a study, and what was archived."""
+    from contrasweep.storage.archive import list_archived
+
+    records = known_study(name(study), storage)
+    by_code = _by_code(records)
+    if diff is not None:
+        _print_difference(records, by_code, diff, json)
+        return
+    aside = list_archived(records)
+    rows = [_row(records, digest, trials) for digest, trials in by_code.items()]
+    if json:
+        archived = [
+            {"name": p.when, "reason": p.reason, "trials": list(p.trial_ids), "searches": dict(p.searches)}
+            for p in aside
+        ]
+        print_json({"code": rows, "archived": archived})
+        return
+    for row in rows:
+        print(f"{row['digest'] or 'not recorded':<16}  {row['trials']} trials, {row['from']} to {row['to']}")
+        if row["digest"]:
+            commit = f"commit {row['commit'][:12]}{' with changes' * row['dirty']}" if row["commit"] else "no commit"
+            print(f"{'':<16}  {commit}; {', '.join(row['modules'][:4])}{' ...' * (len(row['modules']) > 4)}")
+    for part in aside:
+        print(f"archived {part.when}: {len(part.trial_ids)} trials ({part.reason})")
+
+
+def remove(
+    study: Study,
+    storage: Storage = STORAGE,
+    arm: Annotated[str | None, typer.Option(help="Only trials of this arm.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only trials of this status: failed, done, pruned...")] = None,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Take trials out of a study. They move to its folder archive/, from where `restore` puts them back."""
+    from contrasweep.running import archive_restore as upkeep
+
+    records = known_study(name(study), storage)
+    chosen = upkeep.removable(records, arm, status)
+    if chosen:
+        _ask(f"Remove {len(chosen)} trials of {records.study}?", yes)
+    when = upkeep.remove(records, chosen) if chosen else ""
+    if json:
+        print_json({"removed": chosen, "archived": when})
+    elif chosen:
+        print(f"{len(chosen)} trials moved to {records.study}/archive/{when}; contrasweep restore puts them back")
+    else:
+        print("there are no such trials")
+
+
+def restore(
+    study: Study,
+    when: Annotated[str | None, typer.Argument(help="The name in archive/; without it, the newest.")] = None,
+    storage: Storage = STORAGE,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Put trials back that were removed or run again; what was made in their place is archived."""
+    from contrasweep.running import archive_restore as upkeep
+
+    records = known_study(name(study), storage)
+    part = upkeep.restorable(records, when)
+    _ask(f"Restore {len(part.trial_ids)} trials of {records.study} as they were before {part.when}?", yes)
+    part = upkeep.restore(records, part.when)
+    if json:
+        print_json({"restored": list(part.trial_ids), "archived": part.when})
+    else:
+        print(f"{len(part.trial_ids)} trials restored from {records.study}/archive/{part.when}")
+
+
+def verify(
+    study: Study,
+    storage: Storage = STORAGE,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Put what is broken aside, in archive/, so that it is made again.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Read every file of a study again, and name what is broken. Exit: 0 nothing broken is left, 1 something is."""
+    from contrasweep.running.verification import verify as examine
+    from contrasweep.storage.records import StudyRecords
+
+    records = StudyRecords(storage, name(study))
+    if next(records.store.list(f"{records.study}/"), None) is None:
+        raise SpecError(
+            "there is no such study in this storage", place="STUDY", value=records.study, hint=f"storage is {storage}"
+        )
+    result = examine(records, repair=repair)
+    if json:
+        findings = [asdict(finding) | {"outcome": finding.outcome} for finding in result.findings]
+        print_json(asdict(result) | {"findings": findings, "sound": result.sound})
+        raise typer.Exit(0 if result.sound else 1)
+    for finding in result.findings[:MAX_LINES]:
+        outcome = finding.outcome if repair or not finding.repair else f"with --repair {finding.outcome}"
+        print(f"{finding.file}: {finding.problem}; {outcome}")
+    if (more := len(result.findings) - MAX_LINES) > 0:
+        print(f"... and {more} more (all of them with --json)")
+    print(f"{records.study}: {result.files} files of {result.trials} trials read, {len(result.findings)} broken")
+    if result.archived:
+        print(f"what was archived lies in {records.study}/archive/{result.archived}; run the study again")
+    raise typer.Exit(0 if result.sound else 1)
+
+
+def _by_code(records: "StudyRecords") -> "dict[str, list[Record]]":
+    """Digest -> the records of trials that ran it, in the order in which the codes were used."""
+    from contrasweep.storage import compact
+
+    by_code: dict[str, list[Record]] = defaultdict(list)
+    recorded = compact.read_records(records, records.etags()).values()
+    for record in sorted(recorded, key=lambda record: record.ended):
+        for digest in (*record.code.earlier, record.code.digest):
+            by_code[digest].append(record)
+    return dict(by_code)
+
+
+CodeRow = TypedDict(
+    "CodeRow",
+    {
+        "digest": str,
+        "trials": int,
+        "from": str,
+        "to": str,
+        "commit": str,
+        "dirty": bool,
+        "modules": list[str],
+        "trainables": list[str],
+    },
+)
+"""A version of the code and its trials; `from` and `to`: when the first and the last of them ended."""
+
+
+def _row(records: "StudyRecords", digest: str, trials: "list[Record]") -> CodeRow:
+    from contrasweep.storage.code_files import read_version
+
+    version = read_version(records, digest)
+    ended = [record.ended for record in trials]
+    return {
+        "digest": digest,
+        "trials": len(trials),
+        "from": _time(min(ended)),
+        "to": _time(max(ended)),
+        "commit": version.commit if version else "",
+        "dirty": bool(version and version.dirty),
+        "modules": list(version.modules) if version else [],
+        "trainables": sorted({record.trainable for record in trials}),
+    }
+
+
+def _print_difference(
+    records: "StudyRecords", by_code: "dict[str, list[Record]]", pair: tuple[str, str], json: bool
+) -> None:
+    from contrasweep.code import difference
+
+    sides = [_resolved(by_code, word, other) for word, other in ((pair[0], pair[1]), (pair[1], pair[0]))]
+    changes = difference(_texts(records, by_code, *sides[0]), _texts(records, by_code, *sides[1]), (pair[0], pair[1]))
+    if json:
+        rows = [vars(change) for change in changes.changes]
+        print_json({"a": pair[0], "b": pair[1], "changes": rows, "diff": changes.diff})
+    else:
+        sys.stdout.write(changes.diff)
+        print(f"{changes}")
+
+
+def _resolved(by_code: "dict[str, list[Record]]", word: str, other: str) -> tuple[str, str]:
+    """The digest that begins with `word`, and whose trials' present code is meant by `now`."""
+    known = [digest for digest in by_code if digest]
+
+    def one(text: str) -> str:
+        matches = [digest for digest in known if digest.startswith(text)]
+        if len(matches) != 1:
+            raise SpecError(
+                "this is no code of the study's trials",
+                place="--diff",
+                value=text,
+                hint=f"known: {', '.join([*known, NOW])}",
+            )
+        return matches[0]
+
+    return (NOW, one(other)) if word == NOW else (one(word), "")
+
+
+def _texts(records: "StudyRecords", by_code: "dict[str, list[Record]]", digest: str, like: str) -> dict[str, str]:
+    """File -> text of a code; of `now`, of what the trials of the code `like` would run."""
+    from contrasweep.code import CurrentCode
+    from contrasweep.errors import StorageError
+    from contrasweep.imports import import_from_here
+    from contrasweep.planning.code_comparison import texts
+    from contrasweep.storage.code_files import read_sources
+
+    if digest == NOW:
+        import_from_here()  # the trials' package is found where `run` finds it
+        record = by_code[like][0]
+        return texts(CurrentCode({}).of(record.trainable, record.config))
+    sources = read_sources(records, digest)
+    if sources is None:
+        raise StorageError(f"the sources of code {digest} were not kept in {records.storage}/{records.study}/code")
+    return sources
+
+
+def _ask(question: str, yes: bool) -> None:
+    """Go on only after a yes."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise SpecError("this asks first", place="--yes", hint="there is no terminal to ask on; pass --yes")
+    typer.confirm(question, abort=True)
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -1,0 +1,160 @@
+"""Columns of a split as files of the node's cache, which are read and written a few rows at a time.
+
+Pages that a process maps count as its memory for as long as it looks at them; rows that it reads do not. The kernel's
+page cache holds what is read often once for all processes of a node. Images of datasets that are too large to keep
+decoded stay encoded (their PNG or JPEG bytes, one after the other) and are decoded as they are read, by threads.
+"""
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from contrasweep.data import images
+from contrasweep.data.manifest import ColumnSpec
+from contrasweep.errors import DataError
+
+Ints = NDArray[np.int64]
+
+
+class ColumnFile:
+    """A column [n *shape] of a split in files that are open until this is collected: removed ones stay readable."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def read(self, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Return these rows in this order, in `out` where it is given; safe in several threads at once."""
+        raise NotImplementedError
+
+    def blocks(self, rows: Ints, most: int = 2**23) -> Iterator[Ints]:
+        """Yield `rows` in stretches whose decoded rows have at most so many bytes."""
+        step = max(1, most // max(1, self.dtype.itemsize * math.prod(self.shape[1:])))
+        for start in range(0, len(rows), step):
+            yield rows[start : start + step]
+
+
+class ArrayFile(ColumnFile):
+    """An array of n rows in a .npy file."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb")
+        version = np.lib.format.read_magic(self._file)  # type: ignore[no-untyped-call]
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        self.shape, fortran, self.dtype = read_header(self._file)  # type: ignore[no-untyped-call]
+        if fortran or self.dtype.hasobject:
+            raise ValueError(f"{path} is no plain array in row order")
+        self._start = self._file.tell()
+        self._row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
+
+    def read(self, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Return these rows in this order, in `out` where it is given; safe in several threads at once."""
+        out = np.empty((len(rows), *self.shape[1:]), self.dtype) if out is None else out
+        flat = memoryview(out.reshape(-1).view(np.uint8).data)
+        for first, last in _runs(rows):
+            place, size = first * self._row_bytes, (last - first) * self._row_bytes
+            self._fill(flat[place : place + size], self._start + int(rows[first]) * self._row_bytes)
+        return out
+
+    def _fill(self, buffer: memoryview, offset: int) -> None:
+        done = 0
+        while done < len(buffer):
+            got = os.preadv(self._file.fileno(), [buffer[done:]], offset + done)
+            if not got:
+                raise EOFError(f"{self._file.name} ends before its last row")
+            done += got
+
+
+class ArrayWriter:
+    """Writes a .npy file of a known shape from its first row to its last."""
+
+    def __init__(self, path: Path, dtype: Any, shape: Sequence[int]) -> None:
+        self.file = path.open("wb")
+        description = np.lib.format.dtype_to_descr(np.dtype(dtype))  # type: ignore[no-untyped-call]
+        header = {"descr": description, "fortran_order": False, "shape": tuple(shape)}
+        np.lib.format.write_array_header_1_0(self.file, header)  # type: ignore[no-untyped-call]
+
+    def write(self, rows: NDArray[Any]) -> None:
+        """The next rows."""
+        self.file.write(np.ascontiguousarray(rows).data)
+
+    def close(self) -> None:
+        """All rows were written."""
+        self.file.close()
+
+
+def _runs(rows: Ints) -> list[tuple[int, int]]:
+    """Return places [first, last) in `rows` at which they follow each other, so that each is one read."""
+    if not len(rows):
+        return []
+    breaks = np.flatnonzero(np.diff(rows) != 1) + 1
+    edges = [0, *breaks.tolist(), len(rows)]
+    return list(pairwise(edges))
+
+
+BYTES, OFFSETS = ".encoded", ".offsets"
+
+
+class EncodedFile(ColumnFile):
+    """The images of a split, encoded. As they are read, they are decoded and scaled to the staged shape."""
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, folder: Path, name: str, spec: ColumnSpec) -> None:
+        self._file, self._name = (folder / f"{name}{BYTES}").open("rb"), f"{folder / name}{BYTES}"
+        self._ends = np.fromfile(folder / f"{name}{OFFSETS}", np.int64)
+        self.shape = (len(self._ends), *spec["shape"])
+
+    def read(self, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Return these rows in this order, [n h w c] uint8; `DataError` names an image that cannot be decoded."""
+        pixels = np.empty((len(rows), *self.shape[1:]), np.uint8) if out is None else out
+
+        def decode(place: int) -> None:
+            row = int(rows[place])
+            try:
+                pixels[place] = images.decode(self._encoded(row), self.shape[1:])
+            except images.BrokenImage as error:
+                raise DataError(f"{self._name}: image {row} {error}; stage the dataset again") from None
+
+        list(self._workers.map(decode, range(len(rows))))  # Pillow decodes without the interpreter's lock
+        return pixels
+
+    @cached_property
+    def _workers(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(len(os.sched_getaffinity(0)), "decode")
+
+    def _encoded(self, row: int) -> bytes:
+        start = int(self._ends[row - 1]) if row else 0
+        return os.pread(self._file.fileno(), int(self._ends[row]) - start, start)
+
+
+class EncodedWriter:
+    """Writes what `EncodedFile` reads, from the first row to the last."""
+
+    def __init__(self, path: Path) -> None:
+        self.seen, self._end = 0, 0
+        self._path, self._ends = path, list[int]()
+        self._out = path.with_suffix(BYTES).open("wb")
+
+    def add(self, column: pa.Array, where: str) -> None:
+        """The next rows, as bytes of encoded images; a missing one has none, and is broken when it is read."""
+        for value in column:
+            self._end += self._out.write(value.as_buffer() or b"")
+            self._ends.append(self._end)
+        self.seen += len(column)
+
+    def close(self) -> None:
+        """All rows were written."""
+        self._out.close()
+        np.array(self._ends, np.int64).tofile(self._path.with_suffix(OFFSETS))

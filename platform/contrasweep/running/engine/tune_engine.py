@@ -1,0 +1,373 @@
+"""Ray Tune as the engine: it places trials on hosts, keeps workers alive and retries what a machine broke.
+
+`TuneEngine` runs Tune. Tune asks a searcher which trial is next and a scheduler which trial goes on, and tells a
+callback what became of each: all three ask `TrialLoop`. A fault of Tune itself ends nothing, because Tune is started
+again over the trials without a record.
+"""
+
+import logging
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune.progress_reporter import ProgressReporter
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+
+from contrasweep.cluster import out_of_memory
+from contrasweep.errors import ContrasweepError, StorageError
+from contrasweep.live.logs import read_log
+from contrasweep.processes import scratch_folder
+from contrasweep.running.engine import ray_internals
+from contrasweep.running.engine.loop import TrialLoop
+from contrasweep.running.engine.placement import bundles
+from contrasweep.running.engine.watchdog import Watchdog
+from contrasweep.running.run_context import FAULT, RayTrial, RunContext, StepResult
+from contrasweep.running.signals import interruption
+from contrasweep.running.worker.output import EXIT_CALLED
+from contrasweep.running.worker.worker import TuneTrial
+from contrasweep.storage.record import Cause, Status
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.store import LocalStore
+from contrasweep.tuning.source import Finished
+
+log = logging.getLogger(__name__)
+
+TUNE_ENVIRONMENT = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # 40 ms a trial, for files that nobody reads
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # an interrupt is ours: see running.signals
+    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # we never restore from Tune's snapshots
+    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",  # its new output prints a panel even when told to be silent
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Tune's actors have an environment of their own, so workers made before serve nobody
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_worker_niceness": "0",  # Ray's 15 starves training beside anything else that the host does
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+FAULT_PAUSE_S = 3.0  # in which a Ray that has died is seen, see `ray_watch`
+MAX_PENDING_TRIALS = "16"
+"""Trials of a plan that wait as placement groups, which is the demand that an autoscaler sees; not more, because a
+trial is placed by what is known when it is handed out. Of a search one waits, or as many as `max_concurrent`: a
+configuration that is suggested later knows more results."""
+LOST = (
+    "its process was lost each time: it called os._exit, crashed in compiled code, or was killed from outside, as the "
+    "kernel does where memory runs out; its log has what it printed"
+)
+NEVER_BEGAN = (
+    "its process never began: Ray gave it up before that, each time; so it does where RAY_AUTH_MODE=token is set here "
+    "and the cluster asks for no token"
+)
+OUR_ERROR = re.compile(r"^contrasweep\.(?:\w+\.)+(\w+): ", re.MULTILINE)
+RAISED_CAUSES = {
+    **dict.fromkeys(("StorageError", "StorageDenied", "BrokenFileError"), Cause.STORAGE),
+    **dict.fromkeys(("ProcessLostError", "LaneFault"), Cause.SIGNAL),
+}
+"""Causes of the errors that a worker raises and that are no fault of its trial."""
+CRASHED = ("Fatal Python error: ", EXIT_CALLED)
+"""Last words, in its log, of a process that ended itself: Python's own on a crash in compiled code, and ours."""
+LAST_WORDS = 2**16
+IDLE_S, IDLE_REPEAT_S = 30.0, 300.0
+"""After so long without a running trial, and again after so long, a message says what is waited for."""
+
+
+class TuneEngine:
+    """Runs all trials of a loop on a connected Ray."""
+
+    def __init__(
+        self,
+        context: RunContext,
+        loop: TrialLoop,
+        *,
+        max_failures: int,
+        max_concurrent: int | None = None,
+        own_process: bool = False,
+    ) -> None:
+        """`max_failures`: how often a trial, or Tune, may fail in a row without getting further. `own_process`: each
+        trial has a process of its own, where otherwise one trains many, one after the other."""
+        self.context, self.loop, self.own_process = context, loop, own_process
+        self.max_failures, self.max_concurrent = max_failures, max_concurrent
+
+    def run(self) -> None:
+        """Run until the source is empty and every trial has its record, or nothing more may run.
+
+        Tune's own loop may end by a fault, such as a host whose memory ran out. `max_failures` of these in a row, with
+        no trial ended between, are survived. `ContrasweepError` where the loop has a fault.
+        """
+        lanes, say = self.loop.placements.lanes, self.loop.progress.say
+        lanes.start(self.context, say)
+        for line in ray_internals.lacking():
+            say(line)
+        try:
+            self._run(say)
+        finally:
+            lanes.close()
+
+    def _run(self, say: Callable[[str], object]) -> None:
+        faults, accounts, queue = 0, self.loop.accounts, self.loop.queue
+        while faults <= self.max_failures:
+            ended = accounts.ended
+            try:
+                self._fit()
+            except (RuntimeError, ray.exceptions.RayError, tune.TuneError) as error:
+                reason = [repr(error), *str(error).strip().splitlines()][-1]  # the last line of a traceback
+                say(f"Ray Tune stopped and is started again ({reason})")
+                time.sleep(FAULT_PAUSE_S)
+            requeued = bool(queue.requeued)
+            self.loop.begin_again()
+            if accounts.fault:
+                raise ContrasweepError(accounts.fault)
+            if not accounts.active or accounts.closing():
+                return
+            if not requeued:  # what is handed out again after a source has ended is no fault of Tune
+                faults = 1 if accounts.ended > ended else faults + 1
+        for trial_id in list(accounts.active):
+            self.loop.give_up(trial_id, "Ray Tune stopped each time this trial was running\n", cause=Cause.HOST_LOST)
+
+    def _fit(self) -> None:
+        """Run Tune once."""
+        os.environ.update(TUNE_ENVIRONMENT)
+        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "auto" if self.loop.queue.source.adaptive else MAX_PENDING_TRIALS
+        ray_internals.leave_callbacks_alone()
+        ray_internals.forgive_lost_hosts()
+        ray_internals.replace_refusing_workers(self.loop.progress.say)
+        ray_internals.keep_credentials()
+        # `TuneCallback` reports lost workers, in one line each
+        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+        folder = scratch_folder("tune")
+        try:
+            tune.Tuner(
+                tune.with_resources(tune.with_parameters(TuneTrial, context=self.context), bundles),
+                tune_config=tune.TuneConfig(
+                    search_alg=TuneSearcher(self.loop, self.context),
+                    scheduler=TuneScheduler(self.loop),
+                    num_samples=-1,
+                    reuse_actors=not self.own_process,
+                    max_concurrent_trials=self.max_concurrent,
+                    trial_dirname_creator=lambda trial: trial.trial_id,
+                ),
+                run_config=tune.RunConfig(
+                    name="study",
+                    storage_path=str(folder),
+                    verbose=0,
+                    progress_reporter=NoReporter(),
+                    callbacks=[TuneCallback(self.loop)],
+                    failure_config=tune.FailureConfig(max_failures=self.max_failures),
+                    checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
+                ),
+            ).fit()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class TuneSearcher(Searcher):  # type: ignore[misc]
+    """Which trial is next."""
+
+    def __init__(self, loop: TrialLoop, context: RunContext) -> None:
+        super().__init__(metric=None, mode=None)
+        self.loop, self.context = loop, context
+
+    def suggest(self, trial_id: str) -> Any:
+        """Return the next trial as Tune's config; None: none now."""
+        following, loop = self.loop.next(), self.loop
+        if following is None or isinstance(following, Finished):
+            return None if following is None else Searcher.FINISHED
+        trial = following.trial
+        place, fresh = loop.placements.described(trial), loop.is_fresh(trial.id)
+        return self.context.describe(trial, place, loop.notes(following), loop.code.of(trial), fresh=fresh)
+
+    def on_trial_complete(self, trial_id: str, result: StepResult | None = None, error: bool = False) -> None:
+        """Do nothing: records tell the source; see `TuneCallback`."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Do nothing: a source is rebuilt from the records."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Do nothing; see `save`."""
+
+
+class NoReporter(ProgressReporter):  # type: ignore[misc]
+    """Tune's own table of trials, switched off. Without it, in a notebook, Tune clears what the cell shows, the
+    display of the run with it."""
+
+    def should_report(self, trials: list[RayTrial], done: bool = False) -> bool:
+        """Return False."""
+        return False
+
+    def report(self, trials: list[RayTrial], done: bool, *sys_info: str) -> None:
+        """Print nothing."""
+
+
+class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
+    """Which trial goes on: stops what the source or a budget ends, and gives a trial that ran out of memory more of
+    it."""
+
+    def __init__(self, loop: TrialLoop) -> None:
+        super().__init__()
+        self.loop = loop
+
+    def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: StepResult) -> str:
+        """Return CONTINUE or STOP."""
+        if fault := result.get(FAULT):
+            self.loop.accounts.stop(fault)
+        trial_id, reports = trial.config["id"], result.get("reports") or []
+        if self.loop.reported(trial_id, reports, result.get("seconds", 0.0)):
+            ray_internals.forgive(trial)  # what counts is failing again and again without getting further
+        self.loop.peers_reported(dict(result.get("peers") or ()))
+        go_on = self.loop.goes_on(trial_id, [] if result.get("done") else reports)
+        return TrialScheduler.CONTINUE if go_on else TrialScheduler.STOP  # type: ignore[no-any-return]
+
+    def on_trial_error(self, tune_controller: Any, trial: RayTrial) -> None:
+        """After running out of memory, the trial is retried with more. A host that was lost is no failure of the trial
+        (see `ray_internals`), until it has lost too many."""
+        loop, active = self.loop, self.loop.accounts.active.get(trial.config["id"])
+        if active is not None and trial.status == "PENDING":  # it waits for its next attempt: the same loss once more
+            active.lost_waiting = True
+        elif active is not None:
+            error = _error_text(trial)
+            if ray_internals.HOST_LOST.search(error) and not loop.accounts.lost_host(active):
+                ray_internals.give_up_next(trial)
+            resources = loop.placements.after_error(active.trial, error)
+            if resources is not None:
+                trial.config["place"] = loop.placements.described(active.trial)
+                trial.config["notes"] = loop.notes(active).to_dict()
+                trial.update_resources(resources)
+        super().on_trial_error(tune_controller, trial)
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Any:
+        """Return the first that waits; none once a budget is used up."""
+        if self.loop.accounts.closing():
+            for trial in [trial for trial in tune_controller.get_trials() if trial.status == "PENDING"]:
+                tune_controller.stop_trial(trial)
+        return super().choose_trial_to_run(tune_controller)
+
+
+class TuneCallback(tune.Callback):  # type: ignore[misc]
+    """What became of each trial. Nothing here may raise: that would end the whole study."""
+
+    def __init__(self, loop: TrialLoop) -> None:
+        self.loop, self.watchdog = loop, Watchdog(loop)
+        self.idle_message_at = time.monotonic() + IDLE_S
+
+    def on_step_begin(self, iteration: int, trials: list[RayTrial], **info: Any) -> None:
+        """Look at the running trials, in each turn of Tune's loop."""
+        interruption.check()
+        self._safely(self._watch, trials)
+        self._safely(self.watchdog.check, trials)
+        self._safely(self.loop.placements.lanes.check)
+
+    def on_trial_recover(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
+        """A trial whose worker failed will be retried."""
+        self._safely(self.loop.lost, trial.config["id"], _reason(_error_text(trial)))
+
+    def on_trial_start(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
+        """A worker begins."""
+        trial.config["fresh"] = False  # for the next one, should it be lost
+        self._safely(self.loop.started, trial.config["id"])
+
+    def on_trial_result(
+        self, iteration: int, trials: list[RayTrial], trial: RayTrial, result: StepResult, **info: Any
+    ) -> None:
+        """New reports. Tune keeps each trial's last result to its end: what is large is taken out of it."""
+        if record := result.pop("record", None):
+            self._safely(self.loop.worker_recorded, result["id"], record)
+        if result.get("reports"):
+            self._safely(self.loop.progress.reported, result["id"], result["reports"])
+        for name in ("reports", "peers"):
+            result.pop(name, None)  # type: ignore[misc]
+
+    def on_trial_complete(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
+        """The worker has written the record, or the trial was stopped early."""
+        self._safely(self.loop.ended, trial.config["id"])
+        _forget(trial)
+
+    def on_trial_error(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
+        """A trial failed and Tune does not retry it: its failures are too many, or it was waiting already for its next
+        attempt when its loss was reported a second time, as with a host that dies."""
+        trial_id, error = trial.config["id"], _error_text(trial)
+        active, infeasible = self.loop.accounts.active.get(trial_id), trial_id in self.loop.placements.infeasible
+        if active is not None and active.lost_waiting:
+            active.lost_waiting = False
+            if not infeasible and self.loop.requeue(trial_id):
+                self._safely(self.loop.lost, trial_id, _reason(error))
+                return
+        if infeasible:
+            self._safely(self.loop.give_up, trial_id, error, Status.INFEASIBLE)
+        else:
+            self._safely(lambda: self.loop.give_up(trial_id, error, cause=_cause(self.loop.records, trial_id, error)))
+
+    def _watch(self, trials: list[RayTrial]) -> None:
+        """Say what is waited for where no trial has run for a while: hosts that went, or are not there yet."""
+        now, active = time.monotonic(), self.loop.accounts.active
+        if any(trial.status == "RUNNING" for trial in reversed(trials)):  # the thousands that have ended come first
+            self.idle_message_at = now + IDLE_S
+        elif now >= self.idle_message_at and (
+            waiting := [active[t.config["id"]] for t in trials if t.status == "PENDING" and t.config["id"] in active]
+        ):
+            self.idle_message_at = now + IDLE_REPEAT_S
+            place = self.loop.placements.place(waiting[0].trial)
+            gpu = f"{place.share} of a {place.gpu}, " if place.gpu else ""
+            self.loop.progress.say(
+                f"no trial runs: {len(waiting)} wait for a host with {gpu}{place.cpus:g} cores and "
+                f"{place.host_memory_gib:g} GiB free"
+            )
+
+    def _safely(self, call: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            call(*arguments)
+        except StorageError as error:  # after minutes of trying, or denied: nothing can be recorded any more
+            self.loop.accounts.stop(str(error))
+        except Exception:
+            log.exception("an event of a trial was lost; the records in the storage are whole")
+
+
+def _forget(trial: RayTrial) -> None:
+    """Of a trial that has ended only its id is asked for."""
+    ray_internals.forget(trial)
+    for name in ("data", "notes", "code", "trial"):
+        trial.config.pop(name, None)  # type: ignore[misc]
+
+
+def _error_text(trial: RayTrial) -> str:
+    """The traceback of the trial's last failure; Tune's file has all of them."""
+    path = getattr(trial, "error_file", None)
+    if not path or not Path(path).exists():
+        return "the trial's worker was lost\n"
+    error = ray_internals.FAILURE.split(Path(path).read_text())[-1]
+    if _raised(error) or out_of_memory.which(error):
+        return error
+    return f"{error.rstrip()}\n{NEVER_BEGAN if ray_internals.NEVER_RAN in error else LOST}\n"
+
+
+def _cause(records: StudyRecords, trial_id: str, error: str) -> Cause:
+    """The cause that a trial's last error tells. Of a process that was lost without a word its log tells whether it
+    ended itself."""
+    if ray_internals.HOST_LOST.search(error) or ray_internals.NEVER_RAN in error:
+        return Cause.HOST_LOST
+    if out_of_memory.which(error):
+        return Cause.HOST_MEMORY
+    if _raised(error):
+        raised = OUR_ERROR.findall(error)
+        return RAISED_CAUSES.get(raised[-1], Cause.METHOD) if raised else Cause.METHOD
+    log = read_log(records, trial_id)[-LAST_WORDS:]
+    whole = isinstance(records.store, LocalStore)  # an object store has not what was printed last
+    return Cause.SIGNAL if whole and not any(words in log for words in CRASHED) else Cause.METHOD
+
+
+def _reason(error: str) -> str:
+    """A failure that left no record, in a line."""
+    if out_of_memory.which(error):
+        return "its memory ran out"
+    return error.strip().splitlines()[-1] if _raised(error) else "its worker or host was lost"
+
+
+def _raised(error: str) -> bool:
+    """Whether a living worker raised it: so Ray begins the traceback."""
+    return ray_internals.RAISED.match(error) is not None

@@ -1,0 +1,192 @@
+"""Optuna's samplers by ask and tell, and parameters as Optuna holds them."""
+
+import importlib
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from contrasweep import canonical
+from contrasweep.config import Config, MutableConfig
+from contrasweep.errors import SpecError
+from contrasweep.study.space import Choice, Float, Int, configurations, exists, levels, ordered, sample
+from contrasweep.tuning.searchers.searcher import Problem
+
+
+def distribution(parameter: Float | Int | Choice) -> Any:
+    """Optuna's form: choices and steps as indices, which need not be plain values nor divide the range."""
+    from optuna import distributions
+
+    if isinstance(parameter, Choice):
+        return distributions.CategoricalDistribution(list(range(len(parameter.options))))
+    if parameter.step is not None:
+        return distributions.IntDistribution(0, (levels(parameter) or 1) - 1)
+    kind = distributions.IntDistribution if isinstance(parameter, Int) else distributions.FloatDistribution
+    return kind(parameter.low, parameter.high, log=parameter.log)
+
+
+def suggest(trial: Any, name: str, parameter: Float | Int | Choice) -> Any:
+    """The value that an Optuna trial suggests, in our form."""
+    form = distribution(parameter)
+    if isinstance(parameter, Choice):
+        return parameter.options[trial.suggest_categorical(name, form.choices)]
+    whole = isinstance(parameter, Int) or parameter.step is not None
+    value = (trial.suggest_int if whole else trial.suggest_float)(name, form.low, form.high, log=form.log)
+    return parameter.low + parameter.step * value if parameter.step is not None else value
+
+
+def coordinate(parameter: Float | Int | Choice, value: Any) -> Any:
+    """The value in Optuna's form."""
+    if isinstance(parameter, Choice):
+        texts = [canonical.dumps(option) for option in parameter.options]
+        return texts.index(canonical.dumps(value))
+    if parameter.step is not None:
+        return round((value - parameter.low) / parameter.step)
+    return int(value) if isinstance(parameter, Int) else float(value)
+
+
+Sampler = Callable[[int], Any]
+"""Seed -> Optuna sampler."""
+
+MAX_ATTEMPTS = 20  # suggestions that a sampler may repeat before one is drawn at random
+
+
+class OptunaSearcher:
+    """Any Optuna sampler by ask and tell. A fresh sampler for each ask, seeded by the ask's number, makes a resumed
+    search go on as it would have gone uninterrupted; `fresh=False` keeps one, for samplers with a state of their
+    own."""
+
+    def __init__(self, problem: Problem, sampler: Sampler, *, fresh: bool = True) -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self.space, self.fixed, self.seed = problem.space, problem.fixed, problem.seed
+        self.sampler, self.fresh = sampler, fresh
+        directions = ["maximize" if mode == "max" else "minimize" for mode in problem.modes]
+        self.study = optuna.create_study(directions=directions, sampler=sampler(self.seed))
+        self.finite = configurations(self.space, self.fixed)
+        self.random = np.random.default_rng([self.seed, 1])
+        self.seen: set[str] = set()
+        self.open: dict[str, optuna.trial.Trial] = {}
+        self.ask_count = 0
+
+    def ask(self) -> MutableConfig | None:
+        """The sampler's suggestion, or one at random if it keeps repeating itself; None when none is left."""
+        if self.finite is not None and len(self.seen & self.finite.keys()) == len(self.finite):
+            return None
+        for _ in range(MAX_ATTEMPTS):
+            trial, config = self._ask()
+            if (text := canonical.dumps(config)) not in self.seen:
+                return self._open(text, trial, config)
+            self._fail(trial)
+        left = self._unseen()
+        return None if left is None else self._enqueue(left)
+
+    def tell(
+        self,
+        config: MutableConfig,
+        value: float | Sequence[float] | None,
+        pruned_at: int | None = None,
+        violations: Sequence[float] = (),
+    ) -> None:
+        """Pass values and constraints on to Optuna; one without finite values counts as failed."""
+        import optuna
+
+        trial = self.open.pop(canonical.dumps(config))
+        values = [] if value is None else [value] if isinstance(value, int | float) else list(value)
+        if not values or not all(map(math.isfinite, [*values, *violations])):
+            self._fail(trial)
+            return
+        for number, violation in enumerate(violations):
+            trial.set_constraint(str(number), violation)
+        if pruned_at is not None:
+            trial.report(values[0], pruned_at)
+            self.study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        else:
+            self.study.tell(trial, values)
+
+    def replay(self, config: MutableConfig) -> None:
+        """Enqueue it as a suggestion and open it, so that its outcome can be told."""
+        self._enqueue(config)
+
+    def learn(self, config: MutableConfig, value: float | Sequence[float], violations: Sequence[float] = ()) -> None:
+        """The outcome in an earlier study; the configuration may still be asked here."""
+        text = canonical.dumps(config)
+        self._enqueue(config)
+        self.tell(config, value, violations=violations)
+        self.seen.discard(text)
+        self.ask_count -= 1
+
+    def _ask(self) -> tuple[Any, MutableConfig]:
+        if self.fresh:
+            number = [self.seed, self.ask_count, len(self.study.trials)]
+            self.study.sampler = self.sampler(int(np.random.SeedSequence(number).generate_state(1)[0]))
+        trial = self.study.ask()
+        config: MutableConfig = {}
+        for name in ordered(self.space):
+            if exists(self.space, name, self.fixed, config):
+                config[name] = suggest(trial, name, self.space[name])
+        return trial, config
+
+    def _enqueue(self, config: MutableConfig) -> MutableConfig:
+        self.study.enqueue_trial({name: coordinate(self.space[name], value) for name, value in config.items()})
+        trial, _ = self._ask()
+        return self._open(canonical.dumps(config), trial, config)
+
+    def _open(self, text: str, trial: Any, config: MutableConfig) -> MutableConfig:
+        self.seen.add(text)
+        self.open[text] = trial
+        self.ask_count += 1
+        return config
+
+    def _fail(self, trial: Any) -> None:
+        import optuna
+
+        self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
+
+    def _unseen(self) -> MutableConfig | None:
+        """A configuration not asked before, at random."""
+        if self.finite is not None:
+            left = [config for text, config in self.finite.items() if text not in self.seen]
+            return left[self.random.integers(len(left))]
+        drawn = (sample(self.space, point, self.fixed) for point in self.random.random((1000, max(1, len(self.space)))))
+        return next((config for config in drawn if canonical.dumps(config) not in self.seen), None)
+
+
+def optuna_searcher(name: str, problem: Problem, options: Config, *, fresh: bool = True) -> OptunaSearcher:
+    """A searcher with the sampler `name` of Optuna, or `package.module:Class`."""
+    kind = _sampler_class(name)
+
+    def sampler(seed: int) -> Any:
+        import optuna
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            try:
+                return kind(seed=seed, **options)
+            except (TypeError, ValueError) as error:
+                raise SpecError(
+                    "the sampler does not take these options",
+                    place="searcher_options",
+                    value=dict(options),
+                    hint=str(error),
+                ) from None
+
+    return OptunaSearcher(problem, sampler, fresh=fresh)
+
+
+def _sampler_class(name: str) -> Any:
+    module, _, attribute = name.rpartition(":")
+    try:
+        sampler = getattr(importlib.import_module(module or "optuna.samplers"), attribute, None)
+    except ImportError as error:
+        raise SpecError(
+            "the sampler's module cannot be imported", place="searcher", value=name, hint=str(error)
+        ) from None
+    if not hasattr(sampler, "sample_relative"):
+        raise SpecError(
+            "this is no Optuna sampler", place="searcher", value=name, hint="for example optuna.samplers:TPESampler"
+        )
+    return sampler

@@ -1,0 +1,89 @@
+"""What an arm may name as its trainable, and what the plan says of anything else."""
+
+import functools
+from collections.abc import Generator, Iterator
+
+import pytest
+
+from contrasweep import Arm
+from contrasweep.errors import SpecError
+from contrasweep.study.file import study_schema
+from contrasweep.study.trainables import check_trainable
+from contrasweep.trial import Report
+
+
+def plain(trial, resume=None):
+    yield Report(1, {"accuracy": 1.0})
+
+
+@functools.wraps(plain)
+def wrapped(*args, **kwargs):
+    return plain(*args, **kwargs)
+
+
+def passes_on(trial, resume=None) -> Generator[Report, None, None]:
+    return plain(trial, resume)
+
+
+def passes_on_in_text(trial, resume=None) -> "Iterator[Report]":
+    return plain(trial, resume)
+
+
+class Method:
+    def __call__(self, trial, resume=None):
+        yield Report(1, {})
+
+
+def with_more(trial, resume=None, *, depth=3):
+    yield
+
+
+GOOD = [plain, wrapped, functools.partial(with_more, depth=4), passes_on, passes_on_in_text, Method(), with_more]
+
+
+@pytest.mark.parametrize("function", GOOD)
+def test_generators_in_every_form_are_trainables(function):
+    check_trainable(function, "arms.a.trainable")
+
+
+def returns_a_number(trial, resume=None):
+    return 0.9
+
+
+def without_resume(trial):
+    yield
+
+
+def with_a_required_one_more(trial, model, resume=None):
+    yield
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (returns_a_number, "a trainable is a generator function, got 'returns_a_number'; use `yield Report("),
+        (print, 'a trainable takes a trial and the folder of a checkpoint, got "print('),
+        (without_resume, "got 'without_resume(trial)'; got an unexpected keyword argument 'resume'; declare it as def"),
+        (with_a_required_one_more, "missing a required argument: 'model'"),
+        (Method, "a trainable is a generator function, not a class, got 'Method'"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_one_line(function, says):
+    with pytest.raises(SpecError) as caught:
+        check_trainable(function, "arms.a.trainable")
+    assert str(caught.value).startswith("arms.a.trainable: ") and says in str(caught.value)
+
+
+def test_the_short_name_of_a_shipped_method_is_its_dotted_path():
+    """Trials are the same by either name: the path is part of their identity."""
+    assert Arm("contrastive") == Arm("contrasweep.trainables.contrastive:train")
+    assert Arm("contrastive").path == "contrasweep.trainables.contrastive:train"
+
+
+def test_a_wrong_short_name_says_which_there_are():
+    with pytest.raises(SpecError, match=r"trainable: .* got 'contrastiv'; did you mean 'contrastive'\? known methods"):
+        Arm("contrastiv")
+
+
+def test_the_schema_of_a_study_file_knows_the_short_names():
+    assert {"contrastive", "paired_images"} <= {*study_schema()["$defs"]["Arm"]["properties"]["trainable"]["examples"]}

@@ -1,1 +1,0 @@
-"""Images as a modality of the family: pairs of them, and single ones."""

@@ -1,0 +1,97 @@
+"""LOCAL and its relatives on image pairs, and SCL and OCL on single images.
+
+    list(train(trial))
+
+Paper: LOCAL, Latent Orthonormal Contrastive Learning for Paired Images. The family stands in `trainables.paired`;
+`Settings` says which key is which symbol and which settings make SCL, L-SCL, OCL-pair and LOCAL.
+"""
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+
+from contrasweep.cluster.memory import Workload
+from contrasweep.config import Config
+from contrasweep.data.manifest import Manifest
+from contrasweep.schema import plain
+from contrasweep.trainables.images import image_shape
+from contrasweep.trainables.paired.settings import TYPICAL_CLASSES, network_output_sum, of_recipe, precision
+from contrasweep.trainables.paired_images.settings import COLUMNS, Settings
+from contrasweep.trainables.pytorch import Tensor, nn, torch
+from contrasweep.trial import Report, Trial
+
+__all__ = ["Settings", "load_model", "memory", "train"]
+
+
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+    """Train `trial`, from the checkpoint folder `resume` if given; see `fitting.fit` for what is reported."""
+    from contrasweep.trainables import seeding
+    from contrasweep.trainables.paired.fitting import fit
+    from contrasweep.trainables.paired_images.inputs import ImageInputs
+
+    settings = Settings(**trial.config)
+    device = seeding.pick_device(settings.device)
+    seeding.prepare(device, settings.threads)
+    yield from fit(trial, ImageInputs(trial, settings, device), resume)
+
+
+def load_model(folder: Path, trial: Trial) -> "nn.Module":
+    """The network in a checkpoint of `trial`: (pre, post), or one batch of single images, uint8 [n c h w], to
+    `Outputs`."""
+    from contrasweep.trainables import checkpoint
+    from contrasweep.trainables.exporting import FromPixels
+    from contrasweep.trainables.paired_images.inputs import ImageInputs
+
+    inputs = ImageInputs(trial, Settings(**trial.config), torch.device("cpu"))
+    model = inputs.model().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model.load_state_dict(checkpoint.part(folder, "model"))
+    settings = inputs.settings
+    return FromPixels(model, inputs.mean, inputs.std, settings.centre, settings.image_size, inputs.colours)
+
+
+def memory(config: Config, data: Manifest) -> Workload:
+    """Return what a trial of this config takes: one step of a batch, and the whole dataset on the device.
+
+    Both images of a pair go through the network in one pass (LOCAL, Table 1).
+    """
+    s = Settings(**config).resolve(data)
+    columns = COLUMNS[s.input]
+    channels = image_shape(data, columns[0])[0]
+    shape = channels, s.image_size, s.image_size
+    sides = (s.copies * channels, s.image_size, s.image_size)
+    rows = s.batch_size * s.n_views
+    images = (data.rows("train") + data.rows("test")) * len(set(columns))  # one side fed twice lies there once
+    network = [plain(part) for part in (s.encoder, s.projection, s.classifier, s.colour_units)]
+
+    def build() -> "nn.Module":
+        from contrasweep.trainables.paired_images.network import image_model
+
+        return image_model(s, shape, len(data.classes) or TYPICAL_CLASSES)
+
+    def inputs() -> tuple[Tensor, ...]:
+        from contrasweep.trainables.paired_images import colours
+
+        sizes = [sides, (colours.count(channels),)] if s.colour_units else [sides]
+        return tuple(torch.empty(rows, *size) for size in sizes for _ in columns)
+
+    return Workload(
+        architecture=f"{s.encoder.name} {precision(s)}",
+        shape=(
+            sides,
+            rows,
+            s.paired,
+            json.dumps(network, sort_keys=True),
+            s.beta > 0 and (s.latent.blocks, s.latent.size),
+            len(data.classes),
+        ),
+        build=build,
+        inputs=inputs,
+        loss=network_output_sum,
+        **of_recipe(s, data),
+        resident_bytes=images * channels * s.image_size**2,
+    )
+
+
+train.settings = Settings  # type: ignore[attr-defined]
+train.memory = memory  # type: ignore[attr-defined]
+train.lane = "contrasweep.trainables.fusing.cohorts.paired:PairedCohorts"  # type: ignore[attr-defined]

@@ -1,0 +1,204 @@
+"""The encoders of image pairs: ResNets that show their four stages, and what others have.
+
+An entry of the table takes the shape of its input (channels, height, width) and gives a network from images [n c h w]
+to the maps of its stages [n C_i *size_i], first to last, whose channels are its `dims`. Adding one is a line.
+
+Encoders that are not in the table are torchvision's and timm's by name, and your own by dotted path: a callable
+`(shape, **options)` as for `trainables.contrastive`. Its module either has `dims` and gives the maps of its stages, a
+list of [n dims[i] h_i w_i], or has `dim` and gives rows of features [n dim]. l is made of the differences of four
+stages, so with features alone beta is 0. Timm's convolutional networks give their last four stages.
+"""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import pydantic
+
+from contrasweep.components import Component, Table, parameters_of
+from contrasweep.config import Config
+from contrasweep.errors import SpecError
+from contrasweep.imports import errors_named
+from contrasweep.schema import OMIT_DEFAULT, checked
+from contrasweep.trainables import encoders
+from contrasweep.trainables.encoders import (
+    TIMM,
+    ExternalEncoder,
+    Shape,
+    WeightsFile,
+    import_timm,
+    is_torchvision,
+    parameters_of_external,
+)
+from contrasweep.trainables.files import load_weights
+from contrasweep.trainables.pytorch import Tensor, nn, torch
+
+STAGES = 4
+SMALL_STEM_PIXELS = 64
+"""Up to this side, stem `auto` is the small one."""
+
+
+@checked
+class ResNetParameters:
+    """What every ResNet takes."""
+
+    stem: Literal["auto", "imagenet", "small"] = "auto"
+    """`imagenet` (7x7, stride 2, max-pool), `small` (3x3, stride 1), or `auto`, which is small up to 64 pixels."""
+    bn: Literal["train", "frozen", "groupnorm"] = "train"
+    """BatchNorm of the batch (`train`), on its running statistics (`frozen`), or GroupNorm instead (`groupnorm`)."""
+    pretrained: str = "none"
+    """`none`, or the path of a torchvision state_dict."""
+    weights: Annotated[str, OMIT_DEFAULT] = ""
+    """The same, known by its digest, which is part of the trial's id: another file at the path is refused."""
+    sha256: Annotated[str, OMIT_DEFAULT] = ""
+    """The digest of `weights`; filled in by the plan."""
+
+
+@checked
+class BasicResNetParameters(ResNetParameters):
+    """What a ResNet of basic blocks takes; those of bottleneck blocks have a fixed width."""
+
+    width: Annotated[int, pydantic.Field(ge=4, multiple_of=4)] = 64
+    """Channels of the first stage."""
+
+    def __post_init__(self) -> None:
+        if self.bn == "groupnorm" and self.width < 16:
+            # and torch 2.15's backward pass corrupts the heap for 4 channels on the CPU
+            raise SpecError(
+                "groupnorm needs a width of 16 or more",
+                place="width",
+                value=self.width,
+                hint="widen the network, or set bn to 'train' or 'frozen'",
+            )
+
+
+@dataclass(frozen=True)
+class ResNet:
+    """A ResNet of torchvision's residual blocks of this class, `depths` of them in each stage."""
+
+    block: Literal["BasicBlock", "Bottleneck"]
+    depths: tuple[int, int, int, int]
+
+    @property
+    def parameters(self) -> type:
+        """The class of its parameters."""
+        return BasicResNetParameters if self.block == "BasicBlock" else ResNetParameters
+
+    def __call__(
+        self,
+        shape: tuple[int, int, int],
+        *,
+        width: int = 64,
+        stem: str,
+        bn: str,
+        pretrained: str,
+        weights: str = "",
+        sha256: str = "",
+    ) -> "nn.Module":
+        """The network for images of `shape` (channels, height, width), initialised from torch's global generator."""
+        from contrasweep.trainables.paired_images.stages import Stages
+
+        net = Stages(shape[0], self.block, self.depths, width=width, stem=stem, bn=bn, pretrained=pretrained)
+        if weights:
+            load_weights(net, weights, sha256)
+        return net
+
+
+@dataclass(frozen=True)
+class ExternalStages(ExternalEncoder):
+    """An encoder by the name it has in a study, whose module gives maps, last stage last."""
+
+    def __call__(self, shape: Shape, **options: Any) -> "nn.Module":
+        """The module, which has `dims`; `SpecError` where it cannot be built or says nothing of its output."""
+        with errors_named(f"{self.name} cannot be built for images {list(shape)}", "encoder"):
+            module = self.target(shape, **options)
+        if isinstance(module, nn.Module) and isinstance(getattr(module, "dims", None), Sequence):
+            return module
+        if isinstance(module, nn.Module) and isinstance(dim := getattr(module, "dim", None), int):
+            from contrasweep.trainables.paired_images.stages import OneStage
+
+            return OneStage(module, dim)
+        raise SpecError(
+            "an encoder of this family is a torch module with `dims`, the channels of the maps of its stages, or "
+            "`dim`, the number of its features",
+            place="encoder",
+            value=self.name,
+            hint=f"it gives {type(module).__name__}",
+        )
+
+
+def find(name: str) -> ExternalStages:
+    """The encoder of this name, which is not in the table."""
+    if name.startswith(TIMM):
+        return ExternalStages(name, functools.partial(_timm, name.removeprefix(TIMM)))
+    return ExternalStages(name, encoders.find(name).target)
+
+
+def _takes(entry: Any, given: Config) -> type:
+    if isinstance(entry, ResNet):
+        return entry.parameters
+    return parameters_of_external(entry) if isinstance(entry, ExternalStages) else parameters_of(entry)
+
+
+ENCODERS: Table[Any] = Table(
+    "encoder",
+    {
+        "resnet10": ResNet("BasicBlock", (1, 1, 1, 1)),
+        "resnet18": ResNet("BasicBlock", (2, 2, 2, 2)),
+        "resnet34": ResNet("BasicBlock", (3, 4, 6, 3)),
+        "resnet50": ResNet("Bottleneck", (3, 4, 6, 3)),
+    },
+    takes=_takes,
+    find=find,
+    knows=lambda name: name.startswith(TIMM) or is_torchvision(name),
+)
+
+
+def stage_side(side: int, stem: str, stage: int) -> int:
+    """The side of the map of stage 1 to 4, for square images of `side` pixels: each stride 2 halves it, rounded up."""
+    for _ in range(stage - 1 + (2 if stem == "imagenet" else 0)):
+        side = -(-side // 2)
+    return side
+
+
+def check_encoder(encoder: Component, shape: Shape, beta: float) -> None:
+    """`SpecError` where an encoder of somebody else's does not give maps for images of this `shape`, or too few for l.
+    Two black images go through it, on the CPU."""
+    if not isinstance(encoder.entry, ExternalStages):
+        return
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        built = encoder.build(shape).eval()
+        with errors_named(f"{encoder.name} fails on images {[2, *shape]}", "encoder"):
+            maps = built(torch.zeros(2, *shape))
+    if not isinstance(maps, Sequence) or [_channels(part) for part in maps] != list(built.dims):
+        got = [list(part.shape) for part in maps] if isinstance(maps, Sequence) else type(maps).__name__
+        raise SpecError(
+            "an encoder gives a map of dims[i] channels for each stage, or a row of `dim` features",
+            place="encoder",
+            value=f"{got} for 2 images with {list(built.dims)}",
+            hint=encoder.name,
+        )
+    if beta > 0 and len(maps) != STAGES:
+        raise SpecError(
+            f"l is made of the maps of {STAGES} stages, and {encoder.name} gives {len(maps)}",
+            place="beta",
+            value=beta,
+            hint="set beta to 0",
+        )
+
+
+def _channels(part: Any) -> int | None:
+    fits = isinstance(part, Tensor) and part.ndim == 4 and len(part) == 2
+    return int(part.shape[1]) if fits else None
+
+
+def _timm(name: str, shape: Shape, *, weights: WeightsFile = "", sha256: WeightsFile = "") -> "nn.Module":
+    from contrasweep.trainables.paired_images.stages import TimmStages
+
+    timm = import_timm(name)
+    net = timm.create_model(name, pretrained=False, features_only=True, in_chans=shape[0])
+    if weights:
+        load_weights(net, weights, sha256)
+    info: Any = net.feature_info
+    return TimmStages(net, info.channels()[-STAGES:])

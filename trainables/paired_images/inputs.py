@@ -1,0 +1,147 @@
+"""Images of a trial on the device, and their views batch by batch: pairs, and single images of the same family."""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from contrasweep.data import open_dataset
+from contrasweep.errors import DataError
+from contrasweep.rows import ItemColumns
+from contrasweep.trainables import augmentations, seeding
+from contrasweep.trainables.exporting import normalised, squares
+from contrasweep.trainables.paired.network import Joint
+from contrasweep.trainables.paired_images.colours import Colours
+from contrasweep.trainables.paired_images.network import image_model, train_mode
+from contrasweep.trainables.paired_images.settings import COLUMNS, Settings
+from contrasweep.trainables.paired_images.views import apply_pair, draw_pair
+from contrasweep.trial import Trial
+
+Sides = tuple[Tensor, ...]
+"""What the network takes: (pre, post), or one batch of single inputs."""
+
+EXACT_COUNTS = 2**24
+"""Up to this many, float32 counts one by one."""
+
+
+class ImageInputs:
+    """The two parts of a trial's dataset as sides uint8 [n c h w], and what the training loop asks of a modality."""
+
+    shared: "ImageInputs | None" = None
+    """Whose images these are, where they are another's: that is in use as long as these are."""
+
+    def __init__(self, trial: Trial, settings: Settings, device: torch.device) -> None:
+        self.settings, self.device = settings.resolve(trial.data), device
+        train, test = open_dataset(trial.data).parts(trial.fold)
+        self.train_labels, self.test_labels = (torch.tensor(part.labels) for part in (train, test))
+        self.test_rows = np.asarray(test.rows)
+        self.test_grouping: ItemColumns = test.grouping
+        stored = {"train": self._stored(train), "test": self._stored(test)}
+        self.colours = Colours.of(stored["train"]) if settings.colour_units else None
+        self.colour_statistics = {split: self._statistics_of(sides) for split, sides in stored.items()}
+        self.sides = {split: self._resized(sides) for split, sides in stored.items()}
+        self.class_names = tuple(trial.data.classes)
+        self.classes = len(self.class_names) or 1 + int(max(self.train_labels.max(), self.test_labels.max()))
+        self.mean, self.std = (x.to(device) for x in moments(self.sides["train"]))
+        self.policy = self.settings.augmentation.settings
+
+    def shared_with(self, settings: Settings) -> "ImageInputs":
+        """The same images for the resolved `settings` of another trial, which differ in what happens to them only."""
+        other = copy.copy(self)
+        other.shared = self
+        other.settings, other.policy = settings, settings.augmentation.settings
+        return other
+
+    @property
+    def resident_bytes(self) -> int:
+        """What the images take of the device's memory; one side fed twice counts once."""
+        return sum(side.nbytes for side in {id(s): s for sides in self.sides.values() for s in sides}.values())
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """channels, height, width of an image"""
+        _, c, h, w = self.sides["train"][0].shape
+        return c, h, w
+
+    def model(self) -> Joint:
+        """The network for these images."""
+        return image_model(self.settings, self.shape, self.classes)
+
+    def train_mode(self, model: Joint) -> None:
+        """Training mode, with BatchNorm as the encoder's `bn` says."""
+        train_mode(model, self.settings.encoder.parameters.get("bn", "train"))
+
+    def plain(self, split: str, rows: Tensor) -> Sides:
+        """Rows of `split` ("train", "test") without augmentation."""
+        return self._normal(
+            [side[rows].to(self.device).float() / 255 for side in self.sides[split]]
+        ) + self._colour_statistics(split, rows)
+
+    def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], Sides]:
+        """One epoch's views: a function of the rows of a batch and their places in the epoch's order. What happens
+        at a place follows from `key` alone, whatever the batch size."""
+        n, generator = len(self.train_labels), seeding.generator(*key)
+        draws: Any
+        if self.settings.paired:
+            draws = draw_pair(self.policy, n, generator)
+        else:
+            draws = augmentations.draw(self.policy, n, self.shape[0], generator)
+
+        def views(rows: Tensor, places: slice) -> Sides:
+            pixels = [side[rows].to(self.device).float() / 255 for side in self.sides["train"]]
+            here = draws[places].to(self.device)
+            if self.settings.paired:
+                moved: Sides = apply_pair(pixels[0], pixels[1], here)
+            else:
+                moved = (augmentations.apply(pixels[0], here),)
+            return self._normal(moved) + self._colour_statistics("train", rows)
+
+        return views
+
+    def _colour_statistics(self, split: str, rows: Tensor) -> Sides:
+        return tuple(side[rows] for side in self.colour_statistics[split])
+
+    def _stored(self, part: Any) -> tuple[UInt8[Tensor, "n c h w"], ...]:
+        """The sides as staged, on the host: there may be no room for them on the device. One side fed twice is one
+        tensor."""
+        names = COLUMNS[self.settings.input]
+        loaded = {name: _pixels(part.array(name)) for name in set(names)}
+        return tuple(loaded[name] for name in names)
+
+    def _resized(self, sides: Sides) -> Sides:
+        resized = {id(side): squares(side, self.settings.image_size).to(self.device) for side in sides}
+        return tuple(resized[id(side)] for side in sides)
+
+    def _statistics_of(self, sides: Sides) -> Sides:
+        return tuple(side.to(self.device) for side in self.colours(*sides)) if self.colours else ()
+
+    def _normal(self, sides: Sequence[Float[Tensor, "n c h w"]]) -> Sides:
+        return normalised(sides, self.mean, self.std, self.settings.centre)
+
+
+def moments(sides: tuple[Tensor, ...]) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:
+    """Mean and standard deviation of each channel over all sides together, of values in [0, 1]: one scale for both
+    images of a pair, since a scale for each would hide the shift between them. 1 for a channel that never varies."""
+    means, stds = [], []
+    chunk_images = max(1, EXACT_COUNTS // sides[0][0, 0].numel())
+    levels = torch.arange(256, dtype=torch.float64) / 255
+    for c in range(sides[0].shape[1]):
+        chunks = [chunk for side in sides for chunk in torch.split(side[:, c], chunk_images)]
+        counts = torch.stack([torch.histc(chunk.float(), 256, 0, 255).double().cpu() for chunk in chunks]).sum(0)
+        share = counts / counts.sum()
+        mean = (share * levels).sum()
+        means.append(mean)
+        stds.append(((share * (levels - mean) ** 2).sum()).sqrt())
+    std = torch.stack(stds)
+    std = torch.where(std > 0, std, torch.ones_like(std))
+    return torch.stack(means).float()[:, None, None], std.float()[:, None, None]
+
+
+def _pixels(array: Any) -> UInt8[Tensor, "n c h w"]:
+    if array.ndim != 4 or array.dtype != np.uint8:
+        raise DataError(f"images must be uint8 [n h w c], got {array.dtype} {list(array.shape)}")
+    return torch.tensor(array).permute(0, 3, 1, 2).contiguous()

@@ -1,0 +1,64 @@
+"""The network of paired images: an encoder, and a branch of colour statistics where it is wanted."""
+
+import warnings
+
+import torch
+from torch import nn
+
+from contrasweep.trainables.paired.network import BRANCH_DROPOUT, Joint, chosen, rank
+from contrasweep.trainables.paired_images import colours
+from contrasweep.trainables.paired_images.settings import Settings
+
+INPUT_DROPOUT = 0.2
+"""The share of the colour statistics that is dropped before the branch reads them."""
+
+
+def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -> Joint:
+    """The network of resolved `settings` for images of `shape` (channels, height, width), initialised from torch's
+    global generator."""
+    channels = settings.copies * shape[0]
+    encoding = settings.encoder.parameters
+    if encoding.get("bn") == "frozen" and encoding.get("pretrained") == "none":
+        warnings.warn(
+            "bn 'frozen' keeps the running statistics of the weights given, and there are none: BatchNorm does "
+            "nothing here; give pretrained weights or take 'train' or 'groupnorm'",
+            stacklevel=2,
+        )
+    encoder = settings.encoder.build((channels, *shape[1:]))
+    with torch.no_grad():
+        encoder.eval()
+        sides = [tuple(m.shape[2:]) for m in encoder(torch.zeros(1, channels, *shape[1:]))]
+    size = (settings.latent.size,) * 2 if settings.latent.size else sides[min(2, len(sides) - 1)]
+    if settings.beta > 0 and rank([sides[i] for i in chosen(settings.latent.blocks)], size) < classes:
+        warnings.warn(
+            f"l cannot hold {classes} orthogonal classes: the maps of blocks {settings.latent.blocks} at {shape[1]} x "
+            f"{shape[2]} pixels have fewer places than that, whatever latent.size; use larger images or the small stem",
+            stacklevel=2,
+        )
+    branch = None
+    if settings.colour_units:
+        branch = nn.Sequential(
+            nn.Dropout(INPUT_DROPOUT),
+            nn.Linear(colours.count(shape[0]), settings.colour_units),
+            nn.ReLU(inplace=True),
+            nn.Dropout(BRANCH_DROPOUT),
+        )
+    return Joint(
+        encoder,
+        settings,
+        encoder.dims[-1],
+        classes,
+        paired=settings.paired,
+        lat_size=size,
+        branch=branch,
+        branch_dim=settings.colour_units,
+    )
+
+
+def train_mode(model: nn.Module, bn: str = "train") -> None:
+    """Training mode, with BatchNorm left on its running statistics where `bn` is `frozen`."""
+    model.train()
+    if bn == "frozen":
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.eval()

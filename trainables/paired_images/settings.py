@@ -1,0 +1,98 @@
+"""Settings of paired images, and of single ones of the same family."""
+
+from dataclasses import replace
+from typing import Literal
+
+from contrasweep.components import Component
+from contrasweep.config import MutableConfig
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import DataError, SpecError
+from contrasweep.schema import checked, resolved_config
+from contrasweep.study import dotted
+from contrasweep.trainables.fields import Centre, MaybeCount
+from contrasweep.trainables.files import with_digest_of_weights
+from contrasweep.trainables.images import image_shape
+from contrasweep.trainables.paired.settings import Recipe
+from contrasweep.trainables.paired_images.encoders import ENCODERS, SMALL_STEM_PIXELS, check_encoder, stage_side
+from contrasweep.trainables.paired_images.views import AUGMENTATIONS, resolved
+
+COLUMNS = {
+    "pair": ("pre", "post"),
+    "pre": ("pre", "pre"),
+    "post": ("post", "post"),
+    "single": ("image",),
+    "pre_single": ("pre",),
+    "post_single": ("post",),
+}
+"""`input` -> the columns that are the sides."""
+
+
+@checked
+class Settings(Recipe):
+    """Settings of paired images and, for the paper's Tables 6 and 7, of single ones."""
+
+    input: Literal["pair", "pre", "post", "single", "pre_single", "post_single"] = "pair"
+    """`pair`; `pre` or `post`: the same network fed one side twice, which shows what the change is worth; `single` for
+    datasets of single images, `pre_single` or `post_single` for one side of pairs as if they were single (then z = e,
+    the classifier sees r, and there is no l: beta must be 0)."""
+    encoder: Component = ENCODERS.setting("resnet18")
+    """The encoder, with its parameters."""
+    colour_units: MaybeCount = 0
+    """Width of a layer that reads colour statistics of each image, its output beside the encoder's in r; 0: none."""
+    image_size: MaybeCount = 0
+    """Side of the images in pixels; 0: as staged."""
+    centre: Centre = "dataset"
+    """The colour that is subtracted: the training part's mean (`dataset`); the item's own over its sides (`item`),
+    which takes away the scene and leaves the change; or `both`, each in channels of its own."""
+    augmentation: Component = AUGMENTATIONS.setting("auto")
+    """The views: `pairs` moves both sides of a pair alike, the others are of single images. `auto` is `pairs` for
+    pairs, and for single images what their dataset's manifest says."""
+
+    def __post_init__(self) -> None:
+        Recipe.__post_init__(self)
+        if not self.paired and self.beta > 0:
+            raise SpecError("single images have no l", place="beta", value=self.beta, hint="set beta to 0")
+        if self.augmentation.name != "auto" and self.paired != (self.augmentation.name == "pairs"):
+            raise SpecError(
+                f"this augmentation does not suit input {self.input!r}",
+                place="augmentation",
+                value=self.augmentation.name,
+                hint="pairs have 'pairs', single images any other; 'auto' takes what suits",
+            )
+
+    @property
+    def paired(self) -> bool:
+        """Whether the network sees two sides."""
+        return len(COLUMNS[self.input]) == 2
+
+    @property
+    def copies(self) -> int:
+        """How often each channel of an image goes into the network: about each of the colours subtracted."""
+        return 2 if self.centre == "both" else 1
+
+    def resolve(self, data: Manifest) -> "Settings":
+        """These settings for `data`, every automatic value concrete; `DataError` where the data is of another kind."""
+        kind = "image" if self.input == "single" else "image-pair"
+        if data.kind != kind:
+            raise DataError(
+                f"input {self.input!r} needs a dataset of kind {kind!r}; {data.name} is of kind {data.kind!r}"
+            )
+        sides = COLUMNS[self.input]
+        augmentation = resolved(self.augmentation, data, sides)
+        shape = image_shape(data, sides[0])
+        whole = self.for_images(shape)
+        whole = replace(whole, augmentation=augmentation, encoder=with_digest_of_weights(whole.encoder))
+        check_encoder(whole.encoder, (whole.copies * shape[0], whole.image_size, whole.image_size), whole.beta)
+        return whole
+
+    def for_images(self, shape: tuple[int, int, int]) -> "Settings":
+        """These settings with the sizes and the stem for images of `shape` (channels, height, width) as staged."""
+        side = self.image_size or min(shape[1:])
+        sizes: MutableConfig = {"image_size": side}
+        stem = self.encoder.parameters.get("stem")
+        if stem == "auto":
+            stem = "small" if side <= SMALL_STEM_PIXELS else "imagenet"
+            sizes["encoder"] = {"stem": stem}
+        if not self.latent.size and stem is not None:
+            sizes["latent"] = {"size": stage_side(side, stem, stage=3)}
+        return Settings(**dotted.merge(resolved_config(self), sizes))

@@ -1,0 +1,105 @@
+"""Views of image pairs: one geometry for both images, small differences of light for each.
+
+A pair's classes are about what changed between the images, so a view must not change it: both images get ONE
+draw of crop and dihedral (the 8 symmetries of the square), and only brightness and contrast differ a little. Hue
+shifts and grayscale would imitate change; strong dihedral augmentation works against C(l), whose l has places.
+Single images have the views of `trainables.augmentations`.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pydantic
+from jaxtyping import Float
+
+from contrasweep.components import Component, Table
+from contrasweep.data.manifest import Manifest
+from contrasweep.schema import checked
+from contrasweep.trainables import augmentations
+from contrasweep.trainables.pytorch import Tensor, torch
+
+
+@checked
+class PairPolicy:
+    """What the views of a pair may differ in."""
+
+    crop_area: Annotated[float, pydantic.Field(gt=0, le=1)] = 0.5
+    """The least share of the image that a crop keeps."""
+    dihedral: bool = True
+    """Whether the square is turned and mirrored."""
+    jitter: Annotated[float, pydantic.Field(ge=0)] = 0.06
+    """Standard deviation of gain and offset of the light, for pixel values from 0 to 1."""
+
+
+@checked
+class Auto(PairPolicy):
+    """`pairs` with these parameters for pairs; for single images what their dataset's manifest says (see
+    `contrasweep.trainables.augmentations`), whatever these parameters are."""
+
+
+AUGMENTATIONS: Table[Any] = Table("augmentation", {**augmentations.AUGMENTATIONS, "auto": Auto, "pairs": PairPolicy})
+"""name -> a class of policies with these defaults."""
+
+
+def resolved(augmentation: Component, data: Manifest, sides: tuple[str, ...]) -> Component:
+    """`augmentation`, where it is `auto` the one that suits these sides of `data`."""
+    if augmentation.name == "auto" and len(sides) == 2:
+        return AUGMENTATIONS.choose({**augmentation.parameters, "name": "pairs"})
+    return augmentations.resolved(augmentation, data, sides[0])
+
+
+@dataclass(frozen=True)
+class PairDraws:
+    """What happens to each of n pairs: an affine map of [-1, 1] coordinates for both images (None: stay), and for
+    each image gain and offset of its light."""
+
+    affine: Float[Tensor, "n 2 3"] | None
+    light: Float[Tensor, "n 2 2"]
+
+    def __getitem__(self, rows: Tensor | slice) -> "PairDraws":
+        return PairDraws(None if self.affine is None else self.affine[rows], self.light[rows])
+
+    def to(self, device: "torch.device") -> "PairDraws":
+        """The same draws on `device`."""
+        return PairDraws(None if self.affine is None else self.affine.to(device), self.light.to(device))
+
+
+def draw_pair(policy: PairPolicy, n: int, generator: "torch.Generator") -> PairDraws:
+    """Draw the view of each of `n` pairs; every policy uses the generator equally often."""
+    u, light = torch.rand(6, n, generator=generator), torch.randn(n, 2, 2, generator=generator)
+    moves = policy.crop_area < 1 or policy.dihedral
+    return PairDraws(_geometry(policy, u) if moves else None, policy.jitter * light)
+
+
+def apply_pair(
+    pre: Float[Tensor, "n c h w"], post: Float[Tensor, "n c h w"], draws: PairDraws
+) -> tuple[Float[Tensor, "n c h w"], Float[Tensor, "n c h w"]]:
+    """The drawn view of each pair; values are in [0, 1] before and after."""
+    both = torch.cat([pre, post], dim=1)
+    if draws.affine is not None:
+        both = augmentations.apply(both, augmentations.Draws(draws.affine, None, None))
+    gain, offset = (draws.light[:, :, i, None, None, None] for i in (0, 1))
+    sides = both.chunk(2, dim=1)
+    first, second = ((side * (1 + gain[:, i]) + offset[:, i]).clamp(0, 1) for i, side in enumerate(sides))
+    return first, second
+
+
+def _geometry(policy: PairPolicy, u: Float[Tensor, "6 n"]) -> Float[Tensor, "n 2 3"]:
+    """Affine maps of [-1, 1] coordinates: a square crop, then one of the eight symmetries."""
+    side = (policy.crop_area + (1 - policy.crop_area) * u[0]).sqrt()
+    x, y = (1 - side) * (2 * u[1] - 1), (1 - side) * (2 * u[2] - 1)
+    zero = torch.zeros_like(side)
+    across, down = side, side
+    swapped = torch.zeros_like(side, dtype=torch.bool)
+    if policy.dihedral:
+        across, down = torch.where(u[3] < 0.5, side, -side), torch.where(u[4] < 0.5, side, -side)
+        swapped = u[5] < 0.5
+    rows = [
+        torch.where(swapped, zero, across),
+        torch.where(swapped, across, zero),
+        x,
+        torch.where(swapped, down, zero),
+        torch.where(swapped, zero, down),
+        y,
+    ]
+    return torch.stack(rows, dim=1).reshape(-1, 2, 3)

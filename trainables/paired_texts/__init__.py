@@ -1,0 +1,64 @@
+"""LOCAL and its relatives on sentence pairs: premise and hypothesis take the places of pre and post.
+
+    list(train(trial))
+
+The encoder is small (word embeddings and three residual convolutions over positions); its stages' outputs,
+resized to a common length, give l as the stages of a ResNet do; losses, weights and loop are those of image pairs.
+Deviation from what inference models do: the sides meet only in z, l and the classifier, never word by word.
+"""
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+
+from contrasweep.cluster.memory import Workload
+from contrasweep.config import Config
+from contrasweep.data.manifest import Manifest
+from contrasweep.schema import plain
+from contrasweep.trainables.paired.settings import network_output_sum, of_recipe, precision
+from contrasweep.trainables.paired_texts.settings import Settings
+from contrasweep.trainables.pytorch import nn, torch
+from contrasweep.trial import Report, Trial
+
+__all__ = ["Settings", "memory", "train"]
+
+
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+    """Train `trial`, from the checkpoint folder `resume` if given; see `fitting.fit` for what is reported."""
+    from contrasweep.trainables import seeding
+    from contrasweep.trainables.paired.fitting import fit
+    from contrasweep.trainables.paired_texts.inputs import TextInputs
+
+    settings = Settings(**trial.config)
+    device = seeding.pick_device(settings.device)
+    seeding.prepare(device, settings.threads)
+    yield from fit(trial, TextInputs(trial, settings, device), resume)
+
+
+def memory(config: Config, data: Manifest) -> Workload:
+    """Return what a trial of this config takes: one step of a batch of pairs.
+
+    The vocabulary is not known before the data is read: as many words as rows.
+    """
+    s, words = Settings(**config), data.rows("train")
+    classes = len(data.classes) or 3
+    network = [plain(part) for part in (s.encoder, s.latent, s.projection, s.classifier)]
+
+    def build() -> "nn.Module":
+        from contrasweep.trainables.paired_texts.inputs import text_model
+
+        return text_model(s, words, classes)
+
+    return Workload(
+        architecture=f"paired_texts {precision(s)}",
+        shape=(words, classes, s.batch_size, s.n_views, s.max_words, json.dumps(network, sort_keys=True), s.beta > 0),
+        build=build,
+        inputs=lambda: tuple(torch.ones(s.batch_size * s.n_views, s.max_words, dtype=torch.long) for _ in range(2)),
+        loss=network_output_sum,
+        resident_bytes=8 * 2 * s.max_words * (words + data.rows("test")),
+        **of_recipe(s, data),
+    )
+
+
+train.settings = Settings  # type: ignore[attr-defined]
+train.memory = memory  # type: ignore[attr-defined]

@@ -1,0 +1,74 @@
+"""Settings of paired texts, and the table of their encoders."""
+
+from typing import Annotated
+
+import pydantic
+
+from contrasweep.components import Component, Table
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import DataError
+from contrasweep.schema import checked
+from contrasweep.trainables.fields import Count, Positive, Share
+from contrasweep.trainables.paired.settings import Latent, Recipe
+from contrasweep.trainables.pytorch import nn
+
+Width = Annotated[int, pydantic.Field(ge=1, description="Features of a word and of each stage.")]
+Dropout = Annotated[float, pydantic.Field(ge=0, le=1, description="Share of the features that a stage drops.")]
+
+
+def convolution_encoder(words: int, *, width: Width = 96, dropout: Dropout = 0.2) -> "nn.Module":
+    """Embeddings, then three residual convolutions; see `ConvolutionEncoder`."""
+    from contrasweep.trainables.paired_texts.convolutions import ConvolutionEncoder
+
+    return ConvolutionEncoder(words, width, dropout)
+
+
+ENCODERS = Table("encoder", {"cnn": convolution_encoder})
+"""name -> (number of word indices, parameters) -> a network from words [n w] to the outputs of its stages [n C_i w_i],
+first to last; `dim` is the last one's features."""
+
+
+@checked
+class TextLatent(Latent):
+    """How l is made of the differences of the encoder's stages."""
+
+    size: Count = 16
+    """D_L, the places of l."""
+
+
+@checked
+class WordDropout:
+    """Views of sentences."""
+
+    word_dropout: Share = 0.1
+    """The share of words that a training view hides on each side, independently."""
+
+
+@checked
+class Settings(Recipe):
+    """Settings of paired texts."""
+
+    latent: TextLatent = TextLatent()
+    """How l is made."""
+    alpha_schedule: str = "inverse"
+    """How alpha falls with the epochs: parabolic, linear, inverse, cosine or const."""
+    batch_size: Annotated[int, pydantic.Field(ge=2)] = 32
+    """Pairs a batch."""
+    learning_rate: Positive = 1e-3
+    """The highest learning rate; it falls by a cosine to a thousandth."""
+    epochs: Count = 15
+    """How often the training part is seen."""
+    encoder: Component = ENCODERS.setting("cnn")
+    """The encoder, with its parameters."""
+    max_words: Count = 32
+    """Words of a sentence that are read, at most."""
+    min_count: Count = 2
+    """Words seen less often in the training part are unknown."""
+    augmentation: WordDropout = WordDropout()
+    """The views."""
+
+    def resolve(self, data: Manifest) -> "Settings":
+        """These settings for `data`, which they do not depend on; `DataError` where the data is of another kind."""
+        if data.kind != "text-pair":
+            raise DataError(f"paired_texts trains on text pairs; {data.name} is of kind {data.kind!r}")
+        return self
