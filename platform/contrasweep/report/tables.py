@@ -341,7 +341,7 @@ class PaperTable:
         return "\n".join([*title, *table_lines([self.head, *rows]), "", *legend]) + "\n"
 
     def to_latex(self) -> str:
-        """Return a table environment with booktabs: cells are numbers in siunitx columns, their intervals beside them."""
+        """Return a table environment with booktabs: numbers in siunitx columns, their intervals beside them."""
         factors, columns = len(self.tables[0].row_factors), self._columns()
         metrics = list(dict.fromkeys(metric for metric, _ in columns))
         several, head, start = len(metrics) > 1, [], factors + 1

@@ -54,8 +54,8 @@ def frame() -> pd.DataFrame:
 FOLDS = DecisionRule(Design(folds=5), question="cells")
 
 
-def table(frame, rows=("batch_size",), columns=("arm",), rule=FOLDS, **options):
-    layout = {"rows": rows, "columns": columns, "axes": ["batch_size"], "metric": "f1_macro"}
+def table(frame, rows=("batch_size",), columns=("arm",), rule=FOLDS, axes=("batch_size",), **options):
+    layout = {"rows": rows, "columns": columns, "axes": axes, "metric": "f1_macro"}
     return build_table(frame, rule=rule, **layout, **options)
 
 
@@ -244,7 +244,7 @@ def _importance(arm, shares) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["arm", "setting", "share", "noise", "configurations", "verdict"])
 
 
-def source(frame, **more) -> ReportData:
+def source(frame, document=DOCUMENT, **more) -> ReportData:
     steps = [
         {"trial_id": t, "step": s, "f1_macro": 0.5 + 0.04 * s, "loss": 1 / s}
         for t in frame["trial_id"]
@@ -263,7 +263,7 @@ def source(frame, **more) -> ReportData:
     )
     return report_of(
         frame,
-        DOCUMENT,
+        document,
         curves=pd.DataFrame(steps),
         search=search,
         importance=_importance("ocl", {"lr": 0.8, "head": 0.2}),
@@ -420,12 +420,11 @@ def test_no_template_lets_text_become_markup(frame):
     item = {"item": attack, "a": "a", "b": attack, attack: 4, "fold": 0, "seed": 0}
     page = html_report(
         dataclasses.replace(
-            source(frame),
-            document=document,
+            source(frame, document),
             images=[(attack, b"")],
             by_item=[item | {"n": 9, "difference": 0.1, "low": 0.0, "high": 0.2}],
             search_notes=SearchNotes((attack,), attack, ((attack,), (attack,))),
-            over_groups=[table(frame, rows=attack)],
+            over_groups=[table(frame, rows=[attack], axes=[attack])],
             importance=pd.concat([_importance(arm, {attack: 1.0}) for arm in frame["arm"].unique()]),
             links=dict.fromkeys(frame["trial_id"], f"http://127.0.0.1/{attack}"),
             study_link=f"http://127.0.0.1/{attack}",
