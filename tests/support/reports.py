@@ -26,4 +26,4 @@ def report_of(frame: pd.DataFrame, document: StudyDocument, **more) -> ReportDat
         return build_table(frame, rule=rule, links=more.get("links"), **layout)
 
     own = table(axes or ["arm"], ["arm"] if axes else [])
-    return ReportData(frame, document, own, table(["arm"], []) if axes else None, **more)
+    return ReportData(frame, document, table=own, overall=table(["arm"], []) if axes else None, **more)

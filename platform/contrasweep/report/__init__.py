@@ -254,8 +254,8 @@ def report_data(results: Results, table: Table) -> ReportData:
     return ReportData(
         frame.assign(**extra),
         document,
-        table,
-        results.table(["arm"], [], table.metric) if results.axes else None,
+        table=table,
+        overall=results.table(["arm"], [], table.metric) if results.axes else None,
         names=results.names,
         curves=curves,
         system=results.system(),

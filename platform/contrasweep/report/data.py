@@ -23,8 +23,8 @@ Variables = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class ReportData:
-    """Everything that a report shows; only `frame`, `document` and `table` are needed.
+class TrialData:
+    """What figures of a study's trials are drawn from; only `frame` and `document` are needed.
 
     `frame` has one row a trial: trial_id, arm, the axes, fold, seed, status, metrics, seconds, gpu_memory_gib, and
     where known error (traceback), host, started, ended (unix time), gpu_utilisation (0 to 1), host_memory_gib.
@@ -32,35 +32,11 @@ class ReportData:
 
     frame: pd.DataFrame
     document: StudyDocument  # with the metric of the report
-    table: Table
-    overall: Table | None = None  # the arms over all axes; None where the table is that already
     names: DisplayNames = NONE  # what is shown in place of declared names; settings that were searched keep theirs
     curves: pd.DataFrame | None = None  # trial_id, step, metrics
     system: pd.DataFrame | None = None  # trial_id, step, time and what was in use, of trials of 10 s and more
     search: pd.DataFrame | None = None  # as `results.search.search_frame` has it
     importance: pd.DataFrame | None = None  # as `results.search.importance` has it
-    links: Mapping[str, str] = field(default_factory=dict)  # trial id -> MLflow run
-    images: list[tuple[str, bytes]] = field(default_factory=list)  # figures of single trials: caption, PNG
-    by_item: list[FrameRow] = field(default_factory=list)  # comparisons over test items of single trials
-    over_groups: list[Table] = field(default_factory=list)  # tables over the test items of all folds
-    spent: pd.DataFrame | None = None  # one row a trial that ended, of a search too, with its arm, phase and costs
-    search_notes: SearchNotes = field(default_factory=SearchNotes)
-    advice: Advice | None = None  # what would decide what is undecided
-    study_link: str = ""
-    storage: str = ""  # where the study lies, for the commands that a report names
-    served: str = ""  # the command that serves the pages behind `links`; empty where a server does
-    code: Sequence[Sequence[str]] = ()  # one row for each code that made trials: digest, trials, commit
-    archived: int = 0  # trials that were archived
-
-    def log_command(self, trial_id: str) -> str:
-        """The command that prints what a trial printed; "" where the storage is not known."""
-        return f"contrasweep logs {self.document.name} {trial_id} --storage {self.storage}" if self.storage else ""
-
-    def log_link(self, trial_id: str) -> str:
-        """The address of its log, where the storage is a folder."""
-        if not self.storage.startswith("/"):
-            return ""
-        return f"{Path(self.storage).as_uri()}/{self.document.name}/trials/{trial_id}/{LOG}"
 
     @property
     def metric(self) -> str:
@@ -91,6 +67,40 @@ class ReportData:
         named = frame.assign(value=values, **{axis: [label(v) for v in frame[axis]] for axis in self.axes})
         return named[named["value"].notna()]
 
+    def colour(self, arm: str) -> int:
+        """The number of an arm's colour, the same in every drawing."""
+        return self.arms.index(arm)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportData(TrialData):
+    """Everything that a report shows."""
+
+    table: Table
+    overall: Table | None = None  # the arms over all axes; None where the table is that already
+    links: Mapping[str, str] = field(default_factory=dict)  # trial id -> MLflow run
+    images: list[tuple[str, bytes]] = field(default_factory=list)  # figures of single trials: caption, PNG
+    by_item: list[FrameRow] = field(default_factory=list)  # comparisons over test items of single trials
+    over_groups: list[Table] = field(default_factory=list)  # tables over the test items of all folds
+    spent: pd.DataFrame | None = None  # one row a trial that ended, of a search too, with its arm, phase and costs
+    search_notes: SearchNotes = field(default_factory=SearchNotes)
+    advice: Advice | None = None  # what would decide what is undecided
+    study_link: str = ""
+    storage: str = ""  # where the study lies, for the commands that a report names
+    served: str = ""  # the command that serves the pages behind `links`; empty where a server does
+    code: Sequence[Sequence[str]] = ()  # one row for each code that made trials: digest, trials, commit
+    archived: int = 0  # trials that were archived
+
+    def log_command(self, trial_id: str) -> str:
+        """The command that prints what a trial printed; "" where the storage is not known."""
+        return f"contrasweep logs {self.document.name} {trial_id} --storage {self.storage}" if self.storage else ""
+
+    def log_link(self, trial_id: str) -> str:
+        """The address of its log, where the storage is a folder."""
+        if not self.storage.startswith("/"):
+            return ""
+        return f"{Path(self.storage).as_uri()}/{self.document.name}/trials/{trial_id}/{LOG}"
+
     @cached_property
     def answers(self) -> list[Answer]:
         """The verdicts of the study, then what is exploratory beside them."""
@@ -99,7 +109,3 @@ class ReportData:
         if self.table.given_answer is not None:
             own = [self.table.answer, *(answer for answer in own if not answer.decisive)]
         return sorted(own, key=lambda answer: not answer.decisive)
-
-    def colour(self, arm: str) -> int:
-        """The number of an arm's colour, the same in every drawing."""
-        return self.arms.index(arm)

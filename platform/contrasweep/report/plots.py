@@ -6,8 +6,6 @@ They are drawn without pyplot: no figure stays open behind the user's back, and 
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -17,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.report.curves import learning_curves
-from contrasweep.report.data import ReportData
+from contrasweep.report.data import TrialData
 from contrasweep.report.figures import Bars, Lines, Parallel, Series
 from contrasweep.report.searching import importance_figures, parallel_lines, ranked_importance
 from contrasweep.results.results import Results
@@ -154,12 +152,8 @@ class StudyPlots:
                 _draw_bars(axes, one.chart, f"{arm}, {part['configurations'].iloc[0]} configurations", "share")
         return figure
 
-    @cached_property
-    def _base(self) -> ReportData:
-        return ReportData(self.results.to_frame(), self.results.document, self.results.table())
-
-    def _data(self, **more: Any) -> ReportData:
-        return replace(self._base, **more)
+    def _data(self, **more: Any) -> TrialData:
+        return TrialData(self.results.to_frame(), self.results.document, **more)
 
 
 def _colour(number: int) -> str:

@@ -323,9 +323,9 @@ def test_a_big_study_stays_small(frame):
             "seconds": 1.0,
             "gpu_memory_gib": 1.0,
         }
-        for a, b, f, s in itertools.product(range(8), range(10), range(5), range(5))
+        for a, b, f, s in itertools.product(range(4), range(10), range(5), range(5))
     ]
-    many = dataclasses.replace(DOCUMENT, arms=tuple(f"arm{a}" for a in range(8)))
+    many = dataclasses.replace(DOCUMENT, arms=tuple(f"arm{a}" for a in range(4)))
     page = html_report(report_of(pd.DataFrame(rows), many))
     assert len(page) < 2_000_000 * len(rows) / 1000
     assert page.count('<li><span class="pill') <= 20

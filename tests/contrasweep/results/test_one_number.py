@@ -17,7 +17,7 @@ from contrasweep.report import render, render_comparison
 from contrasweep.results.results import Results
 from contrasweep.running import publish
 
-STUDIES = int(os.environ.get("GENERATED_STUDIES", "12"))
+STUDIES = int(os.environ.get("GENERATED_STUDIES", "6"))
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?!\w)")
 SAID = re.compile(
     r"(?P<a>\w+) (?:(?:is (?P<word>better|worse) than|against|and) (?P<b>\w+)|- (?P<other>\w+))"

@@ -28,7 +28,6 @@ from contrasweep.statistics.resampling import (
     paired_bootstrap,
     sign_flip_interval,
     sign_flip_p,
-    smallest_p,
     stratified_bootstrap,
 )
 from contrasweep.statistics.variance import interactions, variance_components
@@ -64,10 +63,6 @@ def test_bca_equals_scipy(draw):
     assert bca_interval(values) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
 
 
-def test_wilcoxon_equals_scipy():
-    assert compare_paired(FOLDS_A, FOLDS_B).wilcoxon_p == stats.wilcoxon(np.subtract(FOLDS_A, FOLDS_B)).pvalue
-
-
 @pytest.fixture
 def rliable(monkeypatch):
     """rliable's `library` and `metrics`. Of arch it needs `arch.bootstrap` alone, while `import arch` takes in
@@ -91,15 +86,6 @@ def test_iqm_and_its_interval_equal_rliable(rliable):
     value, low, high = stratified_bootstrap(a, resamples=300, rng=np.random.RandomState(8))
     assert value == iqm(a)
     assert (low, high) == pytest.approx(tuple(theirs["a"].ravel()))
-
-
-def test_nadeau_bengio_by_its_formula():
-    d = np.subtract(FOLDS_A, FOLDS_B)
-    t = d.mean() / math.sqrt((1 / 5 + 0.2 / 0.8) * d.var(ddof=1))
-    comparison = compare_paired(FOLDS_A, FOLDS_B, train_fraction=0.8)
-    assert comparison.p_value == pytest.approx(2 * stats.t.sf(t, 4))
-    half = stats.t.isf(0.025, 4) * math.sqrt((1 / 5 + 0.2 / 0.8) * d.var(ddof=1))
-    assert (comparison.low, comparison.high) == pytest.approx((d.mean() - half, d.mean() + half))
 
 
 def test_without_overlap_the_corrected_t_is_students():
@@ -154,13 +140,6 @@ def test_holm_never_lowers_a_p_and_keeps_their_order(p):
     assert (np.diff(adjusted[np.argsort(p, kind="stable")]) >= 0).all()
 
 
-def test_mode_min_makes_smaller_better():
-    a, b = [0.1] * 3 + [0.2] * 4, [0.5, 0.6, 0.5, 0.4, 0.6, 0.7, 0.5]
-    assert compare_paired(a, b, mode="min").verdict == "better"
-    assert compare_paired(a, b).verdict == "worse"
-    assert compare_paired(a, b, mode="min").probability_of_improvement[0] == 1
-
-
 def test_seeds_of_one_fold_count_once():
     a = np.repeat(FOLDS_A, 3) + np.tile([-0.01, 0, 0.01], 5)
     folds = np.repeat(range(5), 3).tolist()
@@ -172,17 +151,6 @@ def test_seeds_of_one_fold_count_once():
 
 
 # Degenerate and bad input
-
-
-def test_five_replicates_reach_no_exact_p_below_one_sixteenth_so_t_decides():
-    comparison = compare_paired([1.0, 2, 3, 4, 5], [0.0] * 5)
-    assert smallest_p(5) == 0.0625 and comparison.test == "t-test"
-    assert comparison.p_value == pytest.approx(stats.ttest_1samp([1.0, 2, 3, 4, 5], 0).pvalue)
-    assert (
-        comparison.verdict == "better"
-        and "reaches no p below 0.062" in comparison.notes[0]
-        and "normal" in comparison.notes[0]
-    )
 
 
 def test_identical_arms_are_undecided_for_ever():
@@ -200,21 +168,15 @@ def test_a_constant_difference_is_no_certainty():
     assert comparison.p_value == 2 / 2**6
 
 
-def test_one_replicate_says_nothing():
+def test_one_replicate_says_nothing_and_two_have_a_wide_interval():
+    two = compare_paired([0.9, 0.8], [0.5, 0.6])
+    assert two.low < 0 < two.high and two.test == "t-test"
     comparison = compare_paired([0.9], [0.1])
-    assert (
-        comparison.verdict == "undecided"
-        and comparison.p_value == 1
-        and math.isinf(comparison.low)
-        and math.isinf(comparison.high)
-    )
+    assert (comparison.verdict, comparison.p_value) == (
+        "undecided",
+        1,
+    ) and comparison.high == -comparison.low == math.inf
     assert str(comparison) == "A against B is undecided: +0.8; one replicate tells nothing about noise."
-    json.dumps(comparison.to_dict(), allow_nan=False)
-
-
-def test_two_replicates_give_a_wide_interval_and_no_error():
-    comparison = compare_paired([0.9, 0.8], [0.5, 0.6])
-    assert comparison.low < 0 < comparison.high and comparison.test == "t-test"
     json.dumps(comparison.to_dict(), allow_nan=False)
 
 
@@ -279,13 +241,8 @@ def test_as_many_seeds_as_power_asks_for_reach_it(effect):
 # Power and design
 
 
-def test_power_of_the_smallest_sign_flip_design_is_exact():
-    assert power(6, 1.5) == pytest.approx(stats.norm.cdf(1.5) ** 6 + stats.norm.sf(1.5) ** 6)
-    assert power(5, 100.0) == pytest.approx(1)  # by the t-test
-
-
-@pytest.mark.parametrize("df", [1, 4, 29, 99_999])
-@pytest.mark.parametrize("noncentrality", [0.0, 0.5, 3.4, 12.0, 30.0])
+@pytest.mark.parametrize("df", [1, 29, 99_999])
+@pytest.mark.parametrize("noncentrality", [0.0, 3.4, 30.0])
 def test_power_of_a_t_test_is_that_of_the_noncentral_t(df, noncentrality):
     """Against `scipy.stats`, which power itself does not import."""
     critical = stats.t.isf(0.025, df)
