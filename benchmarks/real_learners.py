@@ -30,7 +30,7 @@ from contrasweep.planning.code_comparison import CurrentCode
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.running.engine.interim_source import InterimSource
-from contrasweep.running.prepare import claim
+from contrasweep.running.prepare import prepare
 from contrasweep.search_spaces.quickstart import BASE, TRAIN
 from contrasweep.statistics.group_sequential import Looks, SpendingName
 from contrasweep.storage.interim_log import read_looks
@@ -130,8 +130,8 @@ def fill(study: AblationGrid, storage: str, pool: Pool, networks: dict[str, Netw
     """Run `study` with the pool's networks, by arm, in place of training; how many trials it took."""
     planned, records = plan(study, storage=storage), StudyRecords(storage, study.name)
     code, ended = CurrentCode(planned.study.functions), 0
-    remaining = claim(planned, records, code, extend=False, retry_failed=False)
-    source = planned.source(records, remaining.finished)
+    prepared = prepare(planned, records, code, extend=False, retry_failed=False)
+    source = planned.source(records, prepared.finished)
     if study.replicates is not None:
         source = InterimSource(planned, source, records, lambda line: None)
     while not isinstance(following := source.next(), Finished):

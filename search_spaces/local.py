@@ -30,7 +30,7 @@ def _without(config: MutableConfig, *keys: str) -> MutableConfig:
 
 
 def arms(base: MutableConfig, names: tuple[str, ...] = PAPERS, trainable: str = PAIRS) -> dict[str, Arm]:
-    """An arm for each of these systems on a common base."""
+    """Return an arm for each of these systems on a common base."""
     return {name: Arm(trainable, config=base | SYSTEMS[name]) for name in names}
 
 
@@ -395,7 +395,7 @@ RECIPE: Space = {
 
 
 def _searched(base: MutableConfig, space: Space, names: tuple[str, ...], trainable: str = PAIRS) -> dict[str, Arm]:
-    """Arms that search `space`, without beta where a system has no l."""
+    """Return arms that search `space`, without beta where a system has no l."""
     searched = {}
     for name in names:
         fixed = _without(base, *space) | (

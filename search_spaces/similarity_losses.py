@@ -48,7 +48,7 @@ LOSSES = (*CROSS_ENTROPY, *MARGIN_LOSSES)
 
 
 def loss_space(loss: str, similarity: str) -> Space:
-    """What there is to search in `loss` with `similarity`."""
+    """Return what there is to search in `loss` with `similarity`."""
     if similarity not in TEMPERATURE:
         raise SpecError(
             "there is no search space for this similarity",
@@ -88,7 +88,7 @@ OPTIMISATION: Space = {
 
 
 def space(loss: str, similarity: str) -> Space:
-    """The whole space of a contrastive trial with this loss and similarity."""
+    """Return the whole space of a contrastive trial with this loss and similarity."""
     return {**loss_space(loss, similarity), **OPTIMISATION}
 
 

@@ -64,7 +64,7 @@ FULL_SWEEP = "contrasweep.search_spaces.similarity_losses:SWEEP"
 
 
 def _survey(says: str, place: str, study: str, arm: str, against: str, full: str = FULL_SWEEP) -> Claim:
-    """A claim of the survey, asked by a study of survey.py, all of which have the same floor."""
+    """Return a claim of the survey, asked by a study of survey.py, all of which have the same floor."""
     return Claim(
         says,
         f"{SURVEY}, {place}",
@@ -89,7 +89,7 @@ def _local(
     ceiling: str | None = None,
     full: str = "TABLE_6",
 ) -> Claim:
-    """A claim of LOCAL, asked by a study of orthonormal.py or local.py; `full` is a study of local.py."""
+    """Return a claim of LOCAL, asked by a study of orthonormal.py or local.py; `full` is a study of local.py."""
     where = f"{LOCAL}, {place}"
     return Claim(
         says, where, study, arm, against, floor, ceiling, f"contrasweep.search_spaces.local:{full}", LOCAL_TRIED
@@ -97,7 +97,7 @@ def _local(
 
 
 def _systems(says: str, place: str, against: str, full: str) -> Claim:
-    """A claim of LOCAL's systems, asked by `floods.SYSTEMS`; `full` is a study of local.py."""
+    """Return a claim of LOCAL's systems, asked by `floods.SYSTEMS`; `full` is a study of local.py."""
     study = "contrasweep.search_spaces.floods:SYSTEMS"
     return Claim(
         f"{says}, on floods never seen",
@@ -112,7 +112,7 @@ def _systems(says: str, place: str, against: str, full: str) -> Claim:
 
 
 def _helpfulness(says: str, place: str, study: str, arm: str, against: str, full: str = "MAIN_TABLE") -> Claim:
-    """A claim of the paper on review helpfulness, asked by a study beside its models."""
+    """Return a claim of the paper on review helpfulness, asked by a study beside its models."""
     return Claim(
         says,
         f"Nguyen et al. 2022, {place}",

@@ -13,12 +13,13 @@ from contrasweep.code import CurrentCode
 from contrasweep.errors import NotStagedError, SpecError, choose_from
 from contrasweep.imports import import_from_here, import_path
 from contrasweep.planning.code_comparison import compare_code
-from contrasweep.planning.planner import plan
+from contrasweep.planning.durations import duration
+from contrasweep.planning.forecast import forecast
+from contrasweep.planning.planner import plan, plan_staged
 from contrasweep.report import write, write_report
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run as run_study
 from contrasweep.search_spaces.claims.ledger import Claim
-from contrasweep.search_spaces.claims.paper_scale_cost import paper_scale_cost
 from contrasweep.statistics.comparison import Comparison
 from contrasweep.storage.record import COUNTING
 from contrasweep.study.file import load_study
@@ -39,7 +40,7 @@ class Row:
     complete: bool = False
     changed: int = 0  # of its trials, those that the current code would make otherwise
     ended: str = ""  # the day of its last trial
-    at_scale: str = ""  # what the claim's full study would take
+    cost: str = ""  # what the claim's full study would take
 
     @property
     def verdict(self) -> str:
@@ -97,7 +98,7 @@ def write_page(
     if cluster is not None:
         full = dict.fromkeys(claim.full for claim in known if claim.full)
         costs = {study: paper_scale_cost(study, storage, cluster) for study in full}
-        rows = [replace(row, at_scale=costs.get(row.claim.full, "")) for row in rows]
+        rows = [replace(row, cost=costs.get(row.claim.full, "")) for row in rows]
     if reports is not None:
         for name in {row.study.name for row in rows if row.comparison is not None}:
             write_report(Results.load(name, storage), "markdown", output=reports / f"{name}.md")
@@ -105,7 +106,7 @@ def write_page(
 
 
 def claims_at(path: str) -> list[Claim]:
-    """The list of claims at a dotted path; `SpecError` where there is none."""
+    """Return the list of claims at a dotted path; `SpecError` where there is none."""
     import_from_here()
     known = import_path(path, kind="list of claims", of=list)
     if not isinstance(known, list) or not known or not all(isinstance(claim, Claim) for claim in known):
@@ -119,7 +120,7 @@ def claims_at(path: str) -> list[Claim]:
 
 
 def _seen_from(page: Path | None, reports: Path | None) -> str:
-    """The folder of reports as the page links to it."""
+    """Return the folder of reports as the page links to it."""
     return "" if reports is None else Path(os.path.relpath(reports, page.parent if page else Path())).as_posix()
 
 
@@ -145,7 +146,7 @@ def chosen(claims: Sequence[Claim], names: Sequence[str]) -> list[Claim]:
 
 
 def read(claim: Claim, storage: str) -> Row:
-    """The claim with its study's results in `storage`. `SpecError` where the study has no such arms."""
+    """Return the claim with its study's results in `storage`. `SpecError` where the study has no such arms."""
     study: Any = load_study(claim.study)
     for role in ("arm", "against", "floor", "ceiling"):
         name = getattr(claim, role)
@@ -165,7 +166,7 @@ def read(claim: Claim, storage: str) -> Row:
     if not {claim.arm, claim.against} <= set(done["arm"]):
         return Row(claim, study)
     planned, records = plan(study, storage=storage), list(results.trial_records.values())
-    present = compare_code(
+    changed = compare_code(
         results.records, records, planned.sample_trials, CurrentCode(planned.study.functions), planned.total
     )
     scores = {str(arm): float(mean) for arm, mean in done.groupby("arm")[results.metric].mean().items()}
@@ -180,13 +181,13 @@ def read(claim: Claim, storage: str) -> Row:
         len(done),
         float(done["seconds"].sum()) / 3600,
         results.complete,
-        len(present.trial_ids()),
+        len(changed.trial_ids()),
         datetime.fromtimestamp(max(record.ended for record in records), UTC).date().isoformat(),
     )
 
 
 def _elsewhere(role: str, name: str, asks: Any, storage: str) -> dict[str, float]:
-    """The mean of an arm of another study, by the metric of the one that `asks`; nothing where it was not run."""
+    """Return the mean of an arm of another study, by the metric of the one that `asks`; empty where it was not run."""
     path, _, arm = name.rpartition("/")
     study: Any = load_study(path)
     if arm not in study.arms or study.data != asks.data:
@@ -283,9 +284,31 @@ def _section(number: int, row: Row, reports: str) -> list[str]:
         ]
     if claim.tried:
         lines += ["", f"Settings: {claim.tried}."]
-    if row.at_scale:
-        lines += ["", f"At the paper's scale: {row.at_scale}."]
+    if row.cost:
+        lines += ["", f"At the paper's scale: {row.cost}."]
     lines += ["", "```", f"contrasweep run {claim.study}", f"contrasweep report {claim.study} --format html"]
     if claim.full:
         lines += [f"contrasweep plan {claim.full} --cluster {INVENTORY}   # at the paper's scale"]
     return [*lines, "```"]
+
+
+def paper_scale_cost(study: str, storage: str, cluster: Path) -> str:
+    """Trials, wall and GPU hours of `study` on the hosts of the inventory file `cluster`, and what is not in them."""
+    declared = load_study(study)
+    labels = declared.labels or {}
+    planned, missing = plan_staged(declared, storage=storage)
+    unknown = [one for one in missing if not one.described]
+    waiting = "".join(
+        f"; {one.waiting} on {labels.get(one.name, one.name)}, whose size is not known before it is staged, left out"
+        for one in unknown
+    )
+    if planned is None:
+        return f"not planned{waiting}"
+    seen = forecast(planned, storage, cluster, missing)
+    hosts = ", ".join(f"{node.count * node.gpus} {node.gpu.type}" for node in seen.inventory.nodes if node.gpu)
+    trials = "as many trials as its budget pays for" if planned.total is None else f"{planned.total} trials"
+    if seen.makespan is None:
+        return f"{trials} on {hosts}, hours unknown until one has finished{waiting}"
+    least = "at least about " * seen.counted
+    hours = f"{least}{duration(3600 * seen.makespan.hours)} and {seen.makespan.gpu_hours:.3g} GPU-hours"
+    return f"{trials} on {hosts}, {hours}{waiting}"

@@ -90,12 +90,9 @@ def on_the_smallest(fields: dict[str, object], *arms: str) -> list[tuple[str, st
     return [(arm, phase, "done", types[arm]) for arm in arms or types for phase in phases]
 
 
-@pytest.mark.parametrize("fields", [GRID, SWEEP], ids=["grid", "sweep"])
-def test_hosts_that_join_late_are_used_and_nothing_is_infeasible(
-    fields: dict[str, object], tmp_path: Path, cluster: RayCluster
-) -> None:
-    command = Command(tmp_path, cluster, fields)
-    process, began, small = command.start(), time.monotonic(), on_the_smallest(fields, "small")
+def test_hosts_that_join_late_are_used_and_nothing_is_infeasible(tmp_path: Path, cluster: RayCluster) -> None:
+    command = Command(tmp_path, cluster, SWEEP)
+    process, began, small = command.start(), time.monotonic(), on_the_smallest(SWEEP, "small")
     command.wait_for(process, lambda: "no host of the cluster can hold a trial yet" in command.errors)
     wait_for(lambda: time.monotonic() - began > 10, 20)
     cluster.add_node("small", "T4", "workers")  # an autoscaler's, so that what it has not started yet is waited for
@@ -105,14 +102,13 @@ def test_hosts_that_join_late_are_used_and_nothing_is_infeasible(
     assert command.placed() == small, "searches of other arms go on beside what waits"
     cluster.add_node("large", "H100", "workers")
     assert process.wait(timeout=200) == 0, command.errors
-    assert command.placed() == on_the_smallest(fields)
+    assert command.placed() == on_the_smallest(SWEEP)
 
 
-@pytest.mark.parametrize("fields", [GRID, SWEEP], ids=["grid", "sweep"])
-def test_what_was_infeasible_is_taken_up_by_the_same_command_once_a_larger_host_is_there(
-    fields: dict[str, object], tmp_path: Path, cluster: RayCluster
+def test_what_was_infeasible_is_run_by_the_same_command_once_a_larger_host_is_there(
+    tmp_path: Path, cluster: RayCluster
 ) -> None:
-    command = Command(tmp_path, cluster, fields)
+    command = Command(tmp_path, cluster, GRID)
     cluster.add_node("small", "T4")
     cluster.wait_for_nodes(2)
     status, errors = command.run(["T4"])
@@ -122,4 +118,4 @@ def test_what_was_infeasible_is_taken_up_by_the_same_command_once_a_larger_host_
     cluster.wait_for_nodes(3)
     status, errors = command.run(["T4", "H100"])
     assert status == 0, errors
-    assert command.placed() == on_the_smallest(fields)
+    assert command.placed() == on_the_smallest(GRID)

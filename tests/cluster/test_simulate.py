@@ -127,17 +127,17 @@ def test_packing_gains_the_expected_factor_on_the_recorded_mix():
     assert whole.hours / packed.hours == pytest.approx(expected, rel=0.1)
 
 
-def test_a_hundred_thousand_trials_on_a_thousand_gpus_all_get_their_turn():
+def test_many_trials_on_a_thousand_gpus_all_get_their_turn():
     inventory = Inventory((Node(64, 512, 8, GPU, count=75), Node(32, 256, 4, Gpu("A10G", 22.0), count=100)))
     mix = [
         Footprint(gpu_memory_gib=gib, cpus=cpus, host_memory_gib=4)
         for gib, cpus in ((1.5, 1), (4, 2), (9.5, 2), (30, 4))
     ]
-    trials = [mix[i * 7919 % 4] for i in range(100_000)]
-    seconds = [300.0 + i * 104729 % 600 for i in range(100_000)]
+    trials = [mix[i * 7919 % 4] for i in range(40_000)]
+    seconds = [300.0 + i * 104729 % 600 for i in range(40_000)]
     assert inventory.gpus == 1000
     packed = simulate(trials, seconds, inventory)
-    assert packed.finished == 100_000 and packed.infeasible == 0
+    assert packed.finished == 40_000 and packed.infeasible == 0
     assert packed.utilisation > 0.9 and packed.peak_concurrency > 2000
 
 

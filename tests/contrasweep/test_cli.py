@@ -342,3 +342,13 @@ def test_the_end_of_a_command_loses_nothing(daemon, arguments, status, said):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == status and said in done.stdout and "registered" in done.stdout
     assert daemon or "waited for" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_limit_on_address_space_under_which_ray_would_abort_is_one_line(tmp_path):
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({6 * 10**9}, {6 * 10**9}))"
+    words = [sys.executable, "-c", f"{limit}; from contrasweep.cli import main; main()", "doctor"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    (line,) = [line for line in done.stdout.splitlines() if "  ray  " in line]
+    assert line.startswith("FAIL") and "limited to 5.6 GiB, and Ray needs 8 GiB to start; `ulimit -v" in line
+    assert done.returncode == 1 and done.stderr == ""

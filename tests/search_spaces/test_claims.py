@@ -14,8 +14,16 @@ from contrasweep.planning.planner import plan
 from contrasweep.search_spaces import survey
 from contrasweep.search_spaces.claims import CLAIMS, Claim
 from contrasweep.search_spaces.claims.ledger import DIGITS, RAW_PIXELS
-from contrasweep.search_spaces.claims.page import INVENTORY, NOT_RUN, Row, _elsewhere, chosen, page, read
-from contrasweep.search_spaces.claims.paper_scale_cost import paper_scale_cost
+from contrasweep.search_spaces.claims.page import (
+    INVENTORY,
+    NOT_RUN,
+    Row,
+    _elsewhere,
+    chosen,
+    page,
+    paper_scale_cost,
+    read,
+)
 from contrasweep.study.file import load_study
 from contrasweep.study.grid import AblationGrid
 
@@ -103,18 +111,11 @@ def test_a_study_whose_data_are_not_there_keeps_none_from_being_run(
     assert "| A is better than B | not run |" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("path", "says"),
-    [
-        ("toyclaims:WRONG", "claims are a list of contrasweep.search_spaces.claims.Claim"),
-        ("toyclaims:NONE", "has no such function or class"),
-        ("nowhere:CLAIMS", "cannot be imported"),
-    ],
-)
-def test_what_is_no_list_of_claims_is_one_line(path: str, says: str, tmp_path: Path) -> None:
+def test_what_is_no_list_of_claims_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "toyclaims.py").write_text(TOY)
-    done = contrasweep("claims", "--of", path, folder=tmp_path)
-    assert done.returncode == 2 and says in done.stderr and done.stderr.count("\n") == 1
+    done = contrasweep("claims", "--of", "toyclaims:WRONG", folder=tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "claims are a list of contrasweep.search_spaces.claims.Claim" in done.stderr
 
 
 @pytest.mark.parametrize(("mode", "below"), [("max", True), ("min", False)])

@@ -6,7 +6,7 @@ from contrasweep import AblationGrid, Arm, Replicates
 from contrasweep.code import CurrentCode
 from contrasweep.planning.planner import plan
 from contrasweep.running.engine.interim_source import InterimSource
-from contrasweep.running.prepare import claim
+from contrasweep.running.prepare import prepare
 from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tuning.source import Finished
@@ -35,10 +35,10 @@ def drive_looks(
     """Run `study`; what its looks said, and how many trials ended. Stopped after so many, as if killed."""
     planned, records, said, ended = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name), [], 0
     code = CurrentCode(planned.study.functions)
-    remaining = claim(planned, records, code, extend=extend, retry_failed=False, rerun=rerun)
-    if remaining.complete:
+    prepared = prepare(planned, records, code, extend=extend, retry_failed=False, rerun=rerun)
+    if prepared.complete:
         return said, 0
-    source = InterimSource(planned, planned.source(records, remaining.finished), records, said.append)
+    source = InterimSource(planned, planned.source(records, prepared.finished), records, said.append)
     while not isinstance(answer := source.next(), Finished):
         if ended == stop_after:
             return said, ended

@@ -54,12 +54,11 @@ class Fusion:
         self.counts: Counter[str] = Counter()
         self.changed = True
         """Whether the order of trials is to be arranged anew: at first, and when a probe has ended."""
-        self._fusible: dict[str, Fusible | None] = {}
+        self._fusible: dict[str, Fusible] = {}
         self._keys: dict[tuple[str, Cell, int | None], str | Unfused] = {}
         self._unprobed: dict[str, Trial] = {}  # by key, of which a probe would decide
         self._trained: dict[str, list[float]] = {}  # key -> seconds of its trials that have ended
         self._separate: dict[str, str] = {}  # key -> why its trials run alone from now on
-        self._most: dict[str, int] = {}  # key -> slots at most, since more ran out of memory
 
     @property
     def used(self) -> bool:
@@ -67,7 +66,7 @@ class Fusion:
         return any(self.choice(arm) != "off" for arm in self.footprints.study.arms)
 
     def choice(self, arm: str) -> Any:
-        """The field `cohort` of an arm, else of the study."""
+        """Return the field `cohort` of an arm, or of the study where the arm has none."""
         return arm_choice(self.footprints.study, arm)
 
     def count(self, expected: Iterable[tuple[Trial, int]]) -> "Fusion":
@@ -78,7 +77,7 @@ class Fusion:
         return self
 
     def of(self, trial: Trial) -> Choice:
-        """How `trial` runs."""
+        """Return how `trial` runs."""
         choice = self.choice(trial.arm)
         if choice == "off":
             return Unfused()
@@ -147,12 +146,12 @@ class Fusion:
         return self._fitting(trial, key, self.counts[key] // max(1, self._places(trial)))
 
     def _fitting(self, trial: Trial, key: str, most: int) -> list[int]:
-        """Slots, `most` at the most, that fit the memory of a host as far as is known."""
-        most = min(most, self._most.get(key, max(SIZES)), self.known.most_slots(key))
+        """Return the numbers of slots, `most` at the most, that fit the memory of a host as far as is known."""
+        most = min(most, self.known.most_slots(key))
         return [size for size in SIZES if size <= most and self.options(trial, size)]
 
     def ended(self, trial: Trial, seconds: float) -> None:
-        """A trial that ran alone took so long."""
+        """Note how long a trial that ran alone took."""
         if self.choice(trial.arm) != "off" and isinstance(key := self._key(trial), str):
             self._trained.setdefault(key, []).append(seconds)
 
@@ -165,19 +164,19 @@ class Fusion:
         waiting = [
             (key, trial, statistics.median(took) * (self.counts[key] - len(took)))
             for key, trial in self._unprobed.items()
-            if (took := self._trained.get(key)) and key not in self._separate and not self.known.of(key).timings
+            if (took := self._trained.get(key)) and key not in self._separate and not self.known.timings(key)
         ]
         return sorted(waiting, key=lambda entry: -entry[2])
 
     def verdict(self, key: str) -> str:
-        """What a probe's figures come to, in words."""
+        """Return what a probe's figures come to, in words."""
         best = self.known.best(key, (1, *SIZES), self.counts[key])
         if best is None or best.unfused:
             return "the probe shows no gain, its trials run alone"
         return f"{slots_text(best.slots)} by engine {best.engine}, {best.gain:.1f}x trials per hour expected"
 
     def options(self, trial: Trial, slots: int) -> list[Placement]:
-        """Every way to place a member of a cohort of `slots`: an equal part of the cohort's place."""
+        """Return every way to place a member of a cohort of `slots`: an equal part of the cohort's place."""
         if slots == 1:
             return self.footprints.options(trial)
         return [
@@ -187,14 +186,13 @@ class Fusion:
         ]
 
     def overflowed(self, key: str, slots: int) -> None:
-        """A cohort of so many slots ran out of memory: from now on half of them, at last alone."""
-        self._most[key] = min(self._most.get(key, slots), slots // 2)
-        self.known.limit(key, self._most[key])
-        if self._most[key] < min(SIZES):
+        """Halve the slots of a key whose cohort ran out of memory; at last its trials run alone."""
+        self.known.limit(key, slots // 2)
+        if self.known.most_slots(key) < min(SIZES):
             self._separate[key] = "two of its kind ran out of memory"
 
     def separate(self, key: str, reason: str) -> None:
-        """The trials of a key run alone from now on."""
+        """Let the trials of a key run alone from now on."""
         self._separate.setdefault(key, reason)
 
     def _key(self, trial: Trial) -> str | Unfused:
@@ -204,17 +202,14 @@ class Fusion:
         return self._keys[kind]
 
     def _ask_key(self, trial: Trial) -> str | Unfused:
-        fusible = self._cohorts(trial.arm)
-        if fusible is None:
-            return Unfused("its trainable has no `lane` of cohorts")
         try:
-            return canonical.digest([trial.trainable, fusible.key(trial)], length=16)
+            return canonical.digest([trial.trainable, self._cohorts(trial.arm).key(trial)], length=16)
         except CannotFuse as error:
             return Unfused(error.reason)
         except (Exception, SystemExit) as error:  # the trainable is the user's
             return Unfused(f"its `lane` cannot say its key ({type(error).__name__}: {error})")
 
-    def _cohorts(self, arm: str) -> Fusible | None:
+    def _cohorts(self, arm: str) -> Fusible:
         if arm not in self._fusible:
             function: Callable[..., Any] = find_trainable(self.footprints.study.arms[arm], f"arms.{arm}.trainable")
             self._fusible[arm] = cohorts_of(function)
@@ -228,17 +223,17 @@ class Fusion:
 
 
 def slots_text(slots: int) -> str:
-    """How many trials train as one, in words."""
+    """Return how many trials train as one, in words."""
     return "each trial alone" if slots == 1 else f"{slots} trials as one"
 
 
 def _kind(trial: Trial) -> tuple[str, Cell, int | None]:
-    """What trials of one key have in common at least: seeds alone may differ."""
+    """Return what trials of one key have in common at least: seeds alone may differ."""
     return trial.arm, cell_of(trial), trial.fold
 
 
 def fusion_of(plan: Plan, footprints: Footprints, done: Iterable[str], known: KnownEngines | None = None) -> Fusion:
-    """The choices for a plan, of whose trials those `done` have a record."""
+    """Return the choices for a plan; those of its trials that are `done` have a record."""
     fusion = Fusion(footprints, known)
     if fusion.used:
         fusion.count(plan.expected(set(done)))

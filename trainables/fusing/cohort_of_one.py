@@ -21,7 +21,7 @@ _open: OrderedDict[tuple[str, str], Cohort] = OrderedDict()
 
 
 def cohort_of_one(context: RunContext, described: TrialDescription) -> "CohortOfOne":
-    """The runner of trials that train by another engine; see `contrasweep.planning.lanes.Ride`."""
+    """Return the runner of trials that train by another engine; see `contrasweep.planning.lanes.Ride`."""
     share_compiled()
     cohort = cohort_place(described)
     return CohortOfOne(context.function(described["trial"]["trainable"]), cohort.key, cohort.engine)
@@ -64,14 +64,11 @@ class CohortOfOne:
                 cohort.leave(trial.id)
 
     def _cohort(self, trial: Trial) -> Cohort:
-        """The cohort of the key, which the first trial of this process opens."""
+        """Return the cohort of the key, which the first trial of this process opens."""
         place = self.key, self.engine
         if place not in _open:
             try:
-                fusible = cohorts_of(self.function)
-                if fusible is None:
-                    raise CannotFuse("its trainable has no `lane` of cohorts")
-                _open[place] = fusible.open(trial, 1, self.engine)
+                _open[place] = cohorts_of(self.function).open(trial, 1, self.engine)
             except Exception as error:
                 self._fail(error)
             if len(_open) > MAX_OPEN:
@@ -80,7 +77,7 @@ class CohortOfOne:
         return _open[place]
 
     def _fail(self, error: Exception) -> NoReturn:
-        """The cohort failed and is used no more; memory that ran out is answered as that of a trial alone."""
+        """Close the cohort, which failed; memory that ran out is answered as that of a trial alone."""
         if (cohort := _open.pop((self.key, self.engine), None)) is not None:
             cohort.close()
         if out_of_memory.which(error) is not None:

@@ -65,15 +65,20 @@ class KnownEngines:
     """Keys whose graphs a probe has compiled since: that is paid for."""
 
     def of(self, key: str) -> KeyEngines:
-        """What is known of `key`; read once."""
+        """Return what is known of `key`; read once."""
         if key not in self.keys:
             self.keys[key] = _read(self.store, key) if self.store else KeyEngines()
         return self.keys[key]
 
     def most_slots(self, key: str) -> int:
-        """How many slots may be tried."""
+        """Return how many slots may be tried, as far as memory is known to allow."""
         most = self.of(key).most_slots
         return 2**10 if most is None else most
+
+    def timings(self, key: str) -> tuple[Timing, ...]:
+        """Return what a probe of `key` measured on this kind of device; empty where none has."""
+        timings = self.of(key).timings.get(self.device, ())
+        return tuple(replace(t, compile_s=0.0) for t in timings) if key in self.compiled else timings
 
     def best(self, key: str, sizes: Sequence[int], trials: int) -> Best | None:
         """Return the engine that takes the least time for so many trials, with what is still to compile.
@@ -81,9 +86,7 @@ class KnownEngines:
         It has one of the `sizes` or is the trainable itself (`UNFUSED`); None where that was not timed. `UNFUSED` where
         others promise less than `MARGIN` times its rate.
         """
-        timings = self.of(key).timings.get(self.device, ())
-        if key in self.compiled:
-            timings = tuple(replace(t, compile_s=0.0) for t in timings)
+        timings = self.timings(key)
         reference = next((t for t in timings if t.engine == UNFUSED), None)
         if reference is None:
             return None
@@ -110,12 +113,12 @@ class KnownEngines:
 
 
 def device_of(inventory: Inventory) -> str:
-    """The kind of device that timings are for: the hosts' types of GPU, or `cpu`."""
+    """Return the kind of device that timings are for: the hosts' types of GPU, or `cpu`."""
     return "+".join(sorted(gpu.type for gpu in inventory.gpu_types)) or "cpu"
 
 
 def engines_key(key: str) -> str:
-    """The file of a cohort key."""
+    """Return the place of a cohort key's file in the storage."""
     return f"{_FOLDER}{key}.json"
 
 

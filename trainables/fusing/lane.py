@@ -27,7 +27,7 @@ MEMBER, OF_ONE = (
 
 
 def open_fusing(plan: Plan, footprints: Footprints, done: Iterable[str], records: StudyRecords) -> "Fusing":
-    """The lane of one run; what probes of engines measured before is read from the storage."""
+    """Open the lane of one run; what probes of engines measured before is read from the storage."""
     return Fusing(fusion_of(plan, footprints, done, KnownEngines(records.store, device_of(footprints.inventory))))
 
 
@@ -40,7 +40,7 @@ class Fusing:
         self._end: Callable[[], None] = lambda: None
 
     def of(self, trial: Trial) -> Ride | None:
-        """A member of a cohort, or alone by another engine; None: alone, as its trainable trains it."""
+        """Return the ride of a cohort member or of a trial by another engine; None where its trainable trains it."""
         choice = self.fusion.of(trial)
         if not isinstance(choice, Fused):
             return None
@@ -52,11 +52,11 @@ class Fusing:
         )
 
     def options(self, trial: Trial, ride: Ride) -> list[Placement]:
-        """An equal part of each place that holds the whole cohort."""
+        """Return an equal part of each place that holds the whole cohort."""
         return self.fusion.options(trial, ride.members)
 
     def after_error(self, trial: Trial, ride: Ride, error: str) -> After:
-        """A cohort that failed as a whole is halved where memory may have run out; else its trials train alone."""
+        """Halve a cohort that failed as a whole where memory may have run out; else let its trials train alone."""
         key = str(ride.details["key"])
         if CohortFault.__name__ in error:
             if out_of_memory.may_be(error):
@@ -76,7 +76,7 @@ class Fusing:
         return self.fusion.arranged(trials)
 
     def take_changed(self) -> bool:
-        """At first, and when a probe has shown that it pays to fuse."""
+        """Return whether the order changes: at first, and when a probe has shown that it pays to fuse."""
         changed, self.fusion.changed = self.fusion.changed, False
         return changed
 

@@ -17,7 +17,7 @@ class CohortPlace(NamedTuple):
 
 
 def cohort_place(described: TrialDescription) -> CohortPlace:
-    """The cohort of a trial that is described with a ride of `contrasweep.trainables.fusing.lane`."""
+    """Return the cohort of a trial that is described with a ride of `contrasweep.trainables.fusing.lane`."""
     ride = described["place"]["ride"]
     return CohortPlace(str(ride["details"]["key"]), ride["members"], str(ride["details"]["engine"]), ride["gpu_share"])
 

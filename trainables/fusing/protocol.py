@@ -137,7 +137,10 @@ class Probing(Fusible, Protocol):
         """
 
 
-def cohorts_of(function: Callable[..., Any]) -> Fusible | None:
-    """What the trainable `function` says of its cohorts; None where its trials always run alone."""
+def cohorts_of(function: Callable[..., Any]) -> Fusible:
+    """Return what the trainable `function` says of its cohorts; `CannotFuse` where its trials always run alone."""
     offer = offer_of(function)
-    return offer if getattr(offer, "kind", None) == Fusible.kind else None
+    if getattr(offer, "kind", None) != Fusible.kind:
+        raise CannotFuse("its trainable has no `lane` of cohorts")
+    fusible: Fusible = offer
+    return fusible

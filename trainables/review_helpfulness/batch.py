@@ -50,7 +50,7 @@ class Batch:
         return len(self.label)
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on `device`."""
+        """Return the same batch on `device`."""
         return Batch(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
 
     def with_review(self, other: "Batch", *, text: Bool[Tensor, " b"], images: Bool[Tensor, " b"]) -> "Batch":
@@ -129,7 +129,7 @@ class Corpus:
         return len(self.label)
 
     def batch(self, rows: NDArray[np.int64], groups: NDArray[np.int64] | None = None) -> Batch:
-        """The reviews `rows` with their products, in this order."""
+        """Return the reviews `rows` with their products, in this order."""
         owners = self.product[rows]
         text_p, mask_p = _pad_tokens([self.product_tokens[i] for i in owners])
         record_p, record_mask_p = _pad_tokens([self.record_tokens[i] for i in owners])
@@ -186,7 +186,7 @@ class HelpfulnessModel(nn.Module, ABC):
     """Whether its outputs have post-interaction features."""
 
     def augment(self, batch: Batch, corpus: Corpus, rows: NDArray[np.int64], rng: np.random.Generator) -> Batch:
-        """The batch to train on in place of `batch`, made of `rows` of `corpus`; by default the same."""
+        """Return the batch to train on in place of `batch`, made of `rows` of `corpus`; by default the same."""
         return batch
 
     @abstractmethod

@@ -33,7 +33,7 @@ class Products:
     regions: Sequence[NDArray[Any]]
 
     def text(self, number: int) -> str:
-        """Name and description."""
+        """Return name and description."""
         return f"{self.name[number]} {self.description[number]}"
 
     def record(self, number: int) -> str:
@@ -54,7 +54,7 @@ class Reviews:
         return len(self.label)
 
     def take(self, rows: NDArray[np.int64]) -> "Reviews":
-        """These rows, in this order."""
+        """Return these rows, in this order."""
         return Reviews(
             self.product[rows], [self.text[i] for i in rows], self.label[rows], [self.regions[i] for i in rows]
         )
@@ -137,7 +137,7 @@ class Shared(TypedDict):
 
 
 def _encode(texts: Iterable[str], vocabulary: Vocabulary, settings: Settings) -> list[NDArray[np.int64]]:
-    """Token numbers of product texts; a text of which nothing is known, or a hidden one, is one `<OOV>`."""
+    """Return token numbers of product texts; a text of which nothing is known, or a hidden one, is one `<OOV>`."""
     nothing = np.array([OOV], dtype=np.int64)
     encoded = (vocabulary.encode(text, settings.max_tokens) for text in texts)
     return [tokens if len(tokens) and settings.use_text else nothing for tokens in encoded]
@@ -184,7 +184,7 @@ def _texts(part: Part, name: str) -> list[str]:
 
 
 def _roi(part: Part) -> Sequence[NDArray[Any]]:
-    """Region features of each row, [m f]; m is 0 where the dataset has no image side."""
+    """Return region features of each row, [m f]; m is 0 where the dataset has no image side."""
     if "roi" in part.split.manifest.columns:
         regions = part.ragged("roi")
         return [regions[row] for row in range(len(part))]

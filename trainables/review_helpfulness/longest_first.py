@@ -32,7 +32,7 @@ class Settings:
     max_tokens: Annotated[int, pydantic.Field(ge=1)] = 128
 
     def resolve(self, data: Manifest) -> "Settings":
-        """These settings with the relevance threshold of `data`; `DataError` where it has no reviews."""
+        """Return these settings with the relevance threshold of `data`; `DataError` where it has no reviews."""
         if data.kind != "reviews":
             raise DataError(f"reviews are ranked by their length; {data.name} is of kind {data.kind!r}")
         return replace(self, relevance_threshold=threshold_of(data, self.relevance_threshold))

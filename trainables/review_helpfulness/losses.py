@@ -30,7 +30,7 @@ def adaptive_contrastive_loss(
     product_ids: Int[Tensor, " b"] | Sequence[int] | None = None,
     mask_same_product: bool = False,
 ) -> Float[Tensor, ""]:
-    """Eq. 33 of Nguyen et al., EMNLP 2022 (Eq. 32 with `adaptive=False`) over the b helpful rows of a batch.
+    """Return Eq. 33 of Nguyen et al., EMNLP 2022 (Eq. 32 with `adaptive=False`), of the b helpful rows of a batch.
 
     `h_p`, `h_r`, `v_p`, `v_r` are the max-pooled features of product text, review text, product images and review
     images. The six unordered pairs of these are positives within a row and negatives across rows; similarity is the
@@ -116,7 +116,7 @@ def hinge(
     margin: Literal["fixed", "label_diff"] = "fixed",
     beta: Positive = 1.0,
 ) -> Float[Tensor, ""]:
-    """Eq. 34 for g groups whose first review is the positive; the margin is `beta` or the difference of labels."""
+    """Return Eq. 34 of g groups whose first review is the positive; the margin is `beta` or the labels' difference."""
     margins = beta if margin == "fixed" else (labels[:, :1] - labels[:, 1:]).to(scores.dtype)
     return pairwise_ranking_loss(scores[:, 0], scores[:, 1:], beta=margins, reduction="mean")
 

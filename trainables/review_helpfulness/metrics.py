@@ -58,7 +58,7 @@ def per_product(
 
 
 def _one(ranked: NDArray[np.int64], threshold: int) -> tuple[float, float, float, float]:
-    """The four metrics of one product from its labels in ranked order."""
+    """Return the four metrics of one product from its labels in ranked order."""
     relevant = ranked > threshold
     if not relevant.any():
         return 0.0, 0.0, 0.0, 0.0
@@ -96,7 +96,7 @@ RELATIONS = {
 def token_distances(
     x: Float[Tensor, "b t d"], mask_x: Bool[Tensor, "b t"], y: Float[Tensor, "b s d"], mask_y: Bool[Tensor, "b s"]
 ) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
-    """Means over all valid token pairs of 1 - cosine and of the Euclidean distance, per sample."""
+    """Return the means over all valid token pairs of 1 - cosine and of the Euclidean distance, per sample."""
     pairs = mask_x[:, :, None] & mask_y[:, None, :]
     count = pairs.sum((1, 2)).clamp(min=1)
     cosine = ((1 - cosine_matrix(x, y)) * pairs).sum((1, 2)) / count
@@ -106,7 +106,7 @@ def token_distances(
 
 
 def relation_distances(features: Mapping[str, Sequences]) -> dict[str, Float[Tensor, " b"]]:
-    """`cs_<relation>` and `l2_<relation>` per sample, each the mean over the relation's two pairs of sequences."""
+    """Return `cs_<relation>` and `l2_<relation>` per sample, means over the relation's two pairs of sequences."""
     distances = {}
     for relation, pairs in RELATIONS.items():
         both = [token_distances(*features[a], *features[b]) for a, b in pairs]
@@ -127,7 +127,7 @@ class Rows(TypedDict):
 
 
 def with_floors(scored: PerProduct, corpus: Corpus, threshold: int) -> tuple[dict[str, float], ItemColumns]:
-    """Means and per-product values of `scored`, of a random order (`random_`) and of longest first (`length_`)."""
+    """Return means and per-product values of `scored`, a random order (`random_`) and longest first (`length_`)."""
     rows: Rows = {"labels": corpus.label, "products": corpus.product, "threshold": threshold}
     rankings = {
         "": scored,

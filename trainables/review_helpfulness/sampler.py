@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def pair_candidates(labels: ArrayLike, interval: int) -> list[tuple[int, NDArray[np.int64]]]:
-    """The rows of one product that can be positives, each with the rows that can be its negatives.
+    """Return the rows of one product that can be positives, each with the rows that can be its negatives.
 
     Positive levels are the distinct labels but the lowest 1 + interval; negatives have a label below
     positive - interval. Positives come by falling label, then in row order.
@@ -62,7 +62,7 @@ class GroupSampler:
         return min(len(self.candidates), self.max_groups or len(self.candidates))
 
     def epoch(self, seed: int) -> NDArray[np.int64]:
-        """The groups of an epoch, int64 [groups, 1 + num_negatives] of row numbers, a pure function of `seed`."""
+        """Return an epoch's groups, int64 [groups, 1 + num_negatives] of row numbers, a pure function of `seed`."""
         rng = np.random.default_rng(seed)
         chosen = rng.permutation(len(self.candidates))[: len(self)]
         draws = rng.random((len(self), self.num_negatives))
@@ -77,6 +77,6 @@ class GroupSampler:
         return groups
 
     def batches(self, seed: int, groups: int) -> Iterator[NDArray[np.int64]]:
-        """An epoch's groups, `groups` at a time; the last batch may be smaller."""
+        """Yield an epoch's groups, `groups` at a time; the last batch may be smaller."""
         drawn = self.epoch(seed)
         yield from (drawn[start : start + groups] for start in range(0, len(drawn), groups))

@@ -124,5 +124,5 @@ class Settings:
         return dataclasses.replace(resolved, word_vectors=with_digest(self.word_vectors, "word_vectors"))
 
     def with_threshold(self, data: Manifest) -> "Settings":
-        """The same settings with the dataset's relevance threshold where they have none."""
+        """Return the same settings with the dataset's relevance threshold where they have none."""
         return dataclasses.replace(self, relevance_threshold=threshold_of(data, self.relevance_threshold))

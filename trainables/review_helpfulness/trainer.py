@@ -93,7 +93,7 @@ class Trainer:
         return {name: value / steps for name, value in sums.items()} | {"learning_rate": self.optimizer.lr}
 
     def _gradients(self, groups: NDArray[np.int64], rng: np.random.Generator) -> tuple[Tensor, list[Tensor], Step]:
-        """Loss and gradients of a batch of groups [groups, 1 + negatives] of row numbers."""
+        """Return loss and gradients of a batch of groups [groups, 1 + negatives] of row numbers."""
         rows = groups.reshape(-1)
         batch = self.train.batch(rows, np.repeat(np.arange(len(groups)), groups.shape[1]))
         batch = self.model.augment(batch, self.train, rows, rng).to(self.device)
@@ -105,7 +105,7 @@ class Trainer:
         return loss, optimisation.gradients_of(self.optimizer, loss), Step(loss, losses, output.log)
 
     def outputs(self, corpus: Corpus) -> Iterator[tuple[NDArray[np.int64], Output, Batch]]:
-        """The model's outputs for all rows of a part, in batches of similar length: (rows, output, batch)."""
+        """Yield the model's outputs for all rows of a part, in batches of similar length: (rows, output, batch)."""
         self.model.eval()
         order = np.argsort([len(tokens) for tokens in corpus.review_tokens], kind="stable")
         for start in range(0, len(order), self.settings.evaluation_rows):
@@ -116,14 +116,14 @@ class Trainer:
             yield rows, output, batch
 
     def score(self, corpus: Corpus) -> NDArray[np.float64]:
-        """The score of every row of a part, in row order."""
+        """Return the score of every row of a part, in row order."""
         scores = np.zeros(len(corpus))
         for rows, output, _ in self.outputs(corpus):
             scores[rows] = output.score.double().cpu().numpy()
         return scores
 
     def evaluate_part(self, corpus: Corpus) -> PerProduct:
-        """The metrics of a part, per product."""
+        """Return the metrics of a part, per product."""
         return per_product(
             labels=corpus.label, scores=self.score(corpus), products=corpus.product, threshold=self.threshold
         )
@@ -134,7 +134,7 @@ class Trainer:
         self.plateau.step(dev_map)
 
     def ends(self, epoch: int) -> bool:
-        """Whether training ends after this epoch: the last one, or too many in a row without a better MAP."""
+        """Return whether training ends after this epoch: the last one, or too many in a row without a better MAP."""
         return epoch >= self.settings.epochs or 0 < self.settings.patience <= epoch - self.best.epoch
 
     def load_best(self) -> None:
@@ -142,7 +142,7 @@ class Trainer:
         self.model.load_state_dict(self.best.weights)
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
-        """The test part under the best epoch's weights, once, at the end."""
+        """Score the test part under the best epoch's weights, once, at the end."""
         self.load_best()
         corpus = self.data.corpora["test"]
         metrics, items = with_floors(self.evaluate_part(corpus), corpus, self.threshold)
@@ -172,7 +172,7 @@ class PlateauSchedule:
             self.lr, self.waited = self.lr * self.factor, 0
 
     def state_dict(self) -> StateDict:
-        """What a checkpoint keeps."""
+        """Return what a checkpoint keeps."""
         return {"lr": self.lr, "best": self.best, "waited": self.waited}
 
     def load_state_dict(self, state: StateDict, /) -> None:
@@ -193,7 +193,7 @@ class BestWeights:
             self.value, self.epoch, self.weights = value, epoch, weights
 
     def state_dict(self) -> StateDict:
-        """What a checkpoint keeps."""
+        """Return what a checkpoint keeps."""
         return {"value": self.value, "epoch": self.epoch, "weights": self.weights}
 
     def load_state_dict(self, state: StateDict, /) -> None:

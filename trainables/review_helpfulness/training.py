@@ -25,7 +25,7 @@ VOCABULARY, CHARACTERS, CHARACTERS_A_WORD = 30_000, 100, 16
 
 
 def memory(config: Config, data: Manifest) -> Workload:
-    """One step on `groups` of one positive and `num_negatives` reviews."""
+    """Return the memory of one step on `groups` of one positive and `num_negatives` reviews."""
     settings = Settings(**config)
     rows = settings.sampler.groups * (1 + settings.sampler.num_negatives)
     roi = data.columns["roi"]["shape"][0] if "roi" in data.columns and settings.use_images else 0
@@ -53,7 +53,7 @@ def memory(config: Config, data: Manifest) -> Workload:
 
 
 def _batch(rows: int, tokens: int, regions: int, roi: int) -> Any:
-    """A `Batch` of `rows` pairs whose texts and images are all at their longest."""
+    """Return a `Batch` of `rows` pairs whose texts and images are all at their longest."""
     from contrasweep.trainables.review_helpfulness.batch import Batch
 
     lengths = {"text_p": tokens, "record_p": tokens, "text_r": tokens}

@@ -16,7 +16,7 @@ _TOKEN = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 
 
 def tokenize(text: str | None) -> list[str]:
-    """Lower-cased words (with inner apostrophes) and single punctuation marks."""
+    """Return lower-cased words (with inner apostrophes) and single punctuation marks."""
     return _TOKEN.findall((text or "").lower())
 
 
@@ -32,7 +32,7 @@ class Vocabulary:
 
     @classmethod
     def build(cls, texts: Iterable[str | None], min_count: int = 5) -> "Vocabulary":
-        """The words that occur at least `min_count` times in `texts` (those of the training part)."""
+        """Return the words that occur at least `min_count` times in `texts` (those of the training part)."""
         counts = Counter(word for text in texts for word in tokenize(text))
         kept = sorted((w for w, n in counts.items() if n >= min_count), key=lambda word: (-counts[word], word))
         return cls(tuple(kept), {word: i for i, word in enumerate(kept, start=2)})
@@ -41,7 +41,7 @@ class Vocabulary:
         return len(self.words) + 2
 
     def encode(self, text: str | None, max_tokens: int) -> NDArray[np.int64]:
-        """The numbers of the first `max_tokens` known words, int64 [t]; empty if none is known."""
+        """Return the numbers of the first `max_tokens` known words, int64 [t]; empty if none is known."""
         known = (self.numbers[word] for word in tokenize(text) if word in self.numbers)
         return np.fromiter(known, dtype=np.int64)[:max_tokens]
 
@@ -89,7 +89,7 @@ class Characters:
 
     @classmethod
     def build(cls, words: Sequence[str]) -> "Characters":
-        """The characters of these words, the most frequent first."""
+        """Return the characters of these words, the most frequent first."""
         counts = Counter("".join(words))
         return cls(tuple(sorted(counts, key=lambda character: (-counts[character], character))))
 
@@ -97,7 +97,7 @@ class Characters:
         return len(self.characters) + 2
 
     def table(self, vocabulary: Vocabulary, max_characters: int = 16) -> NDArray[np.int64]:
-        """The characters of every word, int64 [v c], padded with 0; `<OOV>` is one unknown character."""
+        """Return the characters of every word, int64 [v c], padded with 0; `<OOV>` is one unknown character."""
         numbers = {character: i for i, character in enumerate(self.characters, start=2)}
         table = np.zeros((len(vocabulary), max_characters), dtype=np.int64)
         table[OOV, 0] = 1

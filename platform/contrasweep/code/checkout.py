@@ -25,8 +25,11 @@ class Checkout:
 
 
 def checkout_of(file: str, files: Mapping[str, bytes]) -> Checkout:
-    """The checkout that holds `file`; dirty where one of `files` (path -> content) that lies in it is not what the
-    commit has. No checkout, no commit yet, no git on this machine or one that refuses: an empty `Checkout`."""
+    """Return the checkout that holds `file`, which is dirty where the code is not what its commit has.
+
+    `files` (path -> content) are compared, as far as they lie in the checkout. Without a checkout, a commit, or a git
+    that answers here, the `Checkout` is empty.
+    """
     try:
         folder = Path(file).resolve().parent
         top, commit = _git(folder, "rev-parse", "--show-toplevel", "HEAD").decode().splitlines()

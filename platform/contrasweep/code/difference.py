@@ -37,7 +37,7 @@ class Difference:
         return named if len(self.changes) <= _NAMED else f"{named} and {len(self.changes) - _NAMED} more files"
 
     def summary(self) -> str:
-        """How much: `12 lines differ in 1 module`."""
+        """Return how much differs: `12 lines differ in 1 module`."""
         lines, modules = sum(change.lines for change in self.changes), len(self.changes)
         return (
             f"{lines} {'line differs' if lines == 1 else 'lines differ'} in "
@@ -46,8 +46,11 @@ class Difference:
 
 
 def difference(old: Mapping[str, str], new: Mapping[str, str], names: tuple[str, str] = ("old", "new")) -> Difference:
-    """From the files `old` to the files `new` (file name -> text). A file whose comments, docstrings or formatting
-    alone differ is left out. `names` go before the files' in the unified diff."""
+    """Return what differs between the files `old` and the files `new` (file name -> text).
+
+    A file of which only comments, docstrings or formatting differ is left out. `names` go before the files' in the
+    unified diff.
+    """
     changes: list[Change] = []
     texts: list[str] = []
     for file in sorted({*old, *new}):

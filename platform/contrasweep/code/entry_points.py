@@ -10,7 +10,7 @@ _DOTTED_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z
 
 
 def module_of(path: str) -> str:
-    """The module of the dotted path `package.module:name`."""
+    """Return the module of the dotted path `package.module:name`."""
     return path.partition(":")[0]
 
 
@@ -19,8 +19,11 @@ FILE = "file:"
 
 
 def dotted_paths(config: Any) -> Iterator[str]:
-    """Every text `package.module:name` in a config, however deep; of a `command` in it `file:NAME` for each file of the
-    project that it names, and the module that `-m` names."""
+    """Yield every text `package.module:name` in a config, however deep.
+
+    Of a `command` in the config: `file:NAME` for each file of the project that it names, and the module that `-m`
+    names.
+    """
     if isinstance(config, str):
         if ":" in config and _DOTTED_PATH.fullmatch(config):
             yield config

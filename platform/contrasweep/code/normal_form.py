@@ -29,8 +29,10 @@ _CACHE_SIZE = 4096
 
 @dataclass(frozen=True)
 class Import:
-    """One name that a module imports: `from <level dots><module> import <name>`; `name` is empty for
-    `import <module>` and `*` for all names."""
+    """One name that a module imports: `from <level dots><module> import <name>`.
+
+    `name` is empty for `import <module>` and `*` for all names.
+    """
 
     module: str
     name: str = ""

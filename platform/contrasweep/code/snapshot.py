@@ -41,8 +41,10 @@ def pack(code: Code) -> bytes:
 
 
 def unpack(data: bytes) -> dict[str, str]:
-    """File name -> text of what `pack` wrote. Nothing is extracted; names and sizes are checked before anything is
-    read. `StorageError` for what is no such file."""
+    """Return file name -> text of what `pack` wrote; nothing is extracted.
+
+    Names and sizes are checked before anything is read. `StorageError` for what is no such file.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()

@@ -33,8 +33,10 @@ METHODS = ("trainables", "search_spaces")
 
 @dataclass(frozen=True)
 class Source:
-    """One module's source: its name, the file in a snapshot, its bytes and the digest of their normal form.
-    `path` is where it lies here; empty where it was put together from a notebook."""
+    """The source of one module: its name, the file in a snapshot, its bytes and the digest of their normal form.
+
+    `path` is where it lies here; empty where it was put together from a notebook.
+    """
 
     module: str
     file: str
@@ -45,8 +47,11 @@ class Source:
 
 @dataclass(frozen=True)
 class CodeVersion:
-    """Which code a trial ran: digests of the user's modules, versions of the distributions that they import, and the
-    commit of the checkout that holds the trainable's module (`dirty`: a module differs from it, or it lacks one)."""
+    """Which code a trial ran: digests of the user's modules, and versions of the distributions that they import.
+
+    `commit` is that of the checkout that holds the trainable's module; `dirty`: a module differs from it, or it lacks
+    one.
+    """
 
     digest: str
     modules: Mapping[str, str] = field(default_factory=dict)
@@ -64,8 +69,10 @@ class Code:
 
 
 def code_of(trainable: str | Callable[..., Any], paths: Iterable[str] = ()) -> Code:
-    """The code that `trainable` (a dotted path or the function itself) reaches, and what the dotted `paths` of its
-    config reach. Modules are found, read and parsed, never run. Read modules are kept for the process, by content."""
+    """Return the code that `trainable` (a dotted path or the function) and the dotted `paths` of its config reach.
+
+    Modules are found, read and parsed, never run. Modules that were read are kept for the process, by content.
+    """
     walk = _Walk()
     with _collection_paused():
         if callable(trainable):
@@ -88,7 +95,7 @@ class CurrentCode:
         self._known: dict[tuple[str, ...], Code] = {}
 
     def of(self, trainable: str, config: Config) -> Code:
-        """The code of a trial with this trainable and config."""
+        """Return the code of a trial with this trainable and config."""
         key = (trainable, *sorted(set(dotted_paths(config))))
         if key not in self._known:
             self._known[key] = code_of(self.functions.get(trainable, trainable), key[1:])
@@ -96,8 +103,10 @@ class CurrentCode:
 
 
 def differing_modules(modules: Mapping[str, str]) -> list[str]:
-    """Names of those of `modules` (name -> digest) that are others here, or that cannot be found here. What has no
-    module of its own (a notebook's function, which travels with the trial) is not looked at."""
+    """Return the names of those `modules` (name -> digest) that are others here, or that cannot be found here.
+
+    A notebook's function has no module of its own and travels with the trial: it is not looked at.
+    """
     finder = Finder()
     return [
         name
@@ -133,7 +142,7 @@ def _form_of(module: Module) -> tuple[bytes, NormalForm]:
 
 
 def digest_of(modules: Mapping[str, str]) -> str:
-    """The digest of the whole from its modules' digests."""
+    """Return the digest of some code from its modules' digests."""
     return short_digest("\n".join(f"{name} {modules[name]}" for name in sorted(modules)).encode())
 
 
@@ -187,7 +196,7 @@ class _Walk:
                 self.file(str(beside))
 
     def follow(self) -> None:
-        """Until nothing new is reached."""
+        """Follow imports until nothing new is reached."""
         while self.queue:
             name = self.queue.popleft()
             top = name.partition(".")[0]

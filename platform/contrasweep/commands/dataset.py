@@ -1,5 +1,7 @@
-"""The two parts of a trial's dataset as files that any program reads: `train.image.npy`, `train.label.npy`,
-`train.columns.parquet`, and the same for `test`."""
+"""The two parts of a trial's dataset as files that any program reads.
+
+Each part has `train.image.npy`, `train.label.npy` and `train.columns.parquet`, or the same for `test`.
+"""
 
 import os
 import shutil

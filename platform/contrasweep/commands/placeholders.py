@@ -34,8 +34,11 @@ CommandSettings = checked(_Command, extra="allow")
 
 
 def check(words: Sequence[str], config: Config) -> None:
-    """`SpecError` where a placeholder has no value in `config`, a setting has the name of one of the trial's own, or
-    there is no such program or script here."""
+    """Raise `SpecError` for a command that cannot run.
+
+    A placeholder has no value in `config`, a setting has the name of one of the trial's own, or there is no such
+    program or script here.
+    """
     if not words:
         raise SpecError("a command has at least one word", place=COMMAND, value=list(words))
     known = [*OWN, *_leaves(config)]
@@ -53,19 +56,21 @@ def check(words: Sequence[str], config: Config) -> None:
 
 
 def names(words: Sequence[str]) -> list[str]:
-    """The names in braces, each once, in their order."""
+    """Return the names in braces, each once, in their order."""
     return list(dict.fromkeys(name for word in words for name in _PLACEHOLDER.findall(word)))
 
 
 def unplaced(words: Sequence[str], keys: Collection[str]) -> list[str]:
-    """The dotted `keys` of a config that no placeholder names."""
+    """Return the dotted `keys` of a config that no placeholder names."""
     named = names(words)
     return [key for key in keys if key != COMMAND and not any(f"{key}.".startswith(f"{name}.") for name in named)]
 
 
 def filled(words: Sequence[str], values: Config) -> list[str]:
-    """The words with each placeholder's value: text as it is, anything else as JSON. `python` is the interpreter of
-    this process."""
+    """Return the words with each placeholder's value: text as it is, anything else as JSON.
+
+    `python` is the interpreter of this process.
+    """
     done = [_PLACEHOLDER.sub(lambda match: _text(_inner(values, match[1])), word) for word in words]
     program = sys.executable if done[0] == "python" else project_file(done[0]) or done[0]
     return [str(program), *done[1:]]

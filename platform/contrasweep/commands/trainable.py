@@ -1,4 +1,6 @@
-"""The trainable that runs a command. What the command is given, in environment variables:
+"""The trainable that runs a command.
+
+What the command is given, in environment variables:
 
     CONTRASWEEP_TRIAL        the trial as JSON: id, study, arm, config, fold, seed, data (name, digest, uri, classes)
     CONTRASWEEP_METRICS      the file that it appends its metrics to
@@ -63,8 +65,10 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
 
 class MetricsFile:
-    """Reads the lines of a file as they are added; `folder` is where checkpoints and artifacts with relative paths
-    lie."""
+    """The file that a command appends its metrics to, read as it grows.
+
+    Checkpoints and artifacts with relative paths lie in `folder`.
+    """
 
     def __init__(self, file: Path, folder: Path) -> None:
         self.file, self.folder = file, folder
@@ -72,8 +76,10 @@ class MetricsFile:
         file.touch()
 
     def reports(self) -> Iterator[Report]:
-        """The reports whose lines are complete and were not read yet. A report's checkpoint is deleted when the next
-        report is asked for: it is stored by then."""
+        """Yield the reports whose lines are complete and were not read yet.
+
+        A report's checkpoint is deleted when the next report is asked for: it is stored by then.
+        """
         with self.file.open("rb") as opened:
             opened.seek(self._position)
             new = opened.read()

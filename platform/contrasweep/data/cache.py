@@ -36,11 +36,7 @@ def cache_folder() -> Path:
 
 def limit_bytes() -> int:
     """Return the cache's size limit: CONTRASWEEP_CACHE_GIB, or 64 GiB."""
-    text = os.environ.get("CONTRASWEEP_CACHE_GIB", str(DEFAULT_LIMIT_GIB))
-    try:
-        return int(float(text) * 2**30)
-    except ValueError:
-        raise DataError(f"CONTRASWEEP_CACHE_GIB must be a number of GiB, got {text!r}") from None
+    return _bytes("CONTRASWEEP_CACHE_GIB", DEFAULT_LIMIT_GIB)
 
 
 def decoded_limit_bytes() -> int:
@@ -48,11 +44,15 @@ def decoded_limit_bytes() -> int:
 
     Images of a split that would take more stay encoded.
     """
-    text = os.environ.get("CONTRASWEEP_DECODED_GIB")
+    return _bytes("CONTRASWEEP_DECODED_GIB", limit_bytes() / 2**32)
+
+
+def _bytes(variable: str, default_gib: float) -> int:
+    text = os.environ.get(variable, str(default_gib))
     try:
-        return limit_bytes() // 4 if text is None else int(float(text) * 2**30)
+        return int(float(text) * 2**30)
     except ValueError:
-        raise DataError(f"CONTRASWEEP_DECODED_GIB must be a number of GiB, got {text!r}") from None
+        raise DataError(f"{variable} must be a number of GiB, got {text!r}") from None
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """What an importer hands over: tables of rows per split, and what they are."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,9 +82,3 @@ class Importer:
     settings: Any = NoSettings
     fetch: Callable[[Path], Path] | None = None
     own: bool = False
-
-
-def in_slices(rows: int, step: int) -> Iterator[slice]:
-    """Yield slices of at most `step` rows that cover `rows`."""
-    for start in range(0, rows, step):
-        yield slice(start, min(rows, start + step))

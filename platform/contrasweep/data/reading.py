@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from contrasweep import canonical
 from contrasweep.data import cache, decoding, folds
 from contrasweep.data.column_files import ArrayFile, ColumnFile, EncodedFile
-from contrasweep.data.manifest import ColumnSpec, Manifest
+from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError, choose_from
 
 Ints = NDArray[np.int64]
@@ -92,8 +92,7 @@ class Split:
 
     def __init__(self, manifest: Manifest, name: str) -> None:
         self.manifest, self.name, self.rows = manifest, name, manifest.rows(name)
-        self.specs: dict[str, ColumnSpec] = {}
-        self._fold_orders: dict[int, tuple[Ints, Ints]] = {}  # by repeat
+        self._fold_orders: dict[int, tuple[Ints, Ints, Ints]] = {}  # by repeat: folds of rows, order, starts of folds
         self._laid_out: dict[int, dict[str, NDArray[Any]]] = {}  # by repeat
         content = [[shard.rows, shard.content or shard.sha256] for shard in manifest.splits[name]]
         self.encoded = decoding.stays_encoded(manifest, name, cache.decoded_limit_bytes())
@@ -136,36 +135,21 @@ class Split:
         """Names of the columns, sorted, of arrays and of single values; without those that only describe an array."""
         return sorted({*self.manifest.columns, *(n for n in self.table.column_names if "." not in n)})
 
-    @cached_property
-    def fold_numbers(self) -> Ints:
-        """The fold of every row [n] in the first partition."""
-        return self._partition(0)
-
     def _partition(self, repeat: int) -> Ints:
         """Return the fold of every row [n] in this repeat of the partition; `SpecError`: the rule gives no other."""
-        if self.manifest.folds is None:
-            raise DataError(f"dataset {self.manifest.name!r} has no folds")
+        assert self.manifest.folds is not None
         have = set(self.table.column_names)
         groups = self.table[GROUP].to_pylist() if GROUP in have else None
         own_folds = self.table["fold"].to_numpy() if "fold" in have else None
         labels = self.labels if "label" in have else np.zeros(self.rows, np.int64)
         return folds.repeated(labels, groups, own_folds, self.manifest.folds, repeat)
 
-    def _fold_order(self, repeat: int) -> tuple[Ints, Ints]:
-        """See `decoding.fold_order`; of this repeat of the partition."""
-        if repeat not in self._fold_orders:
-            assert self.manifest.folds is not None
-            numbers = self.fold_numbers if repeat == 0 else self._partition(repeat)
-            self._fold_orders[repeat] = decoding.fold_order(numbers, self.manifest.folds.count)
-        return self._fold_orders[repeat]
-
     def _in_fold_order(self, repeat: int) -> "dict[str, NDArray[Any]]":
         """Return the arrays laid out in fold order, once per node, when a part's array is asked for."""
         if repeat not in self._laid_out:
             assert self.manifest.folds is not None
-            order, _ = self._fold_order(repeat)
+            numbers, order, _ = self._fold_orders[repeat]
             plain = {name: file for name, file in self.files.items() if not self.manifest.columns[name].get("list")}
-            numbers = self.fold_numbers if repeat == 0 else self._partition(repeat)
             key = canonical.digest({"of": self.key, "folds": numbers.tolist()}, 32)
             what = f"{self.manifest.name} ({self.manifest.folds.count} folds)"
             with cache.entry(key, what, lambda folder: decoding.write_in_order(plain, order, folder)) as folder:
@@ -175,8 +159,11 @@ class Split:
     def parts(self, fold: int) -> "tuple[Part, Part]":
         """Return the training and the test part of a fold, the rows outside and inside it: views of arrays."""
         assert self.manifest.folds is not None
-        repeat, fold = divmod(fold, self.manifest.folds.count)
-        order, starts = self._fold_order(repeat)
+        repeat, fold = divmod(fold, count := self.manifest.folds.count)
+        if repeat not in self._fold_orders:
+            numbers = self._partition(repeat)
+            self._fold_orders[repeat] = numbers, *decoding.fold_order(numbers, count)
+        _, order, starts = self._fold_orders[repeat]
         low, high = starts[fold], starts[fold + 1]
         test, train = slice(low, high), slice(high, high + self.rows - (high - low))
         return (

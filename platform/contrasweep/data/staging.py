@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 
 from contrasweep.config import Config
 from contrasweep.data.columns import content_digest
-from contrasweep.data.content import Content
 from contrasweep.data.folds import NAMELESS
 from contrasweep.data.manifest import MANIFEST, Manifest, Shard, SplitCounts, sha256
 from contrasweep.data.names import Name, importer, parse
@@ -79,21 +78,10 @@ def stage(
         )
     folder = store.uri.rstrip("/").rsplit("/", 1)[-1]
     called = folder if chosen.own and folder != wanted.folder else wanted.text
-    return publish(_manifest(called, store.uri, content, splits, origin, counts), store)
-
-
-def _manifest(name: str, uri: str, content: Content, splits: Any, origin: Any, counts: Any) -> Manifest:
-    return Manifest(
-        name=name,
-        uri=uri,
-        kind=content.kind,
-        splits=splits,
-        classes=content.classes,
-        columns=content.columns,
-        folds=content.folds,
-        source=origin,
-        counts=counts,
+    manifest = Manifest(
+        called, store.uri, content.kind, splits, content.classes, content.columns, content.folds, origin, counts
     )
+    return publish(manifest, store)
 
 
 def publish(manifest: Manifest, store: Store) -> Manifest:

@@ -33,8 +33,10 @@ class Pace:
         self._steps: dict[Cell | str, int] = {}
 
     def ended(self, cell: Cell, seconds: float, steps: int, *, whole: bool = True, first: bool = False) -> None:
-        """Learn from a trial that was trained to its end, or stopped early (`whole` false). Of the `first` of a place
-        only its steps, unless it took long."""
+        """Learn from a trial that was trained to its end, or stopped early (`whole` false).
+
+        Of the `first` of a place only its steps are learned, unless it took long.
+        """
         counts = not first or seconds >= WORTH_S
         if counts:
             self._any.add(seconds)
@@ -50,15 +52,17 @@ class Pace:
         return self._steps.get(cell) or self._steps.get(cell[0])
 
     def seconds(self, cell: Cell) -> float | None:
-        """Expected seconds of such a trial; None before any has ended."""
+        """Return the expected seconds of such a trial; None before any has ended."""
         known = [self._seconds[key] for key in (cell, cell[0], "") if key in self._seconds]
         return known[0].value if known else None
 
     def eta_s(
         self, waiting: Counter[Cell], unknown: int, running: Iterable[RunningTrial], slots: float, now: float
     ) -> float | None:
-        """Seconds until nothing is left: `waiting` trials by cell, `unknown` ones of no known cell, and what the
-        running ones lack; None where nothing is known of the length of any."""
+        """Return the seconds until nothing is left; None where nothing is known of the length of any trial.
+
+        `waiting` counts trials by cell, `unknown` those of no known cell; the running ones count with what they lack.
+        """
         guesses = {cell: self.seconds(cell) for cell in waiting}
         left, longest = 0.0, 0.0
         lengths = []
@@ -77,8 +81,10 @@ class Pace:
         return max(longest, (left + ahead) / places)
 
     def _length(self, trial: RunningTrial, spent: float) -> float | None:
-        """Seconds that a running trial takes in all: by its steps since its first report where that is a while ago,
-        else by those that ended."""
+        """Return the seconds that a running trial takes in all.
+
+        They follow from its steps since its first report where that is a while ago, else from the trials that ended.
+        """
         if trial.steps and trial.reported is not None and trial.first_reported is not None:
             span, steps = trial.reported - trial.first_reported, trial.step - trial.first_step
             if span >= WORTH_S and steps > 0:

@@ -1,5 +1,7 @@
-"""`RunState`: what a run looks like at a moment, as the process that runs it knows it. Plain data, so that it can be
-kept in the storage and shown on any machine."""
+"""What a run looks like at a moment, as the process that runs it knows it.
+
+Plain data, so that it can be kept in the storage and shown on any machine.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -50,7 +52,7 @@ class RunningTrial:
 
 @dataclass
 class ArmState:
-    """What an arm's trials that were scored came to."""
+    """How many trials of an arm have ended, and the scores of those that have one."""
 
     __pydantic_config__ = SCHEMA
 
@@ -71,8 +73,11 @@ class ArmState:
 
 @dataclass
 class RunState:
-    """A run: `before` trials were done when it began at `began`, `slots` run at once. `ended` says why it is over;
-    empty as long as it runs. `updated` is the moment that this describes, unix seconds on the host that runs it."""
+    """The state of a run that began at `began`, when `before` trials were done already.
+
+    `slots` trials run at once. `ended` says why the run is over; empty as long as it runs. `updated` is the moment that
+    this describes, in unix seconds on the host that runs it.
+    """
 
     __pydantic_config__ = SCHEMA
 
@@ -100,7 +105,7 @@ class RunState:
         return self.labels.get(word, word)
 
     def settings(self, axes: Mapping[str, str]) -> str:
-        """Values of axes as people read them, `batch_size=16 lr=0.1`."""
+        """Return values of axes as people read them, `batch_size=16 lr=0.1`."""
         return " ".join(f"{self.name(axis)}={self.name(value)}" for axis, value in axes.items())
 
     @property

@@ -225,6 +225,8 @@ def _rows(state: RunState) -> list[list[str]]:
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PACKED_FROM = 2**12  # bytes
+REQUEST_TIMEOUT_S = 10.0
+"""How long a request may take to come; a connection that stays silent is closed then."""
 HEADERS = {
     # Nothing comes from elsewhere, whatever a name in the storage says; no other page may frame this one.
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -238,6 +240,8 @@ def server_of(live: LivePage, host: str, port: int) -> ThreadingHTTPServer:
     """A server of the page at `http://host:port`, which `serve_forever` runs; `SpecError` where it cannot listen."""
 
     class Handler(BaseHTTPRequestHandler):
+        timeout = REQUEST_TIMEOUT_S
+
         def do_GET(self) -> None:
             asked = (self.headers.get("Host") or "").rsplit(":", 1)[0].strip("[]")
             if host in LOOPBACK and asked not in LOOPBACK:  # a name that leads here by trickery

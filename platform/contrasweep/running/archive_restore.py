@@ -17,8 +17,10 @@ from contrasweep.storage.records import StudyRecords
 
 
 def removable(records: StudyRecords, arm: str | None = None, status: str | None = None) -> list[str]:
-    """Ids of the trials of an arm, of a status, of both, or all; those without a record are `pending`. `SpecError` for
-    an arm or status that there is not."""
+    """Return the ids of the trials of an arm, of a status, of both, or all.
+
+    Trials without a record are `pending`. `SpecError` for an arm or status that there is not.
+    """
     recorded = compact.read_records(records, records.etags())
     document = records.document()
     arms = list(dict.fromkeys([*(document.arms if document else ()), *(r.arm for r in recorded.values())]))
@@ -49,8 +51,11 @@ def remove(records: StudyRecords, trial_ids: list[str]) -> str:
 
 
 def restore(records: StudyRecords, when: str | None = None) -> ArchivedTrials:
-    """Put back what was archived, the newest of it or what has the name `when`. What was made in its place since is
-    archived. Raises `SpecError` where there is nothing of that name, `ContrasweepError` while the study runs."""
+    """Put back what was archived last, or what has the name `when`.
+
+    What was made in its place since is archived. Raises `SpecError` where there is nothing of that name,
+    `ContrasweepError` while the study runs.
+    """
     with exclusive_driver(records):
         finish_move(records)
         part = restorable(records, when)
@@ -60,8 +65,10 @@ def restore(records: StudyRecords, when: str | None = None) -> ArchivedTrials:
 
 
 def _replaced(records: StudyRecords, part: ArchivedTrials) -> set[str]:
-    """Trials of the arms whose searches have started anew since `part` was archived: the restored searches have not
-    chosen them."""
+    """Return the trials of searches that have started anew since `part` was archived.
+
+    The restored searches have not chosen them.
+    """
     if not part.searches:
         return set()
     recorded = compact.read_records(records, records.etags())
@@ -69,7 +76,7 @@ def _replaced(records: StudyRecords, part: ArchivedTrials) -> set[str]:
 
 
 def restorable(records: StudyRecords, when: str | None = None) -> ArchivedTrials:
-    """What `restore` would put back."""
+    """Return what `restore` would put back."""
     parts = list_archived(records)
     if not parts:
         raise SpecError("nothing of this study was archived", place="restore", value=records.study)

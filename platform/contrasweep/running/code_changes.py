@@ -29,8 +29,10 @@ class CodeChanged(ContrasweepError):
 
 @dataclass(frozen=True)
 class NewSearches:
-    """Searches that start anew (arm -> digest), because results of other code have chosen their candidates, and all
-    trials of their arms."""
+    """Searches that start anew (arm -> digest), and all trials of their arms.
+
+    Results of other code have chosen the candidates of these searches.
+    """
 
     searches: Mapping[str, str] = field(default_factory=dict)
     trial_ids: frozenset[str] = frozenset()
@@ -47,7 +49,7 @@ class Decision:
     restarted: frozenset[str]
     notes: tuple[str, ...]
     anew: NewSearches
-    refused: Mapping[str, Record]  # of trials that fitted no host; they run where one does now
+    infeasible: Mapping[str, Record]  # of trials that fitted no host; they run where one does now
 
     def carry_out(self, records: StudyRecords) -> set[str]:
         """Put trials aside, or accept the changes; the ids of those that are not finished any more."""
@@ -80,8 +82,11 @@ def decide(
     rerun: Collection[str] = (),
     retry_failed: bool = False,
 ) -> Decision:
-    """Read what there is, and say what becomes of it; nothing is changed. Raises `CodeChanged` where trials of other
-    code are left and `changed` is "stop", `SpecError` for a word of `rerun` that names no trial."""
+    """Read what there is, and decide what becomes of it; nothing is changed.
+
+    Raises `CodeChanged` where trials of other code are left and `changed` is "stop", and `SpecError` for a word of
+    `rerun` that names no trial.
+    """
     if changed not in get_args(Changed):
         raise SpecError(
             "there is no such way to treat changed code",
@@ -101,21 +106,23 @@ def decide(
             f"{line}; pass --rerun-changed to run them again (what there is moves to archive/), or --accept-code to "
             f"keep them (every table says so); see contrasweep code {records.study} --storage {records.storage}"
         )
-    refused = infeasible_records(kept)
-    notes += _stale_generations(kept, refused)
+    infeasible = infeasible_records(kept)
+    notes += _stale_generations(kept, infeasible)
     restarted = set() if changed == "accept" else {i for i in lost if _is_other(kept[i], current)}
     anew = new_searches(plan, recorded, current, selected, comparison if changed == "rerun" else None)
     if anew.searches:
         many = len(anew.searches) > 1
         notes.append(f"the search{'es' * many} of {', '.join(anew.searches)} start{'s' * (not many)} anew")
     return Decision(
-        comparison, changed, frozenset(selected), frozenset(lost), frozenset(restarted), tuple(notes), anew, refused
+        comparison, changed, frozenset(selected), frozenset(lost), frozenset(restarted), tuple(notes), anew, infeasible
     )
 
 
 def _mended(plan: Plan, recorded: Mapping[str, Record], current: CurrentCode, again: Collection[str]) -> set[str]:
-    """The trials that failed for the study's metric, which has another name by now, or other code reports. `SpecError`
-    where such trials are all there is, and nothing was mended; those that run `again` anyway aside."""
+    """Return the trials that failed for the study's metric, which has another name by now, or other code reports.
+
+    `ContrasweepError` where all trials are such and nothing was mended, but for those that run `again` anyway.
+    """
     metric = plan.study.metric
     lacking = {i: record for i, record in recorded.items() if lacks_metric(record)}
     mended = {i for i, record in lacking.items() if metric in record.metrics or _is_other(record, current)}
@@ -126,8 +133,10 @@ def _mended(plan: Plan, recorded: Mapping[str, Record], current: CurrentCode, ag
 
 
 def metric_was_mended(plan: Plan, records: StudyRecords) -> bool:
-    """Whether the study in the storage is `plan` but for a metric that none of its trials has reported, so that nothing
-    was ever read of it."""
+    """Whether the study in the storage is `plan` but for a metric that none of its trials has reported.
+
+    Nothing was ever read of such a metric.
+    """
     document, study, designed = records.document(), plan.study, cast(Any, plan)
     if document is None or document.metric == study.metric:
         return False
@@ -141,8 +150,10 @@ def metric_was_mended(plan: Plan, records: StudyRecords) -> bool:
 
 
 def infeasible_records(recorded: Mapping[str, Record]) -> dict[str, Record]:
-    """The records of trials that fitted no host and run where one does now. Not of a generation of population based
-    training that a later one, which was trained, stands on: it was decided without them."""
+    """Return the records of trials that fitted no host, and that run where one does now.
+
+    A generation of population based training is left out if a later one was trained: that one was decided without it.
+    """
     trained: dict[str, int] = {}  # arm -> its last generation of which a trial was trained
     for record in recorded.values():
         if not record.status.infeasible and record.notes.generation is not None:
@@ -155,9 +166,9 @@ def infeasible_records(recorded: Mapping[str, Record]) -> dict[str, Record]:
     }
 
 
-def _stale_generations(recorded: Mapping[str, Record], refused: Collection[str]) -> list[str]:
+def _stale_generations(recorded: Mapping[str, Record], infeasible: Collection[str]) -> list[str]:
     """A line for each arm of whose infeasible trials some stay so."""
-    stay = Counter(r.arm for i, r in recorded.items() if r.status.infeasible and i not in refused)
+    stay = Counter(r.arm for i, r in recorded.items() if r.status.infeasible and i not in infeasible)
     return [
         f"arm {arm}: {count} trial{'s' * (count > 1)} that fitted no host stay{'s' * (count == 1)} infeasible, because "
         f"later generations of population based training were decided without {'them' if count > 1 else 'it'}; --rerun "
@@ -173,8 +184,10 @@ def new_searches(
     selected: Collection[str],
     comparison: CodeComparison | None,
 ) -> NewSearches:
-    """The searches of which trials of other code run again: all that `comparison` has, or a whole arm's that were
-    `selected`."""
+    """Return the searches that start anew, because trials of other code in them run again.
+
+    These are all that `comparison` has, or those of whole arms that were `selected`.
+    """
     arms = {recorded[i].arm for i in selected if i in recorded and _is_other(recorded[i], current)}
     searched = {i: r for i, r in recorded.items() if r.notes.phase == Phase.SEARCH}
     arms -= {record.arm for i, record in searched.items() if i not in selected}
@@ -193,8 +206,10 @@ def compared(
     recorded: Mapping[str, Record],
     without: Collection[str] = (),
 ) -> tuple[CodeComparison, list[str]]:
-    """The trials that were made by other code, those of the ids `without` aside, and notes on other versions of
-    packages. A trial that failed has no place in a table and is not compared."""
+    """Return the trials that were made by other code, and notes on other versions of packages.
+
+    The ids `without` are left out. A trial that failed has no place in a table and is not compared.
+    """
     scored = [record for record in recorded.values() if not (record.status.failed or record.status.infeasible)]
     trials = [trial for trial in (*plan.trials, *plan.sample_trials) if trial.id not in without]
     notes = version_notes(scored, [current.of(t.trainable, t.config).version for t in plan.sample_trials])
@@ -217,12 +232,12 @@ def _warm_start_notes(plan: Plan, records: StudyRecords, current: CurrentCode) -
 
 
 def compare_plan(plan: Plan, records: StudyRecords) -> tuple[CodeComparison, list[str]]:
-    """The same for a plan that nobody runs yet."""
+    """Return what `compared` does, for a plan that nobody runs yet."""
     return compared(plan, records, CurrentCode(plan.study.functions), plan_records(plan, records))
 
 
 def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
-    """The records of the plan's own trials."""
+    """Return the records of the plan's own trials."""
     etags = records.etags()
     own = plan.own(etags)
     known = compact.read_records(records, etags, only=own)
@@ -230,8 +245,10 @@ def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
 
 
 def _may_succeed(record: Record) -> bool:
-    """Whether a failed trial runs again without being asked to: its method is not to blame, and no search has gone on
-    from its failure."""
+    """Whether a failed trial runs again without being asked to.
+
+    Its method is not to blame, and no search has gone on from its failure.
+    """
     return record.missing and record.notes.phase != Phase.SEARCH
 
 

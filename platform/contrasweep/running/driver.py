@@ -14,7 +14,7 @@ from contrasweep.planning import learned
 from contrasweep.planning.planner import plan, staged
 from contrasweep.results.results import Results
 from contrasweep.running.code_changes import Changed
-from contrasweep.running.prepare import claim, tracked_study
+from contrasweep.running.prepare import prepare, tracked_study
 from contrasweep.running.publish import publish
 from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.records import StudyRecords
@@ -58,25 +58,25 @@ def run(
     records.store.check_writable()
     with exclusive_driver(records) as lease:
         code = CurrentCode(planned.study.functions)
-        remaining = claim(
+        prepared = prepare(
             planned, records, code, extend=extend, retry_failed=retry_failed, rerun=rerun, changed=changed
         )
         tracked = tracked_study(planned, storage)
         stopped = gap = ""
-        if not remaining.complete:
+        if not prepared.complete:
             from contrasweep.running.engine.training import train  # Ray comes with it, which a finished study needs not
 
             planned = staged(planned, storage)
             with following(trackers, tracked, records) as follower:
-                stopped = train(planned, remaining, records, code, lease, max_concurrent, cluster)
+                stopped = train(planned, prepared, records, code, lease, max_concurrent, cluster)
                 follower.outcome = "interrupted" if stopped else "complete"
             gap = follower.gap
         results = replace(Results.load(records.study, storage), stopped=stopped)
-        if not stopped and {*results.trial_records, *results.search_records} <= remaining.finished:
+        if not stopped and {*results.trial_records, *results.search_records} <= prepared.finished:
             print(_nothing_trained(results), file=sys.stderr)
-        if not remaining.complete:
+        if not prepared.complete:
             learned.write(records, [*results.trial_records.values(), *results.search_records.values()])
-        return publish(results, trackers, tracked, planned.datasets, ran=not remaining.complete, gap=gap)
+        return publish(results, trackers, tracked, planned.datasets, ran=not prepared.complete, gap=gap)
 
 
 def _nothing_trained(results: Results) -> str:

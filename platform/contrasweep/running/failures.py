@@ -18,8 +18,10 @@ SHORT_ID = 8
 
 
 def failure_line(record: Record, storage: str) -> str:
-    """`failed: ARM fold=0 seed=1: ValueError: ... (method.py:12); traceback: contrasweep logs STUDY ID`, and how it
-    runs again."""
+    """Return a failed trial as one line, with how it runs again.
+
+    `failed: ARM fold=0 seed=1: ValueError: ... (method.py:12); all of it: contrasweep logs STUDY ID`
+    """
     text = (record.error or "").strip()
     last = OUR_ERRORS.sub("", text.splitlines()[-1]) if text else "unknown error"
     where = f" ({place})" if (place := place_of(text)) else ""

@@ -25,16 +25,19 @@ from contrasweep.tracking.tracker import TrackedStudy
 
 
 @dataclass(frozen=True)
-class Remaining:
-    """What there is of a plan: ids of the trials with a record, whether nothing is left to run, and the records of
-    those that fitted no host so far, which are not `finished`."""
+class Prepared:
+    """What an earlier run has left of a plan.
+
+    `finished` are the ids of trials with a record; `complete`: nothing is left to run. `infeasible` are the records of
+    those that fitted no host so far, which are not `finished`.
+    """
 
     finished: set[str]
     complete: bool
-    refused: Mapping[str, Record]
+    infeasible: Mapping[str, Record]
 
 
-def claim(
+def prepare(
     plan: Plan,
     records: StudyRecords,
     code: CurrentCode,
@@ -43,11 +46,13 @@ def claim(
     retry_failed: bool,
     rerun: Sequence[str] = (),
     changed: Changed = "stop",
-) -> Remaining:
-    """Write study.json and the plan, and archive what runs again (see `code_changes.decide`). With `retry_failed`,
-    failed trials lose their records and resume from their checkpoints, if their code has not changed. Raises
-    `ContrasweepError` if another plan has the study's name, unless `extend`, and if recorded trials were made by other
-    code and `changed` is "stop"; nothing has changed then."""
+) -> Prepared:
+    """Write study.json and the plan, and archive what runs again (see `code_changes.decide`).
+
+    With `retry_failed`, failed trials lose their records and resume from their checkpoints, if their code has not
+    changed. Raises `ContrasweepError` if another plan has the study's name, unless `extend`, and if recorded trials
+    were made by other code and `changed` is "stop"; nothing has changed then.
+    """
     goes_on = extend or metric_was_mended(plan, records)
     records.check_plan(plan.digest, extend=goes_on)
     finish_move(records)
@@ -71,12 +76,12 @@ def claim(
     complete = plan.complete(records, finished)
     if (frame := plan.stored_frame(records, complete)) is not None:
         write_planned(records, frame, plan.digest)
-    refused = {i: record for i, record in decision.refused.items() if i in finished}
-    return Remaining(finished - refused.keys(), complete and not refused, refused)
+    infeasible = {i: record for i, record in decision.infeasible.items() if i in finished}
+    return Prepared(finished - infeasible.keys(), complete and not infeasible, infeasible)
 
 
 def study_document(plan: Plan) -> StudyDocument:
-    """study.json of a plan."""
+    """Return what study.json holds of a plan."""
     study = plan.study
     spec = to_plain(study)
     for name, arm in study.arms.items():
@@ -106,7 +111,7 @@ def study_document(plan: Plan) -> StudyDocument:
 
 
 def tracked_study(plan: Plan, storage: str) -> TrackedStudy:
-    """What the tracker shows of a study."""
+    """Return what a tracker shows of a study."""
     study = plan.study
     return TrackedStudy(
         study.name,

@@ -21,8 +21,10 @@ FAULT: Final = "contrasweep_fault"
 
 
 class RideDescription(TypedDict):
-    """How a lane trains a trial: the fields of a `contrasweep.planning.lanes.Ride`, and the share of a GPU that all
-    members of its place have together, 0 on a CPU."""
+    """How a lane trains a trial: the fields of a `contrasweep.planning.lanes.Ride`.
+
+    `gpu_share` is the share of a GPU that all members of its place have together, 0 on a CPU.
+    """
 
     runner: str
     members: int
@@ -75,7 +77,6 @@ class RayTrial(Protocol):
     status: str
     max_failures: int
     update_resources: Any
-    should_recover: Any
 
 
 class StepResult(TypedDict, total=False):

@@ -56,8 +56,10 @@ interruption = Interruption()
 
 
 def attend() -> None:
-    """From now to its end, have a signal interrupt this process, which is the command line's, and a second one end it
-    at once. At first it is ended by the first one too (see `Interruption.at_once`)."""
+    """Have a signal interrupt this process, the command line's, and a second signal end it at once.
+
+    At first the process is ended by the first signal too (see `Interruption.at_once`).
+    """
     interruption.ends_process = interruption.at_once = True
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # in the thread too: a signal comes to the main one, or waits
     told, tells = os.pipe()
@@ -72,8 +74,10 @@ def attend() -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """While open, SIGTERM and SIGHUP raise KeyboardInterrupt as SIGINT does; SIGHUP not where it is ignored, as under
-    `nohup`."""
+    """While open, SIGTERM and SIGHUP raise KeyboardInterrupt as SIGINT does.
+
+    SIGHUP does not where it is ignored, as under `nohup`.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -103,8 +107,10 @@ def _interrupt(number: int, frame: Any) -> None:
 
 
 def _attend(told: int) -> None:
-    """Read the number of each signal as it comes. End the process at a second one, and where the main thread does not
-    come to its handler."""
+    """Read the number of each signal as it comes.
+
+    End the process at a second one, and where the main thread does not come to its handler.
+    """
     first = 0.0
     while True:
         stuck = first and not interruption.requested
@@ -122,8 +128,10 @@ def _attend(told: int) -> None:
 
 
 def _end_where_swallowed(lost: Any) -> None:
-    """Python prints an exception of a destructor or a callback, as its import locks have, and goes on. An interrupt
-    that met one ends the process."""
+    """End the process where an interrupt was swallowed.
+
+    Python prints an exception of a destructor or a callback, as its import locks have, and goes on.
+    """
     if interruption.requested and issubclass(lost.exc_type, KeyboardInterrupt):
         interruption.end_process()
     sys.__unraisablehook__(lost)

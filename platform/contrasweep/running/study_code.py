@@ -40,7 +40,7 @@ class StudyCode:
         self._kept: set[str] = set()
 
     def of(self, trial: Trial) -> CodeRef:
-        """The code of `trial`, which the storage has from now on."""
+        """Return the code of `trial`, which the storage has from now on."""
         code = self.current.of(trial.trainable, trial.config)
         version = code.version
         if version.digest not in self._kept:
@@ -52,8 +52,10 @@ class StudyCode:
 
 @functools.cache
 def checked_packages(storage: str, study: str, digest: str) -> Mapping[str, str]:
-    """The worker's side, once for a process and code: the versions that the code's distributions have here. Raises
-    `OtherCodeHere` where a module of the code is another one here."""
+    """Return the versions that the code's distributions have in this worker; once for a process and code.
+
+    Raises `OtherCodeHere` where a module of the code is another one here.
+    """
     version = read_version(StudyRecords(storage, study), digest) if digest else None
     if version is None:
         return {}

@@ -43,8 +43,7 @@ def submit(
     cluster: Path | None = None,
     working_dir: Path | None = None,
 ) -> Job:
-    """Send `study` (or its name, as on the command line) with the code in `working_dir` (default: here), and the
-    inventory file `cluster` of the hosts that there are or can be started, if it is given.
+    """Send `study` (or its name, as on the command line) to a cluster, with the code in `working_dir` (default: here).
 
     The study travels as a file of its resolved fields, so that what runs is what was read here, and the job stops
     before anything is spent if its code is not the code here. Checked before anything is queued: the study, its

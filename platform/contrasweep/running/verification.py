@@ -82,8 +82,11 @@ class Verification:
 
 
 def verify(records: StudyRecords, *, repair: bool = False) -> Verification:
-    """Read everything that the storage holds of a study again. With `repair`, what is broken is archived, or deleted
-    where it is derived; `ContrasweepError` then while the study runs. `StorageError` where it is of another format."""
+    """Read everything that the storage holds of a study again.
+
+    With `repair`, what is broken is archived, or deleted where it is derived; `ContrasweepError` then while the study
+    runs. `StorageError` where the storage is of another format.
+    """
     with contextlib.suppress(BrokenFileError):  # which is found below
         records.document()
     if not repair:

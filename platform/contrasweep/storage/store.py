@@ -2,12 +2,13 @@
 
 import contextlib
 import errno
+import io
 import os
 import shutil
 import stat
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -87,18 +88,16 @@ class LocalStore:
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         """Write and flush a hidden file, then rename it into place."""
-
-        def fill(temporary: Path) -> None:
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-
-        return self._place(key, fill, if_absent)
+        return self._place(key, lambda temporary: _flushed(temporary, io.BytesIO(data)), if_absent)
 
     def put_file(self, key: str, path: Path) -> None:
-        """Copy the file beside its place, then rename it."""
-        self._place(key, lambda temporary: shutil.copyfile(path, temporary), if_absent=False)
+        """Copy the file beside its place and flush it, then rename it."""
+
+        def copy(temporary: Path) -> None:
+            with path.open("rb") as file:
+                _flushed(temporary, file)
+
+        self._place(key, copy, if_absent=False)
 
     def get_file(self, key: str, path: Path) -> None:
         """Copy the file to `path`."""
@@ -159,13 +158,13 @@ class LocalStore:
         """Always: a link is made, or a file created, by one process only."""
         return True
 
-    def _place(self, key: str, fill: object, if_absent: bool) -> bool:
+    def _place(self, key: str, fill: Callable[[Path], object], if_absent: bool) -> bool:
         target = self._path(key)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             temporary = target.parent / f".tmp-{uuid.uuid4().hex}"
             try:
-                fill(temporary)  # type: ignore[operator]
+                fill(temporary)
                 if if_absent:
                     return _create(target, temporary)
                 temporary.replace(target)
@@ -199,6 +198,14 @@ class LocalStore:
         return file
 
 
+def _flushed(path: Path, content: BinaryIO, mode: str = "wb") -> None:
+    """Write a file that is whole after a power cut too."""
+    with path.open(mode) as file:
+        shutil.copyfileobj(content, file, COPY_BYTES)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def _create(target: Path, source: Path) -> bool:
     """Give `target` the content of `source` if there is no such file; whether it did."""
     try:
@@ -207,10 +214,8 @@ def _create(target: Path, source: Path) -> bool:
         return False
     except OSError:  # no hard links on FUSE, exFAT or SMB: exclusive all the same, but not at once whole
         try:
-            with target.open("xb") as file:
-                file.write(source.read_bytes())
-                file.flush()
-                os.fsync(file.fileno())
+            with source.open("rb") as file:
+                _flushed(target, file, "xb")
         except FileExistsError:
             return False
     return True

@@ -83,8 +83,8 @@ class Target(Protocol):
     def show_ended(self, record: Record, files: TrialFiles) -> None:
         """Show a trial that has a record."""
 
-    def mend(self, record: Record, files: TrialFiles) -> bool:
-        """Compare what `shows` a record with it, value by value; whether anything was missing."""
+    def mend(self, record: Record, files: TrialFiles) -> int:
+        """Compare what `shows` a record with it, value by value, and add what is missing; return how many values."""
 
     def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
         """Nothing more comes now."""
@@ -169,14 +169,18 @@ class Follower:
             elif pause:
                 how = outcome(pause)
 
-    def compare(self) -> int:
-        """Compare what the tracker showed before with the records, value by value, and mend it; of how many trials."""
+    def compare(self) -> dict[str, int]:
+        """Compare what the tracker showed before with the records, value by value, and add what is missing.
+
+        Returns:
+            How many values it lacked, by trial id.
+        """
         known = [trial_id for trial_id in self.ended if trial_id not in self._new and trial_id not in self.refused]
-        mended = 0
+        mended: dict[str, int] = {}
         for start in range(0, len(known), MANY):
             records = self.records.read(known[start : start + MANY]).values()
             with ThreadPoolExecutor(self.target.connections) as pool:
-                mended += sum(pool.map(self._mend, records))
+                mended |= {trial_id: count for trial_id, count in pool.map(self._mend, records) if count}
         return mended
 
     @property
@@ -256,11 +260,11 @@ class Follower:
         self.target.show_running(trial, since, files)
         self._steps[trial_id] = step_of(files.reports[-1]) if files.reports else 0
 
-    def _mend(self, record: Record) -> bool:
-        mended: list[bool] = []
+    def _mend(self, record: Record) -> tuple[str, int]:
+        mended: list[int] = []
         files = TrialFiles(self.records, record.trial_id)
         self._try(record.trial_id, lambda: mended.append(self.target.mend(record, files)))
-        return any(mended)
+        return record.trial_id, sum(mended)
 
     def _show_ended(self, record: Record) -> None:
         def show() -> None:

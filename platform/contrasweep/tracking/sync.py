@@ -20,21 +20,26 @@ INTERRUPT_S = 5.0
 
 @dataclass(frozen=True)
 class SyncSummary:
-    """What a sync did: trials new to the tracker, completed or replaced, and those that were right already."""
+    """What a sync did: trials that were new to the tracker, completed or replaced, and right already.
+
+    `values` is how many values the completed trials lacked that the tracker had shown whole before.
+    """
 
     study: str
     uri: str
     added: int
     mended: int
+    values: int
     unchanged: int
     seconds: float
     url: str | None
 
     def __str__(self) -> str:
         page = f"; {self.url}" if self.url else ""
+        values = f" ({self.values} values were missing)" if self.values else ""
         return (
-            f"{self.study}: {self.added} trials added to {self.uri}, {self.mended} completed, {self.unchanged} were "
-            f"there, in {self.seconds:.1f} s{page}"
+            f"{self.study}: {self.added} trials added to {self.uri}, {self.mended} completed{values}, "
+            f"{self.unchanged} were there, in {self.seconds:.1f} s{page}"
         )
 
 
@@ -94,7 +99,7 @@ def follow(records: StudyRecords, tracking: str | TrackingAddress | Trackers) ->
 def _sync(
     records: StudyRecords, target: Target, planned: int | None, complete: bool | None, compare: bool
 ) -> SyncSummary:
-    began, follower, mended = time.time(), Follower(records, target, whole=compare), 0
+    began, follower, mended = time.time(), Follower(records, target, whole=compare), dict[str, int]()
     try:
         with alone(records, target, LOCK_S):
             follower.look(last=True)
@@ -111,6 +116,7 @@ def _sync(
     if follower.refused:
         raise StorageError(f"tracking {target.name} lacks {follower.refusals()}; the other trials are there")
     added = min(target.added, follower.shown)
-    mended += follower.shown - added
-    unchanged = len(follower.ended) - added - mended
-    return SyncSummary(records.study, target.name, added, mended, unchanged, time.time() - began, target.url())
+    completed = len(mended) + follower.shown - added
+    unchanged, values = len(follower.ended) - added - completed, sum(mended.values())
+    seconds = time.time() - began
+    return SyncSummary(records.study, target.name, added, completed, values, unchanged, seconds, target.url())

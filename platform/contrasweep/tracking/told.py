@@ -109,9 +109,9 @@ class ToldTracker:
         self.told[record.trial_id] = record_digest(record)
         self._kept = False
 
-    def mend(self, record: Record, files: TrialFiles) -> bool:
-        """False: a tracker of four calls cannot be asked what it has."""
-        return False
+    def mend(self, record: Record, files: TrialFiles) -> int:
+        """Return 0: a tracker of four calls cannot be asked what it has."""
+        return 0
 
     def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
         """Close the tracker, and keep what it was told."""

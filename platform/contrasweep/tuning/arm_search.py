@@ -25,9 +25,11 @@ from contrasweep.tuning.source import Next
 
 
 class ArmSearch:
-    """The search of one arm, within its budget. `base` are the tuned settings it is frozen on, `priors` outcomes of
-    earlier studies. `refused` are trials with a record that says that they fitted no host: they are handed out again,
-    as far as the budget goes."""
+    """The search of one arm, within its budget.
+
+    `base` are the tuned settings it is frozen on, `priors` outcomes of earlier studies. `infeasible` are trials that
+    fitted no host and have a record of that: they run again, as far as the budget goes.
+    """
 
     def __init__(
         self,
@@ -36,7 +38,7 @@ class ArmSearch:
         base: Config,
         records: StudyRecords,
         priors: Iterable[Outcome],
-        refused: Collection[str] = (),
+        infeasible: Collection[str] = (),
     ) -> None:
         study = plan.study
         self.plan, self.study, self.arm, self.records = plan, study, arm, records
@@ -46,7 +48,7 @@ class ArmSearch:
         self.candidates: list[Candidate] = []
         self.of: dict[str, Candidate] = {}
         self.waiting: deque[Trial] = deque()
-        self.refused = set(refused)
+        self.infeasible = set(infeasible)
         self.stopped: set[str] = set()  # trials without a record whose reports stop them
         self.closed = False  # there will be no more candidates
         self.first = self._learn(list(priors))
@@ -87,8 +89,10 @@ class ArmSearch:
         self._settle()
 
     def retry(self, trial_id: str) -> bool:
-        """Let a trial run that ended as infeasible, unless the search is over or its budget has no room: the searcher
-        is asked nothing, and told what comes of it."""
+        """Let a trial run that ended as infeasible, unless the search is over or its budget has no room.
+
+        The searcher is asked nothing, and told what comes of it.
+        """
         candidate = self.of[trial_id]
         if self.over or trial_id not in candidate.records or not self._room_again(candidate):
             return False
@@ -138,8 +142,10 @@ class ArmSearch:
         ]
 
     def _ask_more(self) -> bool:
-        """One more candidate, if the budget has room for it. Its trials that have a record already are not run again,
-        whoever ran them: the same trial has the same result."""
+        """Add one more candidate, if the budget has room for it; whether that changed anything.
+
+        Its trials that have a record already are not run again, whoever ran them: the same trial has the same result.
+        """
         if not self.spending.room(len(self.candidates), self._running):
             return False
         if not all(candidate.learned for candidate in self.candidates[: self._due]):
@@ -190,13 +196,15 @@ class ArmSearch:
                 self._hear_again([candidate])
         if self.study.slots is None:
             self._hear_again(self.candidates)
-        self._leave_refused()
+        self._leave_infeasible()
         self._tell()
         self._settle()
 
     def _hear_again(self, candidates: list[Candidate]) -> None:
-        """What the trials of these candidates left in the storage: their reports, for the pruner, and records. Trials
-        whose reports stop them are handed out first, to be given the record that they lack."""
+        """Take what the trials of these candidates left in the storage: their reports, for the pruner, and records.
+
+        Trials whose reports stop them are handed out first, to be given the record that they lack.
+        """
         known = self._recorded(candidates)
         for candidate in candidates:
             for trial in candidate.trials:
@@ -212,17 +220,17 @@ class ArmSearch:
     def _recorded(self, candidates: Iterable[Candidate]) -> dict[str, Record]:
         """The records of their trials, but of those that run again."""
         ids = {trial.id for candidate in candidates for trial in candidate.trials}
-        return self.records.read(ids - self.refused)
+        return self.records.read(ids - self.infeasible)
 
     def _room_again(self, candidate: Candidate) -> bool:
         """Whether the budget still has room for one of the candidates that there are."""
         own = {trial.id for trial in candidate.trials}
         return self.spending.room(len(self.candidates) - 1, [i for i in self._running if i not in own])
 
-    def _leave_refused(self) -> None:
-        """Keep the records of refused trials for which the budget has no room any more: others had theirs."""
+    def _leave_infeasible(self) -> None:
+        """Keep the records of infeasible trials for which the budget has no room any more: others had theirs."""
         for candidate in self.candidates:
-            again = [trial.id for trial in candidate.trials if trial.id in self.refused]
+            again = [trial.id for trial in candidate.trials if trial.id in self.infeasible]
             if again and not self._room_again(candidate):
                 for record in self.records.read(again).values():
                     self._take(record)
@@ -244,7 +252,7 @@ class ArmSearch:
         self.pruner.add(trial.id, number, trial.fold if trial.fold is not None else 0)
 
     def _take(self, record: Record) -> None:
-        self.refused.discard(record.trial_id)
+        self.infeasible.discard(record.trial_id)
         self.stopped.discard(record.trial_id)
         self.of[record.trial_id].records[record.trial_id] = record
         self.spending.end(record)
@@ -265,8 +273,10 @@ class ArmSearch:
 
     @property
     def _due(self) -> int:
-        """How many candidates, from the first on, have to be told before the next is asked for; with declared slots
-        they are the only ones that may be."""
+        """How many candidates, from the first on, have to be told before the next is asked for.
+
+        With declared slots they are the only ones that may be.
+        """
         slots = self.study.slots
         return 0 if slots is None else max(0, len(self.candidates) + 1 - slots)
 

@@ -34,8 +34,10 @@ FACTORS = (1.2, 0.8)
 
 @dataclass(frozen=True)
 class Member:
-    """One schedule of the population: [[step after which they hold, settings], ...], and the trials, one a fold, that
-    trained it last; `value` is their mean, -inf if one failed."""
+    """One schedule of the population: [[step after which they hold, settings], ...].
+
+    `trials`, one a fold, trained it last. `value` is their mean, -inf if one failed.
+    """
 
     number: int
     schedule: tuple[tuple[int, Config], ...]
@@ -51,8 +53,10 @@ class Member:
 def exploited(
     members: list[Member], space: Space, population: Population, mode: str, seed: list[int]
 ) -> dict[int, tuple[int, MutableConfig]]:
-    """By the number of each of the worst `quantile` of `members`: one of the best, drawn at random, that it is copied
-    from, and the settings it goes on with. A member that failed is copied by none."""
+    """Return whom each of the worst `quantile` of `members` is copied from, and the settings it goes on with.
+
+    By its number, one of the best is drawn at random. A member that failed is copied by none.
+    """
     draw = random.Random(repr(seed))
     ranked = sorted(members, key=lambda member: member.value if mode == "max" else -member.value)
     count = min(math.ceil(len(ranked) * population.quantile), len(ranked) // 2)
@@ -66,8 +70,10 @@ def exploited(
 
 
 def _explored(settings: MutableConfig, space: Space, resample: float, draw: random.Random) -> MutableConfig:
-    """Each setting drawn anew with the chance `resample`, or else moved: an option to the one beside it, a number by
-    one of `FACTORS`."""
+    """Draw each setting anew with the chance `resample`, or else move it.
+
+    An option moves to the one beside it, a number by one of `FACTORS`.
+    """
     for name, parameter in space.items():
         options, value = list(parameter.options) if isinstance(parameter, Choice) else [], settings[name]
         if draw.random() < resample or (options and value not in options):
@@ -89,7 +95,7 @@ class PopulationSearch:
     base: Config
     records: StudyRecords
     of: dict[str, int] = field(default_factory=dict)  # trial id -> the member it is of
-    refused: set[str] = field(default_factory=set)  # trials whose record says that they fitted no host; they run again
+    infeasible: set[str] = field(default_factory=set)  # trials that fitted no host, and run again
     known: dict[str, Record] = field(default_factory=dict)
     waiting: deque[Trial] = field(default_factory=deque)
     running: dict[str, Trial] = field(default_factory=dict)
@@ -132,15 +138,18 @@ class PopulationSearch:
     def done(self, record: Record) -> None:
         """Take a trial's record; the last of a generation begins the next one."""
         self.known[record.trial_id] = record
-        self.refused.discard(record.trial_id)
+        self.infeasible.discard(record.trial_id)
         self.running.pop(record.trial_id, None)
         while not self.running and not self.over:
             self._end_generation()
             self._begin()
 
     def retry(self, trial_id: str) -> bool:
-        """While others of its generation are trained. Once it was compared without it, later generations stand on
-        that; the next run takes it up if none of them was trained."""
+        """Let a trial run while others of its generation are trained.
+
+        Once it was compared without it, later generations stand on that. The next run takes it up if none of them was
+        trained.
+        """
         if trial_id not in self.current or not self.running:
             return False
         del self.known[trial_id]
@@ -183,7 +192,7 @@ class PopulationSearch:
         trials = [(member, trial) for member in self.members for trial in self._trials(member)]
         self.current = {trial.id: trial for _, trial in trials}
         self.of |= {trial.id: member.number for member, trial in trials}
-        unknown = {trial.id for _, trial in trials} - self.known.keys() - self.refused
+        unknown = {trial.id for _, trial in trials} - self.known.keys() - self.infeasible
         self.known |= self.records.read(unknown)
         self.running = {i: trial for i, trial in self.current.items() if i not in self.known}  # members may be the same
         self.waiting = deque(self.running.values())

@@ -25,8 +25,10 @@ from contrasweep.tuning.source import Finished, Next
 
 
 class Search(Protocol):
-    """The search of one arm, however it is done. `of` has the trials it knows; `best` is what `whole_config` makes a
-    trial's config of."""
+    """The search of one arm, however it is done.
+
+    `of` has the trials it knows; `best` is what `whole_config` makes a trial's config of.
+    """
 
     @property
     def of(self) -> Config:
@@ -69,10 +71,10 @@ class SweepSource:
         plan: SweepDesign,
         records: StudyRecords,
         confirmed: Callable[[SweepDesign], None],
-        refused: Collection[str] = (),
+        infeasible: Collection[str] = (),
     ) -> None:
-        """`refused` are trials with a record that says that they fitted no host: they are handed out again."""
-        self.refused = set(refused)
+        """`infeasible` are trials with a record that says that they fitted no host: they are handed out again."""
+        self.infeasible = set(infeasible)
         self.plan, self.records, self.confirmed = plan, records, confirmed
         self.current = CurrentCode(plan.study.functions)
         self.searches: dict[str, Search] = {}
@@ -81,8 +83,10 @@ class SweepSource:
         self._begin()
 
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
-        """A trial of the searches in turns, but of `paused_arms`; if none has one now, the confirmation that has
-        most left."""
+        """Return a trial of the searches in turns, but of `paused_arms`.
+
+        If no search has one now, it is a trial of the confirmation that has most left.
+        """
         self._begin()
         for _ in range(len(self.turns)):
             arm = self.turns[0]
@@ -115,7 +119,7 @@ class SweepSource:
 
     def done(self, record: Record) -> None:
         """Pass a record of the search on to its arm; the confirmation's records change nothing."""
-        self.refused.discard(record.trial_id)
+        self.infeasible.discard(record.trial_id)
         if (arm := self._arm(record.trial_id)) is not None:
             arm.done(record)
 
@@ -158,16 +162,16 @@ class SweepSource:
             best = {arm: self.searches[arm].whole_config(won) for arm, won in winners.items() if won is not None}
             self.plan = replace(self.plan, best=best)
             self.confirmed(self.plan)
-            finished = self.records.finished() - self.refused
+            finished = self.records.finished() - self.infeasible
             for arm in over:
                 self.confirmation[arm] = deque(t for t in self.plan.trials if t.arm == arm and t.id not in finished)
 
     def _search(self, arm: str, tuned: Config) -> Search:
         if self.plan.population is None:
-            return ArmSearch(self.plan, arm, tuned, self.records, self._priors(arm, tuned), self.refused)
+            return ArmSearch(self.plan, arm, tuned, self.records, self._priors(arm, tuned), self.infeasible)
         from contrasweep.tuning.population_search import PopulationSearch  # Ray's PBT comes with it
 
-        return PopulationSearch(self.plan, arm, tuned, self.records, refused=set(self.refused))
+        return PopulationSearch(self.plan, arm, tuned, self.records, infeasible=set(self.infeasible))
 
     def _tuned(self, arm: str) -> MutableConfig:
         """The tuned settings of `arm`, with those it was itself frozen on."""
@@ -176,8 +180,11 @@ class SweepSource:
         return {**(self._tuned(below) if below else {}), **(best.config if best else {})}
 
     def _priors(self, arm: str, tuned: Config) -> list[Outcome]:
-        """Earlier studies' outcomes of configurations that this arm could have tried: the same trainable, code, dataset
-        and settings but for what is searched, defaults included. Trials that saw a test split are left out."""
+        """Earlier studies' outcomes of configurations that this arm could have tried.
+
+        They have the same trainable, code, dataset and settings but for what is searched, defaults included. Trials
+        that saw a test split are left out.
+        """
         declared, study = self.plan.study.arms[arm], self.plan.study
         fixed = fixed_of(declared, tuned)
         trainable = declared.path
@@ -211,8 +218,10 @@ class SweepSource:
 def earlier_results(
     earlier: StudyRecords, trainables: Collection[str], current: CurrentCode
 ) -> tuple[list[Record], list[Record]]:
-    """The finished trials of an earlier study with one of `trainables`: those that the current code made, or that were
-    kept there by --accept-code, and those of other code."""
+    """Return the finished trials of an earlier study with one of `trainables`: usable ones, and those of other code.
+
+    Usable are those that the current code made, or that were kept there by --accept-code.
+    """
     kept = accepted(earlier)
     usable: list[Record] = []
     others: list[Record] = []

@@ -232,9 +232,3 @@ def test_ids_are_kept_where_there_are_any(folder: Path) -> None:
     manifest = pairs(folder, "id,pre,post,label\n007,a0.png,b0.png,0\n", to="with-ids")
     assert rows(folder, manifest)["id"] == ["007"]
     assert "id" not in rows(folder, plain) and manifest.digest != plain.digest
-
-
-@pytest.mark.parametrize("size", [0, -8])
-def test_a_size_is_at_least_one_pixel(folder: Path, size: int) -> None:
-    with pytest.raises(SpecError, match="greater than or equal to 1"):
-        pairs(folder, "pre,post,label\na0.png,b0.png,0\n", size=size)

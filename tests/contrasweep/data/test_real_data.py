@@ -22,7 +22,7 @@ def read(place: str, folds: int | None = None) -> Manifest:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", [name for name in SOURCES if "?" not in name])
 def test_what_a_newcomer_stages_is_verified(name: str, staged: Staged) -> None:
     manifest = find(staged(name), storage="unused")
     assert manifest.splits and all(manifest.rows(split) for split in manifest.splits)
@@ -47,14 +47,10 @@ def test_sick(staged: Staged) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "shares"),
-    [("ombria", [45, 21, 17, 11, 6]), pytest.param("ombria?classes=4", [63, 12, 16, 8], marks=pytest.mark.slow)],
-)
-def test_ombria(name: str, shares: list[int], staged: Staged) -> None:
-    manifest = read(staged(name), folds=5)
+def test_ombria(staged: Staged) -> None:
+    manifest = read(staged("ombria"), folds=5)
     counts = np.array(manifest.counts["train"]["classes"])
-    assert np.round(100 * counts / counts.sum()).astype(int).tolist() == shares
+    assert np.round(100 * counts / counts.sum()).astype(int).tolist() == [45, 21, 17, 11, 6]
     dataset = open_dataset(manifest)
     for fold in range(5):
         train, test = dataset.parts(fold)

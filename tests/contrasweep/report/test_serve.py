@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import http.client
 import json
+import socket
 import threading
 import time
 from dataclasses import asdict
@@ -15,7 +16,7 @@ from toy import train
 import contrasweep as cs
 from contrasweep.live.live_file import LIVE, LIVE_FILE
 from contrasweep.live.state import RunningTrial, RunState
-from contrasweep.report import html_report, report_data
+from contrasweep.report import html_report, report_data, serve
 from contrasweep.report.serve import LivePage, server_of
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
@@ -232,3 +233,13 @@ def test_a_browser_shows_new_values_and_keeps_what_its_reader_has_opened(served)
             )
 
     assert asyncio.run(look()) == [True, "arm=a", "2 of 4 trials", "dark", []]
+
+
+def test_half_a_request_is_not_waited_for(served, monkeypatch):
+    monkeypatch.setattr(serve, "REQUEST_TIMEOUT_S", 0.2)
+    with serve.server_of(served.live, "127.0.0.1", 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with socket.create_connection(server.server_address[:2], timeout=30) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: loc")
+            assert connection.recv(1) == b"", "the server closes it"
+        server.shutdown()

@@ -200,3 +200,14 @@ def test_an_object_larger_than_what_is_read_is_named(store: Store) -> None:
     assert store.read("big", 100) == b"x" * 100
     with pytest.raises(BrokenFileError, match=r"big is broken .it has 100 bytes, and 99 are read"):
         store.read("big", 99)
+
+
+def test_what_is_in_place_was_flushed_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut after the rename leaves the whole file and no zeros."""
+    store, flushed, flush = LocalStore(tmp_path / "storage"), [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: flushed.append(os.fstat(file).st_ino) or flush(file))
+    (tmp_path / "weights").write_bytes(b"x" * 3_000_000)
+    store.put_file("put", tmp_path / "weights")
+    store.write("written", b"x")
+    assert flushed == [(tmp_path / "storage" / name).stat().st_ino for name in ("put", "written")]
+    assert store.read("put") == b"x" * 3_000_000

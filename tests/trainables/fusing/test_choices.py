@@ -218,7 +218,10 @@ def test_auto_goes_by_the_probe_with_its_compilation(monkeypatch, tmp_path):
     assert again.of(trials[0]) == Fused(alone.key, 4, "products", pytest.approx(100 / 60)), "4 x 10 + 10 + 4 x 2.5 s"
     chosen.known.record(alone.key, timings(4.0, compile_s=100.0))
     assert fusion(study, known=KnownEngines(store))[0].of(trials[0]).reason == "the probe shows no gain"
-    assert fusion(study, known=KnownEngines(store, "H100"))[0].of(trials[0]).reason == alone.reason, "another device"
+    elsewhere, _ = fusion(study, known=KnownEngines(store, "H100"))
+    assert elsewhere.of(trials[0]).reason == alone.reason, "another device"
+    elsewhere.ended(trials[0], 100.0)
+    assert [key for key, *_ in elsewhere.unprobed()] == [alone.key], "is probed too"
 
 
 def test_auto_leaves_trials_for_every_core(monkeypatch):

@@ -30,7 +30,7 @@ class Stepped(loop.Method, Protocol):
     """A method whose epochs can be taken in steps."""
 
     def begin(self, report: int) -> Running:
-        """The epoch of report 1, 2, ... before its first step. Seeds all that is random in it."""
+        """Begin the epoch of report 1, 2, ... and seed all that is random in it."""
 
 
 M = TypeVar("M", bound=Stepped)
@@ -48,7 +48,7 @@ class Member(Generic[M]):
     placed: bool = False
 
     def draw(self) -> Batch[M]:
-        """Its next batch."""
+        """Draw its next batch."""
         return Batch(self.method, self.running, next(self.running.batches))
 
 

@@ -139,7 +139,7 @@ class Recent(Generic[V]):
     """
 
     def __init__(self, size: Callable[[V], int], kept_bytes: int = KEPT_BYTES) -> None:
-        """`size` gives the bytes of a value."""
+        """Share values of which `size` gives the bytes."""
         self._size, self._kept_bytes = size, kept_bytes
         self._used: weakref.WeakValueDictionary[tuple[object, ...], V] = weakref.WeakValueDictionary()
         self._kept: OrderedDict[tuple[object, ...], V] = OrderedDict()

@@ -12,7 +12,7 @@ from torch import Tensor
 from contrasweep.trainables import seeding
 from contrasweep.trainables.fusing.folding import Folded, Outcome, Step
 from contrasweep.trainables.fusing.folding.rules import like
-from contrasweep.trainables.losses.negatives import Counts
+from contrasweep.trainables.losses.tiled import Counts
 
 M = TypeVar("M")
 
@@ -30,7 +30,7 @@ class CohortNetwork(Generic[M]):
     """Weights, optimizer and hyperparameters of K slots, and the sums that their reports are made of."""
 
     def __init__(self, step: Step, *, autocast: bool, terms: int = 1, compared: int = 1) -> None:
-        """`terms` of the loss are summed for the report, and negatives of so many `compared` kinds of embeddings."""
+        """Sum `terms` of the loss for the report, and negatives of so many `compared` kinds of embeddings."""
         self.step_of, self.autocast = step, autocast
         self.network, self.optimizer, self.slots = step.network, step.optimizer, step.network.slots
         self.device = self.slots.active.device

@@ -52,7 +52,7 @@ class Timed(Stepped, Protocol):
     schedule: Schedule
 
     def step(self, running: Any, /, *batch: Any) -> object:
-        """The next step of an epoch."""
+        """Take the next step of an epoch."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class Subject:
     together: int = 1
 
     def build(self) -> Timed:
-        """The method as the trial has it."""
+        """Return the method as the trial has it."""
         return self.of_batches(self.images)
 
 
 def probe(trial: Trial, slots: Sequence[int], subject: Subject, open_cohort: OpenCohort) -> list[Timing]:
-    """The trial alone, and every engine worth trying with so many `slots`."""
+    """Time the trial alone, and every engine worth trying with so many `slots`."""
     clock = Clock(subject.device)
     if subject.device.type == "cpu" and subject.images >= 2 * FEW:
         few = subject.of_batches(FEW)
@@ -131,20 +131,20 @@ class Clock:
         self.device = device
 
     def now(self) -> float:
-        """Seconds so far."""
+        """Return the seconds so far."""
         if self.device.type != "cuda":
             return time.process_time()
         torch.cuda.synchronize(self.device)
         return time.perf_counter()
 
     def of(self, act: Callable[[], object]) -> float:
-        """Seconds of one call."""
+        """Return the seconds of one call."""
         start = self.now()
         act()
         return self.now() - start
 
     def median(self, act: Callable[[Any], object], batches: Sequence[Any]) -> float:
-        """The median second of `STEPS` calls on these batches, again from the first where there are fewer."""
+        """Return the median second of `STEPS` calls on these batches, again from the first where there are fewer."""
         repeated = itertools.islice(itertools.cycle(batches), WARM + STEPS)
         return statistics.median([self.of(partial(act, batch)) for batch in repeated][WARM:])
 
@@ -175,13 +175,13 @@ def _step_alone(clock: Clock, method: Timed) -> tuple[float, float]:
 
 
 def _product_rate(clock: Clock) -> float:
-    """Floating-point operations a second of a product of two matrices."""
+    """Return the floating-point operations a second of a product of two matrices."""
     a = torch.rand(SIDE, SIDE, device=clock.device)
     return 2 * SIDE**3 / clock.median(lambda other: a @ other, [a])
 
 
 def _beside_steps(clock: Clock, method: Timed, subject: Subject, trial: Trial) -> float:
-    """Seconds of a whole trial beside its steps: its batches and its evaluations, in a process that has done both."""
+    """Return the seconds of a trial's batches and evaluations, in a process that has done both before."""
     started = clock.now()
     running = method.begin(1)
     drawn = min(running.count, max(1, subject.together))

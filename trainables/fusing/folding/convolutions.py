@@ -20,12 +20,12 @@ Pair = tuple[int, int]
 
 
 def output_size(side: int, kernel: int, stride: int) -> int:
-    """How many windows of `kernel` pixels lie along a padded side, `stride` pixels apart."""
+    """Return how many windows of `kernel` pixels lie along a padded side, `stride` pixels apart."""
     return (side - kernel) // stride + 1
 
 
 def windows(x: Images, kernel: Pair, stride: Pair) -> Float[Tensor, "k n y x a b c"]:
-    """A view of all windows of padded images."""
+    """Return a view of all windows of padded images."""
     k, n, h, w, c = x.shape
     (a, b), (below, beside) = kernel, stride
     of_member, of_row, down, right, channel = x.stride()
@@ -34,7 +34,7 @@ def windows(x: Images, kernel: Pair, stride: Pair) -> Float[Tensor, "k n y x a b
 
 
 def overlapped(gradients: Float[Tensor, "k n y x a b c"], size: Pair, stride: Pair) -> Images:
-    """The sum of windows where they overlap: the gradient of `windows` for padded images of this size."""
+    """Return the sum of windows where they overlap: the gradient of `windows` for padded images of this size."""
     rows = _along(gradients, 2, 4, size[0], stride[0])  # [k n h x b c]
     return _along(rows, 3, 4, size[1], stride[1])
 
@@ -66,7 +66,7 @@ class WindowProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, kernel: Pair, stride: Pair) -> Tensor:
-        """The windows' product with the weights."""
+        """Return the windows' product with the weights."""
         columns = windows(x, kernel, stride).reshape(len(x), -1, weight.shape[1])
         ctx.save_for_backward(columns, weight)
         ctx.size, ctx.kernel, ctx.stride = x.shape, kernel, stride
@@ -89,12 +89,12 @@ class WindowProduct(torch.autograd.Function):
 
 
 def joined(x: Float[Tensor, "k n c *size"]) -> Float[Tensor, "n kc *size"]:
-    """The members' channels side by side, as torch's own layers take them; a view where memory lies so."""
+    """Return the members' channels side by side, as torch's own layers take them; a view where memory lies so."""
     return x.transpose(0, 1).flatten(1, 2)
 
 
 def divided(x: Float[Tensor, "n kc *size"], slots: Slots) -> Float[Tensor, "k n c *size"]:
-    """The reverse of `joined`, always a view."""
+    """Return the reverse of `joined`, always a view."""
     return x.view(len(x), slots.count, x.shape[1] // slots.count, *x.shape[2:]).transpose(0, 1)
 
 
@@ -111,7 +111,7 @@ class GroupedConv(nn.Module):
         self.bias = None if module.bias is None else stacked(module.bias, slots.count)
 
     def forward(self, x: Float[Tensor, "k n c *size"]) -> Float[Tensor, "k n o *out"]:
-        """Maps [k n c *size] of each member to its maps."""
+        """Convolve the maps [k n c *size] of each member."""
         x, (stride, padding, dilation) = joined(x), self.plain
         if self.mode != "zeros":
             x, padding = F.pad(x, self.around, mode=self.mode), 0
@@ -139,7 +139,7 @@ class ProductConv(nn.Module):
         self.bias = None if module.bias is None else stacked(module.bias, slots.count)
 
     def forward(self, x: Float[Tensor, "k n c h w"]) -> Float[Tensor, "k n o y x"]:
-        """Maps [k n c h w] of each member to its maps, whose channels lie innermost."""
+        """Convolve the maps [k n c h w] of each member; the channels of the result lie innermost in memory."""
         x = x.permute(0, 1, 3, 4, 2)  # [k n h w c]
         if any(self.around):
             x = F.pad(x, (0, 0, *self.around))

@@ -21,7 +21,7 @@ class FoldedLinear(nn.Module):
         self.bias = None if module.bias is None else stacked(module.bias, slots.count)
 
     def forward(self, x: Float[Tensor, "k *n i"]) -> Float[Tensor, "k *n o"]:
-        """Rows [k ... i] of each member to its rows [k ... o]."""
+        """Map rows [k ... i] of each member to its rows [k ... o]."""
         rows, weight = x.flatten(1, -2), self.weight.transpose(1, 2)
         y = torch.bmm(rows, weight) if self.bias is None else torch.baddbmm(self.bias[:, None], rows, weight)
         return y.view(*x.shape[:-1], -1)
@@ -134,7 +134,7 @@ class FoldedGroupNorm(nn.Module):
 
 @folding_rule(nn.GroupNorm)
 def fold_group_norm(module: nn.GroupNorm, slots: Slots, engine: Engine) -> nn.Module:
-    """One group normalisation with K times the groups."""
+    """Fold into one group normalisation with K times the groups."""
     return FoldedGroupNorm(module, slots)
 
 
@@ -159,7 +159,7 @@ class FoldedLayerNorm(nn.Module):
 
 @folding_rule(nn.LayerNorm)
 def fold_layer_norm(module: nn.LayerNorm, slots: Slots, engine: Engine) -> nn.Module:
-    """One normalisation, with each member's weights."""
+    """Fold into one normalisation, with each member's weights."""
     return FoldedLayerNorm(module, slots)
 
 
@@ -193,7 +193,7 @@ POOLING = (
 
 @folding_rule(*ELEMENTWISE)
 def fold_elementwise(module: nn.Module, slots: Slots, engine: Engine) -> nn.Module:
-    """The layer itself: it does not ask how many axes there are."""
+    """Return the layer itself: it does not ask how many axes there are."""
     return copy.deepcopy(module)
 
 
@@ -214,7 +214,7 @@ class FoldedPooling(nn.Module):
 
 @folding_rule(*POOLING)
 def fold_pooling(module: nn.Module, slots: Slots, engine: Engine) -> nn.Module:
-    """The same pooling on the members' channels side by side."""
+    """Return the same pooling on the members' channels side by side."""
     return FoldedPooling(module, slots)
 
 
@@ -232,7 +232,7 @@ class FoldedFlatten(nn.Module):
 
 @folding_rule(nn.Flatten)
 def fold_flatten(module: nn.Flatten, slots: Slots, engine: Engine) -> nn.Module:
-    """The same flattening within each member."""
+    """Return the same flattening within each member."""
     return FoldedFlatten(module)
 
 

@@ -44,14 +44,14 @@ ATTRIBUTES: frozenset[str] = frozenset(("shape", "ndim", "dtype", "device", "is_
 
 
 def is_metadata(function: Any, arguments: Sequence[Any]) -> bool:
-    """Whether a call asks for sizes, types or the device, which are those of one member."""
+    """Return whether a call asks for sizes, types or the device, which are those of one member."""
     if function is getattr:
         return arguments[1] in ATTRIBUTES
     return function in METADATA if isinstance(function, str) else function is leave_autocast
 
 
 def refuse_random(function: Any) -> None:
-    """`Unfoldable` for a function that draws random numbers."""
+    """Raise `Unfoldable` for a function that draws random numbers."""
     name = function if isinstance(function, str) else getattr(function, "__name__", str(function))
     if (isinstance(function, str) or callable(function)) and (function in RANDOM or "stochastic_depth" in name):
         raise Unfoldable(f"its forward calls {name}, which draws random numbers for all members from one generator")
@@ -66,7 +66,7 @@ class Lifted(nn.Module):
         self.shifted = SHIFTED.get(function)
 
     def forward(self, folded: tuple[bool, ...], *args: Any, **kwargs: Any) -> Any:
-        """`folded` says of each tensor among the arguments, in order, whether it has the members' axis."""
+        """Call it; `folded` says of each tensor among the arguments, in order, whether it has the members' axis."""
         if self.shifted is not None and not kwargs:
             return self.shifted(*args)
         flat, spec = pytree.tree_flatten((args, kwargs))
@@ -96,7 +96,7 @@ class OfOne(nn.Module):
         self.function = _callable(function)
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """What the plain module would be told."""
+        """Return what the plain module would be told of its own activations."""
         return self.function(x[0], *args, **kwargs)
 
 
@@ -154,7 +154,7 @@ def folded_tree(model: nn.Module, slots: Slots, engine: Engine) -> nn.Module:
 
 
 def _check_names(model: nn.Module, tree: nn.Module) -> None:
-    """A member's weights come and go by name, and its optimizer's state in the order of the parameters."""
+    """Check the names, by which a member's weights come and go, and the order, by which its optimizer's state does."""
     pairs = [[[name for name, _ in network.named_parameters()] for network in (model, tree)]]
     pairs.append([sorted(network.state_dict()) for network in (model, tree)])
     for plain, folded in (names for pair in pairs for names in zip_longest(*pair)):
@@ -219,7 +219,7 @@ def _lift(node: fx.Node, name: str, root: nn.Module, folded: set[fx.Node]) -> No
 
 
 def _constant(node: fx.Node, traced: nn.Module, root: nn.Module, slots: Slots) -> None:
-    """A tensor that forward code made: the same for all members."""
+    """Give a tensor that forward code made to all members."""
     name = str(node.target)
     if name.startswith("network."):
         return
@@ -235,7 +235,7 @@ class _Root(nn.Module):
         self.network, self.inputs = network, inputs
 
     def forward(self, x: Any) -> Any:
-        """What the network does with its input, or with the sequence of them."""
+        """Return what the network does with its input, or with the sequence of them."""
         return self.network(x) if self.inputs == 1 else self.network(*(x[i] for i in range(self.inputs)))
 
 
@@ -243,7 +243,7 @@ class _Tracer(fx.Tracer):
     """Goes into every module without a rule, and refuses torch's own."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Whether a rule stands for this module."""
+        """Return whether a rule stands for this module."""
         if rule_of(m) is not None:
             return True
         if type(m).__module__.startswith("torch.nn") and not isinstance(m, nn.Sequential):
@@ -297,7 +297,7 @@ class Folded:
         return self.tree.named_parameters()
 
     def parameters(self) -> list[nn.Parameter]:
-        """The stacked parameters [K ...] that are trained, in the plain network's order."""
+        """Return the stacked parameters [K ...] that are trained, in the plain network's order."""
         return [value for value in self.tree.parameters() if value.requires_grad]
 
     @property
@@ -320,7 +320,7 @@ class Folded:
 
     @torch.no_grad()
     def take(self, slot: int) -> dict[str, Tensor]:
-        """The state dict of a slot's member, in the plain network's names, types and memory formats."""
+        """Return the state dict of a slot's member, in the plain network's names, types and memory formats."""
         stacked = self.state()
         return {name: copied(stacked[name][slot], plain) for name, plain in self.plain.items()}
 
@@ -336,7 +336,7 @@ def fold(model: nn.Module, slots: int | Slots, engine: str = "grouped", *, input
 
 
 def _empty(value: Tensor) -> Tensor:
-    """A tensor without memory, of the same shape, type and strides."""
+    """Return a tensor without memory, of the same shape, type and strides."""
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
 
 

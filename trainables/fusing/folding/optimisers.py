@@ -66,7 +66,7 @@ class FoldedOptimizer(ABC):
                     value[slot].copy_(state[name][i])
 
     def take(self, slot: int) -> StateDict:
-        """The state of a slot's member as its plain optimizer has it."""
+        """Return the state of a slot's member as its plain optimizer has it."""
         taken: StateDict = {
             name: [copied(value[slot], plain) for plain, value in zip(self.templates, stacked, strict=True)]
             for name, stacked in self.states.items()
@@ -74,7 +74,7 @@ class FoldedOptimizer(ABC):
         return taken | {name: int(self.scalars[name][slot]) for name in self.counts}
 
     def named(self, options: Config) -> dict[str, float]:
-        """Our scalars from the plain optimizer's options."""
+        """Return our scalars from the plain optimizer's options."""
         return {name: float(options.get(name, default)) for name, default in self.defaults.items()}
 
     @abstractmethod
@@ -105,7 +105,7 @@ class FoldedSGD(FoldedOptimizer):
         return weights, {"velocity": velocities}, {}
 
     def decayed_gradient(self, parameter: Tensor, gradient: Tensor, decay: Tensor, decayed: bool) -> Tensor:
-        """The gradient with that of the decay."""
+        """Return the gradient plus that of the weight decay."""
         return torch.addcmul(gradient, parameter, decay) if decayed else gradient
 
 
@@ -122,7 +122,7 @@ class FoldedLARS(FoldedSGD):
         return super().moved(parameters, scaled, states, scalars)
 
     def decayed_gradient(self, parameter: Tensor, gradient: Tensor, decay: Tensor, decayed: bool) -> Tensor:
-        """The gradient, which has its decay already."""
+        """Return the gradient, which has its decay already."""
         return gradient
 
     def _scaled(self, p: Tensor, g: Tensor, scalars: Mapping[str, PerMember]) -> Tensor:
@@ -141,7 +141,7 @@ class FoldedAdamW(FoldedOptimizer):
     names, counts = ("mean", "square"), ("steps",)
 
     def named(self, options: Config) -> dict[str, float]:
-        """`betas` are two numbers."""
+        """Return our scalars from the plain optimizer's options, of which `betas` are two numbers."""
         first, second = options.get("betas", (0.9, 0.999))
         return super().named({**options, "first": first, "second": second})
 
@@ -173,7 +173,7 @@ FOLDED: Mapping[Any, type[FoldedOptimizer]] = {SGD: FoldedSGD, AdamW: FoldedAdam
 def fold_optimizer(
     plain: Any, parameters: Sequence[Tensor], slots: Slots, templates: Sequence[Tensor], *, decay_on: str = "all"
 ) -> FoldedOptimizer:
-    """The folded form of a class of `contrasweep.trainables.optimisation`; `Unfoldable` for all others."""
+    """Return the folded form of a class of `contrasweep.trainables.optimisation`; `Unfoldable` for all others."""
     if plain not in FOLDED:
         raise Unfoldable(f"the optimizer {getattr(plain, 'name', plain)} has no form for several members")
     return FOLDED[plain](parameters, slots, templates, decay_on=decay_on)

@@ -55,7 +55,7 @@ class FoldedAverage:
             value[slot].copy_(state[name])
 
     def take(self, slot: int) -> dict[str, Tensor]:
-        """The plain state dict of a slot's average."""
+        """Return the plain state dict of a slot's average."""
         state: StateDict = self.network.take(slot)
         for name, value in self.values.items():
             state[name].copy_(value[slot])
@@ -79,7 +79,7 @@ SOURCES = (
 
 
 def program_of(step: Program, inputs: Sequence[Tensor], identity: Sequence[str], tree: nn.Module) -> Program:
-    """`step` (tensors, which it may change in place -> tensors) compiled for tensors like `inputs`.
+    """Compile `step` (tensors, which it may change in place -> tensors) for tensors like `inputs`.
 
     `identity` and the code of the classes in `tree` say what it computes, so that a program on disk is found without
     tracing the step again.
@@ -91,7 +91,7 @@ def program_of(step: Program, inputs: Sequence[Tensor], identity: Sequence[str],
 
 
 def _load(path: Path) -> Program | None:
-    """The program at `path`; None where there is none that this torch can read."""
+    """Return the program at `path`; None where there is none that this torch can read."""
     if not path.is_file():
         return None
     try:
@@ -171,7 +171,7 @@ class Step:
         return self.run(self.tensors(), batch, pairing, eager=True)
 
     def _compiled(self, batch: Tensor | Sequence[Tensor], pairing: tuple[Tensor, ...]) -> Outcome:
-        """The step by its program, which is compiled for the first batch of a size."""
+        """Take the step by its program, which is compiled for the first batch of a size."""
         single, sides = isinstance(batch, Tensor), _sides(batch)
         shapes = tuple((tuple(value.shape), value.dtype) for value in (*sides, *pairing))
         if shapes not in self.programs:
@@ -199,7 +199,7 @@ class Step:
         return [*self.network.description, str(self.loss.structure), *kinds]
 
     def tensors(self) -> Tensors:
-        """All that a step reads and writes beside its batch, by names."""
+        """Return all that a step reads and writes beside its batch, by name."""
         optimizer, slots = self.optimizer, self.network.slots
         named: Tensors = {f"network.{name}": value for name, value in self.network.tree.named_parameters()}
         named |= {f"network.{name}": value for name, value in self.network.tree.named_buffers()}
@@ -261,7 +261,7 @@ class Step:
         return names if self.temperature is None else [*names, "log_scale"]
 
     def _forward(self, tensors: Tensors, batch: Tensor | Sequence[Tensor]) -> Any:
-        """The network's forward pass on other tensors than its own."""
+        """Run the network's forward pass on other tensors than its own."""
         slots = self.network.slots
         kept, slots.active, slots.masked = slots.active, tensors["active"], True
         try:

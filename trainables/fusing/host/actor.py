@@ -8,7 +8,6 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from contrasweep.running.worker.orphans import guard_children
 from contrasweep.trainables.fusing.host.host import Answer, CohortHost
 from contrasweep.trainables.fusing.host.messages import Message
 from contrasweep.trainables.fusing.place import CACHE_VARIABLE, cohort_place
-from contrasweep.trainables.fusing.protocol import CannotFuse, Cohort, cohorts_of
+from contrasweep.trainables.fusing.protocol import Cohort, cohorts_of
 from contrasweep.trial import Trial
 
 ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", CACHE_VARIABLE)
@@ -50,12 +49,13 @@ class HostActor:
         sweep_scratch()
         self.context, self.cohort = context, cohort_place(described)
         me = ray.get_runtime_context().current_actor
+        share = self.cohort.gpu_share
         self.host = CohortHost(
             self._open,
             self.cohort.slots,
             in_step=context.chunk_s == 0,
             on_idle=lambda: ray.kill(me),
-            limits=self._limits,
+            limits=lambda: guard(gpu_share=share if 0 < share <= 1 else None),
         )
 
     def attach(self, described: TrialDescription, resume: str | None, pid: int, folder: str) -> tuple[Answer, str]:
@@ -72,16 +72,8 @@ class HostActor:
         self.host.detach(token)
 
     def _open(self, trial: Trial) -> Cohort:
-        fusible = cohorts_of(self.context.function(trial.trainable))
-        if fusible is None:
-            raise CannotFuse("its trainable has no `lane` of cohorts")
-        return fusible.open(trial, self.cohort.slots, self.cohort.engine)
-
-    def _limits(self) -> ExitStack:
-        limits = ExitStack()
-        share = self.cohort.gpu_share
-        limits.enter_context(guard(gpu_share=share if 0 < share <= 1 else None))
-        return limits
+        function = self.context.function(trial.trainable)
+        return cohorts_of(function).open(trial, self.cohort.slots, self.cohort.engine)
 
 
 class HostConnection:
@@ -112,7 +104,7 @@ class HostConnection:
         raise ProcessLostError("no host of its cohort took the trial")
 
     def take(self, wait_s: float) -> list[Message]:
-        """The trial's next events. Raises `ProcessLostError` where the host has died."""
+        """Return the trial's next events; `ProcessLostError` where the host has died."""
         try:
             messages: list[Message] = ray.get(self.actor.take.remote(self.token, wait_s))
             return messages
@@ -151,7 +143,7 @@ class HostConnection:
 
 
 def prefix(context: RunContext) -> str:
-    """How the names of a run's hosts begin."""
+    """Return how the names of a run's hosts begin."""
     return f"contrasweep-cohort-{context.run}-"
 
 

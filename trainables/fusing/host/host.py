@@ -18,7 +18,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,7 +43,7 @@ class CapturedOutput:
             os.dup2(self._file.fileno(), number)
 
     def read(self) -> str:
-        """What was printed since the last reading; of much its beginning."""
+        """Return what was printed since the last reading; only the beginning where it is much."""
         _flush()
         size = os.fstat(self._file.fileno()).st_size
         if not size:
@@ -54,7 +54,7 @@ class CapturedOutput:
         return text if size <= LIMIT else f"{text}\n--- {size - LIMIT:,} bytes are left out here\n"
 
     def show_warnings_again(self) -> None:
-        """A warning that an earlier member caused is shown again for the next."""
+        """Show a warning that an earlier member caused again for the next."""
         with warnings.catch_warnings():  # leaving it makes Python forget which it has shown
             pass
 
@@ -128,7 +128,7 @@ class CohortHost:
         *,
         in_step: bool,
         on_idle: Callable[[], object] = lambda: None,
-        limits: Callable[[], ExitStack] = ExitStack,
+        limits: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
         captured: bool = True,
     ) -> None:
         self.open_cohort, self.slots, self.in_step = open_cohort, slots, in_step
@@ -195,7 +195,7 @@ class CohortHost:
             return messages
 
     def detach(self, token: int) -> None:
-        """A member leaves, wherever it stands."""
+        """Let a member leave, wherever it stands."""
         with self._change:
             if (member := self._members.get(token)) is not None:
                 self._drop(member)
@@ -279,7 +279,7 @@ class CohortHost:
         member.answer.set_result(member.token)
 
     def _next_step(self) -> list[Member]:
-        """The members that train now; empty after waiting a while for one that may."""
+        """Return the members that train now, or none after waiting a while for one that may."""
         with self._change:
             now = time.monotonic()
             if self._members or self._joining or self._leaving:
@@ -365,7 +365,7 @@ class CohortHost:
         return self._output.read() if self._output is not None else ""
 
     def _fail(self, error: BaseException) -> None:
-        """What the cohort as a whole raised: every member is told, and nobody comes in any more."""
+        """Tell every member what the cohort as a whole raised, and let nobody in any more."""
         failure = Message.of(Event("", error=error)).failure
         with self._change:
             self.fault = f"{STOPPED_HOST}: {failure}"

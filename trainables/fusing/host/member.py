@@ -32,7 +32,7 @@ class MemberMeter:
         self.timeline += [dict(row) for row in usage.rows]
 
     def stop(self) -> None:
-        """The host's meter goes on."""
+        """Do nothing: the host's meter goes on."""
 
     def to_dict(self) -> dict[str, float | None]:
         """Peaks and utilisation, under the names that records use."""
@@ -58,7 +58,7 @@ class CohortMember:
         self.peers: dict[str, dict[str, float]] = {}
 
     def __call__(self, trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
-        """The reports of `trial`, which joins a cohort on this node with the first and leaves it at the end."""
+        """Yield the reports of `trial`, which joins a cohort on this node with the first and leaves it at the end."""
         folder = scratch_folder("member")
         try:
             yield from self._reports(HostConnection(self.context, self.described, resume, folder))

@@ -73,7 +73,7 @@ class Message:
 
     @classmethod
     def of(cls, event: Event) -> "Message":
-        """An event without what belongs to torch: metrics and items are numbers and NumPy's arrays."""
+        """Return the message of an event, whose metrics and items are numbers and NumPy's arrays, not torch's."""
         if isinstance(event.error, CannotFuse):
             return cls(failure=f"{STOPPED_HOST}: its trials run alone, because {event.error.reason}")
         if event.error is not None:
@@ -107,7 +107,7 @@ class Message:
 
 
 def moved(report: Report, folder: Path) -> Report:
-    """`report` with copies of its files in `folder`, so that the cohort may go on and use its own again."""
+    """Return `report` with copies of its files in `folder`, so that the cohort may go on and use its own again."""
     checkpoint = report.checkpoint
     if checkpoint is not None:
         checkpoint = Path(shutil.copytree(checkpoint, folder / "checkpoint"))
@@ -119,13 +119,13 @@ def moved(report: Report, folder: Path) -> Report:
 
 
 def _part(row: Mapping[str, float], members: int) -> dict[str, float]:
-    """A row of the host's timeline as one of so many members' own; what is the machine's stays."""
+    """Return one member's part of a row of the host's timeline; what is the whole machine's stays."""
     own = ("process_memory_gib", "gpu_memory_gib", "gpu_utilization_percentage")
     return {name: value / members if name in own else value for name, value in row.items()}
 
 
 def _plain(value: Any) -> Any:
-    """A metric as a float; what is none as its text, which the trial's record then names."""
+    """Return a metric as a float, or as its text where it is no number: the trial's record then names it."""
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -156,7 +156,7 @@ class Outbox:
         self.waiting.append(message)
 
     def fetch(self) -> list[Message]:
-        """The messages that wait; an end by itself, after the files of the reports before it have been dealt with."""
+        """Return the messages that wait; an end alone, once the files of the reports before it have been dealt with."""
         messages = list(self.waiting)
         if len(messages) > 1 and messages[-1].report is None:
             messages.pop()

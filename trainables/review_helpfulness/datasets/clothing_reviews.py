@@ -83,7 +83,7 @@ def read(source: Path, settings: Settings) -> Content:
 
 
 def synthetic_features(count: int, dim: int) -> Lookup:
-    """Standard normal features that depend on the item's id alone."""
+    """Return standard normal features that depend on the item's id alone."""
 
     def draw(split: str, item: str) -> Features:
         seed = int.from_bytes(hashlib.sha256(item.encode()).digest()[:4], "little")

@@ -46,7 +46,7 @@ class Settings:
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """Products, reviews and region features of one category; reviews without votes are left out and counted."""
+    """Return products, reviews and region features of one category; reviews without votes are left out and counted."""
     category = _category(source, settings.category)
     rejected = Rejected()
     products: list[Product] = []
@@ -84,7 +84,7 @@ def _category(source: Path, wanted: str | None) -> str:
 
 
 def _rows(path: Path) -> Iterator[Row]:
-    """The rows of a pandas JSON file: columns of {index: value} (its default), a list of rows, or one row a line."""
+    """Yield the rows of a pandas JSON file: columns of {index: value} (its default), a list of rows, or one a line."""
     try:
         text = path.read_text(encoding="utf-8")
         try:
@@ -169,7 +169,7 @@ class _Features:
 
 
 def load(path: Path) -> list[Any]:
-    """The feature arrays [n, 2048] of one .pth file, whether torch zipped it or pickled it plainly."""
+    """Return the feature arrays [n, 2048] of one .pth file, whether torch zipped it or pickled it plainly."""
     data = path.read_bytes()
     if zipfile.is_zipfile(io.BytesIO(data)):
         with zipfile.ZipFile(path) as archive:

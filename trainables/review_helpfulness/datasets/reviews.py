@@ -63,7 +63,7 @@ Lookup = Callable[[str, str], Features]
 
 
 def label(votes: int) -> int:
-    """Helpfulness 0 to 4 of a review with at least one vote."""
+    """Return the helpfulness 0 to 4 of a review with at least one vote: min(4, floor(log2 votes))."""
     return min(4, votes.bit_length() - 1)
 
 
@@ -149,7 +149,7 @@ def _images(rows: Sequence[Product | Review], roi: list[Features] | None, specs:
 
 
 def split_products(ids: Sequence[str], seed: int, shares: tuple[float, float] = (0.64, 0.16)) -> dict[str, str]:
-    """train, dev or test of each product: 64, 16 and 20 % of the sorted ids, shuffled by `seed`."""
+    """Return train, dev or test of each product: 64, 16 and 20 % of the sorted ids, shuffled by `seed`."""
     names = sorted(set(ids))
     shuffled = [names[i] for i in np.random.RandomState(seed).permutation(len(names))]
     first, second = round(shares[0] * len(names)), round(sum(shares) * len(names))

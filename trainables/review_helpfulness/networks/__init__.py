@@ -25,7 +25,7 @@ NETWORKS: dict[str, type[HelpfulnessModel]] = {
 
 
 def build_model(settings: Settings, inputs: Inputs) -> HelpfulnessModel:
-    """The model of `settings` with its initial weights, drawn from torch's random state."""
+    """Build the model of `settings` with its initial weights, drawn from torch's random state."""
     build = NETWORKS.get(settings.model.name, settings.model.entry)
     model: HelpfulnessModel = build(settings.model.settings, inputs)
     return model

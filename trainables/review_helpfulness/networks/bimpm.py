@@ -34,7 +34,7 @@ def perspective_cosine(
 def pairwise_perspective_max(
     a: Float[Tensor, "b t d"], b: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"], weight: Float[Tensor, "l d"]
 ) -> Float[Tensor, "b t l"]:
-    """Max-pooling matching: the largest m_k over valid positions of b; one perspective at a time, [b t s] each."""
+    """Return the largest m_k over valid positions of b; one perspective at a time, [b t s] each."""
     best = []
     for row in weight:
         cosines = cosine_matrix(a * row, b * row, EPS)
@@ -45,7 +45,7 @@ def pairwise_perspective_max(
 def attentive_mean(
     a: Float[Tensor, "b t d"], b: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]
 ) -> Float[Tensor, "b t d"]:
-    """For each position of a: sum_j cos_ij b_j / max(sum_j cos_ij, 1e-8) over valid positions of b."""
+    """Return sum_j cos_ij b_j / max(sum_j cos_ij, 1e-8) over valid positions of b, for each position of a."""
     cosines = cosine_matrix(a, b, EPS) * mask[:, None, :]
     return cosines @ b / cosines.sum(-1, keepdim=True).clamp(min=EPS)
 
@@ -53,7 +53,7 @@ def attentive_mean(
 def attentive_max(
     a: Float[Tensor, "b t d"], b: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]
 ) -> Float[Tensor, "b t d"]:
-    """For each position of a the valid vector of b with the largest cosine."""
+    """Return the valid vector of b with the largest cosine, for each position of a."""
     index = cosine_matrix(a, b, EPS).masked_fill(~mask[:, None, :], -2).argmax(-1)
     return b.gather(1, index[..., None].expand(-1, -1, b.shape[-1]))
 
@@ -108,14 +108,14 @@ class BiMPM(HelpfulnessModel):
         )
 
     def forward(self, batch: Batch) -> Output:
-        """Scores [b] from matching each side's contextual words against the other's."""
+        """Return scores [b] from matching each side's contextual words against the other's."""
         p = self.dropout(self.context(self.product_words(batch.text_p), batch.mask_p))
         r = self.dropout(self.context(self.review_words(batch.text_r), batch.mask_r))
         sides = [self._side(p, r, batch.mask_p, batch.mask_r), self._side(r, p, batch.mask_r, batch.mask_p)]
         return Output(cast(Tensor, self.score(self.dropout(torch.cat(sides, dim=1))))[:, 0])
 
     def _side(self, a: Tensor, b: Tensor, mask_a: Tensor, mask_b: Tensor) -> Tensor:
-        """The last states of both directions over a's matching against b, [b 2h]."""
+        """Return the last states of both directions over a's matching against b, [b 2h]."""
         states = self.aggregation(self.dropout(self.matching(a, b, mask_a, mask_b)), mask_a)
         forward, backward = states.chunk(2, -1)
         return torch.cat([last_valid(forward, mask_a), backward[:, 0]], dim=1)

@@ -67,7 +67,7 @@ class ConvKNRM(HelpfulnessModel):
         self.score = nn.Linear(options.ngrams**2 * options.kernels, 1)
 
     def forward(self, batch: Batch) -> Output:
-        """Scores [b] from the kernel-pooled cosines of all pairs of n-gram lengths."""
+        """Return scores [b] from the kernel-pooled cosines of all pairs of n-gram lengths."""
         product = self._grams(self.product_words(batch.text_p), batch.mask_p)
         review = self._grams(self.review_words(batch.text_r), batch.mask_r)
         pooled = [
@@ -78,7 +78,7 @@ class ConvKNRM(HelpfulnessModel):
         return Output(cast(Tensor, self.score(torch.cat(pooled, dim=1)))[:, 0])
 
     def _grams(self, words: Tensor, mask: Tensor) -> list[Tensor]:
-        """The n-grams that begin at each position, each [b t filters]; zeros follow the last word."""
+        """Return the n-grams that begin at each position, each [b t filters]; zeros follow the last word."""
         channels = (words * mask[..., None]).mT
         return [
             functional.relu(convolution(functional.pad(channels, (0, size - 1)))).mT

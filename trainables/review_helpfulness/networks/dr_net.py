@@ -33,7 +33,7 @@ class Relation(nn.Module):
         )
 
     def forward(self, regions: Sequences, words: Sequences) -> Float[Tensor, "b d"]:
-        """Regions and words of common size d to one vector a row, [b d]."""
+        """Map regions and words of common size d to one vector a row, [b d]."""
         scores = self.query(regions.x) @ self.key(words.x).mT / regions.x.shape[-1] ** 0.5
         related = masked_softmax(scores, words.mask[:, None, :], dim=-1) @ words.x
         return cast(Tensor, self.pool(Sequences(related, regions.mask), regions.x))
@@ -55,7 +55,7 @@ class DRNet(HelpfulnessModel):
         self.score = nn.Sequential(nn.Linear(7 * dim, dim), nn.ReLU(), nn.Dropout(options.dropout), nn.Linear(dim, 1))
 
     def forward(self, batch: Batch) -> Output:
-        """Scores [b]; in training also the overlap of the projections, as the loss `orthogonality`."""
+        """Return scores [b]; in training also the overlap of the projections, as the loss `orthogonality`."""
         words = Sequences(self.review_lstm(self.review_words(batch.text_r), batch.mask_r), batch.mask_r)
         product = Sequences(self.product_lstm(self.product_words(batch.text_p), batch.mask_p), batch.mask_p)
         regions = Sequences(self.regions(batch.roi_r) * batch.roi_mask_r[..., None], batch.roi_mask_r)
@@ -70,7 +70,7 @@ class DRNet(HelpfulnessModel):
         return output
 
     def _decompose(self, text: Tensor, image: Tensor) -> list[Tensor]:
-        """[c_t, c_v, u_t, u_v, |u_t - u_v|]: what the modalities share, what each has alone, their contrast."""
+        """Return [c_t, c_v, u_t, u_v, |u_t - u_v|]: what the modalities share, what each has alone, their contrast."""
         own_text, own_image = torch.tanh(self.own_text(text)), torch.tanh(self.own_image(image))
         common = [torch.tanh(self.common(text)), torch.tanh(self.common(image))]
         return [*common, own_text, own_image, (own_text - own_image).abs()]

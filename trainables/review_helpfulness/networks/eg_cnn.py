@@ -43,7 +43,7 @@ class CharacterEncoder(nn.Module):
         self.convolution = nn.Conv1d(dim, filters, kernel_size=3, padding=1)
 
     def forward(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t f"]:
-        """Word indices [b t] to vectors of their characters [b t f]; each distinct word is encoded once."""
+        """Map word indices [b t] to vectors of their characters [b t f]; each distinct word is encoded once."""
         words, place = torch.unique(tokens, return_inverse=True)
         characters = self.table[words]
         mask = characters != 0
@@ -73,7 +73,7 @@ class EGCNN(HelpfulnessModel):
             self.private_domain = nn.Linear(options.filters, self.categories)
 
     def forward(self, batch: Batch) -> Output:
-        """Scores [b]; in training with several categories also the two domain losses."""
+        """Return scores [b]; in training with several categories also the two domain losses."""
         letters = self.dropout(self.characters(batch.text_r))
         x = torch.cat([self.words(batch.text_r), letters], dim=-1)
         x = (x * torch.sigmoid(self.gate(x)) * batch.mask_r[..., None]).mT

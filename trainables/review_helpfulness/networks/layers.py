@@ -11,19 +11,19 @@ from contrasweep.trainables.review_helpfulness.batch import Sequences
 
 
 def masked_mean(x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Tensor, "b d"]:
-    """Mean over valid positions; 0 where there are none."""
+    """Return the mean over valid positions; 0 where there are none."""
     weights = mask.to(x.dtype)[..., None]
     return (x * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
 def masked_max(x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Tensor, "b d"]:
-    """Maximum over valid positions; 0 where there are none."""
+    """Return the maximum over valid positions; 0 where there are none."""
     filled = x.masked_fill(~mask[..., None], float("-inf")).amax(1)
     return filled.masked_fill(~mask.any(1)[:, None], 0)
 
 
 def masked_softmax(scores: Float[Tensor, "..."], mask: Bool[Tensor, "..."], dim: int) -> Float[Tensor, "..."]:
-    """Softmax over valid entries; all 0 where there are none. `mask` broadcasts against `scores`."""
+    """Return the softmax over valid entries; all 0 where there are none. `mask` broadcasts against `scores`."""
     filled = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     return torch.softmax(filled, dim).masked_fill(~mask, 0)
 
@@ -52,7 +52,7 @@ class WordEmbedding(nn.Module):
         self.dim = initial.shape[1]
 
     def forward(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t e"]:
-        """Word indices [b t] to vectors [b t e]."""
+        """Map word indices [b t] to vectors [b t e]."""
         return cast(Tensor, self.dropout(self.words(tokens)))
 
 
@@ -65,7 +65,7 @@ class Recurrent(nn.Module):
         self.hidden, self.dim = hidden, hidden * (2 if bidirectional else 1)
 
     def forward(self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Tensor, "b t h"]:
-        """Vectors [b t d] to hidden states [b t h], h twice as wide where bidirectional."""
+        """Map vectors [b t d] to hidden states [b t h], h twice as wide where bidirectional."""
         if not self.lstm.bidirectional:
             return cast(Tensor, self.lstm(x)[0]) * mask[..., None]
         lengths = mask.sum(1).clamp(min=1).cpu()
@@ -75,7 +75,7 @@ class Recurrent(nn.Module):
 
 
 def last_valid(x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Tensor, "b d"]:
-    """The vector at each row's last valid position."""
+    """Return the vector at each row's last valid position."""
     index = (mask.sum(1) - 1).clamp(min=0)
     return x[torch.arange(len(x), device=x.device), index]
 
@@ -83,7 +83,7 @@ def last_valid(x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Te
 def cosine_matrix(
     a: Float[Tensor, "... t d"], b: Float[Tensor, "... s d"], eps: float = 1e-8
 ) -> Float[Tensor, "... t s"]:
-    """Cosines of all pairs of rows, norms kept from below by `eps`: 0 for a zero vector."""
+    """Return the cosines of all pairs of rows, norms kept from below by `eps`: 0 for a zero vector."""
     return functional.normalize(a, dim=-1, eps=eps) @ functional.normalize(b, dim=-1, eps=eps).mT
 
 
@@ -144,7 +144,7 @@ class RegionEncoder(nn.Module):
         self.norm = nn.LayerNorm(dim)
 
     def forward(self, roi: Float[Tensor, "b m f"], mask: Bool[Tensor, "b m"]) -> Float[Tensor, "b m d"]:
-        """Region features [b m f] to vectors [b m d]; 0 where there is no region."""
+        """Map region features [b m f] to vectors [b m d]; 0 where there is no region."""
         x = self.project(roi)
         for layer in self.layers:
             x = layer(x, mask)
@@ -162,7 +162,7 @@ class ProductAwareAttention(nn.Module):
         self.project = nn.Linear(dim, dim)
 
     def forward(self, product: Sequences, review: Sequences) -> Float[Tensor, "b s d"]:
-        """R, [b s d]; 0 at invalid review positions."""
+        """Return R, [b s d]; 0 at invalid review positions."""
         scores = functional.relu(self.project(product.x)) @ review.x.mT
         attention = masked_softmax(scores, product.mask[:, :, None], dim=1)
         return (review.x + attention.mT @ product.x) * review.mask[..., None]

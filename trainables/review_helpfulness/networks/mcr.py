@@ -36,7 +36,7 @@ class KernelMaxPooling(nn.Module):
         self.norm = nn.LayerNorm(self.dim)
 
     def forward(self, matrices: Float[Tensor, "b c t s"], mask: Bool[Tensor, "b t s"]) -> Float[Tensor, "b z"]:
-        """Matrices of which `mask` is valid to [b z], z = sizes x filters x top; 0 where values are too few."""
+        """Map matrices of which `mask` is valid to [b z], z = sizes x filters x top; 0 where values are too few."""
         x = matrices * mask[:, None]
         largest = []
         for size, convolution in zip(self.sizes, self.convolutions, strict=True):
@@ -58,7 +58,7 @@ class CoherentGraph(nn.Module):
         self.weight = nn.ModuleList(nn.Linear(hidden, 1, bias=False) for _ in range(layers))
 
     def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"]) -> Float[Tensor, "b n d"]:
-        """Nodes [b n d] after all layers; 0 at invalid ones."""
+        """Return nodes [b n d] after all layers; 0 at invalid ones."""
         for query, key, weight in zip(self.query, self.key, self.weight, strict=True):
             keys = key(x)
             slices = [_Mix.apply(queries, keys, x, weight.weight, mask) for queries in query(x).split(SLICE, dim=1)]
@@ -100,7 +100,7 @@ class ClaimPool(nn.Module):
         self.score = nn.Sequential(nn.Linear(2 * dim, hidden), nn.ReLU(), nn.Linear(hidden, 1, bias=False))
 
     def forward(self, claim: Float[Tensor, "b d"], nodes: Sequences) -> Float[Tensor, "b d"]:
-        """The claims [b d] and their nodes to one vector a row, [b d]."""
+        """Map the claims [b d] and their nodes to one vector a row, [b d]."""
         pairs = torch.cat([claim[:, None].expand_as(nodes.x), nodes.x], dim=-1)
         weights = masked_softmax(self.score(pairs)[..., 0], nodes.mask, dim=1)
         return (weights[..., None] * nodes.x).sum(1)
@@ -119,7 +119,7 @@ class TextChannels(nn.Module):
         self.convolutions = nn.ModuleList(nn.Conv1d(self.words.dim, dim, k, padding=k // 2) for k in (1, 3, 5))
 
     def forward(self, text: Tensor, mask: Bool[Tensor, "b t"]) -> list[Float[Tensor, "b t d"]]:
-        """Word indices [b t] to the three channels; 0 at invalid positions."""
+        """Map word indices [b t] to the three channels; 0 at invalid positions."""
         x = (self.words(text) * mask[..., None]).mT
         return [functional.relu(convolution(x)).mT * mask[..., None] for convolution in self.convolutions]
 
@@ -161,7 +161,7 @@ class MCR(HelpfulnessModel):
         self.score = nn.Sequential(nn.Linear(total, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 1))
 
     def forward(self, batch: Batch) -> Output:
-        """Scores [b] from coherence between, within and across text and images."""
+        """Return scores [b] from coherence between, within and across text and images."""
         channels_p = self.product_text(batch.text_p, batch.mask_p)
         channels_r = self.review_text(batch.text_r, batch.mask_r)
         text_p, text_r = self._mean(channels_p, batch.mask_p), self._mean(channels_r, batch.mask_r)

@@ -27,7 +27,7 @@ class PRHNet(HelpfulnessModel):
         self.score = nn.Linear(self.review_lstm.dim, 1)
 
     def forward(self, batch: Batch) -> Output:
-        """Scores [b] from the mean of the product-aware states of the review."""
+        """Return scores [b] from the mean of the product-aware states of the review."""
         product = self.product_lstm(self.product_words(batch.record_p), batch.record_mask_p)
         review = self.review_lstm(self.review_words(batch.text_r), batch.mask_r)
         aware = self.attention(Sequences(product, batch.record_mask_p), Sequences(review, batch.mask_r))

@@ -38,7 +38,7 @@ class CrossAttention(nn.Module):
     def forward(
         self, query: Float[Tensor, "b t d"], context: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]
     ) -> Float[Tensor, "b t d"]:
-        """`query` after one layer that reads the valid positions of `context`."""
+        """Return `query` after one layer that reads the valid positions of `context`."""
         normed = self.norm_key(context)
         attended = functional.scaled_dot_product_attention(
             self.query(self.norm_query(query)), self.key(normed), self.value(normed), attn_mask=mask[:, None, :]
@@ -70,7 +70,7 @@ class FusionAttention(nn.Module):
         self.attention, self.dropout, self.norm = SelfAttention(dim, heads), nn.Dropout(dropout), nn.LayerNorm(dim)
 
     def forward(self, *sequences: Sequences) -> Sequences:
-        """The sequences joined end to end, after attention over all of them."""
+        """Join the sequences end to end, after attention over all of them."""
         x, mask = join(*sequences)
         return Sequences(self.norm(x + self.dropout(self.attention(x, mask))) * mask[..., None], mask)
 
@@ -143,14 +143,14 @@ class Proposed(HelpfulnessModel):
         self.score = nn.Linear(5 * dim, 1) if options.head == "linear" else nn.Sequential(*mlp)
 
     def encode(self, batch: Batch) -> dict[str, Sequences]:
-        """K_p, A_p, K_r, A_r (Eq. 2-4)."""
+        """Return K_p, A_p, K_r, A_r (Eq. 2-4)."""
         texts = {"text_p": (batch.text_p, batch.mask_p), "text_r": (batch.text_r, batch.mask_r)}
         images = {"roi_p": (batch.roi_p, batch.roi_mask_p), "roi_r": (batch.roi_r, batch.roi_mask_r)}
         streams = {n: Sequences(self.lstm[n](self.words[n](x), mask), mask) for n, (x, mask) in texts.items()}
         return streams | {n: Sequences(self.regions[n](x, mask), mask) for n, (x, mask) in images.items()}
 
     def interact(self, streams: dict[str, Sequences]) -> dict[str, Sequences]:
-        """H_p, V_p, H_r, V_r (Eq. 5-14); with `interaction` off the streams as they are."""
+        """Return H_p, V_p, H_r, V_r (Eq. 5-14); with `interaction` off the streams as they are."""
         if not self.options.interaction:
             return streams
         out = {}
@@ -161,7 +161,7 @@ class Proposed(HelpfulnessModel):
         return out
 
     def forward(self, batch: Batch) -> Output:
-        """Scores [b] and the four streams; in training also the contrastive loss of the helpful rows."""
+        """Return scores [b] and the four streams; in training also the contrastive loss of the helpful rows."""
         streams = self.interact(self.encode(batch))
         output = Output(self.score(self.fusion(streams))[:, 0], features=streams)
         if self.training and self.options.contrastive:

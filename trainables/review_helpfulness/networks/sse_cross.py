@@ -33,7 +33,7 @@ class ItemEncoder(nn.Module):
     def forward(
         self, text: Tensor, mask: Bool[Tensor, "b t"], roi: Float[Tensor, "b m f"], roi_mask: Bool[Tensor, "b m"]
     ) -> Float[Tensor, "b j"]:
-        """Words and regions of each item to its joint vector [b j]."""
+        """Map words and regions of each item to its joint vector [b j]."""
         e, v = masked_mean(self.lstm(self.words(text), mask), mask), masked_mean(roi, roi_mask)
         gated = [torch.sigmoid(self.gate_image(e)) * self.image(v), torch.sigmoid(self.gate_text(v)) * self.text(e)]
         return cast(Tensor, self.joint(torch.cat(gated, dim=1)))
@@ -80,7 +80,7 @@ class SSECross(HelpfulnessModel):
         return batch
 
     def forward(self, batch: Batch) -> Output:
-        """Scores [b] from product, review and their product; `SpecError` on a training batch of one row."""
+        """Return scores [b] from product, review and their product; `SpecError` on a training batch of one row."""
         if self.training and len(batch) < 2:
             raise SpecError("SSE-Cross normalises over the batch and needs more than one row to train", place="groups")
         p = self.product(batch.text_p, batch.mask_p, batch.roi_p, batch.roi_mask_p)

@@ -62,13 +62,15 @@ class Accounts:
         return active
 
     def started(self, active: ActiveTrial, rate: Rate) -> None:
-        """A worker begins a trial, or goes on with it."""
+        """Start the clocks of a trial: a worker begins it, or goes on with it."""
         self.overdue.started(active.trial.id, active.trial.arm, active.seconds or 0.0, time.monotonic())
         self.budget.started(active.trial.id, rate)
 
     def reported(self, active: ActiveTrial, reports: list[Row], seconds: float) -> bool:
-        """Count what a worker reports, after so many `seconds` of training in all; whether the trial got further than
-        it ever was."""
+        """Count what a worker reports, after so many `seconds` of training in all.
+
+        Return whether the trial got further than it ever was.
+        """
         active.seconds = seconds
         self.overdue.reported(active.trial.id, len(reports), seconds, time.monotonic())
         self.budget.trained(active.trial.id, seconds)
@@ -78,8 +80,10 @@ class Accounts:
         return True
 
     def lost_host(self, active: ActiveTrial) -> bool:
-        """The host of a trial is lost: whether the trial may lose another one. Not after `MAX_HOSTS_LOST` without
-        getting further, for then it may be what ends them."""
+        """Count a host that a trial has lost; whether the trial may lose another one.
+
+        It may not after `MAX_HOSTS_LOST` without getting further, for then the trial may be what ends them.
+        """
         active.hosts_lost += 1
         return active.hosts_lost < MAX_HOSTS_LOST
 

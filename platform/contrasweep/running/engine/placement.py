@@ -42,16 +42,16 @@ class Placements:
         return trial.id in self.placed or bool(self.footprints.options(trial))
 
     def grow(self, inventory: Inventory) -> None:
-        """From now on, place on these hosts."""
+        """Place on these hosts from now on."""
         self.footprints.grow(inventory)
         self.inventory = inventory
 
     def footprint(self, trial: Trial) -> Footprint:
-        """What `trial` needs."""
+        """Return what `trial` needs."""
         return self.footprints.of(trial).footprint
 
     def why_not(self, trial: Trial) -> str:
-        """Why no host can."""
+        """Return why no host can hold `trial`."""
         return self.footprints.why_not(trial)
 
     def check(self, trials: Iterable[Trial]) -> None:
@@ -72,7 +72,7 @@ class Placements:
         return self.placed[trial.id][1]
 
     def described(self, trial: Trial) -> PlaceDescription:
-        """The placement of `trial` as plain values, for its worker and `bundles`."""
+        """Return the placement of `trial` as plain values, for its worker and `bundles`."""
         placement, hint = self.place(trial), self.footprints.study.arms[trial.arm].footprint
         place: PlaceDescription = {
             "resources": self._asked(trial, placement).resources(),
@@ -89,10 +89,12 @@ class Placements:
         return place
 
     def _asked(self, trial: Trial, placement: Placement) -> Placement:
-        """What Ray is asked for: on cores, where nothing is declared, at least a quarter of the memory that goes with
-        them on the smallest host. What is learned of the trials' memory, or an engine that needs more, then changes
-        nothing while cores are what is short: Ray gives a trial the process of the last one only where both ask for
-        the same."""
+        """Return what Ray is asked for: with cores, at least a quarter of their part of the smallest host's memory.
+
+        What is learned of the trials' memory, or an engine that needs more, then changes nothing while cores are what
+        is short: Ray gives a trial the process of the last one only where both ask for the same. A declared footprint
+        is asked for as it is.
+        """
         if placement.gpu or self.footprints.study.arms[trial.arm].footprint:
             return placement
         hosts = [node for node in self.inventory.nodes if node.cpus and slots_on(placement, node)]
@@ -100,13 +102,13 @@ class Placements:
         return replace(placement, host_memory_gib=max(placement.host_memory_gib, part / 4))
 
     def notes(self, trial: Trial) -> TrialNotes:
-        """What the record of `trial` says of its place and its memory."""
+        """Return what the record of `trial` says of its place and its memory."""
         notes = TrialNotes(gpus=float(self.place(trial).share)).joined(self.footprints.notes(trial))
         ride = self.rides.get(trial.id)
         return notes if ride is None else notes.joined(ride.notes)
 
     def rate(self, trial: Trial) -> Rate:
-        """What an hour of `trial` costs the study's budgets."""
+        """Return what an hour of `trial` costs the study's budgets."""
         placement = self.place(trial)
         share, ride = float(placement.share), self.rides.get(trial.id)
         return Rate(
@@ -115,8 +117,10 @@ class Placements:
         )
 
     def after_error(self, trial: Trial, error: str) -> PlacementGroupFactory | None:
-        """New bundles for a trial that ended in `error`; None if it is tried again as it was: the error has nothing to
-        do with memory, or no host has more, which makes the trial infeasible."""
+        """Return new bundles for a trial that ended in `error`; None if it is tried again as it was.
+
+        Then the error has nothing to do with memory, or no host has more, which makes the trial infeasible.
+        """
         now = self.place(trial)
         after = self.lanes.after_error(trial, self.rides.get(trial.id), error)
         if after == "place again":

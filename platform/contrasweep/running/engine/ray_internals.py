@@ -100,8 +100,11 @@ def forgive_lost_hosts() -> None:
 
 
 def replace_refusing_workers(say: Callable[[str], object]) -> None:
-    """A worker that answers `TuneTrial.reset` with a text cannot take the trial: it is stopped, and the trial waits for
-    a new one. Tune itself would end the trial. `say` is told each text once."""
+    """Replace a worker that answers `TuneTrial.reset` with a text, since it cannot take the trial.
+
+    The worker is stopped, and the trial waits for a new one; Tune itself would end the trial. `say` is told each text
+    once.
+    """
     if not _all(REFUSED):
         return
     controllers, said = _named(_CONTROLLER), set[str]()
@@ -144,8 +147,10 @@ def forget_authentication() -> None:
 
 
 def own_processes() -> tuple[dict[str, subprocess.Popen[bytes]], str] | None:
-    """The processes of Ray that this process has started, by what they are, and the address of this machine's raylet;
-    None where Ray does not say."""
+    """Return the processes of Ray that this process has started, by what they are, and the address of the raylet here.
+
+    None where Ray does not say.
+    """
     if not _all(PROCESSES):
         return None
     node = _named(_NODE)
@@ -163,25 +168,28 @@ def place_of(actor: Any) -> tuple[int, str] | None:
 
 
 def forgive(trial: Any) -> None:
-    """A trial of Tune's got further: failures count anew."""
+    """Count the failures of a trial of Tune's anew, since it got further."""
     with contextlib.suppress(AttributeError):
         trial.run_metadata.num_failures = 0
 
 
 def give_up_next(trial: Any) -> None:
-    """The next failure of a trial of Tune's is its last."""
+    """Let the next failure of a trial of Tune's be its last."""
     with contextlib.suppress(AttributeError):
         trial.run_metadata.num_failures = trial.max_failures + 1
 
 
 def actor_of(trial: Any) -> Any:
-    """The actor of a trial of Tune's; None where it has none."""
+    """Return the actor of a trial of Tune's; None where it has none."""
     return getattr(getattr(trial, "temporary_state", None), "ray_actor", None)
 
 
 def forget(trial: Any) -> None:
-    """Tune keeps every trial to the end of a run. Of one that has ended it need not keep statistics of each number in
-    its results, nor the answer of its worker's first call, which holds that call's description in Ray: 25 kB."""
+    """Free what Tune keeps of a trial that has ended.
+
+    Tune keeps every trial to the end of a run. It needs neither statistics of each number in the results, nor the
+    answer of the worker's first call, which holds that call's description in Ray: 25 kB.
+    """
     with contextlib.suppress(AttributeError):
         metadata = trial.run_metadata
         metadata.metric_analysis, metadata.metric_n_steps = {}, {}

@@ -4,6 +4,7 @@ import contextlib
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -22,6 +23,8 @@ from contrasweep.running.engine.ray_watch import RayWatch
 from contrasweep.running.engine.tune_engine import TUNE_ENVIRONMENT
 from contrasweep.running.signals import interruption
 
+MIN_ADDRESS_SPACE = 8 * 2**30
+"""Bytes of address space that Ray's processes need to start: they map far more than they use (6 GB are too few)."""
 RAY_INIT_ATTEMPTS = 3  # a busy machine may take longer to start Ray than Ray waits
 AUTH_MODE = "RAY_AUTH_MODE"
 
@@ -35,6 +38,12 @@ def connected() -> Iterator[Inventory]:
     os.environ.update({k: v for k, v in TUNE_ENVIRONMENT.items() if k.startswith("RAY_")})
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # a trial has one core unless it asks for more
     address, auth_mode = _address(), os.environ.get(AUTH_MODE)
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if address == "local" and 0 <= limit < MIN_ADDRESS_SPACE:  # Ray aborts the process, with its stack
+        raise ContrasweepError(
+            f"the address space of this process is limited to {limit / 2**30:.1f} GiB, and Ray needs "
+            f"{MIN_ADDRESS_SPACE / 2**30:.0f} GiB to start; `ulimit -v unlimited` lifts the limit"
+        )
     options = {"include_dashboard": False} if address == "local" else {}
     watch = RayWatch(address)
     try:
@@ -88,8 +97,10 @@ def _no_handler_of_ray() -> Iterator[None]:
 
 
 def cluster_hosts(missing: Callable[[Inventory], Footprint | None], inventory: Inventory) -> Inventory:
-    """The hosts to run on: `inventory`, or for a cluster on which a trial fits no host yet (`missing`), its hosts once
-    one has started."""
+    """Return the hosts to run on: those of `inventory`, once a trial fits one.
+
+    On a cluster on which a trial fits no host yet (`missing`), a host is waited for.
+    """
     if _address() == "local":
         return inventory
     return wait_for_hosts(inventory, missing, lambda text: print(text, file=sys.stderr, flush=True))
@@ -101,8 +112,11 @@ def growing_hosts(inventory: Inventory) -> Hosts:
 
 
 def _restore(auth_mode: str | None) -> None:
-    """Ray sets this variable to `token` where it starts itself. On a cluster that asks for no token no actor would
-    begin then: not of this process's next run, and not of a process that it starts."""
+    """Undo what Ray has set in RAY_AUTH_MODE.
+
+    Ray sets this variable to `token` where it starts itself. On a cluster that asks for no token no actor would begin
+    then: not of this process's next run, and not of a process that it starts.
+    """
     if auth_mode is None and os.environ.pop(AUTH_MODE, None) is not None:
         ray_internals.forget_authentication()
 

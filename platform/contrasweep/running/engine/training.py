@@ -30,7 +30,7 @@ from contrasweep.running.engine.placement import Placements
 from contrasweep.running.engine.session import cluster_hosts, connected, growing_hosts
 from contrasweep.running.engine.trial_queue import TrialQueue
 from contrasweep.running.engine.tune_engine import TuneEngine
-from contrasweep.running.prepare import Remaining
+from contrasweep.running.prepare import Prepared
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.signals import interruptible
 from contrasweep.running.study_code import StudyCode
@@ -45,19 +45,19 @@ REPORT_INTERVAL_S = 1.0  # a trial reports to the driver about this often where 
 
 def train(
     plan: Plan,
-    remaining: Remaining,
+    prepared: Prepared,
     records: StudyRecords,
     code: CurrentCode,
     lease: Lease,
     max_concurrent: int | None = None,
     inventory_file: Path | None = None,
 ) -> str:
-    """Train what of the plan is `remaining`; if a budget has ended it, which one, in a line.
+    """Train what of the plan is left, as `prepared` has it; if a budget has ended it, which one, in a line.
 
     Trials are placed on the hosts of `inventory_file`, or without one on those of the connected Ray. Raises
     KeyboardInterrupt on SIGINT and SIGTERM, and `SpecError` if no trial fits a host.
     """
-    study, finished = plan.study, remaining.finished
+    study, finished = plan.study, prepared.finished
     budget, progress = Budget(study, records), _progress(plan, records, finished)
     source = plan.source(records, finished)
     if study.replicates is not None:
@@ -73,7 +73,7 @@ def train(
             placements = Placements(footprints, open_lanes(plan, footprints, finished, records))
             placements.check(plan.sample_trials)
             hosts = Hosts() if inventory_file else growing_hosts(inventory)
-            queue = TrialQueue(source, placements, hosts, records, progress.say, remaining.refused)
+            queue = TrialQueue(source, placements, hosts, records, progress.say, prepared.infeasible)
             hours, minutes = study.trial_hours, study.report_minutes
             limits = Overdue(hours and 3600 * hours, minutes and 60 * minutes)
             with (

@@ -90,8 +90,11 @@ class TuneEngine:
         max_concurrent: int | None = None,
         own_process: bool = False,
     ) -> None:
-        """`max_failures`: how often a trial, or Tune, may fail in a row without getting further. `own_process`: each
-        trial has a process of its own, where otherwise one trains many, one after the other."""
+        """Make the engine of one run.
+
+        `max_failures`: how often a trial, or Tune, may fail in a row without getting further. `own_process`: each trial
+        has a process of its own, where otherwise one trains many, one after the other.
+        """
         self.context, self.loop, self.own_process = context, loop, own_process
         self.max_failures, self.max_concurrent = max_failures, max_concurrent
 
@@ -168,7 +171,7 @@ class TuneEngine:
 
 
 class TuneSearcher(Searcher):  # type: ignore[misc]
-    """Which trial is next."""
+    """Which trial is next, as Tune asks for it."""
 
     def __init__(self, loop: TrialLoop, context: RunContext) -> None:
         super().__init__(metric=None, mode=None)
@@ -194,8 +197,10 @@ class TuneSearcher(Searcher):  # type: ignore[misc]
 
 
 class NoReporter(ProgressReporter):  # type: ignore[misc]
-    """Tune's own table of trials, switched off. Without it, in a notebook, Tune clears what the cell shows, the
-    display of the run with it."""
+    """Tune's own table of trials, switched off.
+
+    Without this class, Tune clears what a notebook's cell shows, and the display of the run with it.
+    """
 
     def should_report(self, trials: list[RayTrial], done: bool = False) -> bool:
         """Return False."""
@@ -206,8 +211,7 @@ class NoReporter(ProgressReporter):  # type: ignore[misc]
 
 
 class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
-    """Which trial goes on: stops what the source or a budget ends, and gives a trial that ran out of memory more of
-    it."""
+    """Which trial goes on: stops what the source or a budget ends, and answers failures."""
 
     def __init__(self, loop: TrialLoop) -> None:
         super().__init__()
@@ -225,8 +229,10 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         return TrialScheduler.CONTINUE if go_on else TrialScheduler.STOP  # type: ignore[no-any-return]
 
     def on_trial_error(self, tune_controller: Any, trial: RayTrial) -> None:
-        """After running out of memory, the trial is retried with more. A host that was lost is no failure of the trial
-        (see `ray_internals`), until it has lost too many."""
+        """Give a trial that ran out of memory more of it when it is retried.
+
+        A host that was lost is no failure of the trial (see `ray_internals`), until it has lost too many.
+        """
         loop, active = self.loop, self.loop.accounts.active.get(trial.config["id"])
         if active is not None and trial.status == "PENDING":  # it waits for its next attempt: the same loss once more
             active.lost_waiting = True
@@ -264,18 +270,18 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         self._safely(self.loop.placements.lanes.check)
 
     def on_trial_recover(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
-        """A trial whose worker failed will be retried."""
+        """Note that a trial whose worker failed will be retried."""
         self._safely(self.loop.lost, trial.config["id"], _reason(_error_text(trial)))
 
     def on_trial_start(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
-        """A worker begins."""
+        """Note that a worker begins."""
         trial.config["fresh"] = False  # for the next one, should it be lost
         self._safely(self.loop.started, trial.config["id"])
 
     def on_trial_result(
         self, iteration: int, trials: list[RayTrial], trial: RayTrial, result: StepResult, **info: Any
     ) -> None:
-        """New reports. Tune keeps each trial's last result to its end: what is large is taken out of it."""
+        """Take new reports. Tune keeps a trial's last result to the end: what is large is taken out of it."""
         if record := result.pop("record", None):
             self._safely(self.loop.worker_recorded, result["id"], record)
         if result.get("reports"):
@@ -284,13 +290,16 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
             result.pop(name, None)  # type: ignore[misc]
 
     def on_trial_complete(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
-        """The worker has written the record, or the trial was stopped early."""
+        """End a trial: its worker has written the record, or it was stopped early."""
         self._safely(self.loop.ended, trial.config["id"])
         _forget(trial)
 
     def on_trial_error(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
-        """A trial failed and Tune does not retry it: its failures are too many, or it was waiting already for its next
-        attempt when its loss was reported a second time, as with a host that dies."""
+        """End a trial that failed and that Tune does not retry.
+
+        Its failures are too many, or it was waiting already for its next attempt when its loss was reported a second
+        time, as with a host that dies.
+        """
         trial_id, error = trial.config["id"], _error_text(trial)
         active, infeasible = self.loop.accounts.active.get(trial_id), trial_id in self.loop.placements.infeasible
         if active is not None and active.lost_waiting:
@@ -347,8 +356,10 @@ def _error_text(trial: RayTrial) -> str:
 
 
 def _cause(records: StudyRecords, trial_id: str, error: str) -> Cause:
-    """The cause that a trial's last error tells. Of a process that was lost without a word its log tells whether it
-    ended itself."""
+    """Return the cause that a trial's last error tells.
+
+    Of a process that was lost without a word its log tells whether it ended itself.
+    """
     if ray_internals.HOST_LOST.search(error) or ray_internals.NEVER_RAN in error:
         return Cause.HOST_LOST
     if out_of_memory.which(error):

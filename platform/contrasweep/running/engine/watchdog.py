@@ -30,7 +30,7 @@ class Watchdog:
         self._ready: dict[str, str] = {}  # of these, error texts with the stack in them
 
     def check(self, tune_trials: Iterable[RayTrial]) -> None:
-        """Look, if it is time to."""
+        """Look at the running trials, if it is time to."""
         if (now := time.monotonic()) < self.due:
             return
         self.due = now + CHECK_S
@@ -56,8 +56,10 @@ class Watchdog:
         self._ready[trial_id] = f"{stack}\n{reason}{where}\n".lstrip()
 
     def _end(self, trial_id: str, error: str, tune_trial: Any) -> None:
-        """Write the record, then end the process. Tune takes that for a lost worker and starts the trial once more,
-        which ends at once because it has its record."""
+        """Write the record of a trial, then end its process.
+
+        Tune takes that for a lost worker and starts the trial once more, which ends at once because it has its record.
+        """
         self._ending.pop(trial_id, None)
         if trial_id not in self.loop.accounts.active or tune_trial is None:
             return

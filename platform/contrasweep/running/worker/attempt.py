@@ -34,8 +34,10 @@ CLOSE_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a trial has at a checkpoint: its files, the step, what is kept beside them, how many reports there were, and
-    the latest scores of items with the step that gave them, encoded."""
+    """What a trial has at a checkpoint: its files, the step, what is kept beside them, and how many reports there were.
+
+    `items` are the latest scores of items, encoded, with the step that gave them.
+    """
 
     folder: Path
     step: int
@@ -79,14 +81,18 @@ class TrialAttempt:
 
     def save(self, folder: Path, seconds: float) -> None:
         """Store the files of `folder` as the checkpoint after the latest report, now or while training goes on.
-        `seconds` is the training time so far."""
+
+        `seconds` is the training time so far.
+        """
         reports = self.reports
         extra = replace(self.extra, seconds=seconds, items=reports.items, artifacts=reports.artifacts)
         self.writer.put(Snapshot(folder, reports.step, extra, len(reports.rows), reports.scores))
 
     def store(self, snapshot: Snapshot) -> None:
-        """Store a checkpoint after the reports and scores that came before it, so that they agree. It may have waited
-        while this process was stopped, and another attempt has written since."""
+        """Store a checkpoint after the reports and scores that came before it, so that they agree.
+
+        The checkpoint may have waited while this process was stopped, and another attempt has written since.
+        """
         self.claim.check()
         self.reports.write(snapshot.reports, snapshot.items)
         self.checkpoints.save(snapshot.folder, snapshot.step, snapshot.extra, check=self._check_checkpoint)

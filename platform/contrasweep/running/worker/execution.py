@@ -61,9 +61,12 @@ class Execution:
         output: Output | None = None,
         fresh: bool = False,
     ) -> None:
-        """`notes`, `code` and `packages` (name -> version, of what the code imports) go into the record; `limits` (see
-        `cluster.guard`) are open from before the trial's first step to its end; `output`, which takes what it prints,
-        is open already and closed with it. `fresh`: the storage has nothing of this trial, and is not asked for it."""
+        """Begin one attempt of a trial.
+
+        `notes`, `code` and `packages` (name -> version, of what the code imports) go into the record. `limits` (see
+        `cluster.guard`) are open from before the trial's first step to its end. `output`, which takes what it prints,
+        is open already and closed with it. `fresh`: the storage has nothing of this trial, and is not asked for it.
+        """
         self.metric, self.packages, self.output = metric, dict(packages or {}), output
         self.elsewhere: TrainedElsewhere | None = cast(TrainedElsewhere, function) if is_elsewhere(function) else None
         meter = Meter().start() if self.elsewhere is None else self.elsewhere.meter
@@ -112,8 +115,10 @@ class Execution:
         return result
 
     def finish(self, status: Status, *, error: str | None = None) -> Record:
-        """End the trial with `status`: the metrics first, the record last. `AttemptSuperseded` where another attempt
-        has ended it already."""
+        """End the trial with `status`: the metrics first, the record last.
+
+        `AttemptSuperseded` where another attempt has ended it already.
+        """
         attempt, reports, notes = self.attempt, self.reports, self.attempt.notes
         with self._ended_if_superseded():
             attempt.writer.drain()

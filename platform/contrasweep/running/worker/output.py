@@ -1,5 +1,6 @@
-"""What a trial prints: standard output and error of this process, with what subprocesses and compiled code write there,
-go to the trial's log while it runs.
+"""What a trial prints goes to its log while it runs.
+
+That is standard output and error of this process, with what subprocesses and compiled code write there.
 
 The log is a file: a trial that dies without a word leaves what it printed. On a local storage it is the object itself,
 elsewhere a file of this machine that is sent to the storage every few seconds and when the trial ends. It is opened to
@@ -47,7 +48,7 @@ class Output:
         self._thread = threading.Thread(target=self._run, name="trial-log", daemon=True)
 
     def open(self) -> Self:
-        """Begin."""
+        """Begin to take what is printed."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.local is None and not self.fresh:
             with contextlib.suppress(FileNotFoundError):  # of an earlier attempt

@@ -1,5 +1,7 @@
-"""A config that knows which of its settings were read: where a trainable says nothing of its settings, what it never
-reads is probably misspelt."""
+"""A config that knows which of its settings were read.
+
+Where a trainable says nothing of its settings, a setting that it never reads is probably misspelt.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,8 +11,10 @@ from contrasweep.config import Config, MutableConfig
 
 
 class RecordedConfig(canonical.Config):
-    """A trial's config, nested mappings too, in which each setting that is read is noted. Asking for the keys reads
-    nothing; copying, merging and pickling it reads all."""
+    """A trial's config, nested mappings too, in which each setting that is read is noted.
+
+    Asking for the keys reads nothing; copying, merging and pickling it reads all.
+    """
 
     def __init__(self, config: Config, place: str = "", read: set[str] | None = None) -> None:
         """`place` is the dotted key of a nested one, `read` where it notes what was read."""
@@ -56,7 +60,7 @@ class RecordedConfig(canonical.Config):
         return super().__iter__()
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value, or `default`."""
+        """Return the value, or `default`."""
         self._note(key)
         return super().get(key, default)
 
@@ -66,24 +70,24 @@ class RecordedConfig(canonical.Config):
         return super().pop(key, *default)
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """The value, `default` from now on where there is none."""
+        """Return the value, `default` from now on where there is none."""
         self._note(key)
         return super().setdefault(key, default)
 
     def items(self) -> Any:
-        """All keys with their values."""
+        """Return all keys with their values."""
         for key in dict.keys(self):
             self._note(key)
         return super().items()
 
     def values(self) -> Any:
-        """All values."""
+        """Return all values."""
         for key in dict.keys(self):
             self._note(key)
         return super().values()
 
     def copy(self) -> MutableConfig:
-        """A plain copy."""
+        """Return a plain copy."""
         return self._all()
 
     def __or__(self, other: Any) -> Any:

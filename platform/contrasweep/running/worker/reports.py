@@ -29,8 +29,10 @@ class Reports:
     """
 
     def __init__(self, trial: Trial, records: StudyRecords, saved: Saved | None) -> None:
-        """Read the reports up to the checkpoint `saved`. Without a checkpoint, or where these reports are not whole,
-        `rows` is empty and the trial starts over."""
+        """Read the reports up to the checkpoint `saved`.
+
+        Without a checkpoint, or where these reports are not whole, `rows` is empty and the trial starts over.
+        """
         self.trial, self.records = trial, records
         self.rows = _rows_until(saved, records, trial.id)
         extra = saved.extra if saved and self.rows else Extra()
@@ -117,8 +119,10 @@ class SystemUse:
 
 
 def _rows_until(saved: Saved | None, records: StudyRecords, trial_id: str) -> list[Row]:
-    """The reports up to a checkpoint. None without a checkpoint, or where they are not whole: a curve with a hole is
-    worse than one that is trained again."""
+    """Return the reports up to a checkpoint; none without a checkpoint, or where the reports are not whole.
+
+    A curve with a hole is worse than one that is trained again.
+    """
     if saved is None:
         return []
     try:

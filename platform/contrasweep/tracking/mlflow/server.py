@@ -185,20 +185,25 @@ class Server:
         run.ended = ended
         run.forget()
 
-    def mend(self, record: Record, files: TrialFiles) -> bool:
-        """Compare a run that shows this record with it, value by value; whether something was missing. For a server
-        that was connected `whole`."""
+    def mend(self, record: Record, files: TrialFiles) -> int:
+        """Compare a run that shows this record with it, value by value, and add what is missing.
+
+        For a server that was connected `whole`. A run that has other values is replaced: it lacked all of them.
+
+        Returns:
+            How many values, or params, it lacked.
+        """
         run, points = self.runs[record.trial_id], _points(files)
         missing = self._missing(run, points)
         if missing is None:
             self.show_ended(record, files)
-            return True
+            return len(points)
         missing += [point for point in _summary(record, points) if point[0] not in run.keys]
         params = self._missing_params(run, describe_run(self.study, record))
         if missing or params:
             self._log(run, missing, params)
         run.forget()
-        return bool(missing or params)
+        return len(missing) + len(params)
 
     def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
         """Leave the study as it stands: `ended` are the trials with a record. Unless it still runs, trials that have
