@@ -56,8 +56,7 @@ class GridTotals(TypedDict):
 
 
 class SweepTotals(TypedDict):
-    """How many trials a sweep has in all and in its search (None: as many as its budget pays for), and how many have
-    ended."""
+    """How many trials a sweep has in all and in its search (None: as its budget pays for), and how many ended."""
 
     trials: int | None
     search_trials: int | None
@@ -101,8 +100,7 @@ class Plan(Protocol):
         """Digest of what is asked."""
 
     def dependent_searches(self, arms: Collection[str]) -> Mapping[str, str]:
-        """Arm -> digest of its search, of the searches of `arms` and of the arms that are frozen on them; {} where
-        nothing is searched."""
+        """Return arm -> digest of its search, of `arms` and of those that are frozen on them; {} without a search."""
 
     @property
     def datasets(self) -> Mapping[str, Manifest]:
@@ -157,8 +155,10 @@ class Plan(Protocol):
         """The rows of a forecast beside the records `known`."""
 
     def left(self, known: Mapping[str, Record]) -> Iterable[int] | None:
-        """The number of the row of each trial to run, in the order of their start; None where it is not known how many
-        the budget pays for."""
+        """Return the number of the row of each trial to run, in the order of their start.
+
+        None where it is not known how many the budget pays for.
+        """
 
     def expected(self, done: Collection[str]) -> Iterable[tuple[Trial, int]]:
         """Trials to run beside those `done`, or one of each kind, and how many there are of it."""

@@ -25,8 +25,10 @@ from contrasweep.tuning.source import Finished, Next
 
 
 class Search(Protocol):
-    """The search of one arm, however it is done. `of` has the trials it knows; `best` is what `whole_config` makes a
-    trial's config of."""
+    """The search of one arm, however it is done.
+
+    `of` has the trials it knows; `best` is what `whole_config` makes a trial's config of.
+    """
 
     @property
     def of(self) -> Config:
@@ -81,8 +83,10 @@ class SweepSource:
         self._begin()
 
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
-        """A trial of the searches in turns, but of `paused_arms`; if none has one now, the confirmation that has
-        most left."""
+        """Return a trial of the searches in turns, but of `paused_arms`.
+
+        If no search has one now, it is a trial of the confirmation that has most left.
+        """
         self._begin()
         for _ in range(len(self.turns)):
             arm = self.turns[0]
@@ -176,8 +180,11 @@ class SweepSource:
         return {**(self._tuned(below) if below else {}), **(best.config if best else {})}
 
     def _priors(self, arm: str, tuned: Config) -> list[Outcome]:
-        """Earlier studies' outcomes of configurations that this arm could have tried: the same trainable, code, dataset
-        and settings but for what is searched, defaults included. Trials that saw a test split are left out."""
+        """Earlier studies' outcomes of configurations that this arm could have tried.
+
+        They have the same trainable, code, dataset and settings but for what is searched, defaults included. Trials
+        that saw a test split are left out.
+        """
         declared, study = self.plan.study.arms[arm], self.plan.study
         fixed = fixed_of(declared, tuned)
         trainable = declared.path
@@ -211,8 +218,10 @@ class SweepSource:
 def earlier_results(
     earlier: StudyRecords, trainables: Collection[str], current: CurrentCode
 ) -> tuple[list[Record], list[Record]]:
-    """The finished trials of an earlier study with one of `trainables`: those that the current code made, or that were
-    kept there by --accept-code, and those of other code."""
+    """Return the finished trials of an earlier study with one of `trainables`: usable ones, and those of other code.
+
+    Usable are those that the current code made, or that were kept there by --accept-code.
+    """
     kept = accepted(earlier)
     usable: list[Record] = []
     others: list[Record] = []
