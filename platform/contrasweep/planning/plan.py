@@ -3,7 +3,7 @@
 import html
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol
 
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
@@ -44,23 +44,6 @@ class PlanRow:
     facts: Mapping[str, object]
     columns: tuple[tuple[str, str], ...]
     last: tuple[tuple[str, str], ...] = ()
-
-
-class GridTotals(TypedDict):
-    """How many cells and trials a grid has, and of the trials how many are done and are to run."""
-
-    cells: int
-    trials: int
-    done: int
-    to_run: int
-
-
-class SweepTotals(TypedDict):
-    """How many trials a sweep has in all and in its search (None: as its budget pays for), and how many ended."""
-
-    trials: int | None
-    search_trials: int | None
-    ended: int
 
 
 class Plan(Protocol):
@@ -163,8 +146,8 @@ class Plan(Protocol):
     def expected(self, done: Collection[str]) -> Iterable[tuple[Trial, int]]:
         """Trials to run beside those `done`, or one of each kind, and how many there are of it."""
 
-    def totals(self, known: Mapping[str, Record]) -> GridTotals | SweepTotals:
-        """How many trials there are and have ended, for programs."""
+    def totals(self, known: Mapping[str, Record]) -> Mapping[str, int | None]:
+        """Return how many trials there are and have ended, for programs; None where the budget counts none."""
 
     def lines(self, known: Mapping[str, Record]) -> list[str]:
         """The same for people, with what the study asks."""

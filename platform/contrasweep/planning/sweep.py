@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
-from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve, SweepTotals
+from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
 from contrasweep.planning.stages import stage
 from contrasweep.storage.confirmations import Confirmation, is_another, write_confirmation
 from contrasweep.storage.interim_log import read_looks, write_looks
@@ -228,7 +228,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
                 yield sample, math.ceil(at_a_time / len(samples))
         yield from ((trial, 1) for trial in self.trials if trial.id not in done)
 
-    def totals(self, known: Mapping[str, Record]) -> SweepTotals:
+    def totals(self, known: Mapping[str, Record]) -> dict[str, int | None]:
         """Trials in all, of the search, and those that have ended."""
         return {"trials": self.total, "search_trials": self.searched, "ended": len(known)}
 

@@ -120,9 +120,15 @@ class ArmSearch:
         ]
         return self.candidates[-max(good)[-1]] if good else None
 
-    def whole_config(self, best: Candidate) -> MutableConfig:
-        """The config of the candidate's trials: fixed and searched settings."""
-        return dict(best.trials[0].config)
+    def best_config(self) -> MutableConfig | None:
+        """Return the whole config of the best configuration's trials; None where there is none to confirm."""
+        best = self.best()
+        return dict(best.trials[0].config) if best else None
+
+    def tuned(self) -> MutableConfig:
+        """Return the searched settings of the best configuration; empty where there is none."""
+        best = self.best()
+        return dict(best.config) if best else {}
 
     def _whole(self, config: Config) -> MutableConfig:
         return dotted.merge(self.fixed, dotted.expand(config))

@@ -169,9 +169,14 @@ class PopulationSearch:
             default=None,
         )
 
-    def whole_config(self, best: Member) -> MutableConfig:
-        """The schedule as a trial's config."""
-        return self._config(best, self.population.max_step)
+    def best_config(self) -> MutableConfig | None:
+        """Return the schedule of the best member as a trial's config; None where there is none to confirm."""
+        best = self.best()
+        return self._config(best, self.population.max_step) if best else None
+
+    def tuned(self) -> MutableConfig:
+        """Return nothing: no arm is frozen on a schedule."""
+        return {}
 
     @property
     def _sign(self) -> int:
