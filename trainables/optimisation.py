@@ -311,7 +311,7 @@ def optimizer_states(chosen: Component) -> float:
 
 
 def gradients_of(optimizer: Optimizer, loss: Tensor) -> list[Tensor]:
-    """Return d loss / d parameter for each of the optimizer's parameters; zero for one that the loss does not depend on."""
+    """Return d loss / d parameter for each parameter of the optimizer; zero where the loss does not depend on it."""
     gradients = torch.autograd.grad(loss, optimizer.parameters, allow_unused=True)
     return [torch.zeros_like(p) if g is None else g for p, g in zip(optimizer.parameters, gradients, strict=True)]
 

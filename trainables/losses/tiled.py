@@ -174,7 +174,7 @@ def sincere_(logits: Tile, at: Anchors, epsilon: float) -> Float[Tensor, " t"]:
 
 
 def mean_positive_logit(z: Float[Tensor, "n d"], ids: Ids, temperature: float) -> Float[Tensor, " n"]:
-    """Return the mean over P(i) of z_i.z_p / temperature, from sums per id and so in time linear in n; 0 without positives."""
+    """Return the mean over P(i) of z_i.z_p / temperature; 0 without positives. Linear in n, from sums per id."""
     member, counts = members(ids)
     sums = z.new_zeros(len(counts), z.shape[1]).index_add(0, member, z)
     positives = (counts[member] - 1).clamp(min=1).to(z.dtype)

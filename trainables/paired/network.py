@@ -110,7 +110,7 @@ class Joint(nn.Module):
         return Outputs(z, self._latent(maps), logits, torch.linalg.vector_norm(raw.detach(), dim=1), e_post)
 
     def _latent(self, maps: Sequence[Any]) -> Any:
-        """Return l of both sides' maps, None where there is none; torch.fx notes it down, so nothing here is a tensor yet."""
+        """Return l of both sides' maps or None; torch.fx notes it down, so nothing here is a tensor yet."""
         if self.recipe.beta == 0:
             return None
         halves = [m.chunk(2) for m in maps]
