@@ -30,7 +30,8 @@ import pandas as pd
 from contrasweep import Arm, Choice, Float, Int, Sweep, data
 from contrasweep.imports import import_path
 from contrasweep.planning.sweep import SweepPlan, make_sweep_plan
-from contrasweep.statistics import compare_paired, mean_interval
+from contrasweep.statistics.comparison import compare_paired
+from contrasweep.statistics.design import contrast
 from contrasweep.storage.record import Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import ArmBudget
@@ -201,7 +202,7 @@ def report(frame: pd.DataFrame, seconds: float) -> str:
     ]
     for method in METHODS:
         epochs, reached = censored[method].to_numpy(), int(frame[frame["method"] == method]["epochs"].notna().sum())
-        mean, saved = mean_interval(epochs), compare_paired([BUDGET] * len(epochs), epochs, mode="max")
+        (low, high), saved = contrast(epochs).interval(), compare_paired([BUDGET] * len(epochs), epochs, mode="max")
         paired = compare_paired(censored["random"], epochs, mode="max")
         beside = (
             ""
@@ -209,7 +210,7 @@ def report(frame: pd.DataFrame, seconds: float) -> str:
             else f"{paired.difference:.0f} [{paired.low:.0f}, {paired.high:.0f}], p = {paired.p_value:.3f}"
         )
         lines.append(
-            f"| {method} | {reached}/{len(epochs)} | {epochs.mean():.0f} [{mean.low:.0f}, {mean.high:.0f}] | "
+            f"| {method} | {reached}/{len(epochs)} | {epochs.mean():.0f} [{low:.0f}, {high:.0f}] | "
             f"{np.median(epochs):.0f} | "
             f"{saved.difference:.0f} [{saved.low:.0f}, {saved.high:.0f}] | {saved.p_value:.3f} | {beside} |"
         )

@@ -25,7 +25,7 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import StorageError
 from contrasweep.results.results import Results
 from contrasweep.search_spaces.survey import SIMILARITY
-from contrasweep.statistics.resampling import mean_interval
+from contrasweep.statistics.design import contrast
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Record, Status
 from contrasweep.trainables.contrastive import load_model
@@ -125,8 +125,8 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _mean(values: Float[np.ndarray, " r"]) -> str:
-    interval = mean_interval(values)
-    return f"{interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+    low, high = contrast(values).interval()
+    return f"{values.mean():.3f} [{low:.3f}, {high:.3f}]"
 
 
 def main() -> None:

@@ -18,7 +18,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from contrasweep.statistics import bca_interval, compare_paired, expected_best, mean_interval, replicates_for
+from contrasweep.statistics.budget import expected_best
+from contrasweep.statistics.comparison import compare_paired
+from contrasweep.statistics.design import Design, contrast
+from contrasweep.statistics.power_of_designs import power
+from contrasweep.statistics.resampling import bca_interval
 
 Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
@@ -109,14 +113,18 @@ def coverage(rng: np.random.Generator, studies: int) -> Iterator[dict[str, Any]]
     """How often an interval holds the true mean."""
     for name, draw in {"normal": normal, "heavy tails (t3)": heavy, "skewed (exponential)": skewed}.items():
         for n in (5, 6, 10, 20, 30, 100):
-            d, design = draw(rng, (studies, n)), f"{n} seeds, {name}"
-            yield row("coverage", "mean_interval", design, covered(d, mean_interval), 0.95)
+            d, kind = draw(rng, (studies, n)), f"{n} seeds, {name}"
+            yield row("coverage", "interval of a mean", kind, covered(d, lambda x: contrast(x).interval()), 0.95)
             yield row(
-                "coverage", "plain BCa (contrast)", design, covered(d, lambda x: bca_interval(x, resamples=1999)), 0.95
+                "coverage", "plain BCa (contrast)", kind, covered(d, lambda x: bca_interval(x, resamples=1999)), 0.95
             )
     for n in (5, 10, 25):
-        hits = covered(folds(rng, (studies, n)), lambda x: mean_interval(x, train_fraction=0.8))
-        yield row("coverage", "mean_interval (Nadeau-Bengio)", f"{n} overlapping folds, correlation 0.2", hits, 0.95)
+        hits = covered(
+            folds(rng, (studies, n)), lambda x, n=n: contrast(x, folds=range(n), design=Design(folds=5)).interval()
+        )
+        yield row(
+            "coverage", "interval of a mean (Nadeau-Bengio)", f"{n} overlapping folds, correlation 0.2", hits, 0.95
+        )
     truth, held = stats.norm.ppf(0.5 ** (1 / 10)), []
     for values in rng.normal(size=(studies, 50)):
         band = expected_best(values).iloc[9]
@@ -125,19 +133,15 @@ def coverage(rng: np.random.Generator, studies: int) -> Iterator[dict[str, Any]]
 
 
 def covered(d: np.ndarray, interval: Callable[[np.ndarray], Any]) -> np.ndarray:
-    ends = [(i if isinstance(i, tuple) else (i.low, i.high)) for i in map(interval, d)]
-    return np.array([low <= 0 <= high for low, high in ends])
+    return np.array([low <= 0 <= high for low, high in map(interval, d)])
 
 
 def powers(rng: np.random.Generator, studies: int) -> Iterator[dict[str, Any]]:
-    """How often `replicates_for` replicates decide the difference they were asked for."""
-    for effect, fraction in ((2.5, None), (1.5, None), (1.0, None), (0.5, None), (2.0, 0.8), (1.5, 0.8)):
-        n = replicates_for(effect, train_fraction=fraction)
-        if n is None:
-            raise SystemExit(f"no number of replicates is enough for {effect} at train fraction {fraction}")
-        d = effect + (normal(rng, (studies, n)) if fraction is None else folds(rng, (studies, n)) / math.sqrt(0.8))
-        kind = "fresh seeds" if fraction is None else "overlapping folds"
-        yield row("power", "replicates_for", f"{effect:g} sd: {n} {kind}", decided(d, fraction), 0.8)
+    """How often as many seeds as `power` asks for decide the difference they were asked for."""
+    for effect in (2.5, 1.5, 1.0, 0.5):
+        n = next(n for n in range(2, 1000) if power(n, effect) >= 0.8)
+        d = effect + normal(rng, (studies, n))
+        yield row("power", "power", f"{effect:g} sd: {n} fresh seeds", decided(d, None), 0.8)
 
 
 def main() -> None:

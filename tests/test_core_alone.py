@@ -15,7 +15,11 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("platform", "trainables", "search_spaces", "cluster")
 EXTRAS = ("trainables/fusing", "trainables/review_helpfulness", "search_spaces/claims")
 """Folders that the core does without."""
-DOORS = {"platform/contrasweep/cli/reports.py", "trainables/contrastive.py", "trainables/paired_images.py"}
+DOORS = {
+    "platform/contrasweep/cli/reports.py",
+    "trainables/contrastive/__init__.py",
+    "trainables/paired_images/__init__.py",
+}
 """Modules of the core that name one of them: by dotted path, as the default of a command or as a trainable's lane."""
 COMMANDS = """
 import sys, contrasweep

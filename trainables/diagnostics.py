@@ -10,10 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from contrasweep.trainables.losses.batch import Ids, members, valid_anchors
 from contrasweep.trainables.losses.composed import ComposedLoss
-from contrasweep.trainables.losses.ids import Ids, members, valid_anchors
-from contrasweep.trainables.losses.negatives import Counts, share_below
-from contrasweep.trainables.losses.reductions import REDUCTIONS, Terms
+from contrasweep.trainables.losses.loss import REDUCTIONS, Terms
+from contrasweep.trainables.losses.negatives import share_below
+from contrasweep.trainables.losses.tiled import Counts
 from contrasweep.trainables.losses.views import ComposedViewsLoss
 from contrasweep.trainables.similarities import unit
 

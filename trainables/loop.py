@@ -20,7 +20,7 @@ from contrasweep.processes import scratch_prefix
 from contrasweep.rows import ItemColumns
 from contrasweep.trainables import checkpoint, torch_internals
 from contrasweep.trainables.diagnostics import gradient_norm
-from contrasweep.trainables.losses import NotFiniteError
+from contrasweep.trainables.losses.batch import NotFiniteError
 from contrasweep.trainables.optimisation import Optimizer
 from contrasweep.trial import Report, Trial
 

@@ -19,7 +19,7 @@ from benchmarks.faults.study import FaultStudy, Row
 from benchmarks.tracking_services import S3_ENV, mlflow_server, postgres
 
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tracking import sync
+from contrasweep.tracking.sync import sync
 
 ROOT = Path(__file__).resolve().parents[2]
 AS_POSTGRES = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []

@@ -9,10 +9,9 @@ from benchmarks.gpu.context import Context
 from benchmarks.gpu.results import Check, Section
 from torch import Tensor
 
-from contrasweep.trainables.losses import build, tiled
+from contrasweep.trainables.losses import LOSSES, build, tiled
 from contrasweep.trainables.losses.composed import ComposedLoss
 from contrasweep.trainables.losses.loss import Loss
-from contrasweep.trainables.losses.table import LOSSES
 
 DIM, CLASSES = 128, 10
 VALUE, GRADIENT = 2e-5, 1e-4

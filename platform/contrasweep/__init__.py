@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from contrasweep.results.table import TableStyle
     from contrasweep.running.driver import run
     from contrasweep.running.submit import submit
-    from contrasweep.statistics import Comparison
+    from contrasweep.statistics.comparison import Comparison
     from contrasweep.study.arm import Arm
     from contrasweep.study.grid import AblationGrid, SubGrid
     from contrasweep.study.replicates import Replicates
@@ -68,7 +68,7 @@ __getattr__ = importer(
     __name__,
     {
         "__version__": "version",
-        "Comparison": "statistics",
+        "Comparison": "statistics.comparison",
         "Plan": "planning.plan",
         "Report": "trial",
         "Trial": "trial",

@@ -95,8 +95,11 @@ class Component:
 
 
 class Table(Mapping[str, E], Generic[E]):
-    """The components of one `kind` by name. `takes` says which parameters an entry has (see the module), `find` what
-    stands at a dotted path that is not in the table, and `knows` which other names it finds."""
+    """The components of one `kind` by name.
+
+    `takes` says which parameters an entry has (see the module). `find` gives what stands at a dotted path that is not
+    in the table, and `knows` says which other names it finds.
+    """
 
     def __init__(
         self,
@@ -124,15 +127,20 @@ class Table(Mapping[str, E], Generic[E]):
         return len(self._entries)
 
     def setting(self, default: str, /, **defaults: Any) -> Any:
-        """The declaration of a settings class's field: `default` is the name that is taken where none is given,
-        and `defaults` are this field's defaults for the parameters of those names, whichever component has them."""
+        """Return the declaration of a settings class's field.
+
+        `default` is the name that is taken where none is given. `defaults` are this field's defaults for parameters of
+        those names, whichever component has them.
+        """
         info = pydantic.Field(default=default, validate_default=True)
         info.metadata.append(Declared(self, default, defaults))
         return info
 
     def choose(self, value: object, default: str = "", defaults: Config | None = None) -> Component:
-        """The component that `value` means: a name, or a mapping of `name` and parameters; see `setting`. Components
-        of the table itself are immutable, and the same one for the same values."""
+        """Return the component that `value` means: a name, or a mapping of `name` and parameters; see `setting`.
+
+        Components of the table itself are immutable, and the same one for the same values.
+        """
         if isinstance(value, Component):
             value = value.to_plain()
         key = _key(value, default, defaults)
@@ -166,8 +174,10 @@ class Table(Mapping[str, E], Generic[E]):
         return Component(name, entry, settings(**{**here, **given}))
 
     def entry(self, name: str, place: str = "") -> E:
-        """What is called `name` in the table, or stands at it as a dotted path; `SpecError` at `place` if nothing
-        does."""
+        """Return what is called `name` in the table, or stands at it as a dotted path.
+
+        Raises `SpecError` at `place` if nothing does.
+        """
         if name in self._entries:
             return self._entries[name]
         if ":" in name or self.knows(name):

@@ -36,8 +36,11 @@ def import_from_here() -> None:
 
 
 def project_folders() -> list[Path]:
-    """Where a project's own files are looked for: the folder in which the process was started (in a worker of Ray Tune
-    too, which changes it), then those to import from that hold no installed packages."""
+    """Return where a project's own files are looked for.
+
+    First the folder in which the process was started (also in a worker of Ray Tune, which changes it), then the folders
+    to import from that hold no installed packages.
+    """
     first = os.environ.get("TUNE_ORIG_WORKING_DIR") or Path.cwd()
     folders = dict.fromkeys(Path(place) for place in (first, *sys.path) if place)
     return [folder for folder in folders if folder.is_dir() and not _holds_packages(folder)]
@@ -62,11 +65,11 @@ def project_folder(words: Sequence[str]) -> Path:
 
 
 def import_path(path: str, place: str = "", kind: str = "trainable", extra: str = "", of: type | None = None) -> Any:
-    """The class or function at `package.module:name`; `SpecError` at `place` when the path leads nowhere, its module
-    cannot be imported, or what stands there cannot be called.
+    """Return the class or function at `package.module:name`.
 
     `kind` says what it should be, `extra` what to install where its package is missing, and `of` which objects will do
-    that cannot be called.
+    that cannot be called. Raises `SpecError` at `place` when the path leads nowhere, its module cannot be imported, or
+    what stands there cannot be called.
     """
     module_name, _, name = path.partition(":")
     if not all(part.isidentifier() for part in module_name.split(".")):
@@ -131,8 +134,7 @@ def _looked(name: str) -> str:
 
 @contextlib.contextmanager
 def errors_named(rule: str, place: str = "") -> Iterator[None]:
-    """Calls of someone else's code: what they raise is a `SpecError` of this rule and place, in one line; but not
-    ours."""
+    """Call someone else's code: what it raises, but a `SpecError`, is one of this rule and place, in one line."""
     try:
         yield
     except SpecError:

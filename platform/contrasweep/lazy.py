@@ -7,8 +7,11 @@ from typing import Any
 
 
 def importer(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """A `__getattr__` for `package`, of name -> the package's module that has it. None of these modules may have the
-    name of what is imported from it: importing it would put the module in that name's place."""
+    """Return a `__getattr__` for `package`, of name -> the package's module that has it.
+
+    None of these modules may have the name of what is imported from it: importing it would put the module in that
+    name's place.
+    """
 
     def get(name: str) -> Any:
         if name not in modules:

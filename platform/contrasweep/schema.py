@@ -119,8 +119,10 @@ def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
 
 
 def unknown_field(cls: Any, key: str, rule: str = "there is no such field", kind: str = "fields") -> SpecError:
-    """The error of a key that `cls` has no field for: the nearest name and all that there are. Of a key that a field's
-    default has inside (`temperature` in `loss`), the nearest name is the dotted one."""
+    """Return the error of a key that `cls` has no field for: the nearest name and all that there are.
+
+    Of a key that a field's default has inside (`temperature` in `loss`), the nearest name is the dotted one.
+    """
     fields = [f.name for f in dataclasses.fields(cls)]
     if inside := _key_inside(cls, key):
         return SpecError(rule, place=key, hint=f"did you mean {inside!r}? known {kind}: {', '.join(sorted(fields))}")
@@ -180,8 +182,10 @@ def _described_schema(cls: Any, core: Any, handler: pydantic.GetJsonSchemaHandle
 
 
 def resolved_config(settings: Any) -> MutableConfig:
-    """All that `settings` (an instance of a `@checked` class) say, as plain nested values from which the same
-    settings can be built again: `type(settings)(**resolved_config(settings))`. See the module's docstring."""
+    """Return all that `settings` (an instance of a `@checked` class) say, as plain nested values.
+
+    The same settings can be built from them: `type(settings)(**resolved_config(settings))`. See the module's docstring.
+    """
     omitted = omitted_fields(type(settings))
     return {
         name: plain(value)

@@ -15,8 +15,11 @@ _OBEYED = re.compile(
 
 
 def printable(text: str) -> str:
-    r"""`text` without colours, and with each control character but newline and tab as its escape (`\x1b`), those that
-    turn the direction of writing too. A carriage return begins a new line: nothing is printed over."""
+    r"""Return `text` without colours, and with each control character but newline and tab as its escape (`\x1b`).
+
+    Those that turn the direction of writing are control characters too. A carriage return begins a new line: nothing is
+    printed over.
+    """
     text = _COLOUR.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
     return _OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from contrasweep.data.manifest import Manifest
 from contrasweep.trainables import checkpoint, loop, optimisation
-from contrasweep.trainables.losses import NotFiniteError
+from contrasweep.trainables.losses.batch import NotFiniteError
 from contrasweep.trial import Trial
 
 DATA = Manifest("none", "", "image", {})

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from loss_batches import EDGES, batch, value_and_gradient
 
 from contrasweep.trainables.losses import LOSSES as ALL_LOSSES
-from contrasweep.trainables.losses import REDUCTIONS, Loss, NotFiniteError, build
-from contrasweep.trainables.losses.ids import masks
+from contrasweep.trainables.losses import Loss, build
+from contrasweep.trainables.losses.batch import NotFiniteError, masks
+from contrasweep.trainables.losses.loss import REDUCTIONS
 from contrasweep.trainables.similarities import SIMILARITIES
 
 LOSSES = {name: loss for name, loss in ALL_LOSSES.items() if isinstance(loss, Loss)}

@@ -16,7 +16,8 @@ from contrasweep.trainables.contrastive import method as contrastive_method
 from contrasweep.trainables.diagnostics import OCL_IS_SCL
 from contrasweep.trainables.losses import LOSSES, Loss, build
 from contrasweep.trainables.losses.composed import ComposedLoss
-from contrasweep.trainables.losses.negatives import NegativeTally, count_members, counted, share_below
+from contrasweep.trainables.losses.negatives import count_members, counted, share_below
+from contrasweep.trainables.losses.tiled import NegativeTally
 from contrasweep.trial import Report, Trial
 
 torch.set_num_threads(1)

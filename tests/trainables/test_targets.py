@@ -13,7 +13,7 @@ from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.contrastive.targets import Byol, CrossBatchMemory, EmbeddingQueue, Moco, regression, rising
 from contrasweep.trainables.contrastive.temperature import LearnableTemperature
 from contrasweep.trainables.losses import LOSSES, ComposedLoss, Loss, build
-from contrasweep.trainables.losses.ids import masks
+from contrasweep.trainables.losses.batch import masks
 
 
 def network(seed: int = 0) -> torch.nn.Module:

@@ -19,7 +19,7 @@ from contrasweep.trainables import (
     diagnostics,
     evaluation,
     images,
-    joined_norm,
+    joined_batch,
     loop,
     losses,
     optimisation,
@@ -35,7 +35,8 @@ from contrasweep.trainables.contrastive.temperature import LearnableTemperature
 from contrasweep.trainables.encoders import Shape
 from contrasweep.trainables.evaluation import target_noise
 from contrasweep.trainables.losses import distributed
-from contrasweep.trainables.losses.negatives import Counts, counted, counts_of, has_signed_scores
+from contrasweep.trainables.losses.negatives import counted, counts_of, has_signed_scores
+from contrasweep.trainables.losses.tiled import Counts
 from contrasweep.trial import Trial
 
 EVAL_BATCH_ROWS = 1024
@@ -107,7 +108,7 @@ class Contrastive:
         seeding.reseed(*self.key, "weights")
         self.model = network(settings, self.train.shape)
         if distributed.processes() > 1:
-            joined_norm.convert(self.model)
+            joined_batch.convert(self.model)
         self.model.to(self.device)
         self.loss = settings.build_loss()
         self.schedule = self._schedule()

@@ -17,7 +17,7 @@ from contrasweep.trainables.contrastive.transfer import with_digests
 from contrasweep.trainables.encoders import ENCODERS, HEADS, Shape, check_encoder
 from contrasweep.trainables.fields import BelowOne, Count, Device, MaybeCount, NotNegative, Positive
 from contrasweep.trainables.files import with_digest_of_weights
-from contrasweep.trainables.losses import LOSSES, external_check
+from contrasweep.trainables.losses import LOSSES
 from contrasweep.trainables.optimisation import OPTIMIZERS, check_optimizer
 from contrasweep.trainables.pytorch import nn
 
@@ -148,7 +148,7 @@ class Settings:
                 hint="take infonce, barlow_twins or vicreg, or targets: byol",
             )
         encoder = with_digest_of_weights(self.encoder)
-        external_check.check(self.loss)
+        losses.check_loss(self.loss)
         check_optimizer(self.optimizer, self.learning_rate)
         if "image" in data.columns and "shape" in data.columns["image"]:
             height, width, channels = data.columns["image"]["shape"]

@@ -18,7 +18,7 @@ from contrasweep.trainables import checkpoint
 from contrasweep.trainables.checkpoint import StateDict
 from contrasweep.trainables.fields import BelowOne, Count, MaybeCount, NotNegative
 from contrasweep.trainables.losses import AnyLoss, ComposedLoss
-from contrasweep.trainables.losses.ids import Ids
+from contrasweep.trainables.losses.batch import Ids
 from contrasweep.trainables.pytorch import F, Tensor, nn, torch
 
 

@@ -9,10 +9,8 @@ from jaxtyping import Bool, Float
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.trainables.losses import distributed, tiled
-from contrasweep.trainables.losses.batches import joined
-from contrasweep.trainables.losses.ids import Ids, masks, others
-from contrasweep.trainables.losses.loss import Loss
-from contrasweep.trainables.losses.reductions import REDUCTIONS, Terms
+from contrasweep.trainables.losses.batch import Ids, joined, masks, others
+from contrasweep.trainables.losses.loss import REDUCTIONS, Loss, Terms
 from contrasweep.trainables.pytorch import Tensor, torch
 from contrasweep.trainables.similarities import Similarity
 
@@ -34,7 +32,7 @@ class ComposedLoss:
     params: Config
     scale: Tensor | None = None
     """What scores are multiplied by, where it is learned (see `temperature`); batches are not tiled then."""
-    tally: tiled.Tally | None = None
+    tally: tiled.NegativeTally | None = None
     """What is told the scores and which of them are negatives (see `negatives`)."""
 
     def __call__(self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None) -> Scalar:
@@ -89,7 +87,7 @@ class ComposedLoss:
 
     def _summed(self, z: Tensor, ids: Ids, tile: tiled.TileGradient, scores: int | None, shared: bool) -> Scalar:
         """The sum over tiles; what this process has tallied in its share of them is added up over processes."""
-        from contrasweep.trainables.losses.weighted_sum import weighted_sum
+        from contrasweep.trainables.losses.autograd import weighted_sum
 
         total = weighted_sum(z, ids, tile, scores, shared)
         if shared and self.tally is not None:

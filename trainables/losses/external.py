@@ -22,7 +22,7 @@ from contrasweep.components import one_of, parameters_class, signature_fields
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.imports import import_path
-from contrasweep.trainables.losses.batches import joined
+from contrasweep.trainables.losses.batch import joined
 from contrasweep.trainables.losses.loss import Loss
 from contrasweep.trainables.pytorch import Tensor, torch
 

@@ -9,7 +9,7 @@ from typing import Literal
 from jaxtyping import Bool, Float
 
 from contrasweep.trainables.losses.cross_entropy import masked_logsumexp
-from contrasweep.trainables.losses.reductions import Terms
+from contrasweep.trainables.losses.loss import Terms
 from contrasweep.trainables.pytorch import F, Tensor, torch
 
 Scores = Float[Tensor, "n m"]
@@ -40,7 +40,7 @@ def triplet(
     `mining`: `all`; `hard`, triplets whose negative scores above the positive; `semi_hard`, those whose negative
     scores at most the positive but lies within the margin. The margin is 0 by default if `soft`.
     """
-    from contrasweep.trainables.losses.triplets import triplet_terms
+    from contrasweep.trainables.losses.autograd import triplet_terms
 
     return triplet_terms(scores, positives, negatives, _margin(margin, soft), soft, mining)
 

@@ -5,32 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from contrasweep.trainables.losses import distributed, tiled
+from contrasweep.trainables.losses import tiled
 from contrasweep.trainables.losses.composed import ComposedLoss
-
-Counts = Int[Tensor, " 2"]
-"""Negatives with a score below 0, and all of them."""
-
-
-class NegativeTally:
-    """Counts over the calls of a loss, on its device: nothing waits for them."""
-
-    def __init__(self) -> None:
-        self.counts: Counts | None = None
-
-    @torch.no_grad()
-    def add(self, scores: Float[Tensor, "n m"], negatives: Bool[Tensor, "n m"]) -> None:
-        """Count these scores, whose sign is that of the cosine."""
-        more = torch.stack([((scores < 0) & negatives).sum(), negatives.sum()])
-        self.counts = more if self.counts is None else self.counts + more
-
-    def sum_up(self) -> None:
-        """Add up what each process has counted of a batch that is divided among them."""
-        if self.counts is not None:
-            distributed.sum_up([self.counts])
+from contrasweep.trainables.losses.tiled import Counts, NegativeTally
 
 
 def counted(loss: Any) -> tuple[Any, NegativeTally | None]:

@@ -7,11 +7,11 @@ embeddings; other similarities are differentiated by autograd within the tile.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float, Int
 
-from contrasweep.trainables.losses.ids import members
+from contrasweep.trainables.losses import distributed
+from contrasweep.trainables.losses.batch import members
 from contrasweep.trainables.pytorch import F, Tensor, torch
 
 Ids = Int[Tensor, " n"]
@@ -58,15 +58,26 @@ def anchors(ids: Ids, rows: range | None = None, scores: int | None = None) -> I
         yield Anchors(ids, start, min(start + step, rows.stop))
 
 
-@runtime_checkable
-class Tally(Protocol):
-    """What counts scores as they are computed."""
+Counts = Int[Tensor, " 2"]
+"""Negatives with a score below 0, and all of them."""
 
-    def add(self, scores: Tensor, negatives: Tensor) -> None:
-        """Take scores [t n] and which of them are of negatives; the scores are overwritten afterwards."""
+
+class NegativeTally:
+    """Counts of negatives over the calls of a loss, on its device: nothing waits for them."""
+
+    def __init__(self) -> None:
+        self.counts: Counts | None = None
+
+    def add(self, scores: Float[Tensor, "n m"], negatives: Bool[Tensor, "n m"]) -> None:
+        """Count these scores, whose sign is that of the cosine; they are overwritten afterwards."""
+        with torch.no_grad():
+            more = torch.stack([((scores < 0) & negatives).sum(), negatives.sum()])
+            self.counts = more if self.counts is None else self.counts + more
 
     def sum_up(self) -> None:
-        """Add up what each process has counted."""
+        """Add up what each process has counted of a batch that is divided among them."""
+        if self.counts is not None:
+            distributed.sum_up([self.counts])
 
 
 TileGradient = Callable[[Tensor, Anchors, Tensor | None], Tensor]
@@ -77,7 +88,7 @@ def by_autograd(
     similarity: Callable[[Tensor, Tensor], Tensor],
     values: Callable[..., Tensor],
     weights: Weights,
-    tally: Tally | None = None,
+    tally: NegativeTally | None = None,
 ) -> TileGradient:
     """A tile of any similarity and any loss with a value per anchor."""
 
@@ -102,7 +113,7 @@ Closed = Callable[[Tile, Anchors, float], Float[Tensor, " t"]]
 
 
 def of_inner_products(
-    closed: Closed, weights: Weights, temperature: float, epsilon: float, tally: Tally | None = None
+    closed: Closed, weights: Weights, temperature: float, epsilon: float, tally: NegativeTally | None = None
 ) -> TileGradient:
     """A tile whose scores are z_i.z_j."""
 
@@ -156,9 +167,9 @@ def sincere_(logits: Tile, at: Anchors, epsilon: float) -> Float[Tensor, " t"]:
     has_negatives = (logits > -torch.inf).any(1)
     against = softmax_(logits).masked_fill_(~has_negatives, -torch.inf)
     lead = positive - against[row] - epsilon
-    slope = torch.sigmoid(-lead) * share
-    logits.mul_(logits.new_zeros(len(logits)).index_add_(0, row, slope)[:, None])
-    logits[row, column] = -slope
+    pull = torch.sigmoid(-lead) * share
+    logits.mul_(logits.new_zeros(len(logits)).index_add_(0, row, pull)[:, None])
+    logits[row, column] = -pull
     return logits.new_zeros(len(logits)).index_add_(0, row, (-F.logsigmoid(lead) - epsilon) * share)
 
 

@@ -16,8 +16,7 @@ from jaxtyping import Bool, Float, Int
 from contrasweep.components import parameters_class, signature_fields
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
-from contrasweep.trainables.losses.batches import joined
-from contrasweep.trainables.losses.ids import Ids
+from contrasweep.trainables.losses.batch import Ids, joined
 from contrasweep.trainables.pytorch import Tensor, torch
 
 View = Float[Tensor, "b d"]

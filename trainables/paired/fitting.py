@@ -16,7 +16,7 @@ from torch import Tensor
 from contrasweep.errors import DataError, SpecError
 from contrasweep.rows import ItemColumns
 from contrasweep.trainables import checkpoint, diagnostics, loop, optimisation, seeding
-from contrasweep.trainables.losses.negatives import Counts
+from contrasweep.trainables.losses.tiled import Counts
 from contrasweep.trainables.paired import figures, metrics, tables
 from contrasweep.trainables.paired.network import Joint
 from contrasweep.trainables.paired.objective import Objective

@@ -8,10 +8,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from contrasweep.trainables.losses.negatives import Counts, counted, counts_of
-from contrasweep.trainables.paired import settings as schedules
+from contrasweep.trainables.losses.negatives import counted, counts_of
+from contrasweep.trainables.losses.tiled import Counts
 from contrasweep.trainables.paired.network import Outputs
 from contrasweep.trainables.paired.settings import Recipe
+from contrasweep.trainables.paired.settings import alpha as alpha_of
 from contrasweep.trainables.precision import widened
 
 EFFECTIVE = 0.9999
@@ -30,8 +31,7 @@ class Objective:
                 stacklevel=2,
             )
         if all(
-            schedules.alpha(recipe.alpha_schedule, epoch, recipe.epochs, recipe.alpha) == 1
-            for epoch in range(recipe.epochs)
+            alpha_of(recipe.alpha_schedule, epoch, recipe.epochs, recipe.alpha) == 1 for epoch in range(recipe.epochs)
         ):
             warnings.warn(
                 "alpha is 1 in every epoch: the classifier is never trained and its scores are chance; lower "

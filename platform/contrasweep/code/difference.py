@@ -37,7 +37,7 @@ class Difference:
         return named if len(self.changes) <= _NAMED else f"{named} and {len(self.changes) - _NAMED} more files"
 
     def summary(self) -> str:
-        """How much: `12 lines differ in 1 module`."""
+        """Return how much differs: `12 lines differ in 1 module`."""
         lines, modules = sum(change.lines for change in self.changes), len(self.changes)
         return (
             f"{lines} {'line differs' if lines == 1 else 'lines differ'} in "

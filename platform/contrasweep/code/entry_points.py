@@ -10,7 +10,7 @@ _DOTTED_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z
 
 
 def module_of(path: str) -> str:
-    """The module of the dotted path `package.module:name`."""
+    """Return the module of the dotted path `package.module:name`."""
     return path.partition(":")[0]
 
 

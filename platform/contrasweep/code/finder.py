@@ -27,7 +27,7 @@ class Module:
     loader: object = None
 
     def parts(self) -> list[str]:
-        """The modules of a package, those in its subfolders not."""
+        """Return the modules of a package, without those in its subfolders."""
         return sorted(f"{self.name}.{part.name}" for part in pkgutil.iter_modules(self.folders))
 
     @property
@@ -36,7 +36,7 @@ class Module:
         return bool(self.file) and not self.file.endswith((*EXTENSION_SUFFIXES, *BYTECODE_SUFFIXES))
 
     def read(self) -> bytes:
-        """The bytes of its file; OSError if it cannot be read."""
+        """Return the bytes of its file; OSError if it cannot be read."""
         get_data = getattr(self.loader, "get_data", None)  # in a zip on the path, say
         return bytes(get_data(self.file)) if get_data else Path(self.file).read_bytes()
 
@@ -139,7 +139,7 @@ def _of_imported(name: str) -> Module | None:
 
 @cache
 def installed_version(distribution: str) -> str:
-    """The version of an installed distribution; empty where it is not installed."""
+    """Return the version of an installed distribution; empty where it is not installed."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -166,7 +166,7 @@ def distribution_of(package: str, site_folder: str) -> str | None:
 
 
 def site_folder_of(file: str) -> str:
-    """The folder of installed packages above a file."""
+    """Return the folder of installed packages that holds a file."""
     return str(next(parent for parent in Path(file).parents if parent.name in SITE_FOLDERS))
 
 

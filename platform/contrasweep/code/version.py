@@ -95,7 +95,7 @@ class CurrentCode:
         self._known: dict[tuple[str, ...], Code] = {}
 
     def of(self, trainable: str, config: Config) -> Code:
-        """The code of a trial with this trainable and config."""
+        """Return the code of a trial with this trainable and config."""
         key = (trainable, *sorted(set(dotted_paths(config))))
         if key not in self._known:
             self._known[key] = code_of(self.functions.get(trainable, trainable), key[1:])
@@ -142,7 +142,7 @@ def _form_of(module: Module) -> tuple[bytes, NormalForm]:
 
 
 def digest_of(modules: Mapping[str, str]) -> str:
-    """The digest of the whole from its modules' digests."""
+    """Return the digest of some code from its modules' digests."""
     return short_digest("\n".join(f"{name} {modules[name]}" for name in sorted(modules)).encode())
 
 
@@ -196,7 +196,7 @@ class _Walk:
                 self.file(str(beside))
 
     def follow(self) -> None:
-        """Until nothing new is reached."""
+        """Follow imports until nothing new is reached."""
         while self.queue:
             name = self.queue.popleft()
             top = name.partition(".")[0]

@@ -56,12 +56,12 @@ def check(words: Sequence[str], config: Config) -> None:
 
 
 def names(words: Sequence[str]) -> list[str]:
-    """The names in braces, each once, in their order."""
+    """Return the names in braces, each once, in their order."""
     return list(dict.fromkeys(name for word in words for name in _PLACEHOLDER.findall(word)))
 
 
 def unplaced(words: Sequence[str], keys: Collection[str]) -> list[str]:
-    """The dotted `keys` of a config that no placeholder names."""
+    """Return the dotted `keys` of a config that no placeholder names."""
     named = names(words)
     return [key for key in keys if key != COMMAND and not any(f"{key}.".startswith(f"{name}.") for name in named)]
 

@@ -69,7 +69,7 @@ class Process:
         return True
 
     def check(self) -> None:
-        """`CommandFailed` where it ended with another status than 0."""
+        """Raise `CommandFailed` where it ended with another status than 0."""
         status = self.returncode
         if status:
             self._reader.join(5.0)  # a grandchild may keep the pipe open

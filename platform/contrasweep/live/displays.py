@@ -80,14 +80,14 @@ class Terminal:
         self.opened = False
 
     def show(self, state: RunState) -> None:
-        """Draw it anew."""
+        """Draw the state."""
         if not self.opened:
             self.opened = True
             self.live.start()
         self.live.update(View(state), refresh=True)
 
     def say(self, text: str) -> None:
-        """Print a line above."""
+        """Print a line above the tables."""
         self.console.print(Text(printable(text), style=_style(text), overflow="fold"), soft_wrap=True)
 
     def close(self, state: RunState) -> None:
@@ -98,7 +98,7 @@ class Terminal:
 
 
 class Notebook:
-    """Updates one display of the cell that runs the study."""
+    """Shows a run as one display of the notebook's cell, which updates."""
 
     def __init__(self) -> None:
         self.handle: Any = None
@@ -106,7 +106,7 @@ class Notebook:
         self.drawn = ""
 
     def show(self, state: RunState) -> None:
-        """Draw it anew, if anything changed."""
+        """Draw the state, if anything changed."""
         from IPython.display import HTML, display
 
         text = to_html(state, self.said)
@@ -126,7 +126,7 @@ class Notebook:
 
 
 def to_html(state: RunState, said: list[str]) -> str:
-    """The tables as HTML, below the lines that were said."""
+    """Return the tables as HTML, below the lines that were said."""
     console = Console(file=io.StringIO(), record=True, width=COLUMNS, height=40, force_jupyter=False)
     console.print(View(state))
     tables = console.export_html(inline_styles=True, code_format=PAGE)

@@ -27,7 +27,7 @@ class Lines:
         print(text, file=self.stream, flush=True)
 
     def close(self, state: RunState) -> None:
-        """Print how it ended."""
+        """Print how the run ended."""
         self.say(progress_line(state))
 
 
@@ -66,7 +66,7 @@ def progress_line(state: RunState) -> str:
 
 
 def elapsed(seconds: float) -> str:
-    """0:07, 12:40, 3:05:12."""
+    """Return a time as 0:07, 12:40 or 3:05:12."""
     whole = max(0, int(seconds))
     hours, rest = divmod(whole, 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"

@@ -42,7 +42,7 @@ class LiveFile:
             self._begin(state)
 
     def say(self, text: str) -> None:
-        """What is said is in the state."""
+        """Do nothing: the state holds what is said."""
 
     def close(self, state: RunState) -> None:
         """Write how it ended."""

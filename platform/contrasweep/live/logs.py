@@ -14,7 +14,7 @@ KNOWN = 200  # characters by which the place is found again in a log that was sh
 
 
 def find_trial(records: StudyRecords, prefix: str) -> str:
-    """The id that begins with `prefix`; `SpecError` where none or several do."""
+    """Return the id that begins with `prefix`; `SpecError` where none or several do."""
     folder = f"{records.study}/trials/"
     ids = {key.removeprefix(folder).split("/")[0] for key in records.store.list(folder + prefix)}
     if (live := read_live(records)) is not None:
@@ -34,7 +34,7 @@ def _listed(records: StudyRecords) -> str:
 
 
 def read_log(records: StudyRecords, trial_id: str) -> str:
-    """What a trial has printed so far; "" where that is nothing."""
+    """Return what a trial has printed so far; "" where that is nothing."""
     return _text(records, trial_id, LOG)
 
 

@@ -32,7 +32,7 @@ class Overview:
 
     @property
     def state(self) -> str:
-        """`running`, `complete`, or what it is otherwise."""
+        """`running`, `complete`, `failures` or `stopped`."""
         if self.alive:
             return "running"
         finished = sum(self.statuses.values())
@@ -42,12 +42,12 @@ class Overview:
 
 
 def study_names(storage: str) -> list[str]:
-    """The studies of a storage, sorted."""
+    """Return the names of the studies of a storage, sorted."""
     return sorted(key.split("/")[0] for key in open_store(storage).etags("", "study.json"))
 
 
 def overviews(storage: str) -> Iterator[Overview]:
-    """All studies of a storage."""
+    """Yield all studies of a storage."""
     for name in study_names(storage):
         records = StudyRecords(storage, name)
         if (document := records.document()) is not None:

@@ -52,7 +52,7 @@ class Pace:
         return self._steps.get(cell) or self._steps.get(cell[0])
 
     def seconds(self, cell: Cell) -> float | None:
-        """Expected seconds of such a trial; None before any has ended."""
+        """Return the expected seconds of such a trial; None before any has ended."""
         known = [self._seconds[key] for key in (cell, cell[0], "") if key in self._seconds]
         return known[0].value if known else None
 

@@ -27,16 +27,16 @@ EPOCHS = "epochs"
 
 
 class Display(Protocol):
-    """Where a run is shown. Called from one thread at a time."""
+    """Where a run is shown. Its methods are called from one thread at a time."""
 
     def show(self, state: RunState) -> None:
-        """The state as it is now; called once a second."""
+        """Show the state as it is now; called once a second."""
 
     def say(self, text: str) -> None:
-        """A line of its own."""
+        """Show a line of its own."""
 
     def close(self, state: RunState) -> None:
-        """The run is over."""
+        """Show the last state: the run is over."""
 
 
 class Progress:
@@ -102,7 +102,7 @@ class Progress:
         self._thread.start()
 
     def started(self, trial: Trial) -> None:
-        """A worker begins a trial, or goes on with it."""
+        """Note that a worker begins a trial, or goes on with it."""
         with self._lock:
             if trial.id in self.over:  # a stopped trial that goes on after all
                 self.state.statuses[self.over.pop(trial.id)] -= 1
@@ -116,7 +116,7 @@ class Progress:
             )
 
     def reported(self, trial_id: str, reports: Sequence[Row]) -> None:
-        """New reports of a running trial."""
+        """Note new reports of a running trial."""
         with self._lock:
             trial = self.state.running.get(trial_id)
             if trial is not None and reports:
@@ -135,13 +135,13 @@ class Progress:
                 self.state.running[trial_id].note = note
 
     def lost(self, trial_id: str) -> None:
-        """A trial's worker is lost; it waits to be started again."""
+        """Note that the worker of a trial is lost, and that the trial waits to be started again."""
         with self._lock:
             if self.state.running.pop(trial_id, None) is not None and (cell := self.planned.get(trial_id)) is not None:
                 self.waiting[cell] += 1
 
     def ended(self, record: Record) -> None:
-        """A trial has its record."""
+        """Count a trial that has its record."""
         with self._lock:
             trial = self.state.running.pop(record.trial_id, None)
             if trial is None and (cell := self.planned.get(record.trial_id)) is not None:
@@ -220,7 +220,7 @@ def axes_as_text(axes: Sequence[str], config: Config, data: str) -> dict[str, st
 
 
 def cell_of(arm: str, axes: Mapping[str, str]) -> Cell:
-    """The cell of a trial, from its axes as text."""
+    """Return the cell of a trial, from its axes as text."""
     return arm, " ".join(f"{axis}={value}" for axis, value in axes.items())
 
 

@@ -52,7 +52,7 @@ class RunningTrial:
 
 @dataclass
 class ArmState:
-    """What an arm's trials that were scored came to."""
+    """How many trials of an arm have ended, and the scores of those that have one."""
 
     __pydantic_config__ = SCHEMA
 
@@ -105,7 +105,7 @@ class RunState:
         return self.labels.get(word, word)
 
     def settings(self, axes: Mapping[str, str]) -> str:
-        """Values of axes as people read them, `batch_size=16 lr=0.1`."""
+        """Return values of axes as people read them, `batch_size=16 lr=0.1`."""
         return " ".join(f"{self.name(axis)}={self.name(value)}" for axis, value in axes.items())
 
     @property

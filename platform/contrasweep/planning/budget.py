@@ -25,16 +25,17 @@ UNITS = {"budget_hours": " h", "budget_gpu_hours": " GPU-hours", "budget_cost": 
 
 @dataclass(frozen=True)
 class Rate:
-    """What an hour of a trial costs: GPUs or the share of one (where there is none, 1, or the part of a place that a
-    trial that shares its place holds), and its part of a host's price."""
+    """What an hour of a trial costs: GPUs or the share of one, and its part of a host's price.
+
+    Where there is no GPU, `gpus` is 1, or the part of a place that a trial holds that shares it.
+    """
 
     gpus: float = 1.0
     cost_per_hour: float = 0.0
 
     @classmethod
     def of(cls, gpus: float | None, cost_per_hour: float | None, shared_by: int | None = None) -> "Rate":
-        """From what a record or a checkpoint says; None where it does not. `shared_by`: trials that
-        shared its place."""
+        """Return the rate that a record or a checkpoint says, whose place `shared_by` trials shared."""
         return cls(gpus or 1.0 / (shared_by or 1), cost_per_hour or 0.0)
 
 
@@ -131,8 +132,11 @@ class Budget:
         return {name: {"limit": limit, "spent": spent[name]} for name, limit in self.limits.items()}
 
     def _look_back(self, records: StudyRecords, known: list[Record]) -> None:
-        """What ended trials took, and unfinished ones up to their checkpoints. Of a trial that was interrupted only its
-        seconds are kept, so its time counts as if it had trained without a pause."""
+        """Count what ended trials took, and unfinished ones up to their checkpoints.
+
+        Of a trial that was interrupted only its seconds are kept, so its time counts as if it had trained without a
+        pause.
+        """
         times = [(record.ended - record.seconds, record.ended) for record in known]
         for record in known:
             self._add(record.seconds, Rate.of(record.notes.gpus, record.notes.cost_per_hour, record.notes.shared_by))

@@ -49,8 +49,10 @@ class CodeComparison:
         return [i for other in self.others for i in (*other.trial_ids, *other.unfinished)]
 
     def line(self, *, all_: bool = False) -> str:
-        """`24 of 30 trials were made by other code: mythesis/method.py changed (12 lines) since 2026-11-22 11:02`;
-        empty where there are none. With `all_`, those that were accepted too."""
+        """Return the comparison as one line, empty where no trials are of other code; with `all_`, those accepted too.
+
+        `24 of 30 trials were made by other code: mythesis/method.py changed (12 lines) since 2026-11-22 11:02`
+        """
         others = self.others if all_ else self.pending()
         finished = sum(len(other.trial_ids) for other in others)
         unfinished = sum(len(other.unfinished) for other in others)

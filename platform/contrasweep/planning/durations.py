@@ -16,8 +16,10 @@ SIMULATED = 20_000
 
 
 class Durations:
-    """Training seconds of finished trials, as on a GPU of speed 1 of the inventory (on a CPU: as they were). Of members
-    that shared a process, which trained at the same time, each has its part."""
+    """Training seconds of finished trials, as on a GPU of speed 1 of the inventory; on a CPU, as they were.
+
+    Of members that shared a process, which trained at the same time, each has its part.
+    """
 
     def __init__(self, known: Iterable[Record], inventory: Inventory) -> None:
         self.inventory = inventory
@@ -30,14 +32,18 @@ class Durations:
         self.usual = stats.median(self.arms.values()) if self.arms else None
 
     def of(self, arm: str, trials: Iterable[Trial] = ()) -> float | None:
-        """Expected seconds of one trial: median over its cell's `trials`, else its arm, else the study; None before any
-        trial has finished."""
+        """Return the expected seconds of one trial; None before any trial has finished.
+
+        They are the median over its cell's `trials`, else over its arm, else over the study.
+        """
         own = [self._seconds(self.done[trial.id]) for trial in trials if trial.id in self.done]
         return stats.median(own) if own else self.arms.get(arm, self.usual)
 
     def makespan(self, footprints: Sequence[Footprint], seconds: Sequence[float | None]) -> Makespan | None:
-        """Of trials to run, in this order; None where a duration is not known. What a trial takes beside its training
-        is the median of what it took so far."""
+        """Simulate trials to run, in this order; None where a duration is not known.
+
+        What a trial takes beside its training is the median of what it took so far.
+        """
         takes = [s for s in seconds if s is not None]
         if len(takes) < len(seconds):
             return None

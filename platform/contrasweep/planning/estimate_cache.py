@@ -1,10 +1,8 @@
-"""Counts of training's memory and work, kept on disk: a plan that finds them there need not run the model on fake
-tensors.
+"""Estimates of training's memory and work, kept on disk: a plan that finds one need not run the model on fake tensors.
 
-A count is kept in the node's cache (`CONTRASWEEP_CACHE`/counts), one small file each, of which processes that
-plan at once never see half. Its name is the digest of all that the count
-depends on, which stands in it too and is compared when it is read: what is not exactly that, or is no such file at all,
-is as if there were none. Not kept are counts of which that cannot be said by plain values (see `key_of`).
+An estimate is a small file in the node's cache (`CONTRASWEEP_CACHE`/counts). Its name is the digest of all that the
+estimate depends on, which stands in it too and is compared when it is read. A file that is not exactly that is as if
+there were none. Not kept are estimates of which that cannot be said by plain values (see `key_of`).
 """
 
 import contextlib
@@ -38,12 +36,14 @@ MAX_BYTES = 1 << 20
 
 
 def key_of(work: Workload, hook: object, trial: Trial, code: CurrentCode) -> str | None:
-    """All that the count of `work` depends on, as text: the shape of the workload, the trial's config and data, the
-    code that its trainable reaches, the versions of what that imports, of PyTorch and of Python, and how it is counted.
+    """Return all that the estimate of `work` depends on, as text; None where this cannot be known.
 
-    None where this cannot be known: `hook`, which gave the workload, is no plain function of a module that the
-    trainable reaches, the shape has other than plain values, or the config names a file or folder, whose content may
-    matter; nor in a notebook or an interactive Python, whose modules may have been imported before they were edited.
+    It is the shape of the workload, the trial's config and data, the code that its trainable reaches, the versions of
+    what that imports, of PyTorch and of Python, and how it is counted.
+
+    It cannot be known where `hook`, which gave the workload, is no plain function of a module that the trainable
+    reaches; where the shape has other than plain values; where the config names a file or folder, whose content may
+    matter; and in a notebook or an interactive Python, whose modules may have been imported before they were edited.
     """
     if hasattr(sys, "ps1"):  # IPython sets it too
         return None

@@ -82,8 +82,11 @@ class Footprints:
         return self._slots[placement]
 
     def together(self, trial: Trial, slots: int, beside_gib: float = 0.0) -> Footprint:
-        """What one process needs that trains `slots` such trials: of their memory, what a process holds anyway counts
-        once. `beside_gib`: host memory of each trial's own process beside it."""
+        """Return what one process needs that trains `slots` such trials.
+
+        Of their memory, what a process holds anyway counts once. `beside_gib` is host memory of each trial's own
+        process beside it.
+        """
         one = self.of(trial).footprint
         work = self._workload(trial, cell_of(trial))
 
@@ -226,9 +229,12 @@ class Footprints:
         return self._workloads[cell]
 
     def seconds(self, trial: Trial) -> float | None:
-        """Seconds that the training of `trial` takes at least, about, on a GPU of speed 1 of the inventory, by the
-        counted work of its steps: the most that any type which it may go to says. None for what goes to no GPU or to
-        one whose peak is not known, and where the trainable does not say how many steps a trial has."""
+        """Return about how many seconds the training of `trial` takes at least, on a GPU of speed 1 of the inventory.
+
+        It follows from the counted work of its steps: the most that any type which it may go to says. None for what
+        goes to no GPU or to one whose peak is not known, and where the trainable does not say how many steps a trial
+        has.
+        """
         cell = cell_of(trial)
         work, counted = self._workload(trial, cell), self._count_of(trial, cell)
         if work is None or counted is None or not work.steps:

@@ -10,7 +10,7 @@ from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, NotStagedError, SpecError
-from contrasweep.planning.plan import Cell, GridTotals, PlanDisplay, PlanRow, Resolve
+from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
 from contrasweep.planning.stages import schedule, stage
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
@@ -164,7 +164,7 @@ class GridPlan(PlanDisplay):
         """The trials that are not `done`, each once."""
         return ((trial, 1) for trial in self.trials if trial.id not in done)
 
-    def totals(self, known: Mapping[str, Record]) -> GridTotals:
+    def totals(self, known: Mapping[str, Record]) -> dict[str, int]:
         """Numbers of cells, trials, those done and those to run."""
         done = len(self.own(known))
         return {"cells": len(self.cells), "trials": self.total, "done": done, "to_run": self.total - done}

@@ -176,8 +176,10 @@ def _kind(study: Study, arm: str) -> str | None:
 
 
 class TrainedElsewhere(Protocol):
-    """What a runner returns where another process trains the trial, and this one receives its reports. It is called
-    like a trainable."""
+    """What a runner returns where another process trains the trial, and this one receives its reports.
+
+    It is called like a trainable.
+    """
 
     meter: Any
     """With the methods of `contrasweep.cluster.usage.Meter`."""

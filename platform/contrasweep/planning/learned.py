@@ -30,9 +30,9 @@ _FOLDER = "calibration/"
 
 @dataclass(frozen=True)
 class Peak:
-    """What `times` trials of one cell took on one type of host: the highest peaks in GiB, and the highest fraction of
-    the time for which one that had a whole GPU kept it busy (0: none had).
+    """What `times` trials of one cell took on one type of host: the highest peaks in GiB.
 
+    `gpu_busy` is the highest fraction of the time for which one that had a whole GPU kept it busy (0: none had).
     `architecture` and `counted_gib` are those of its `cluster.memory.Workload` ("" where the trainable has none).
     """
 
@@ -112,8 +112,10 @@ def cell_key(trainable: str, config_text: str, data_digest: str) -> str:
 
 
 def peak_of(record: Record) -> Peak | None:
-    """The row of one record; None where it has nothing to teach (it did not train to an end, was not measured, or
-    shared its process with other trials)."""
+    """Return the row of one record; None where it has nothing to teach.
+
+    That is a trial that did not train to an end, was not measured, or shared its process with other trials.
+    """
     if record.notes.shared_by or not record.status.trained or not (record.gpu_memory_gib or record.host_memory_gib):
         return None
     notes = record.notes
@@ -148,8 +150,11 @@ def forget(records: StudyRecords) -> None:
 
 
 def read(records: StudyRecords, finished: set[str]) -> Learned:
-    """What all studies in this storage have learned. This one's rows are made again from its records where its file
-    does not count as many as are `finished`: its driver was killed before it could write."""
+    """Return what all studies in this storage have learned.
+
+    This one's rows are made again from its records where its file does not count as many as are `finished`: its driver
+    was killed before it could write.
+    """
     own = peaks_key(records)
     known = _file(records.store, own) if finished and records.store.exists(own) else None
     fresh = known is not None and known.records == len(finished)

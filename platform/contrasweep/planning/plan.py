@@ -3,7 +3,7 @@
 import html
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol
 
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
@@ -46,24 +46,6 @@ class PlanRow:
     last: tuple[tuple[str, str], ...] = ()
 
 
-class GridTotals(TypedDict):
-    """How many cells and trials a grid has, and of the trials how many are done and are to run."""
-
-    cells: int
-    trials: int
-    done: int
-    to_run: int
-
-
-class SweepTotals(TypedDict):
-    """How many trials a sweep has in all and in its search (None: as many as its budget pays for), and how many have
-    ended."""
-
-    trials: int | None
-    search_trials: int | None
-    ended: int
-
-
 class Plan(Protocol):
     """What a study would run, of a grid or of a sweep; `contrasweep.plan` gives it.
 
@@ -101,8 +83,7 @@ class Plan(Protocol):
         """Digest of what is asked."""
 
     def dependent_searches(self, arms: Collection[str]) -> Mapping[str, str]:
-        """Arm -> digest of its search, of the searches of `arms` and of the arms that are frozen on them; {} where
-        nothing is searched."""
+        """Return arm -> digest of its search, of `arms` and of those that are frozen on them; {} without a search."""
 
     @property
     def datasets(self) -> Mapping[str, Manifest]:
@@ -157,14 +138,16 @@ class Plan(Protocol):
         """The rows of a forecast beside the records `known`."""
 
     def left(self, known: Mapping[str, Record]) -> Iterable[int] | None:
-        """The number of the row of each trial to run, in the order of their start; None where it is not known how many
-        the budget pays for."""
+        """Return the number of the row of each trial to run, in the order of their start.
+
+        None where it is not known how many the budget pays for.
+        """
 
     def expected(self, done: Collection[str]) -> Iterable[tuple[Trial, int]]:
         """Trials to run beside those `done`, or one of each kind, and how many there are of it."""
 
-    def totals(self, known: Mapping[str, Record]) -> GridTotals | SweepTotals:
-        """How many trials there are and have ended, for programs."""
+    def totals(self, known: Mapping[str, Record]) -> Mapping[str, int | None]:
+        """Return how many trials there are and have ended, for programs; None where the budget counts none."""
 
     def lines(self, known: Mapping[str, Record]) -> list[str]:
         """The same for people, with what the study asks."""

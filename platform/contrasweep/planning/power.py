@@ -28,8 +28,10 @@ def study_design(study: Study) -> "Design":
 
 
 def study_power(study: Study, question: "Question | None" = None) -> "PlannedPower | None":
-    """What the study decides in 80 % of studies like it, for its own question (or another one); None where there is
-    nothing to compare, or no SciPy to say so."""
+    """Return what the study decides in 80 % of studies like it, for its own question or another one.
+
+    None where there is nothing to compare, or no SciPy to say so.
+    """
     if not _has_scipy():
         return None
     from contrasweep.statistics.family import Family, family_size
@@ -46,8 +48,10 @@ def study_power(study: Study, question: "Question | None" = None) -> "PlannedPow
 
 
 def check_looks(study: Study) -> None:
-    """`SpecError` where the last look at a study that grows could decide hardly anything; nothing where there is no
-    SciPy to say so, which `power_lines` says."""
+    """Raise `SpecError` where the last look at a study that grows could decide hardly anything.
+
+    Without SciPy nothing is checked, which `power_lines` says.
+    """
     power = study_power(study) if study.replicates is not None else None
     if power is None:
         return
@@ -79,8 +83,7 @@ def power_warnings(study: Study) -> tuple[str, ...]:
 
 
 def _has_scipy() -> bool:
-    """Whether the distributions that power is computed from are installed; a machine that only plans and submits may do
-    without."""
+    """Whether SciPy is installed, which computes power; a machine that only plans and submits may do without."""
     return is_installed("scipy")
 
 
@@ -99,8 +102,11 @@ TIMES = (1, 2, 4)
 
 @dataclass(frozen=True)
 class PlannedSize:
-    """The study with so many `times` its replicates: `seeds` (on each fold), `trials` in all, and the difference that
-    it decides in 80 % of studies, in standard deviations of a paired difference, if the noise is of training."""
+    """The study with so many `times` its replicates: `seeds` (on each fold) and `trials` in all.
+
+    `detectable` is the difference that it decides in 80 % of studies, in standard deviations of a paired difference, if
+    the noise is of training.
+    """
 
     times: int
     seeds: int

@@ -16,9 +16,11 @@ MIN_ID = 6
 
 
 def selected_trials(plan: Plan, recorded: Mapping[str, Record], words: Iterable[str], place: str) -> set[str]:
-    """Ids of the trials that `words` name: `ARM`, `ARM/axis=value,axis=value` or `axis=value` for cells, or a trial's
-    id or its beginning. `recorded` are the study's records, of a search too. `SpecError` at `place` for a word that
-    names none."""
+    """Return the ids of the trials that `words` name.
+
+    A word is `ARM`, `ARM/axis=value,axis=value`, `axis=value` for cells, or a trial's id or its beginning. `recorded`
+    are the study's records, of a search too. Raises `SpecError` at `place` for a word that names none.
+    """
     frame = plan.to_frame()
     arms = {arm: set(frame["trial_id"][frame["arm"] == arm]) for arm in plan.study.arms}
     for record in recorded.values():

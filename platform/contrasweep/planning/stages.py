@@ -28,8 +28,10 @@ class Planned(Protocol):
 
 @dataclass(frozen=True)
 class Stage:
-    """The `trials` up to the next look, which is due at `replicates` replicates of the `open` cells and at `time` of
-    alpha's spending; `over`: there is no next look."""
+    """The `trials` up to the next look; `over`: there is no next look.
+
+    The look is due at `replicates` replicates of the `open` cells and at `time` of alpha's spending.
+    """
 
     trials: tuple[Trial, ...]
     open: tuple[Cell, ...]
@@ -80,8 +82,11 @@ def block(cell: Cell, declared: Replicates) -> int:
 
 
 def spending_time(declared: Replicates, log: LookLog | None, replicates: int) -> float:
-    """The time of alpha's spending at this many replicates. Where looks were taken with another `most`, what they spent
-    stays spent, and the rest is spread over what is to come."""
+    """Return the time of alpha's spending at this many replicates.
+
+    Where looks were taken with another `most`, what they spent stays spent, and the rest is spread over what is to
+    come.
+    """
     if log is None or not log.looks:
         return replicates / declared.most
     last = log.looks[-1]

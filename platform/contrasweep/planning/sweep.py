@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
-from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve, SweepTotals
+from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
 from contrasweep.planning.stages import stage
 from contrasweep.storage.confirmations import Confirmation, is_another, write_confirmation
 from contrasweep.storage.interim_log import read_looks, write_looks
@@ -118,15 +118,20 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return DeclaredSearch(self.study.searcher, len(self.search_folds), to_plain(self.study.arm_budget))
 
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
-        """Whether each trial of the stored plan is `finished`, and the last look taken. False until a run of this very
-        declaration has found the best of every arm: the stored plan has no trials of the other arms before that."""
+        """Whether each trial of the stored plan is `finished`, and the last look taken.
+
+        False until a run of this very declaration has found the best of every arm: the stored plan has no trials of the
+        other arms before that.
+        """
         if self.study.replicates is not None and not stage(self, records).over:
             return False
         return is_whole(records, self.digest, finished)
 
     def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame | None":
-        """The frame of the confirmation, of a study with looks as far as the first; None where the storage knows more
-        of it: what a search has confirmed."""
+        """Return the frame of the confirmation, of a study with looks as far as the first.
+
+        None where the storage knows more of it: what a search has confirmed.
+        """
         first = self.study.replicates.first if self.study.replicates else None
         return None if complete else _frame(replace(self, seeds=first))
 
@@ -143,8 +148,11 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return set(finished)
 
     def source(self, records: StudyRecords, finished: Collection[str]) -> SweepSource:
-        """The arms' searches, then the confirmation, of a study with looks as far as the first; the plan is stored as
-        each arm's best becomes known. Trials that have a record and are not `finished` are handed out again."""
+        """Return the arms' searches, then the confirmation, of a study with looks as far as the first.
+
+        The plan is stored as each arm's best becomes known. Trials that have a record and are not `finished` are handed
+        out again.
+        """
         first = self.study.replicates.first if self.study.replicates else None
 
         def confirmed(design: SweepDesign) -> None:
@@ -207,8 +215,10 @@ class SweepPlan(PlanDisplay, SweepDesign):
                 yield from (number for number, arm in enumerate(self.study.arms) if i >= ended[arm, phase])
 
     def expected(self, done: Collection[str]) -> Iterable[tuple[Trial, int]]:
-        """Samples of each arm's space for the trials that its search has at a time, or in all where that is not bounded
-        by `slots`, and the confirmation's."""
+        """Yield samples of each arm's space for the trials that its search has at a time, and confirmation trials.
+
+        Where `slots` does not bound the search, the samples stand for all its trials.
+        """
         study = self.study
         configurations = min(study.arm_budget.trials or UNBOUNDED, study.slots or UNBOUNDED)
         at_a_time = configurations * len(self.search_folds)
@@ -218,7 +228,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
                 yield sample, math.ceil(at_a_time / len(samples))
         yield from ((trial, 1) for trial in self.trials if trial.id not in done)
 
-    def totals(self, known: Mapping[str, Record]) -> SweepTotals:
+    def totals(self, known: Mapping[str, Record]) -> dict[str, int | None]:
         """Trials in all, of the search, and those that have ended."""
         return {"trials": self.total, "search_trials": self.searched, "ended": len(known)}
 
@@ -257,8 +267,10 @@ def _ended(known: Mapping[str, Record]) -> Counter[tuple[str, Phase | None]]:
 
 
 def _frame(design: SweepDesign) -> "pd.DataFrame":
-    """One row a confirmation trial. Where the best configuration is not known yet, neither is the trial's id, and the
-    row says `unknown-...`."""
+    """One row a confirmation trial.
+
+    Where the best configuration is not known yet, neither is the trial's id, and the row says `unknown-...`.
+    """
     import pandas as pd
 
     known = {(trial.arm, trial.fold, trial.seed): trial.id for trial in design.trials}
@@ -276,8 +288,10 @@ def _frame(design: SweepDesign) -> "pd.DataFrame":
 
 
 def make_sweep_plan(study: Sweep, resolve: Resolve) -> SweepPlan:
-    """Plan `study`; what can be wrong about it is found here. A configuration from the middle of each space, and
-    those at its ends, are built by the trainable's settings."""
+    """Plan `study`; what can be wrong about it is found here.
+
+    A configuration from the middle of each space, and those at its ends, are built by the trainable's settings.
+    """
     settings = check_arms(study)
     data = resolve(study.data)
     _check_data(study, data)

@@ -18,8 +18,8 @@ from contrasweep.report import trials
 from contrasweep.report.data import ReportData
 from contrasweep.report.formats import csv_text
 from contrasweep.report.page import html_report
-from contrasweep.report.paper import PaperTable
 from contrasweep.report.search_notes import search_notes
+from contrasweep.report.tables import PaperTable
 from contrasweep.results.answer import Versus
 from contrasweep.results.items import by_item
 from contrasweep.results.notices import archived_changes, code_diff
@@ -62,14 +62,27 @@ def write_report(
     width: int = WIDTH,
     style: TableStyle = PLAIN,
 ) -> None:
-    """The study as it stands now, in one of `FORMATS`, to the file `output` or to standard output.
+    """Write the study as it stands now in one of `FORMATS`.
 
-    `metric` may be several with commas between them, side by side in text, markdown and latex; these are written as a
-    paper prints them where there are several, or the `style` is one of papers.
+    html is the whole report, the others are the table with its verdicts. csv and parquet hold one row a cell; beside a
+    file NAME.csv its comparisons, one row each, are NAME.comparisons.csv. yaml is a study file that runs each arm with
+    its best settings. Text, markdown and latex are written as a paper prints them where there are several metrics, or
+    the `style` is one of papers.
 
-    html is the whole report, the others are the table with its verdicts; csv and parquet hold one row a cell, and
-    beside a file NAME.csv its comparisons, one row each, are NAME.comparisons.csv. yaml is a study file that runs each
-    arm with its best settings.
+    Args:
+        results: The study.
+        format: One of `FORMATS`.
+        rows: The factors in the rows, as in `Results.table`.
+        columns: The factors in the columns.
+        metric: The metric; several with commas between them stand side by side.
+        output: The file to write; without it standard output is written.
+        over: What means are over, as in `Results.table`.
+        width: The columns of a text.
+        style: How the table is drawn.
+
+    Raises:
+        SpecError: For an unknown format, and for options that the format does not have.
+        StorageError: If the file cannot be written.
     """
     _check(format, FORMATS)
     if format == "html" and over != "replicates":
@@ -80,35 +93,24 @@ def write_report(
             hint="leave it out, or take another --format",
         )
     metrics = [name.strip() for name in (metric or "").split(",") if name.strip()]
-    if style.of_paper or len(metrics) > 1:
-        write(_paper(results, format, metrics, rows, columns, over, style, width).encode(), output)
-        return
-    table = results.table(rows or None, columns or None, metric, over=over, style=style)
-    write(render(results, format, table, width=width), output)
-    if output is not None and format in ("csv", "parquet"):
-        write(_frame_bytes(table.comparisons(), format), output.with_suffix(f".comparisons{output.suffix}"))
-
-
-def _paper(
-    results: Results,
-    format: str,
-    metrics: Sequence[str],
-    rows: Sequence[str] | None,
-    columns: Sequence[str] | None,
-    over: Over,
-    style: TableStyle,
-    width: int,
-) -> str:
-    if format not in PAPER_FORMATS:
+    for_paper = style.of_paper or len(metrics) > 1
+    if for_paper and format not in PAPER_FORMATS:
         raise SpecError(
             "several metrics, digits, percent, caption and label are for tables of papers",
             place="--format",
             value=format,
             hint=f"take one of {', '.join(PAPER_FORMATS)}",
         )
-    chosen = metrics or [results.metric]
-    paper = PaperTable([results.table(rows or None, columns or None, one, over=over, style=style) for one in chosen])
-    return {"text": lambda: paper.to_text(width), "markdown": paper.to_markdown, "latex": paper.to_latex}[format]()
+    wanted: list[str | None] = [*metrics] or [None]
+    tables = [results.table(rows or None, columns or None, one, over=over, style=style) for one in wanted]
+    if for_paper:
+        paper = PaperTable(tables)
+        forms = {"text": lambda: paper.to_text(width), "markdown": paper.to_markdown, "latex": paper.to_latex}
+        write(forms[format]().encode(), output)
+        return
+    write(render(results, format, tables[0], width=width), output)
+    if output is not None and format in ("csv", "parquet"):
+        write(_frame_bytes(tables[0].comparisons(), format), output.with_suffix(f".comparisons{output.suffix}"))
 
 
 def serve_report(
@@ -120,8 +122,10 @@ def serve_report(
     port: int = 0,
     announce: Callable[[str], None] = print,
 ) -> None:
-    """Serve the HTML report of a study, and keep it true while trials end, until interrupted. `reload` reads the
-    study again."""
+    """Serve the HTML report of a study, and keep it true while trials end, until interrupted.
+
+    `reload` reads the study again; `announce` is given the address of the page.
+    """
     from contrasweep.report.serve import LivePage, serve
 
     def page() -> str:
@@ -132,7 +136,7 @@ def serve_report(
 
 
 def write(content: bytes, output: Path | None) -> None:
-    """To the file `output`, whose folders are created, or to standard output."""
+    """Write `content` to the file `output`, whose folders are created, or to standard output."""
     if output is None and sys.stdout.isatty():  # which shows control characters, see `terminal_text`
         sys.stdout.write(content.decode("utf-8", "replace"))
         return
@@ -148,9 +152,13 @@ def write(content: bytes, output: Path | None) -> None:
 
 
 def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
-    """The study's table in every form, its comparisons, trials and report as files in `folder`, by name, and what
-    differs between codes where several made it or where trials of other code were archived; and the table in
-    Markdown."""
+    """Write the study's table in every form, its comparisons, trials and report as files into `folder`.
+
+    A file of what differs between codes is among them where several codes made the study, or archived trials of it.
+
+    Returns:
+        The files by name, and the table in Markdown.
+    """
     table = results.table()
     note = table.to_markdown()
     content = {
@@ -170,7 +178,10 @@ def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
 
 
 def render(results: Results, format: str, table: Table | None = None, *, width: int = WIDTH) -> bytes:
-    """The content of a report file; of the study's own table unless another is given. A text has `width` columns."""
+    """Return the content of a report file, of the study's own table unless another is given.
+
+    A text has `width` columns.
+    """
     table = table or results.table()
     if format == "html":
         return html_report(report_data(results, table)).encode()
@@ -197,7 +208,7 @@ def _best_study(results: Results) -> str:
 
 
 def render_comparison(versus: Versus, format: str) -> bytes:
-    """The content of a file that sets two arms against each other, in one of `COMPARISON_FORMATS`."""
+    """Return the content of a file that compares two arms, in one of `COMPARISON_FORMATS`."""
     _check(format, COMPARISON_FORMATS)
     if format == "csv":
         return _frame_bytes(versus.to_frame(), format)
@@ -222,7 +233,7 @@ def _frame_bytes(frame: pd.DataFrame, format: str) -> bytes:
 
 
 def report_data(results: Results, table: Table) -> ReportData:
-    """All that the HTML report shows, from a study's records; `table` says its metric and layout."""
+    """Return all that the HTML report shows; `table` says its metric and layout."""
     frame = results.to_frame()
     records = [results.trial_records.get(trial_id) for trial_id in frame["trial_id"]]
     extra: dict[str, list[Any]] = {
@@ -243,13 +254,13 @@ def report_data(results: Results, table: Table) -> ReportData:
     return ReportData(
         frame.assign(**extra),
         document,
-        results.names,
+        table=table,
+        overall=results.table(["arm"], [], table.metric) if results.axes else None,
+        names=results.names,
         curves=curves,
         system=results.system(),
         storage=results.records.store.uri,
         links=results.run_urls,
-        given=table,
-        given_overall=results.table(["arm"], [], table.metric) if results.axes else None,
         images=trials.figures(results.records, frame, results.trial_records, results.axes),
         search=results.search if len(results.search) else None,
         by_item=compared,

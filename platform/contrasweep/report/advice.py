@@ -1,11 +1,11 @@
-"""What would decide what a study leaves undecided, as people read it."""
+"""What would decide the comparisons that a study leaves undecided, as people read it."""
 
 import statistics
 from collections.abc import Sequence
 
 from contrasweep.planning.durations import duration
 from contrasweep.report.data import Variables
-from contrasweep.report.text import wrapped
+from contrasweep.report.tables import wrapped
 from contrasweep.results.advice import Advice, PowerForecast, Size
 from contrasweep.statistics.predictive import MOST_TIMES, Prediction
 from contrasweep.text_table import text_table
@@ -14,7 +14,7 @@ HEADING = "What would decide: the chance of a verdict"
 
 
 def advice_text(advice: Advice, width: int) -> str:
-    """A row for each undecided comparison, then the price, and how the chances are meant; "" where there are none."""
+    """Return a row for each undecided comparison, the price, and how the chances are meant; "" without comparisons."""
     if not advice:
         return ""
     table = text_table(advice_rows(advice), rule=True, width=width)
@@ -23,19 +23,19 @@ def advice_text(advice: Advice, width: int) -> str:
 
 
 def advice_variables(advice: Advice | None) -> Variables:
-    """What `sections/advice.html` shows."""
+    """Return what `sections/advice.html` shows."""
     if not advice:
         return {}
     return {"rows": advice_rows(advice), "what": replicates(advice), "notes": advice_notes(advice)}
 
 
 def replicates(advice: Advice) -> str:
-    """What the sizes are of: a larger study, or a new one."""
+    """Say what the sizes are of: a larger study, or a new one."""
     return "fresh seeds alone, in a new study" if advice.fresh else f"more {advice.present.unit}"
 
 
 def advice_rows(advice: Advice) -> list[list[str]]:
-    """A head, a row for each of the undecided comparisons (the first of many), the detectable difference, the price."""
+    """Return a head, a row for each undecided comparison (the first of many), the detectable difference and price."""
     rows = [["", f"now: {advice.present.replicates}", *(size.replicates for size in advice.sizes), "80% with"]]
     for one in advice.forecasts:
         rows.append([one.title(advice.names), "undecided", *map(_chance, one.predictions), _enough(one)])
@@ -47,7 +47,7 @@ def advice_rows(advice: Advice) -> list[list[str]]:
 
 
 def advice_notes(advice: Advice) -> list[str]:
-    """How the numbers are meant, and how to follow them, as sentences."""
+    """Return sentences on how the numbers are meant, and how to follow the advice."""
     lines = [
         "In brackets: the range for 80% of what the noise may be. Detectable: decided in 80% of studies"
         + (", in the median of these comparisons." if len(advice.forecasts) > 1 else ".")

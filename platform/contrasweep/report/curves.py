@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from contrasweep.report.data import ReportData, Variables
+from contrasweep.report.data import ReportData, TrialData, Variables
 from contrasweep.report.figures import Figure, Lines, Series
 
 PANELS = 12
@@ -21,8 +21,11 @@ CAPTION = "Mean over replicates; the band is their range."
 
 @dataclass(frozen=True)
 class Curves:
-    """The panels of each metric, the study's first, and the number of combinations of axes that there are. A panel is
-    of one combination, one line an arm; those of a metric share a scale, so that they compare."""
+    """The learning curves of each metric, the study's first.
+
+    A panel is of one combination of the axes, with one line an arm; the panels of a metric share a scale, so that they
+    compare. `combinations` counts all combinations that there are.
+    """
 
     by_metric: Mapping[str, Sequence[Figure]]
     combinations: int
@@ -37,7 +40,7 @@ def curves_section(data: ReportData) -> Variables:
     return {"caption": CAPTION, "panels": count, "by_metric": curves.by_metric, "omitted": count - PANELS}
 
 
-def learning_curves(data: ReportData) -> Curves | None:
+def learning_curves(data: TrialData) -> Curves | None:
     """The curves of the finished trials; None where no trial has reported a metric that changed."""
     curves = data.curves
     if curves is None or curves.empty:
@@ -73,9 +76,7 @@ def learning_curves(data: ReportData) -> Curves | None:
     return Curves(by_metric, len(order))
 
 
-def _panels(
-    data: ReportData, spread: Spread, panels: Sequence[str], metric: str, titles: Sequence[str]
-) -> list[Figure]:
+def _panels(data: TrialData, spread: Spread, panels: Sequence[str], metric: str, titles: Sequence[str]) -> list[Figure]:
     within = _range(spread, panels, metric) if len(panels) > 1 else ()
     drawn = []
     for panel, title in zip(panels, titles, strict=False):

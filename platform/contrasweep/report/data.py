@@ -1,7 +1,7 @@
-"""What a report is made of."""
+"""The data that a report is made of."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -11,11 +11,9 @@ import pandas as pd
 from contrasweep.report.search_notes import SearchNotes
 from contrasweep.results.advice import Advice
 from contrasweep.results.answer import Answer
-from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.results.rendering import NONE, DisplayNames
-from contrasweep.results.table import Table, TableStyle, label
+from contrasweep.results.table import Table, label
 from contrasweep.rows import FrameRow
-from contrasweep.statistics.design import Design
 from contrasweep.storage.record import COUNTING
 from contrasweep.storage.records import LOG
 from contrasweep.storage.study_document import StudyDocument
@@ -25,8 +23,8 @@ Variables = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class ReportData:
-    """Everything that a report shows; only `frame` and `document` are needed.
+class TrialData:
+    """What figures of a study's trials are drawn from; only `frame` and `document` are needed.
 
     `frame` has one row a trial: trial_id, arm, the axes, fold, seed, status, metrics, seconds, gpu_memory_gib, and
     where known error (traceback), host, started, ended (unix time), gpu_utilisation (0 to 1), host_memory_gib.
@@ -39,30 +37,6 @@ class ReportData:
     system: pd.DataFrame | None = None  # trial_id, step, time and what was in use, of trials of 10 s and more
     search: pd.DataFrame | None = None  # as `results.search.search_frame` has it
     importance: pd.DataFrame | None = None  # as `results.search.importance` has it
-    links: Mapping[str, str] = field(default_factory=dict)  # trial id -> MLflow run
-    images: list[tuple[str, bytes]] = field(default_factory=list)  # figures of single trials: caption, PNG
-    by_item: list[FrameRow] = field(default_factory=list)  # comparisons over test items of single trials
-    over_groups: list[Table] = field(default_factory=list)  # tables over the test items of all folds
-    spent: pd.DataFrame | None = None  # one row a trial that ended, of a search too, with its arm, phase and costs
-    search_notes: SearchNotes = field(default_factory=SearchNotes)
-    advice: Advice | None = None  # what would decide what is undecided
-    study_link: str = ""
-    storage: str = ""  # where the study lies, for the commands that a report names
-    served: str = ""  # the command that serves the pages behind `links`; empty where a server does
-    given: Table | None = None  # the table, where it is computed already
-    given_overall: Table | None = None  # the arms over all axes, likewise
-    code: Sequence[Sequence[str]] = ()  # one row for each code that made trials: digest, trials, commit
-    archived: int = 0  # trials that were archived
-
-    def log_command(self, trial_id: str) -> str:
-        """The command that prints what a trial printed; "" where the storage is not known."""
-        return f"contrasweep logs {self.document.name} {trial_id} --storage {self.storage}" if self.storage else ""
-
-    def log_link(self, trial_id: str) -> str:
-        """The address of its log, where the storage is a folder."""
-        if not self.storage.startswith("/"):
-            return ""
-        return f"{Path(self.storage).as_uri()}/{self.document.name}/trials/{trial_id}/{LOG}"
 
     @property
     def metric(self) -> str:
@@ -93,40 +67,45 @@ class ReportData:
         named = frame.assign(value=values, **{axis: [label(v) for v in frame[axis]] for axis in self.axes})
         return named[named["value"].notna()]
 
-    @cached_property
-    def table(self) -> Table:
-        """The table that was `given`, else the study's own: the axes down, the arms across."""
-        return self.given or self._table(self.axes or ["arm"], ["arm"] if self.axes else [])
+    def colour(self, arm: str) -> int:
+        """The number of an arm's colour, the same in every drawing."""
+        return self.arms.index(arm)
 
-    @cached_property
-    def overall(self) -> Table | None:
-        """The arms over all axes at once; None where the table is that already."""
-        return (self.given_overall or self._table(["arm"], [])) if self.axes else None
+
+@dataclass(frozen=True, kw_only=True)
+class ReportData(TrialData):
+    """Everything that a report shows."""
+
+    table: Table
+    overall: Table | None = None  # the arms over all axes; None where the table is that already
+    links: Mapping[str, str] = field(default_factory=dict)  # trial id -> MLflow run
+    images: list[tuple[str, bytes]] = field(default_factory=list)  # figures of single trials: caption, PNG
+    by_item: list[FrameRow] = field(default_factory=list)  # comparisons over test items of single trials
+    over_groups: list[Table] = field(default_factory=list)  # tables over the test items of all folds
+    spent: pd.DataFrame | None = None  # one row a trial that ended, of a search too, with its arm, phase and costs
+    search_notes: SearchNotes = field(default_factory=SearchNotes)
+    advice: Advice | None = None  # what would decide what is undecided
+    study_link: str = ""
+    storage: str = ""  # where the study lies, for the commands that a report names
+    served: str = ""  # the command that serves the pages behind `links`; empty where a server does
+    code: Sequence[Sequence[str]] = ()  # one row for each code that made trials: digest, trials, commit
+    archived: int = 0  # trials that were archived
+
+    def log_command(self, trial_id: str) -> str:
+        """The command that prints what a trial printed; "" where the storage is not known."""
+        return f"contrasweep logs {self.document.name} {trial_id} --storage {self.storage}" if self.storage else ""
+
+    def log_link(self, trial_id: str) -> str:
+        """The address of its log, where the storage is a folder."""
+        if not self.storage.startswith("/"):
+            return ""
+        return f"{Path(self.storage).as_uri()}/{self.document.name}/trials/{trial_id}/{LOG}"
 
     @cached_property
     def answers(self) -> list[Answer]:
         """The verdicts of the study, then what is exploratory beside them."""
-        tables = [table for table in (self.overall, self.table) if table is not None]
+        tables = [*([self.overall] if self.overall else []), self.table]
         own = [Answer(t.pairs, self.document.question if t.decisive else None, t.pooled, self.names) for t in tables]
         if self.table.given_answer is not None:
             own = [self.table.answer, *(answer for answer in own if not answer.decisive)]
         return sorted(own, key=lambda answer: not answer.decisive)
-
-    def _table(self, rows: Sequence[str], columns: Sequence[str]) -> Table:
-        document = self.document
-        rule = DecisionRule(
-            design=Design(folds=document.folds),
-            mode=self.mode,
-            alpha=document.alpha,
-            question=document.question,
-            margin=document.smallest_difference,
-            reference=document.reference,
-        )
-        table = build_table(
-            self.frame, rows=rows, columns=columns, metric=self.metric, rule=rule, links=self.links, axes=self.axes
-        )
-        return replace(table, style=TableStyle(names=self.names))
-
-    def colour(self, arm: str) -> int:
-        """The number of an arm's colour, the same in every drawing."""
-        return self.arms.index(arm)

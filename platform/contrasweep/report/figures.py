@@ -35,8 +35,11 @@ class Dots:
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines with bands, and points. `x_names` makes x a category (position i is `x_names[i]`), `log_x` logarithmic;
-    `whole_x` keeps fractions off its ticks; `y_within` are values that the scale holds too, for charts of one scale."""
+    """Lines with bands, and points.
+
+    `x_names` makes x a category (position i is `x_names[i]`), `log_x` logarithmic; `whole_x` keeps fractions off its
+    ticks. `y_within` are values that the scale holds too, for charts of one scale.
+    """
 
     series: Sequence[Series]
     dots: Sequence[Dots] = ()
@@ -50,13 +53,15 @@ class Lines:
 
 @dataclass(frozen=True)
 class Bars:
-    """Horizontal bars: `names` above them, `shown` with its `notes` at their ends; `marks` are values that are marked
-    beside each bar."""
+    """Horizontal bars: `names` above them, `texts` with `notes` at their ends.
+
+    `marks` are values that are marked beside each bar.
+    """
 
     title: str
     names: Sequence[str]
     values: Sequence[float]
-    shown: Sequence[str]
+    texts: Sequence[str]
     notes: Sequence[str] = ()
     colours: Sequence[int] = ()
     marks: Sequence[float] = ()
@@ -85,8 +90,11 @@ class Axis:
 
 @dataclass(frozen=True)
 class Parallel:
-    """Upright axes and one line a trial over them, in the colour and under the name (its arm) of the same place; `tips`
-    for a pointer over it. `note` says of which trials."""
+    """Parallel coordinates: upright axes and one line a trial over them.
+
+    Line i has the colour `colours[i]`, the name `names[i]` (its arm) and the text `tips[i]` for a pointer over it.
+    `note` says of which trials the lines are.
+    """
 
     title: str
     axes: Sequence[Axis]

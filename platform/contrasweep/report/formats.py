@@ -1,5 +1,4 @@
-"""Which function writes a table, a comparison or advice in a format; HTML by templates, which escape everything but the
-drawings, and CSV that a spreadsheet opens as what it is."""
+"""Tables, comparisons and advice in every format; HTML by templates, and CSV that is safe to open in a spreadsheet."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -11,10 +10,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from contrasweep.report.advice import advice_text, advice_variables
-from contrasweep.report.latex import table_latex, versus_latex
-from contrasweep.report.markdown import table_markdown, versus_markdown
 from contrasweep.report.svg import draw
-from contrasweep.report.text import comparison_rows, table_text, versus_text
+from contrasweep.report.tables import (
+    comparison_rows,
+    table_latex,
+    table_markdown,
+    table_text,
+    versus_latex,
+    versus_markdown,
+    versus_text,
+)
 from contrasweep.results.advice import Advice
 from contrasweep.results.answer import Versus
 from contrasweep.results.rendering import Format
@@ -25,14 +30,17 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def csv_text(frame: pd.DataFrame) -> str:
-    """`frame` as CSV. Text that would be a formula has an apostrophe in front, also in a column's name; numbers, and
-    text that is a number, stay as they are."""
+    """Return `frame` as CSV.
+
+    Text that would be a formula has an apostrophe in front, also in a column's name. Numbers, and text that is a
+    number, stay as they are.
+    """
     inert = frame.map(inert_cell, na_action="ignore").rename(columns=inert_cell)
     return str(inert.to_csv(index=False))
 
 
 def inert_cell(value: Any) -> Any:
-    """`value`, with an apostrophe in front where it is text that a spreadsheet would compute."""
+    """Return `value`, with an apostrophe in front where it is text that a spreadsheet would compute."""
     if not isinstance(value, str) or not value.startswith(FORMULA):
         return value
     try:
@@ -43,22 +51,22 @@ def inert_cell(value: Any) -> Any:
 
 
 def render_template(name: str, /, **context: Any) -> Markup:
-    """The template `name` of `templates/`, given these values."""
+    """Return the template `name` of `templates/` with these values."""
     return Markup(_environment().get_template(name).render(context))  # its parts are escaped
 
 
 def table_html(table: Table) -> str:
-    """A fragment with its own style: the table, its legend and its verdicts; each cell opens on its replicates."""
+    """Return a fragment with its own style: the table, its legend and its verdicts; cells open on their replicates."""
     return render_template("table.html", table=table)
 
 
 def versus_html(versus: Versus) -> str:
-    """A fragment: what is said of two arms, and every comparison of them as a row."""
+    """Return a fragment: what is said of two arms, and every comparison of them as a row."""
     return render_template("versus.html", versus=versus, rows=comparison_rows(versus))
 
 
 def advice_html(advice: Advice) -> str:
-    """A fragment: what would decide each undecided comparison, as the report shows it."""
+    """Return a fragment: what would decide each undecided comparison, as the report shows it."""
     return render_template("sections/advice.html", **advice_variables(advice))
 
 

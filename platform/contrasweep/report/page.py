@@ -19,7 +19,7 @@ from contrasweep.report.data import ReportData, Variables
 from contrasweep.report.datasets import datasets_section
 from contrasweep.report.formats import render_template
 from contrasweep.report.svg import COLOURS
-from contrasweep.report.text import pair_rows
+from contrasweep.report.tables import pair_rows
 from contrasweep.report.trials import figures_section, items_section, trials_section
 from contrasweep.report.utilisation import budget_section
 from contrasweep.results.answer import Answer
@@ -40,8 +40,10 @@ class Section:
 
 
 def html_report(data: ReportData, *, served: bool = False) -> str:
-    """The report of a study as one HTML document; it asks nothing of any other file or host. A `served` one keeps
-    itself true by asking its own server (`serve`)."""
+    """Return the report of a study as one HTML document, which asks nothing of any other file or host.
+
+    A `served` report keeps itself true by asking its own server (`serve`).
+    """
     document = data.document
     shown = {key: (title, show(data)) for key, (title, show) in SECTIONS.items()}
     return render_template(

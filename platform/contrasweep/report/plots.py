@@ -6,7 +6,6 @@ They are drawn without pyplot: no figure stays open behind the user's back, and 
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -16,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.report.curves import learning_curves
-from contrasweep.report.data import ReportData
+from contrasweep.report.data import TrialData
 from contrasweep.report.figures import Bars, Lines, Parallel, Series
 from contrasweep.report.searching import importance_figures, parallel_lines, ranked_importance
 from contrasweep.results.results import Results
@@ -42,14 +41,23 @@ class Drawing(Figure):
 
 
 class StudyPlots:
-    """The figures of one study; each method draws anew and returns a `matplotlib.figure.Figure`."""
+    """The Matplotlib figures of one study; each method returns a new `matplotlib.figure.Figure`."""
 
     def __init__(self, results: Results) -> None:
         self.results = results
 
     def curves(self, metric: str | None = None) -> Drawing:
-        """Mean over replicates of a metric (the study's) at each step, the band is their range; a panel a combination
-        of the axes, up to twelve. Raises `SpecError` for a metric that no finished trial has reported twice."""
+        """Draw a metric at each step: the mean over replicates with their range, a panel a combination of the axes.
+
+        Args:
+            metric: The metric; the study's without it.
+
+        Returns:
+            A figure of up to twelve panels.
+
+        Raises:
+            SpecError: For a metric that no finished trial has reported twice.
+        """
         curves = learning_curves(self._data(curves=self.results.curves()))
         by_metric = {} if curves is None else curves.by_metric
         metric = metric or self.results.metric
@@ -69,7 +77,14 @@ class StudyPlots:
         return figure
 
     def cells(self, metric: str | None = None) -> Drawing:
-        """The cells of the study's table: mean with interval, and a faint dot for each replicate."""
+        """Draw the cells of the study's table: mean with interval, and a faint dot for each replicate.
+
+        Args:
+            metric: The metric; the study's without it.
+
+        Returns:
+            A figure.
+        """
         table = self.results.table(metric=metric)
         by_arm = bool(table.column_factors)
         arms = [column[-1] for column in table.columns] if by_arm else [row[-1] for row in table.rows]
@@ -90,8 +105,14 @@ class StudyPlots:
         return figure
 
     def parallel(self) -> Drawing:
-        """Every configuration of a search, or every trial of a grid, as a line over its settings and its value.
-        Raises `SpecError` where nothing varies or has finished."""
+        """Draw every configuration of a search, or every trial of a grid, as a line over its settings and its value.
+
+        Returns:
+            A figure.
+
+        Raises:
+            SpecError: Where nothing varies or no trial has finished.
+        """
         data = self._data(search=self.results.search if len(self.results.search) else None)
         lines = parallel_lines(data)
         if lines is None:
@@ -106,8 +127,16 @@ class StudyPlots:
         return figure
 
     def importance(self) -> Drawing:
-        """Of a search, a panel an arm: the share of each setting in what tells the best tenth apart, and an upright
-        line at what shuffled scores reach. Raises `SpecError` for a study without a search."""
+        """Draw the importance of each searched setting, a panel an arm.
+
+        A bar is the share of a setting in what tells the best tenth apart, an upright line what shuffled scores reach.
+
+        Returns:
+            A figure.
+
+        Raises:
+            SpecError: For a study without a search.
+        """
         data = self._data(importance=self.results.importance())
         figures = importance_figures(data)
         if not figures:
@@ -123,8 +152,8 @@ class StudyPlots:
                 _draw_bars(axes, one.chart, f"{arm}, {part['configurations'].iloc[0]} configurations", "share")
         return figure
 
-    def _data(self, **more: Any) -> ReportData:
-        return replace(ReportData(self.results.to_frame(), self.results.document), **more)
+    def _data(self, **more: Any) -> TrialData:
+        return TrialData(self.results.to_frame(), self.results.document, **more)
 
 
 def _colour(number: int) -> str:

@@ -1,5 +1,4 @@
-"""What a Sweep's search cost beside its budget, of several objectives or under constraints the Pareto fronts, and each
-arm's best settings and which of them matter."""
+"""What a search cost beside its budget, its Pareto fronts, each arm's best settings and which of them matter."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +17,12 @@ IMPORTANCE = "Importance of each setting (PED-ANOVA), and what shuffled scores w
 
 @dataclass(frozen=True)
 class SearchNotes:
-    """`costs`: a line an arm; `front`: a head and the rows of the Pareto fronts, `title` what they are of; `best`: a
-    head and one row an arm with its best settings, their score in the search, and the confirmed one with interval;
-    `importance`: a head and one row an arm and setting."""
+    """What a report says of a search; tables have a head and rows.
+
+    `costs` has a line an arm. `front` are the rows of the Pareto fronts, `title` says what they are of. `best` has one
+    row an arm: its best settings, their score in the search, and the confirmed one with interval. `importance` has one
+    row an arm and setting.
+    """
 
     costs: tuple[str, ...] = ()
     title: str = ""
@@ -41,7 +43,7 @@ class SearchNotes:
 
 
 def search_notes(results: Results) -> SearchNotes:
-    """What the records say of a Sweep's search."""
+    """Return what the records say of a Sweep's search."""
     names = results.names
     costs = [f"{names(arm)}: {cost}" for arm, cost in results.spent().items()]
     costs += [f"schedule of {text}" for text in _schedules(results)]

@@ -1,4 +1,4 @@
-"""What a search came to: its best settings, what its budget bought, how each setting went, and every trial at once."""
+"""What a search came to: what its budget bought, how each setting went, and every trial at once."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from contrasweep.report.data import ReportData
+from contrasweep.report.data import TrialData
 from contrasweep.report.figures import Bars, Dots, Figure, Lines, Parallel, Series, axis, short
 from contrasweep.report.search_notes import percent
 from contrasweep.report.slices import POINTS
@@ -18,7 +18,7 @@ from contrasweep.results.table import label
 LINES = 2000
 
 
-def budget_figures(data: ReportData) -> list[Figure]:
+def budget_figures(data: TrialData) -> list[Figure]:
     """What k trials of each arm's search buy."""
     search, declared = data.search, data.document.search
     if search is None or search.empty:
@@ -47,7 +47,7 @@ def budget_figures(data: ReportData) -> list[Figure]:
     return [Figure(chart, caption, "What a budget buys")]
 
 
-def slice_figures(data: ReportData) -> list[Figure]:
+def slice_figures(data: TrialData) -> list[Figure]:
     """The metric over each searched number, one point a configuration."""
     search, figures = data.search, []
     if search is None or search.empty:
@@ -68,7 +68,7 @@ def slice_figures(data: ReportData) -> list[Figure]:
     return figures
 
 
-def importance_figures(data: ReportData) -> list[Figure]:
+def importance_figures(data: TrialData) -> list[Figure]:
     """How much each searched setting matters, by arm, in one order of settings, and what noise would show."""
     figures = []
     for arm, part in ranked_importance(data):
@@ -92,7 +92,7 @@ def importance_figures(data: ReportData) -> list[Figure]:
     return figures
 
 
-def ranked_importance(data: ReportData) -> list[tuple[str, pd.DataFrame]]:
+def ranked_importance(data: TrialData) -> list[tuple[str, pd.DataFrame]]:
     """By arm the rows of its settings, those first that matter most over all arms."""
     if data.importance is None or data.importance.empty:
         return []
@@ -102,7 +102,7 @@ def ranked_importance(data: ReportData) -> list[tuple[str, pd.DataFrame]]:
     return [(arm, parts[arm]) for arm in data.arms if arm in parts]
 
 
-def parallel_lines(data: ReportData) -> Parallel | None:
+def parallel_lines(data: TrialData) -> Parallel | None:
     """Every configuration of a search, or every trial of a grid, over its settings and its value; of many a sample."""
     if data.search is not None and len(data.search):
         frame, names, what = data.search, settings(data.search), "configurations of the search"
@@ -135,7 +135,7 @@ def parallel_lines(data: ReportData) -> Parallel | None:
     return Parallel("parallel coordinates", axes, colours, arms, tips, note)
 
 
-def parallel_figure(data: ReportData) -> Figure | None:
+def parallel_figure(data: TrialData) -> Figure | None:
     """The parallel coordinates of the trials as a drawing of the page."""
     lines = parallel_lines(data)
     if lines is None:
@@ -152,7 +152,7 @@ def _tip(arm: str, names: Sequence[str], row: Sequence[object], value: float) ->
     return f"{arm}, {', '.join(f'{name} {_value(v)}' for name, v in zip(names, row, strict=True))}: {short(value)}"
 
 
-def _log(data: ReportData, name: str, numbers: "pd.Series[float]") -> bool:
+def _log(data: TrialData, name: str, numbers: "pd.Series[float]") -> bool:
     """Whether a setting's scale is logarithmic: as its space says, else where the values span decades."""
     spaces = [data.document.space(arm).get(name, {}) for arm in data.document.arms]
     declared = any(space.get("log") for space in spaces if isinstance(space, dict))

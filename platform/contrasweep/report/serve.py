@@ -1,6 +1,7 @@
 """The report as a page that stays true while the study runs, and the small web server that serves it.
 
-The server reads the storage and changes nothing."""
+The server reads the storage and changes nothing.
+"""
 
 import gzip
 import json
@@ -78,8 +79,8 @@ def _units(text: str) -> int:
 
 
 FRESH_S = 2.0  # what several browsers ask for within this time is read once
-SHOWN = 24  # running trials whose curves are drawn; a table has them all up to ROWS
-ROWS = 200
+MAX_CURVES = 24  # running trials whose curves are drawn; a table has them all up to MAX_ROWS
+MAX_ROWS = 200
 REST = 3.0  # times as long as a report took to write, before the next is written
 LOOK_S = 30.0  # between listings of the records while the run tells of no trial that has ended
 OLDER = 3  # reports that a browser may have when it asks what has changed
@@ -186,7 +187,7 @@ class LivePage:
         """The study's metric over the steps of each running trial, in the colour of its arm."""
         colours = {arm: i for i, arm in enumerate(document.arms)} if (document := self.records.document()) else {}
         drawn = {}
-        for trial in list(state.running.values())[:SHOWN]:
+        for trial in list(state.running.values())[:MAX_CURVES]:
             at, line = self._drawn.get(trial.trial_id, (-1, None))
             if line is None or at < trial.step:
                 try:
@@ -217,7 +218,7 @@ def _rows(state: RunState) -> list[list[str]]:
             duration(max(0.0, state.updated - trial.started)),
             trial.note,
         ]
-        for trial in running[:ROWS]
+        for trial in running[:MAX_ROWS]
     ]
     return [head, *rows] if rows else []
 

@@ -171,7 +171,7 @@ def svg(parts: Sequence[str], width: float, height: float, title: str, more: str
 
 def _bars(chart: Bars) -> Markup:
     names, values, marks = chart.names, chart.values, chart.marks
-    shown = map(", ".join, zip(chart.shown, chart.notes, strict=True)) if chart.notes else chart.shown
+    shown = map(", ".join, zip(chart.texts, chart.notes, strict=True)) if chart.notes else chart.texts
     high = max([v for v in [*values, *marks] if math.isfinite(v)], default=0.0) or 1.0
     row, height, parts = 34, 34 * len(names) + 6, []
     for i, (name, value, words) in enumerate(zip(names, values, shown, strict=True)):

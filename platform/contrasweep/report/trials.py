@@ -88,8 +88,10 @@ def figures_section(images: Sequence[tuple[str, bytes]]) -> Variables:
 
 
 def items_section(data: ReportData) -> Variables:
-    """Test items pooled over folds, a table for each score; then the comparisons of single replicates: one row an
-    item's name and pair of arms, and every replicate of it on demand."""
+    """Return the tables over test items of all folds, one a score, and the comparisons of single replicates.
+
+    The latter have one row an item's name and pair of arms, and every replicate of it on demand.
+    """
     rows, tables, names = data.by_item, data.over_groups, data.names
     if not rows and not tables:
         return {}

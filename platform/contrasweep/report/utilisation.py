@@ -11,7 +11,7 @@ from contrasweep.storage.record import COUNTING
 
 MOMENTS = 120
 MIN_ROWS = 3
-SHOWN = {
+FIGURES = {
     "gpu_utilization_percentage": ("How busy GPUs were", "percent"),
     "gpu_memory_gib": ("GPU memory that trials held", "GiB"),
     "cpu_utilization_percentage": ("How busy the hosts' cores were", "percent"),
@@ -25,9 +25,8 @@ def time_unit(seconds: float) -> tuple[float, str]:
     return (1.0, "seconds") if seconds < 180 else (60.0, "minutes") if seconds < 7200 else (3600.0, "hours")
 
 
-def use_figures(data: ReportData) -> list[Figure]:
+def use_figures(system: pd.DataFrame | None) -> list[Figure]:
     """How busy GPUs and cores were, and how much memory the trials held together, over the time of the study."""
-    system = data.system
     if system is None or len(system) < MIN_ROWS or system["time"].max() <= system["time"].min():
         return []
     began, over = float(system["time"].min()), float(system["time"].max())
@@ -36,7 +35,7 @@ def use_figures(data: ReportData) -> list[Figure]:
     place = np.clip(np.searchsorted(edges, system["time"].to_numpy(), side="right") - 1, 0, len(edges) - 2)
     moments = (edges[:-1] + edges[1:] - 2 * began) / 2 / unit
     figures = []
-    for colour, (column, (title, unit_name)) in enumerate(SHOWN.items()):
+    for colour, (column, (title, unit_name)) in enumerate(FIGURES.items()):
         if column not in system or not system[column].notna().any():
             continue
         pooled, how = (_mean, "Mean") if unit_name == "percent" else (_sum, "Sum")
@@ -88,7 +87,7 @@ def budget_section(data: ReportData) -> Variables:
         "total": duration(float(spent["seconds"].astype("float64").sum())),
         "equal": all(len(sizes) == 1 for sizes in counts.values()),
         "costs": [head, *rows],
-        "course": [*_course(data, spent), *use_figures(data)],
+        "course": [*_course(data, spent), *use_figures(data.system)],
         "hosts": _hosts(spent),
     }
 

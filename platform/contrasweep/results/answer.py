@@ -30,13 +30,8 @@ class Pair:
         """Whether the comparison has a verdict other than `undecided`."""
         return self.comparison.decided
 
-    @property
-    def sentence(self) -> str:
-        """The comparison in words, with its place in the table."""
-        return self.told(NONE)
-
-    def told(self, names: DisplayNames) -> str:
-        """The sentence with display names."""
+    def sentence(self, names: DisplayNames = NONE) -> str:
+        """Return the comparison in words, with its place in the table."""
         where = ", ".join(f"{names(factor)} {names(label)}" for factor, label in self.context)
         return (f"{where}: " if where else "") + self.comparison.sentence(names(self.a), names(self.b))
 
@@ -100,7 +95,7 @@ class Answer:
             shown.sort(key=lambda pair: not pair.decided)
         varied = len({replicates_text(pair.comparison.evidence.common) for pair in self.pairs}) > 1
         lines = [
-            pair.told(self.names) + (f" ({replicates_text(pair.comparison.evidence.common)})" if varied else "")
+            pair.sentence(self.names) + (f" ({replicates_text(pair.comparison.evidence.common)})" if varied else "")
             for pair in shown
         ]
         if left := len(self.pairs) - len(shown):
@@ -129,11 +124,6 @@ def replicates_text(contrast: Contrast) -> str:
 
 def _count(n: int, name: str) -> str:
     return f"{n} {name}{'s' * (n != 1)}"
-
-
-def pairs_between(pairs: Sequence[Pair], a: str, b: str) -> list[Pair]:
-    """Those of the two arms, seen from `a`."""
-    return [pair.seen_from(a) for pair in pairs if {pair.a, pair.b} == {a, b}]
 
 
 @dataclass(frozen=True, repr=False)
@@ -191,7 +181,7 @@ class Versus(Renderable):
         return {"a": self.a, "b": self.b, "metric": self.metric, "overall": rows[0], "cells": rows[1:]}
 
     def __repr__(self) -> str:
-        return f"Versus({self.overall.sentence}{f'; and {len(self.cells)} cells' if self.cells else ''})"
+        return f"Versus({self.overall.sentence()}{f'; and {len(self.cells)} cells' if self.cells else ''})"
 
     def _repr_html_(self) -> str:
         return self._rendered("html")
@@ -216,7 +206,7 @@ def versus(
     title: str, a: str, b: str, overall: Sequence[Pair], cells: Sequence[Pair], free: Sequence[str] = ()
 ) -> Versus:
     """Return `a` against `b` as they stand among `overall` and `cells`; `SpecError` without a replicate in common."""
-    whole = pairs_between(overall, a, b)
+    whole, single = ([p.seen_from(a) for p in pairs if {p.a, p.b} == {a, b}] for pairs in (overall, cells))
     if not whole:
         raise SpecError("the arms have no finished replicate in common", place="compare", value=(a, b))
-    return Versus(title, a, b, whole[0].metric, whole[0], tuple(pairs_between(cells, a, b)), tuple(free))
+    return Versus(title, a, b, whole[0].metric, whole[0], tuple(single), tuple(free))

@@ -23,8 +23,6 @@ from contrasweep.statistics.family import Family, Question, family_size, pairs_o
 from contrasweep.storage.record import COUNTING, Cause, Record, Status
 from contrasweep.study.objectives import metric_range
 
-OWN_COLUMNS = ("trial_id", "fold", "seed", "status", "cause", "seconds", "gpu_memory_gib")
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -65,27 +63,6 @@ class Layout:
             return False
         return not self.context if question == "overall" else not self.pooled
 
-    def check(self, metric: str, frame: pd.DataFrame) -> None:
-        """`SpecError` for unknown or repeated factors, and for a metric that no finished trial has."""
-        for name in self.placed:
-            if name not in self.factors:
-                raise SpecError(
-                    "rows and columns are the arm or axes",
-                    place="rows, columns",
-                    value=name,
-                    hint=choose_from("names", list(self.factors), name),
-                )
-            if self.placed.count(name) > 1:
-                raise SpecError("a name stands in the rows or in the columns, once", place="rows, columns", value=name)
-        if metric not in frame.columns and frame["status"].isin(COUNTING).any():
-            known = [str(c) for c in frame.columns if c not in {*OWN_COLUMNS, *self.factors}]
-            raise SpecError(
-                "no trial reported this metric",
-                place="metric",
-                value=metric,
-                hint=choose_from("metrics", known, metric),
-            )
-
 
 def names_of(value: str | Sequence[str] | None) -> Key:
     """One name, several or none as a tuple."""
@@ -99,12 +76,11 @@ LOST = (NOT_FINITE, *(status.value for status in Status if status.lost and statu
 OUTSIDE = tuple(cause.value for cause in Cause if cause.outside)
 
 
-def trials_of(frame: pd.DataFrame, planned: pd.DataFrame | None, metric: str, factors: Key) -> pd.DataFrame:
-    """One row a planned trial: labels of the factors, fold, seed, status, `value` (NaN unless done), and why there is
-    none: `lost`, which counts as a loss, or `missing`, by a cause outside the method; else it is still to run."""
-    if planned is not None:
-        missing = planned[~planned["trial_id"].isin(frame["trial_id"])]
-        frame = pd.concat([frame, missing.assign(status=Status.PENDING.value)], ignore_index=True)
+def trials_of(frame: pd.DataFrame, metric: str, factors: Key) -> pd.DataFrame:
+    """Return one row a trial: labels of the factors, fold, seed, status, and `value` (NaN unless done).
+
+    Without a value it is `lost`, which counts as a loss, or `missing`, by a cause outside the method, or still to run.
+    """
     column = frame[metric] if metric in frame else pd.Series(np.nan, frame.index)
     values = pd.to_numeric(column, errors="coerce").astype("float64").to_numpy()
     status = frame["status"].astype(str).to_numpy(dtype=object)
@@ -140,18 +116,11 @@ def distinct(trials: pd.DataFrame, factors: Key) -> tuple[Key, ...]:
     return tuple(dict.fromkeys(zip(*(trials[f] for f in factors), strict=True)))
 
 
-def sides_of(trials: pd.DataFrame, layout: Layout) -> pd.Series:
-    """Of each trial the value of what is compared."""
-    if not layout.compared:
+def labels_of(trials: pd.DataFrame, factors: Key) -> pd.Series:
+    """Return the labels of each trial's `factors` as one text."""
+    if not factors:
         return pd.Series("", trials.index)
-    return pd.Series([" ".join(k) for k in zip(*(trials[f] for f in layout.compared), strict=True)], trials.index)
-
-
-def cells_of(trials: pd.DataFrame, layout: Layout) -> pd.Series:
-    """Of each trial the cell that is averaged over."""
-    if not layout.pooled:
-        return pd.Series("", trials.index)
-    return pd.Series([" ".join(k) for k in zip(*(trials[f] for f in layout.pooled), strict=True)], trials.index)
+    return pd.Series([" ".join(k) for k in zip(*(trials[f] for f in factors), strict=True)], trials.index)
 
 
 @dataclass(frozen=True)
@@ -208,7 +177,7 @@ def arms_by_cell(trials: pd.DataFrame, axes: Iterable[str]) -> list[set[str]]:
 def _evidence(
     trials: pd.DataFrame, layout: Layout, rule: DecisionRule, items: ItemValues | None
 ) -> Iterator[tuple[Key, str, str, Evidence]]:
-    work = trials.assign(side=sides_of(trials, layout), cell=cells_of(trials, layout))
+    work = trials.assign(side=labels_of(trials, layout.compared), cell=labels_of(trials, layout.pooled))
     for context, part in groups_of(work, layout.context):
         column = {name: part[name].to_numpy() for name in ("value", "lost", "missing", "weight", "trial_id")}
         keys = list(zip(part["cell"], part["fold"], part["seed"], strict=True))
@@ -296,13 +265,12 @@ METHODS = {"sign-flip test": "sign-flip", "t-test": "t", "corrected t-test": "co
 def build_table(
     frame: pd.DataFrame,
     *,
-    rows: str | Sequence[str] | None,
-    columns: str | Sequence[str] | None,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    axes: Sequence[str],
     metric: str,
-    rule: DecisionRule | None = None,
-    planned: pd.DataFrame | None = None,
+    rule: DecisionRule,
     links: Mapping[str, str] | None = None,
-    axes: Sequence[str] | None = None,
     title: str = "",
     items: ItemValues | None = None,
 ) -> Table:
@@ -310,24 +278,18 @@ def build_table(
 
     Args:
         frame: The trials. A column `weight` makes means of folds weighted ones.
-        rows: What stands in the rows: "arm", an axis, or a list of these.
+        rows: What stands in the rows: "arm" and axes.
         columns: What stands in the columns, likewise.
+        axes: The study's axes.
         metric: The metric of the cells.
         rule: What the replicates are, and which question the study decides. Other comparisons are exploratory.
-        planned: All trials of the study; those that `frame` lacks count as pending.
         links: The address of a trial's MLflow run by its id.
-        axes: The study's axes; by default the columns between `arm` and `fold`.
         title: What stands above the table.
         items: The scores of the test items, for studies on one split.
     """
-    rule = rule or DecisionRule()
-    if axes is None:
-        columns_of = [str(c) for c in frame.columns]
-        axes = columns_of[columns_of.index("arm") + 1 : columns_of.index("fold")]
-    layout = Layout(names_of(rows), names_of(columns), tuple(axes))
-    layout.check(metric, frame)
-    trials = trials_of(frame, planned, metric, layout.factors)
-    reference = _reference(rule, layout, trials)
+    layout = Layout(tuple(rows), tuple(columns), tuple(axes))
+    trials = trials_of(frame, metric, layout.factors)
+    reference = rule.reference if layout.compared == ("arm",) else None
     rule = replace(rule, reference=reference)
     pairs = comparisons(trials, layout, rule, metric, items)
     cells = marked(_cells(trials, layout, metric, rule, links or {}, items), layout, pairs, rule.mode, reference)
@@ -350,20 +312,6 @@ def build_table(
     )
 
 
-def _reference(rule: DecisionRule, layout: Layout, trials: pd.DataFrame) -> str | None:
-    if rule.reference is None or layout.compared != ("arm",):
-        return None
-    known = list(dict.fromkeys(trials["arm"]))
-    if rule.reference not in known:
-        raise SpecError(
-            "the reference must be an arm of the table",
-            place="reference",
-            value=rule.reference,
-            hint=choose_from("arms", known, rule.reference),
-        )
-    return rule.reference
-
-
 def _cells(
     trials: pd.DataFrame,
     layout: Layout,
@@ -372,7 +320,7 @@ def _cells(
     links: Mapping[str, str],
     items: ItemValues | None,
 ) -> dict[tuple[Key, Key], Cell]:
-    trials = trials.assign(cell=cells_of(trials, layout))
+    trials = trials.assign(cell=labels_of(trials, layout.pooled))
     split = len(layout.rows)
     cells = {}
     for key, part in groups_of(trials, layout.placed):

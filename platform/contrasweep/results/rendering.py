@@ -49,7 +49,14 @@ class TextRenderable:
     """A value that has a text for a terminal."""
 
     def to_text(self, width: int = 100) -> str:
-        """Return the text for a terminal of `width` columns; a wider table is split by columns."""
+        """Return the text for a terminal; a wider table is split by columns.
+
+        Args:
+            width: The columns of the terminal.
+
+        Returns:
+            The text.
+        """
         return self._rendered("text", width)
 
     def __str__(self) -> str:

@@ -218,11 +218,14 @@ class Results(StudyData):
             >>> results.table(rows="arm", columns="batch_size", style=cs.TableStyle(spread=True))
         """
         factors = ["arm", *self.axes]
-        for name in (*names_of(rows), *names_of(columns)):
+        taken = (*names_of(rows), *names_of(columns))
+        for name in taken:
             self.check_known("rows or columns", name, factors)
+            if taken.count(name) > 1:
+                raise SpecError("a name stands in the rows or in the columns, once", place="rows, columns", value=name)
         if rows is None and columns is None:
             rows, columns = (self.axes, ["arm"]) if self.axes else (["arm"], [])
-        rest = [name for name in factors if name not in {*names_of(rows), *names_of(columns)}]
+        rest = [name for name in factors if name not in taken]
         rows, columns = (rest if given is None else names_of(given) for given in (rows, columns))
         table = self._build(rows, columns, metric, over=over)
         own = table.metric == self.metric and over == "replicates"

@@ -106,8 +106,7 @@ class StudyData:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """One row a trial: trial_id, arm, the axes, fold, seed, status, cause (of a failed one), the metrics,
-        seconds, gpu_memory_gib."""
+        """The trials: trial_id, arm, axes, fold, seed, status, cause (of failure), metrics, seconds, gpu_memory_gib."""
         rows = [self.trial_records.get(trial_id) for trial_id in self.planned["trial_id"]]
         taken = {*OWN_COLUMNS, *self.axes}
         names = dict.fromkeys([self.metric, *(name for record in rows if record for name in record.metrics)])
@@ -161,6 +160,9 @@ class StudyData:
     def curves(self, trial_ids: Iterable[str] | None = None) -> pd.DataFrame:
         """Return every report of the table's trials, or of the trials `trial_ids`.
 
+        Args:
+            trial_ids: The ids of trials, those of a search too.
+
         Returns:
             One row a report: trial_id, step, time (unix seconds), and the metrics.
         """
@@ -198,9 +200,15 @@ class StudyData:
         return MixedCode.of(self.trial_records.values())
 
     def mode(self, metric: str) -> Any:
-        """Return which values of a metric are better, "max" or "min".
+        """Return which values of a metric are better.
 
         For another metric than the study's larger values are, unless it is a loss or the similarity to other classes.
+
+        Args:
+            metric: The name of the metric.
+
+        Returns:
+            "max" or "min".
         """
         return self.document.mode if metric == self.metric else "min" if metric.startswith(("loss", "noise")) else "max"
 
@@ -211,14 +219,34 @@ class StudyData:
         return f"{self.name} on {', '.join(names)}"
 
     def at(self, frame: pd.DataFrame, at: Config) -> pd.DataFrame:
-        """Return the rows of `frame` in those cells alone: axis -> value."""
+        """Return the rows of a frame of trials in some cells alone.
+
+        Args:
+            frame: A frame as `to_frame` gives.
+            at: The values of axes that are fixed, by axis.
+
+        Returns:
+            The rows with these values.
+
+        Raises:
+            SpecError: For an unknown axis.
+        """
         for axis, value in at.items():
             self.check_known("axis", axis, self.axes)
             frame = frame[[v == value for v in frame[axis]]]
         return frame
 
     def check_known(self, kind: str, value: str, known: list[str]) -> None:
-        """Raise `SpecError` unless `value`, an arm, an axis, a metric or a row, is one of `known`."""
+        """Check a name that somebody gave.
+
+        Args:
+            kind: What it is: "arm", "axis", "metric" or "rows or columns".
+            value: The name.
+            known: The names that there are.
+
+        Raises:
+            SpecError: Unless `value` is one of `known`.
+        """
         if value not in known:
             raise SpecError(
                 f"there is no such {kind}",

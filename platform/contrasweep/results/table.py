@@ -177,43 +177,6 @@ def marked_as(line: str, mark: str) -> str:
     return line.replace(NOT_WORSE, NOT_WORSE.replace("*", mark))
 
 
-def legend(
-    cells: Collection[Cell],
-    *,
-    alpha: float,
-    style: TableStyle,
-    replicates: str,
-    compared: Sequence[str],
-    pooled: Sequence[str],
-    reference: str | None,
-    verdicts: bool,
-) -> list[str]:
-    """Return a sentence for each kind of mark, bracket and gap that the cells have.
-
-    `replicates` says what the intervals are over, `verdicts` whether marks stand for verdicts at all.
-    """
-    methods = list(dict.fromkeys(cell.method for cell in cells if cell.method))
-    lines = ["in percent"] if style.percent else []
-    if methods == [NO_INTERVAL]:
-        lines.append("one replicate a cell, so there are no intervals")
-    elif methods := [method for method in methods if method != NO_INTERVAL]:
-        level = f"{100 * (1 - alpha):g} %"
-        lines.append(f"mean [{level} interval: {', '.join(methods)}]{' (min–max)' * style.spread} over {replicates}")
-    if style.spread and methods:
-        lines.append("min and max are those of single trials")
-    if any(cell.best for cell in cells):
-        lines.append(f"{NOT_WORSE} {' and '.join(compared)}")
-    elif verdicts:
-        lines.append(f"nothing is marked: no {' and '.join(compared)} is shown to be worse than another")
-    used = {cell.mark for cell in cells} - {""}
-    if used:
-        arrows = ", ".join(f"{ARROWS[mark].strip()} {mark}" for mark in ("better", "worse") if mark in used)
-        lines.append(f"{arrows} than {reference or 'the best'}")
-    if pooled:
-        lines.append(f"replicates are means over {', '.join(pooled)}")
-    return [*lines, *_gaps(cells)]
-
-
 def replicates_of(names: Mapping[str, Sequence[str]]) -> str:
     """Return what means are over, from the names of the cells of each kind.
 
@@ -339,17 +302,27 @@ class Table(Renderable):
     @cached_property
     def legend(self) -> list[str]:
         """What the marks and brackets mean, and what the table leaves out, as sentences."""
-        names = self.style.names
-        lines = legend(
-            [*self.cells.values(), *self.averages.values()],
-            alpha=self.alpha,
-            style=self.style,
-            replicates=self._replicates,
-            compared=list(map(names, self.compared)),
-            pooled=list(map(names, self.pooled)),
-            reference=None if self.reference is None else names(self.reference),
-            verdicts=bool(self.pairs) and (self.decisive or bool(self.averages)),
-        )
+        names, cells = self.style.names, [*self.cells.values(), *self.averages.values()]
+        compared = " and ".join(map(names, self.compared))
+        methods = list(dict.fromkeys(cell.method for cell in cells if cell.method))
+        lines = ["in percent"] if self.style.percent else []
+        if methods == [NO_INTERVAL]:
+            lines.append("one replicate a cell, so there are no intervals")
+        elif methods := [method for method in methods if method != NO_INTERVAL]:
+            interval = f"{100 * (1 - self.alpha):g} % interval: {', '.join(methods)}"
+            lines.append(f"mean [{interval}]{' (min–max)' * self.style.spread} over {self._replicates}")
+        if self.style.spread and methods:
+            lines.append("min and max are those of single trials")
+        if any(cell.best for cell in cells):
+            lines.append(f"{NOT_WORSE} {compared}")
+        elif self.pairs and (self.decisive or self.averages):
+            lines.append(f"nothing is marked: no {compared} is shown to be worse than another")
+        if used := {cell.mark for cell in cells} - {""}:
+            arrows = ", ".join(f"{ARROWS[mark].strip()} {mark}" for mark in ("better", "worse") if mark in used)
+            lines.append(f"{arrows} than {'the best' if self.reference is None else names(self.reference)}")
+        if self.pooled:
+            lines.append(f"replicates are means over {', '.join(map(names, self.pooled))}")
+        lines += _gaps(cells)
         if self.given_answer is not None and not self.decisive and self.pairs:
             lines.append("single cells are exploratory: the study's question is overall")
         return [*lines, *self.notes]
@@ -404,15 +377,36 @@ class Table(Renderable):
         return shown
 
     def cell_parts(self, cell: Cell | None) -> tuple[str, str]:
-        """Return what stands in a cell, without its marks: its mean, and the rest (alone where it has no mean)."""
+        """Return what stands in a cell, without its marks.
+
+        Args:
+            cell: A cell of the table; None for one that is not planned.
+
+        Returns:
+            Its mean, and the rest (alone where it has no mean).
+        """
         return ("", "not planned") if cell is None else cell.parts(self.decimals, self.style)
 
     def cell_text(self, cell: Cell | None) -> str:
-        """Return the mean and the rest of a cell in one text."""
+        """Return the mean and the rest of a cell in one text.
+
+        Args:
+            cell: A cell of the table; None for one that is not planned.
+
+        Returns:
+            The text.
+        """
         return " ".join(filter(None, self.cell_parts(cell)))
 
     def number(self, value: float) -> str:
-        """Return a single trial's value, to a digit more than the means."""
+        """Return a single trial's value as text, to a digit more than the means.
+
+        Args:
+            value: The value, in units of the metric.
+
+        Returns:
+            The text.
+        """
         return number(100 * value if self.style.percent else value, self.decimals + 1)
 
     def to_html(self) -> str:

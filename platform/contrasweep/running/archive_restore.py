@@ -76,7 +76,7 @@ def _replaced(records: StudyRecords, part: ArchivedTrials) -> set[str]:
 
 
 def restorable(records: StudyRecords, when: str | None = None) -> ArchivedTrials:
-    """What `restore` would put back."""
+    """Return what `restore` would put back."""
     parts = list_archived(records)
     if not parts:
         raise SpecError("nothing of this study was archived", place="restore", value=records.study)

@@ -232,12 +232,12 @@ def _warm_start_notes(plan: Plan, records: StudyRecords, current: CurrentCode) -
 
 
 def compare_plan(plan: Plan, records: StudyRecords) -> tuple[CodeComparison, list[str]]:
-    """The same for a plan that nobody runs yet."""
+    """Return what `compared` does, for a plan that nobody runs yet."""
     return compared(plan, records, CurrentCode(plan.study.functions), plan_records(plan, records))
 
 
 def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
-    """The records of the plan's own trials."""
+    """Return the records of the plan's own trials."""
     etags = records.etags()
     own = plan.own(etags)
     known = compact.read_records(records, etags, only=own)
@@ -245,8 +245,10 @@ def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
 
 
 def _may_succeed(record: Record) -> bool:
-    """Whether a failed trial runs again without being asked to: its method is not to blame, and no search has gone on
-    from its failure."""
+    """Whether a failed trial runs again without being asked to.
+
+    Its method is not to blame, and no search has gone on from its failure.
+    """
     return record.missing and record.notes.phase != Phase.SEARCH
 
 

@@ -81,7 +81,7 @@ def prepare(
 
 
 def study_document(plan: Plan) -> StudyDocument:
-    """study.json of a plan."""
+    """Return what study.json holds of a plan."""
     study = plan.study
     spec = to_plain(study)
     for name, arm in study.arms.items():
@@ -111,7 +111,7 @@ def study_document(plan: Plan) -> StudyDocument:
 
 
 def tracked_study(plan: Plan, storage: str) -> TrackedStudy:
-    """What the tracker shows of a study."""
+    """Return what a tracker shows of a study."""
     study = plan.study
     return TrackedStudy(
         study.name,

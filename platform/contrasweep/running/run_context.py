@@ -77,7 +77,6 @@ class RayTrial(Protocol):
     status: str
     max_failures: int
     update_resources: Any
-    should_recover: Any
 
 
 class StepResult(TypedDict, total=False):

@@ -40,7 +40,7 @@ class StudyCode:
         self._kept: set[str] = set()
 
     def of(self, trial: Trial) -> CodeRef:
-        """The code of `trial`, which the storage has from now on."""
+        """Return the code of `trial`, which the storage has from now on."""
         code = self.current.of(trial.trainable, trial.config)
         version = code.version
         if version.digest not in self._kept:

@@ -46,17 +46,3 @@ def checked_level(alpha: float) -> float:
     if not 0 < alpha < 1:
         raise SpecError("alpha is a probability between 0 and 1", place="alpha", value=alpha, hint="for example 0.05")
     return float(alpha)
-
-
-def overlap(train_fraction: float | None) -> float:
-    """Return n_test / n_train, Nadeau and Bengio's correlation term of folds that share training rows; 0 for None."""
-    if train_fraction is None:
-        return 0.0
-    if not 0 < train_fraction < 1:
-        raise SpecError(
-            "train_fraction is the share of rows that a replicate trains on, between 0 and 1",
-            place="train_fraction",
-            value=train_fraction,
-            hint="0.8 for 5 folds, None for fresh seeds",
-        )
-    return (1 - train_fraction) / train_fraction

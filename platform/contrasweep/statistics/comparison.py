@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from contrasweep.errors import SpecError
-from contrasweep.statistics.checks import checked_level, checked_pairs, overlap
+from contrasweep.statistics.checks import checked_level, checked_pairs
 from contrasweep.statistics.design import SIGN_FLIP, Components, Design, Scope
 from contrasweep.statistics.evidence import Evidence, Gaps, paired_evidence
 from contrasweep.statistics.family import Family
@@ -133,7 +133,19 @@ def _judge(evidence: Sequence[Evidence], family: Family, mode: str, factors: Seq
     return judgements
 
 
-SHOWN = ("difference", "low", "high", "p_value", "n", "planned", "alpha", "family", "test", "scope", "verdict")
+NOTEBOOK_COLUMNS = (
+    "difference",
+    "low",
+    "high",
+    "p_value",
+    "n",
+    "planned",
+    "alpha",
+    "family",
+    "test",
+    "scope",
+    "verdict",
+)
 """What a notebook shows of `Comparison.to_dict`."""
 ONE_SEED = (
     "one seed a fold: what another seed would change is not known. Where the trials of a seed share it over the folds "
@@ -163,7 +175,7 @@ class Comparison:
         turned: Whether the evidence is of B against A.
 
     Example:
-        >>> from contrasweep.statistics import compare_paired
+        >>> from contrasweep.statistics.comparison import compare_paired
         >>> comparison = compare_paired([0.91, 0.93, 0.90, 0.94, 0.95, 0.92], [0.89, 0.90, 0.88, 0.91, 0.91, 0.90])
         >>> comparison.verdict
         'better'
@@ -446,7 +458,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         row = self.to_dict()
-        shown = {name: row[name] for name in SHOWN if row[name] is not None}
+        shown = {name: row[name] for name in NOTEBOOK_COLUMNS if row[name] is not None}
         head = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in shown)
         cells = "".join(f"<td>{f'{v:.4g}' if isinstance(v, float) else v}</td>" for v in shown.values())
         notes = "".join(f"<p>{html.escape(note)}.</p>" for note in self.notes)
@@ -530,7 +542,13 @@ def compare_paired(
     """
     first, second = checked_pairs(a, b)
     checked_level(alpha)
-    overlap(train_fraction)
+    if train_fraction is not None and not 0 < train_fraction < 1:
+        raise SpecError(
+            "train_fraction is the share of rows that a replicate trains on, between 0 and 1",
+            place="train_fraction",
+            value=train_fraction,
+            hint="0.8 for 5 folds, None for fresh seeds",
+        )
     n = len(first)
     if mode not in ("max", "min"):
         raise SpecError("mode says which is better", place="mode", value=mode, hint="'max' or 'min'")

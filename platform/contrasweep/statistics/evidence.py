@@ -21,8 +21,11 @@ from contrasweep.statistics.resampling import TIE, smallest_p
 
 @dataclass(frozen=True)
 class Gaps:
-    """Trials of `planned` paired ones that a comparison lacks: where a failed, where b failed, those to run, and where
-    a or b is missing for a cause outside the method."""
+    """What a comparison lacks of its `planned` pairs of trials.
+
+    `failed_a` counts where a failed, `failed_b` where b failed, `pending` those to run, `missing_a` and `missing_b`
+    where that arm is missing for a cause outside the method.
+    """
 
     failed_a: int = 0
     failed_b: int = 0

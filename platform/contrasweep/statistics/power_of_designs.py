@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special  # not stats or optimize, whose import takes longer than the rest of a plan
 
-from contrasweep.statistics.checks import checked_level, overlap
+from contrasweep.statistics.checks import checked_level
 from contrasweep.statistics.design import SIGN_FLIP, Design
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.resampling import EXACT_UP_TO, attained_level, smallest_p
 
 POWER = 0.8
-MAX_REPLICATES = 100_000
-"""No design with more replicates than this is ever proposed."""
 MAX_SEEDS = 64
 """No plan with more seeds than this is proposed."""
 LARGE, HARDLY = 1.5, 4.0
@@ -23,8 +21,8 @@ LARGE, HARDLY = 1.5, 4.0
 plan decides hardly anything."""
 
 
-def power(n: int, effect: float, *, alpha: float = 0.05, train_fraction: float | None = None) -> float:
-    """Chance that `compare_paired` decides n replicates whose true difference is `effect` standard deviations.
+def power(n: int, effect: float, *, alpha: float = 0.05) -> float:
+    """Chance that n seeds on one split decide a true difference of `effect` standard deviations.
 
     The standard deviation is that of the paired differences, taken as normal. Noncentral t, also where the sign-flip
     test cannot reach alpha; for that test at the level its 2^n patterns attain, with half a replicate off for its
@@ -33,8 +31,6 @@ def power(n: int, effect: float, *, alpha: float = 0.05, train_fraction: float |
     alpha, effect = checked_level(alpha), abs(effect)
     if n < 2:
         return 0.0
-    if train_fraction is not None:
-        return t_power(effect / np.sqrt(1 / n + overlap(train_fraction)), n - 1, alpha)
     if n > EXACT_UP_TO or smallest_p(n) > alpha:
         return t_power(effect * np.sqrt(n), n - 1, alpha)
     attained = attained_level(n, alpha)
@@ -52,41 +48,11 @@ def t_power(noncentrality: float, df: float, alpha: float) -> float:
     return float(above + np.nan_to_num(special.nctdtr(df, noncentrality, -critical)))
 
 
-def replicates_for(
-    effect: float, *, alpha: float = 0.05, train_fraction: float | None = None, power_wanted: float = POWER
-) -> int | None:
-    """Smallest n that decides a true difference of `effect` standard deviations with chance `power_wanted`.
-
-    None where no number does: no difference at all, or folds of one dataset, whose shared rows keep a part
-    of the noise that more folds do not average out.
-    """
-
-    def enough(n: int) -> bool:
-        return power(n, effect, alpha=alpha, train_fraction=train_fraction) >= power_wanted
-
-    if not np.isfinite(effect):
-        return 2
-    if effect == 0 or not enough(MAX_REPLICATES):
-        return None
-    low, high = 1, 2
-    while not enough(high):
-        low, high = high, min(2 * high, MAX_REPLICATES)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
-
-
-def detectable_effect(
-    n: int, *, alpha: float = 0.05, train_fraction: float | None = None, power_wanted: float = POWER
-) -> float:
-    """Smallest difference that n replicates decide with chance `power_wanted`; infinity where they can decide nothing.
-
-    In standard deviations of the paired differences.
-    """
+def detectable_effect(n: int, *, alpha: float = 0.05) -> float:
+    """Smallest difference, in standard deviations, that n seeds decide with chance `POWER`; infinity for none."""
 
     def short(effect: float) -> float:
-        return power(n, effect, alpha=alpha, train_fraction=train_fraction) - power_wanted
+        return power(n, effect, alpha=alpha) - POWER
 
     if n < 2 or short(1e4) < 0:
         return np.inf

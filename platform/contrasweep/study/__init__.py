@@ -1,2 +1,1 @@
-"""What a researcher declares: studies, spaces, objectives and budgets, in Python or as a file; checked before anything
-is spent."""
+"""What a researcher declares: studies, spaces, objectives and budgets, checked before anything is spent."""

@@ -37,16 +37,20 @@ class ArmBudget:
 
 
 def gpu_hours(record: Record) -> float:
-    """Training time x share of a GPU, in hours; on a host without GPUs, hours of a place, of which a member of
-    trials that share a place hold a part."""
+    """Return training time x share of a GPU, in hours.
+
+    On a host without GPUs these are hours of a place, of which each of the trials that share it holds a part.
+    """
     return record.seconds * (record.notes.gpus or 1.0 / (record.notes.shared_by or 1)) / 3600
 
 
 @dataclass
 class Spending:
-    """One arm's account. A new configuration has to fit into what is left at the length of the arm's longest trial so
-    far, beside what the running ones may still need, so that a trial that was started is never cut short for the budget
-    and the budget holds; only before a first trial has ended, its length is not known.
+    """One arm's account.
+
+    A new configuration has to fit into what is left at the length of the arm's longest trial so far, beside what the
+    running ones may still need. So a trial that was started is never cut short for the budget, and the budget holds.
+    Only before a first trial has ended, its length is not known.
 
     What runs is counted by its reports, at the arm's pace in hours until its record says them.
     """
@@ -116,8 +120,10 @@ class SearchCost:
     on_gpus: bool = False
 
     def beside(self, budget: ArmBudget) -> str:
-        """`12 of 40 configurations, 96 epochs, 0.2 GPU-hours`; where there is no GPU, hours of a place
-        (`slot-hours`)."""
+        """Return what was spent beside the budget: `12 of 40 configurations, 96 epochs, 0.2 GPU-hours`.
+
+        Where there is no GPU, it says hours of a place (`slot-hours`).
+        """
 
         def of(spent: str, limit: float | None, unit: str) -> str:
             return f"{spent} of {limit:g} {unit}" if limit else f"{spent} {unit}"

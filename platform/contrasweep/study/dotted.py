@@ -46,8 +46,11 @@ def nest(key: Any, value: Any, place: str = "") -> dict[Any, Any]:
 
 
 def merge(*configs: Config) -> MutableConfig:
-    """Nested configs on top of each other, the last one first to hold: mappings are merged setting by setting; where a
-    mapping meets text, the text is the component's name; any other value replaces what was there."""
+    """Merge nested configs, of which a later one holds before an earlier one.
+
+    Mappings are merged setting by setting. Where a mapping meets text, the text is the component's name. Any other
+    value replaces what was there.
+    """
     merged: MutableConfig = {}
     for config in configs:
         for key, value in config.items():

@@ -34,8 +34,7 @@ def load_study(name: str, sets: Sequence[str] = ()) -> Study:
 
 
 def as_study(study: Study | str | Path | Config) -> Study:
-    """A study in any form in which one may be given: itself, its name or file as for `load_study`, or its fields as a
-    mapping, as a YAML file holds them."""
+    """Return a study that is given as itself, by its name or file as for `load_study`, or as a mapping."""
     if isinstance(study, AblationGrid | Sweep):
         return study
     if isinstance(study, str | Path):
@@ -150,8 +149,11 @@ def _set(where: Any, path: list[str], value: Any, place: str, inside: str = "") 
 
 
 def _next_key(where: Any, path: list[str], place: str, inside: str) -> tuple[Any, list[str]]:
-    """The key of `where` at which `path` goes on, and the rest of the path. Keys may have dots: the longest that
-    `where` has; of axes and spaces, whose keys are dotted, a new one is all of the path."""
+    """The key of `where` at which `path` goes on, and the rest of the path.
+
+    Keys may have dots: the longest that `where` has. Of axes and spaces, whose keys are dotted, a new one is all of the
+    path.
+    """
     if isinstance(where, dict):
         own = [key for key in where if isinstance(key, str) and _starts(key, path)]
         key = max(own, key=len, default=".".join(path) if inside in ("axes", "zipped", "space") else path[0])

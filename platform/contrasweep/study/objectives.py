@@ -44,8 +44,11 @@ def violation(metric: str, constraint: str, value: float) -> float:
 
 
 def front(values: NDArray[np.float64], modes: Sequence[str], feasible: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which of `values` [n k] are on the Pareto front: feasible, and no feasible one is as good in all of the k
-    objectives and better in one. Rows with NaN never are."""
+    """Return which of `values` [n k] are on the Pareto front.
+
+    Those are feasible, and no feasible one is as good in all of the k objectives and better in one. Rows with NaN never
+    are.
+    """
     gains = values * [1.0 if mode == "max" else -1.0 for mode in modes]
     usable = feasible & ~np.isnan(gains).any(1)
     as_good = (gains[:, None] >= gains[None]).all(2)  # [i j]: i is as good as j in all

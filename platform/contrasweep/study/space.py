@@ -178,8 +178,10 @@ def exists(space: Space, name: str, fixed: Config | None, drawn: Config) -> bool
 
 
 def drawn_from(space: Space, config: Config) -> MutableConfig:
-    """The searched settings of a nested `config`, by the dotted keys of its `space`. What a choice was resolved to is
-    shown as the option that it is of."""
+    """Return the searched settings of a nested `config`, by the dotted keys of its `space`.
+
+    What a choice was resolved to is given as the option that it comes from.
+    """
     drawn = {}
     for name, parameter in space.items():
         value = dotted.lookup(config, name, _MISSING)
@@ -270,8 +272,10 @@ FINITE = 20_000  # a space of more configurations than this counts as infinite
 
 
 def configurations(space: Space, fixed: Config | None = None) -> dict[str, MutableConfig] | None:
-    """Every configuration of a finite space, by its canonical text; None if it has a continuous parameter or more
-    than `FINITE` combinations."""
+    """Return every configuration of a finite space, by its canonical text.
+
+    None if it has a continuous parameter or more than `FINITE` combinations.
+    """
     sizes = [levels(parameter) for parameter in space.values()]
     if any(size is None for size in sizes) or math.prod(size for size in sizes if size) > FINITE:
         return None

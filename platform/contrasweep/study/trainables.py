@@ -25,8 +25,11 @@ from contrasweep.study.sweep import Sweep
 
 
 def find_trainable(arm: Arm, place: str) -> Callable[..., Any]:
-    """The arm's generator function; `SpecError` at `place` when its path leads nowhere, or to something else. Without
-    PyTorch, where nothing is trained, one without settings in place of a function whose module lacks a package."""
+    """Return the arm's generator function.
+
+    Raises `SpecError` at `place` when its path leads nowhere, or to something else. Without PyTorch, where nothing is
+    trained, a function whose module lacks a package is given as one without settings.
+    """
     if callable(arm.trainable):
         function: Callable[..., Any] = arm.trainable
     else:
@@ -75,8 +78,11 @@ def _unasked(study: Study) -> str:
 
 
 def unimportable(study: Study) -> tuple[str, ...]:
-    """What `study` names by dotted path and a machine without PyTorch cannot import: the settings of these arms are as
-    they were declared, unchecked, and the ids of their trials others than where they are trained."""
+    """Return what `study` names by dotted path and a machine without PyTorch cannot import.
+
+    The settings of these arms are unchecked, as they were declared, and the ids of their trials differ from those where
+    they are trained.
+    """
     if is_installed(TRAINING):
         return ()
     lacking = []
@@ -131,8 +137,10 @@ class SettingsOfArms:
         self._resolved: dict[tuple[Any, str, str], Config] = {}
 
     def build(self, arm: str, config: Config, axes: Collection[str] = ()) -> Any:
-        """The settings of `arm` under `config`, None where its trainable has none; `SpecError` where they are wrong,
-        which names the one of `axes` that is, or the arm's config."""
+        """Return the settings of `arm` under `config`; None where its trainable has none.
+
+        Raises `SpecError` where they are wrong, at the one of `axes` that is, or at the arm's config.
+        """
         function = self.functions[arm]
         if (function, config.text) not in self._built:
             try:
@@ -142,8 +150,10 @@ class SettingsOfArms:
         return self._built[function, config.text]
 
     def resolve(self, arm: str, config: Config, data: Manifest, function: Callable[..., Any] | None = None) -> Config:
-        """The whole config of a trial of `arm` on `data`; of one whose trainable is `function`, where that is another
-        than the arm's own, around it."""
+        """Return the whole config of a trial of `arm` on `data`.
+
+        `function` is the trial's trainable where that is another than the arm's own, around it.
+        """
         of = function or self.functions[arm]
         key = (of, config.text, data.digest)
         if key not in self._resolved:
@@ -161,8 +171,10 @@ def resolved(function: Callable[..., Any], config: Config, data: Manifest) -> Co
 
 
 def _check_names(arms: Mapping[str, Arm], functions: Mapping[str, Callable[..., Any]]) -> None:
-    """One dotted path, one function: a trial knows its trainable by its path alone, so the second of two functions of
-    one path (closures of one factory, lambdas) would never be trained."""
+    """Refuse two functions of one dotted path, such as closures of one factory.
+
+    A trial knows its trainable by its path alone, so the second of them would never be trained.
+    """
     first: dict[str, str] = {}
     for name, arm in arms.items():
         path = arm.path
@@ -209,10 +221,10 @@ _GENERATORS = (Generator, Iterator, Iterable)
 
 
 def check_trainable(function: Callable[..., Any], place: str) -> None:
-    """`SpecError` at `place` where `function` is no generator function or cannot be called as
-    `function(trial, resume=folder)`.
+    """Check that `function` is a generator function that can be called as `function(trial, resume=folder)`.
 
-    A function that returns another one's generator is taken at its word, if its return type says so.
+    A function that returns another one's generator is taken at its word, if its return type says so. Raises `SpecError`
+    at `place`.
     """
     name = getattr(function, "__qualname__", repr(function))
     if inspect.isclass(function):

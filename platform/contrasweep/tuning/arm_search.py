@@ -25,9 +25,11 @@ from contrasweep.tuning.source import Next
 
 
 class ArmSearch:
-    """The search of one arm, within its budget. `base` are the tuned settings it is frozen on, `priors` outcomes of
-    earlier studies. `infeasible` are trials that fitted no host and have a record of that: they run again,
-    as far as the budget goes."""
+    """The search of one arm, within its budget.
+
+    `base` are the tuned settings it is frozen on, `priors` outcomes of earlier studies. `infeasible` are trials that
+    fitted no host and have a record of that: they run again, as far as the budget goes.
+    """
 
     def __init__(
         self,
@@ -87,8 +89,10 @@ class ArmSearch:
         self._settle()
 
     def retry(self, trial_id: str) -> bool:
-        """Let a trial run that ended as infeasible, unless the search is over or its budget has no room: the searcher
-        is asked nothing, and told what comes of it."""
+        """Let a trial run that ended as infeasible, unless the search is over or its budget has no room.
+
+        The searcher is asked nothing, and told what comes of it.
+        """
         candidate = self.of[trial_id]
         if self.over or trial_id not in candidate.records or not self._room_again(candidate):
             return False
@@ -116,9 +120,15 @@ class ArmSearch:
         ]
         return self.candidates[-max(good)[-1]] if good else None
 
-    def whole_config(self, best: Candidate) -> MutableConfig:
-        """The config of the candidate's trials: fixed and searched settings."""
-        return dict(best.trials[0].config)
+    def best_config(self) -> MutableConfig | None:
+        """Return the whole config of the best configuration's trials; None where there is none to confirm."""
+        best = self.best()
+        return dict(best.trials[0].config) if best else None
+
+    def tuned(self) -> MutableConfig:
+        """Return the searched settings of the best configuration; empty where there is none."""
+        best = self.best()
+        return dict(best.config) if best else {}
 
     def _whole(self, config: Config) -> MutableConfig:
         return dotted.merge(self.fixed, dotted.expand(config))
@@ -138,8 +148,10 @@ class ArmSearch:
         ]
 
     def _ask_more(self) -> bool:
-        """One more candidate, if the budget has room for it. Its trials that have a record already are not run again,
-        whoever ran them: the same trial has the same result."""
+        """Add one more candidate, if the budget has room for it; whether that changed anything.
+
+        Its trials that have a record already are not run again, whoever ran them: the same trial has the same result.
+        """
         if not self.spending.room(len(self.candidates), self._running):
             return False
         if not all(candidate.learned for candidate in self.candidates[: self._due]):
@@ -195,8 +207,10 @@ class ArmSearch:
         self._settle()
 
     def _hear_again(self, candidates: list[Candidate]) -> None:
-        """What the trials of these candidates left in the storage: their reports, for the pruner, and records. Trials
-        whose reports stop them are handed out first, to be given the record that they lack."""
+        """Take what the trials of these candidates left in the storage: their reports, for the pruner, and records.
+
+        Trials whose reports stop them are handed out first, to be given the record that they lack.
+        """
         known = self._recorded(candidates)
         for candidate in candidates:
             for trial in candidate.trials:
@@ -265,8 +279,10 @@ class ArmSearch:
 
     @property
     def _due(self) -> int:
-        """How many candidates, from the first on, have to be told before the next is asked for; with declared slots
-        they are the only ones that may be."""
+        """How many candidates, from the first on, have to be told before the next is asked for.
+
+        With declared slots they are the only ones that may be.
+        """
         slots = self.study.slots
         return 0 if slots is None else max(0, len(self.candidates) + 1 - slots)
 

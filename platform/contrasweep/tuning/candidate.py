@@ -22,8 +22,10 @@ from contrasweep.trial import Trial
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a configuration: means over its folds of each objective, the metric first, and by how much each
-    constraint is broken."""
+    """What came of a configuration: means over its folds of each objective, the metric first.
+
+    `violations` say by how much each constraint is broken.
+    """
 
     config: Config  # the searched settings
     values: Mapping[str, float]

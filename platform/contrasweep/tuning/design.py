@@ -34,8 +34,11 @@ SEARCH_FIELDS = (
 
 @dataclass(frozen=True)
 class SweepDesign:
-    """The trials that a Sweep may run. `best` has the whole config of each arm whose search is over, `seeds` says how
-    many of the confirmation's seeds are granted (None: all)."""
+    """The trials that a Sweep may run.
+
+    `best` has the whole config of each arm whose search is over. `seeds` says how many of the confirmation's seeds are
+    granted (None: all).
+    """
 
     study: Sweep
     data: Manifest
@@ -54,8 +57,10 @@ class SweepDesign:
 
     @cached_property
     def search_data(self) -> Manifest:
-        """What the search sees: the dataset without its test split, so that nothing can look at it. Without folds, a
-        trial finds the dev split in its place."""
+        """What the search sees: the dataset without its test split, so that nothing can look at it.
+
+        Without folds, a trial finds the dev split in its place.
+        """
         splits = {name: shards for name, shards in self.data.splits.items() if name != "test"}
         if self.study.folds is None:
             splits["test"] = next(splits[name] for name in DEV_SPLITS if self.data.rows(name))
@@ -85,8 +90,10 @@ class SweepDesign:
         return {key: value for key, value in plain.items() if key != "arms" and key not in NO_RESULT}
 
     def search_digest(self, arm: str) -> str:
-        """Digest of one arm's search, but its budget: a larger budget goes on with the same search. The arm's name is
-        part of it, as it is of its trials."""
+        """Return the digest of one arm's search, without its budget: a larger budget goes on with the same search.
+
+        The arm's name is part of it, as it is of its trials.
+        """
         base = self.study.freeze.get(arm)
         parts = [
             arm,

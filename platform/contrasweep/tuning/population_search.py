@@ -34,8 +34,10 @@ FACTORS = (1.2, 0.8)
 
 @dataclass(frozen=True)
 class Member:
-    """One schedule of the population: [[step after which they hold, settings], ...], and the trials, one a fold, that
-    trained it last; `value` is their mean, -inf if one failed."""
+    """One schedule of the population: [[step after which they hold, settings], ...].
+
+    `trials`, one a fold, trained it last. `value` is their mean, -inf if one failed.
+    """
 
     number: int
     schedule: tuple[tuple[int, Config], ...]
@@ -51,8 +53,10 @@ class Member:
 def exploited(
     members: list[Member], space: Space, population: Population, mode: str, seed: list[int]
 ) -> dict[int, tuple[int, MutableConfig]]:
-    """By the number of each of the worst `quantile` of `members`: one of the best, drawn at random, that it is copied
-    from, and the settings it goes on with. A member that failed is copied by none."""
+    """Return whom each of the worst `quantile` of `members` is copied from, and the settings it goes on with.
+
+    By its number, one of the best is drawn at random. A member that failed is copied by none.
+    """
     draw = random.Random(repr(seed))
     ranked = sorted(members, key=lambda member: member.value if mode == "max" else -member.value)
     count = min(math.ceil(len(ranked) * population.quantile), len(ranked) // 2)
@@ -66,8 +70,10 @@ def exploited(
 
 
 def _explored(settings: MutableConfig, space: Space, resample: float, draw: random.Random) -> MutableConfig:
-    """Each setting drawn anew with the chance `resample`, or else moved: an option to the one beside it, a number by
-    one of `FACTORS`."""
+    """Draw each setting anew with the chance `resample`, or else move it.
+
+    An option moves to the one beside it, a number by one of `FACTORS`.
+    """
     for name, parameter in space.items():
         options, value = list(parameter.options) if isinstance(parameter, Choice) else [], settings[name]
         if draw.random() < resample or (options and value not in options):
@@ -139,8 +145,11 @@ class PopulationSearch:
             self._begin()
 
     def retry(self, trial_id: str) -> bool:
-        """While others of its generation are trained. Once it was compared without it, later generations stand on
-        that; the next run takes it up if none of them was trained."""
+        """Let a trial run while others of its generation are trained.
+
+        Once it was compared without it, later generations stand on that. The next run takes it up if none of them was
+        trained.
+        """
         if trial_id not in self.current or not self.running:
             return False
         del self.known[trial_id]
@@ -160,9 +169,14 @@ class PopulationSearch:
             default=None,
         )
 
-    def whole_config(self, best: Member) -> MutableConfig:
-        """The schedule as a trial's config."""
-        return self._config(best, self.population.max_step)
+    def best_config(self) -> MutableConfig | None:
+        """Return the schedule of the best member as a trial's config; None where there is none to confirm."""
+        best = self.best()
+        return self._config(best, self.population.max_step) if best else None
+
+    def tuned(self) -> MutableConfig:
+        """Return nothing: no arm is frozen on a schedule."""
+        return {}
 
     @property
     def _sign(self) -> int:

@@ -12,8 +12,10 @@ from contrasweep.trial import Trial
 
 @dataclass(frozen=True)
 class Next:
-    """A trial to run now, and notes for its record. `stopped`: by its reports it is to end as `pruned`; an earlier
-    driver died before it stopped the trial."""
+    """A trial to run now, and notes for its record.
+
+    `stopped`: by its reports it is to end as `pruned`; an earlier driver died before it stopped the trial.
+    """
 
     trial: Trial
     notes: TrialNotes = field(default_factory=TrialNotes)
@@ -36,22 +38,28 @@ class Source(Protocol):
         """Whether every trial has been handed out."""
 
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
-        """The next trial; None: not now, ask again after the next result. `paused_arms` suggest nothing new: of
-        each, enough candidates wait for a host."""
+        """Return the next trial; None: not now, ask again after the next result.
+
+        Of `paused_arms` nothing new is suggested: enough candidates of each wait for a host.
+        """
 
     def arrange(self, order: Callable[[Iterable[Trial]], Iterable[Trial]]) -> None:
         """Hand out what is planned and waits in this order; nothing where each trial depends on results."""
 
     def retry(self, trial_id: str) -> bool:
-        """A trial that has ended as infeasible fits a host by now. Whether it is to run after all, from now on; False
-        where the source has gone on without it."""
+        """Whether a trial that has ended as infeasible and fits a host by now is to run after all.
+
+        False where the source has gone on without it.
+        """
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
         """Whether a trial that has made these new reports goes on; else it ends as `pruned`."""
 
     def peer_reported(self, trial_id: str, report: Row) -> None:
-        """A trial has made this report, which `keep_going` will be asked about: from now on others may be compared with
-        it. So the order in which trials that train in step are asked about does not count."""
+        """Take note of a report which `keep_going` will be asked about: from now on others may be compared with it.
+
+        So the order in which trials that train in step are asked about does not count.
+        """
 
     def done(self, record: Record) -> None:
         """A trial has ended."""

@@ -4,7 +4,6 @@ import json
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from typing import Any, Protocol
 
 from contrasweep import canonical
 from contrasweep.code import CurrentCode
@@ -21,41 +20,11 @@ from contrasweep.tuning import searchers as search
 from contrasweep.tuning.arm_search import ArmSearch
 from contrasweep.tuning.candidate import Outcome
 from contrasweep.tuning.design import SweepDesign, fixed_of, order
+from contrasweep.tuning.population_search import PopulationSearch
 from contrasweep.tuning.source import Finished, Next
 
-
-class Search(Protocol):
-    """The search of one arm, however it is done. `of` has the trials it knows; `best` is what `whole_config` makes a
-    trial's config of."""
-
-    @property
-    def of(self) -> Config:
-        """By id, what the search keeps of each of its trials."""
-
-    @property
-    def over(self) -> bool:
-        """Whether all its trials have ended and there will be no more."""
-
-    def next(self) -> Next | None:
-        """A trial to start now, or None: not now, or never again."""
-
-    def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
-        """Whether a trial goes on after these new reports."""
-
-    def peer_reported(self, trial_id: str, report: Row) -> None:
-        """A trial has made this report, on which it is not decided yet."""
-
-    def done(self, record: Record) -> None:
-        """A trial has its record."""
-
-    def retry(self, trial_id: str) -> bool:
-        """Whether a trial that ended as infeasible, and fits a host by now, is to run after all."""
-
-    def best(self) -> Any:
-        """What is to be confirmed; None where nothing was trained to its end and feasible."""
-
-    def whole_config(self, best: Any) -> MutableConfig:
-        """The config of the confirmation's trials."""
+Search = ArmSearch | PopulationSearch
+"""The search of one arm: both have the same methods."""
 
 
 class SweepSource:
@@ -81,8 +50,10 @@ class SweepSource:
         self._begin()
 
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
-        """A trial of the searches in turns, but of `paused_arms`; if none has one now, the confirmation that has
-        most left."""
+        """Return a trial of the searches in turns, but of `paused_arms`.
+
+        If no search has one now, it is a trial of the confirmation that has most left.
+        """
         self._begin()
         for _ in range(len(self.turns)):
             arm = self.turns[0]
@@ -154,8 +125,10 @@ class SweepSource:
                 tuned = {} if base is None else self._tuned(base)
                 self.searches[arm] = self._search(arm, tuned)
         if over := [arm for arm, tried in self.searches.items() if tried.over and arm not in self.confirmation]:
-            winners = {arm: self.searches[arm].best() for arm in study.arms if arm in over or arm in self.confirmation}
-            best = {arm: self.searches[arm].whole_config(won) for arm, won in winners.items() if won is not None}
+            winners = {
+                arm: self.searches[arm].best_config() for arm in study.arms if arm in {*over, *self.confirmation}
+            }
+            best = {arm: config for arm, config in winners.items() if config is not None}
             self.plan = replace(self.plan, best=best)
             self.confirmed(self.plan)
             finished = self.records.finished() - self.infeasible
@@ -165,19 +138,19 @@ class SweepSource:
     def _search(self, arm: str, tuned: Config) -> Search:
         if self.plan.population is None:
             return ArmSearch(self.plan, arm, tuned, self.records, self._priors(arm, tuned), self.infeasible)
-        from contrasweep.tuning.population_search import PopulationSearch  # Ray's PBT comes with it
-
         return PopulationSearch(self.plan, arm, tuned, self.records, infeasible=set(self.infeasible))
 
     def _tuned(self, arm: str) -> MutableConfig:
         """The tuned settings of `arm`, with those it was itself frozen on."""
-        best = self.searches[arm].best()
         below = self.plan.study.freeze.get(arm)
-        return {**(self._tuned(below) if below else {}), **(best.config if best else {})}
+        return {**(self._tuned(below) if below else {}), **self.searches[arm].tuned()}
 
     def _priors(self, arm: str, tuned: Config) -> list[Outcome]:
-        """Earlier studies' outcomes of configurations that this arm could have tried: the same trainable, code, dataset
-        and settings but for what is searched, defaults included. Trials that saw a test split are left out."""
+        """Earlier studies' outcomes of configurations that this arm could have tried.
+
+        They have the same trainable, code, dataset and settings but for what is searched, defaults included. Trials
+        that saw a test split are left out.
+        """
         declared, study = self.plan.study.arms[arm], self.plan.study
         fixed = fixed_of(declared, tuned)
         trainable = declared.path
@@ -211,8 +184,10 @@ class SweepSource:
 def earlier_results(
     earlier: StudyRecords, trainables: Collection[str], current: CurrentCode
 ) -> tuple[list[Record], list[Record]]:
-    """The finished trials of an earlier study with one of `trainables`: those that the current code made, or that were
-    kept there by --accept-code, and those of other code."""
+    """Return the finished trials of an earlier study with one of `trainables`: usable ones, and those of other code.
+
+    Usable are those that the current code made, or that were kept there by --accept-code.
+    """
     kept = accepted(earlier)
     usable: list[Record] = []
     others: list[Record] = []

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from benchmarks.browser import LAPTOP, PHONE, browser, chromium
+from reports import report_of
 
-from contrasweep.report import ReportData, html_report
+from contrasweep.report import html_report
 from contrasweep.storage.study_document import StudyDocument
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="Chromium is not installed")
@@ -41,7 +42,7 @@ def page_file(tmp_path_factory) -> Path:
     ]
     links = {r["trial_id"]: f"http://127.0.0.1:5000/#/runs/{r['trial_id']}" for r in rows}
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(html_report(ReportData(pd.DataFrame(rows), DOCUMENT, curves=pd.DataFrame(steps), links=links)))
+    path.write_text(html_report(report_of(pd.DataFrame(rows), DOCUMENT, curves=pd.DataFrame(steps), links=links)))
     return path
 
 

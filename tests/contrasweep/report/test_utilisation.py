@@ -5,10 +5,10 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from reports import report_of
 
 from contrasweep.cluster.usage import Meter
 from contrasweep.data.manifest import Manifest
-from contrasweep.report.data import ReportData
 from contrasweep.report.page import html_report
 from contrasweep.report.svg import draw
 from contrasweep.report.utilisation import use_figures
@@ -59,7 +59,7 @@ def frame(**columns):
 
 
 def shown(system):
-    return use_figures(ReportData(pd.DataFrame(), StudyDocument(name="s", metric="f1"), system=system))
+    return use_figures(system)
 
 
 def test_the_report_shows_what_gpus_did_over_the_study():
@@ -87,8 +87,8 @@ def test_the_report_names_what_shows_a_failed_trial_s_log():
         }
     )
     document = StudyDocument(name="s", metric="f1", arms=("a",))
-    page = html_report(ReportData(frame, document, storage="/runs here"))
+    page = html_report(report_of(frame, document, storage="/runs here"))
     assert "contrasweep logs s i1 --storage /runs here" in page
     assert 'href="file:///runs%20here/s/trials/i1/log.txt"' in page
-    remote = html_report(ReportData(frame, document, storage="s3://b/p"))
+    remote = html_report(report_of(frame, document, storage="s3://b/p"))
     assert "contrasweep logs s i1 --storage s3://b/p" in remote and "log.txt</a>" not in remote

@@ -32,8 +32,13 @@ def run(storage, study, value=value, **options):
     return Results.load("advised", str(storage))
 
 
-def test_advice_names_what_is_undecided_with_the_price_of_deciding_it(tmp_path):
-    results = run(tmp_path, grid())
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """A study at its end, of which two comparisons or more are undecided."""
+    return run(tmp_path_factory.mktemp("advised"), grid())
+
+
+def test_advice_names_what_is_undecided_with_the_price_of_deciding_it(results):
     advice = results.advice(lambda trials: sum(trials.values()) / 10)
     undecided = {frozenset((p.a, p.b)) for p in results.answer.pairs if not p.decided}
     assert {frozenset((one.pair.a, one.pair.b)) for one in advice.forecasts} == undecided and undecided
@@ -46,8 +51,7 @@ def test_advice_names_what_is_undecided_with_the_price_of_deciding_it(tmp_path):
             assert prediction.assurance >= 0.8 and size.trials == 3 * (size.count - 6)
 
 
-def test_every_form_of_the_report_has_it(tmp_path):
-    results = run(tmp_path, grid())
+def test_every_form_of_the_report_has_it(results):
     text, page = render(results, "text").decode(), render(results, "html").decode()
     assert "What would decide: the chance of a verdict with more seeds." in text and "18 trials" in text
     assert max(map(len, text.splitlines())) <= 100
@@ -57,18 +61,17 @@ def test_every_form_of_the_report_has_it(tmp_path):
     assert len(whole["comparisons"]) == len(results.advice().to_frame()) / 2
 
 
-def test_a_notebook_shows_the_advice_and_not_its_fields(tmp_path):
-    advice = run(tmp_path / "one", grid()).advice()
+def test_a_notebook_shows_the_advice_and_not_its_fields(results, tmp_path):
+    advice = results.advice()
     assert len(advice.forecasts) > 1 and repr(advice) == f"Advice(on {len(advice.forecasts)} undecided comparisons)"
     shown = advice._repr_html_()
     assert shown.count("<tr>") == len(advice.forecasts) + 3 and "18 trials" in shown and "--extend" in shown
-    unfinished = run(tmp_path / "two", grid(), stop_after=10).advice()
+    unfinished = run(tmp_path, grid(), stop_after=10).advice()
     assert repr(unfinished) == "Advice(none yet: 8 trials are pending)" and unfinished._repr_html_() is None
+    assert not unfinished and unfinished.pending == 8 and unfinished.to_text() == ""
 
 
-def test_nothing_is_advised_while_trials_are_to_run_or_where_all_is_decided(tmp_path):
-    unfinished = run(tmp_path / "one", grid(), stop_after=10)
-    assert not unfinished.advice() and unfinished.advice().pending == 8 and unfinished.advice().to_text() == ""
+def test_nothing_is_advised_where_all_is_decided(tmp_path):
     clear = run(tmp_path / "two", grid(), lambda t: "abc".index(t.arm) + 0.001 * noise(t.id))
     assert all(pair.decided for pair in clear.answer.pairs) and not clear.advice()
 

@@ -5,11 +5,14 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
+from reports import report_of
 from scipy import stats
 
-from contrasweep.report import ReportData, html_report
+from contrasweep.report import html_report
+from contrasweep.report.datasets import datasets_section
 from contrasweep.results.datasets import dataset_summary
-from contrasweep.statistics import holm, iqm
+from contrasweep.statistics.family import holm
+from contrasweep.statistics.resampling import iqm
 from contrasweep.storage.study_document import StudyDocument
 
 ARMS = {"good": 0.2, "fair": 0.1, "poor": 0.0}
@@ -68,10 +71,9 @@ def test_two_datasets_are_no_summary():
 @pytest.mark.slow
 def test_the_report_draws_critical_differences():
     document = StudyDocument("many", "accuracy", arms=tuple(ARMS), axes=("data",), folds=3)
-    page = html_report(ReportData(frame_of(8), document))
+    page = html_report(report_of(frame_of(4), document))
     section = page[page.index('<section id="datasets"') : page.index('<section id="slices"')]
     assert "Critical differences" in section and "Performance profiles" in section and "1.00" in section
-    assert "Exploratory" in section and "reach no p below" not in section
-    few = html_report(ReportData(frame_of(4), document))
-    assert "4 datasets reach no p below 0.12, so none can differ" in few
-    assert '<section id="datasets"' not in html_report(ReportData(frame_of(2), document))
+    assert "4 datasets reach no p below 0.12, so none can differ" in section and "Exploratory" in section
+    assert "reach no p below" not in datasets_section(report_of(frame_of(8), document))["figures"][0].caption
+    assert datasets_section(report_of(frame_of(2), document)) == {}

@@ -61,3 +61,5 @@ def test_a_key_that_is_no_axis_is_named_with_those_that_are(results):
         results.table(rows="loss.temperatur")
     with pytest.raises(SpecError, match=r"temperature"):
         results.table(rows="arm", columns=["temperature"])
+    with pytest.raises(SpecError, match="once"):
+        results.table(rows="arm", columns=["arm"])

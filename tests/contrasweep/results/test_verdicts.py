@@ -62,7 +62,12 @@ def frame(values, seeds=12):
 
 def table(values, **rule):
     return build_table(
-        frame(values), rows="arm", columns=None, metric="accuracy", rule=DecisionRule(question="overall", **rule)
+        frame(values),
+        rows=["arm"],
+        columns=[],
+        axes=[],
+        metric="accuracy",
+        rule=DecisionRule(question="overall", **rule),
     )
 
 
@@ -228,6 +233,11 @@ def test_designs_are_named():
     parts = [f.assign(fold=fold) for fold, f in itertools.product(range(2), [frame(values)])]
     both = pd.concat(parts).assign(trial_id=[str(i) for i in range(48)])
     built = build_table(
-        both, rows="arm", columns=None, metric="accuracy", rule=DecisionRule(Design(folds=2), question="overall")
+        both,
+        rows=["arm"],
+        columns=[],
+        axes=[],
+        metric="accuracy",
+        rule=DecisionRule(Design(folds=2), question="overall"),
     )
     assert "over 2 folds x 12 seeds" in built.answer.heading

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from contrasweep.statistics.design import between_within, contrast, crossed
+from contrasweep.statistics.design import between_within, contrast
 from contrasweep.statistics.family import Family
 
 pytest.importorskip("statsmodels")
@@ -26,20 +26,6 @@ def test_corrections_of_a_family():
     p = [0.001, 0.04, 0.02, 0.3, 0.011]
     assert Family(5).adjusted(p) == pytest.approx(multipletests(p, method="holm")[1])
     assert Family(5, margin=0.1).adjusted(p) == pytest.approx(multipletests(p, method="bonferroni")[1])
-
-
-def test_components_are_those_of_the_two_way_analysis_of_variance():
-    rng = np.random.default_rng(1)
-    d = 2 * rng.normal(size=(6, 1)) + 2 * rng.normal(size=(1, 4)) + rng.normal(size=(6, 4))
-    f, s = np.repeat(range(6), 4), np.tile(range(4), 6)
-    table = anova_lm(ols("d ~ C(f) + C(s)", pd.DataFrame({"d": d.ravel(), "f": f, "s": s})).fit(), typ=2)
-    squares = table["sum_sq"] / table["df"]
-    fold, seed, rest = squares["C(f)"], squares["C(s)"], squares["Residual"]
-    components = between_within(d.ravel(), f, s).unbiased
-    assert (components.fold, components.seed, components.residual) == pytest.approx(
-        ((fold - rest) / 4, (seed - rest) / 6, rest)
-    )
-    assert crossed(d).variance == pytest.approx((fold + seed - rest) / 24)
 
 
 def test_components_with_gaps_are_by_type_two_sums_of_squares():

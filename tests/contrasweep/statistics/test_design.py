@@ -114,18 +114,6 @@ def test_components_with_replicates_missing_are_unbiased():
     assert abs(mean - [1.0, 0.49, 1.0]) == pytest.approx([0, 0, 0], abs=4 * error.max())
 
 
-def test_a_complete_design_takes_the_same_way_with_and_without_gaps():
-    d = grid(np.random.default_rng(3), 5, 3)
-    f, s = np.repeat(range(5), 3), np.tile(range(3), 5)
-    whole = between_within(d.ravel(), f, s)
-    twice = between_within(
-        np.repeat(d.ravel(), 2), np.repeat(f, 2), np.repeat(s, 2)
-    )  # not one a place: the general way
-    means = d.mean(1).var(ddof=1)
-    assert whole.unbiased.fold + whole.unbiased.residual / 3 == pytest.approx(means)
-    assert twice.unbiased.fold == pytest.approx(means - twice.unbiased.residual / 6 * (1), rel=0.5)
-
-
 @pytest.mark.parametrize("folds", [3, 5, 10])
 @pytest.mark.parametrize("fold", [0.0, 0.5, 2.0])
 def test_false_positives_of_folds_with_seeds(folds, fold):
@@ -238,11 +226,11 @@ def test_a_margin_keeps_every_share_of_alpha():
 def test_a_false_verdict_of_any_kind_stays_at_alpha_with_a_margin():
     """True differences at the margin and at 0 in one family: Holm over the smaller p of both tests would err in .09."""
     rng, false = np.random.default_rng(7), 0
-    for _ in range(400):
+    for _ in range(200):
         evidence = [Evidence(contrast(delta + rng.normal(size=12))) for delta in (0.95, 0.95, 0)]
         judged = [j.verdict for j in judge(evidence, Family(3, margin=0.95))]
         false += "equivalent" in judged[:2] or "worse" in judged[:2] or judged[2] in ("better", "worse")
-    assert false <= stats.binom.ppf(0.999, 400, 0.05)
+    assert false <= stats.binom.ppf(0.999, 200, 0.05)
 
 
 # Verdicts

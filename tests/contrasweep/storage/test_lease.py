@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from contrasweep.storage import lease as lease_module
-from contrasweep.storage.lease import Lease, StudyHeld
+from contrasweep.storage.lease import Holder, Lease, StudyHeld
 from contrasweep.storage.records import StudyRecords
 
 CLOUDS = [pytest.param("gs", marks=pytest.mark.long), pytest.param("az", marks=pytest.mark.long)]
@@ -191,6 +191,26 @@ def test_a_killed_driver_of_another_host_is_succeeded_within_a_minute(
     ]
     assert lease_module.EXPIRY_S <= clock.now <= 60
     assert lease.generation == 2 and not lease.lost
+
+
+def test_a_storage_that_is_away_says_nothing_of_the_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The holder lives and cannot renew, because the storage answers nobody for longer than a lease lasts."""
+    clock, renewals = Clock(), 0
+    monkeypatch.setattr(lease_module, "time", clock)
+    second = Lease(StudyRecords(str(tmp_path), "study"), lambda message: None)
+    elsewhere = Holder(host="elsewhere", pid=1, process="another boot", token="first")
+
+    def newest() -> tuple[int, Holder]:
+        nonlocal renewals
+        renewals += 1
+        if renewals == 2:
+            clock.now += 2 * lease_module.EXPIRY_S
+        return 1, replace(elsewhere, renewals=max(0, renewals - 3))
+
+    monkeypatch.setattr(second, "_newest", newest)
+    with pytest.raises(StudyHeld, match="process 1 on elsewhere"):
+        second.acquire()
+    assert renewals == 4
 
 
 def test_a_folder_without_hard_links_is_a_storage_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,3 +80,21 @@ def test_a_full_disk_here_is_no_fault_of_the_server(store: S3Store, tmp_path: An
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"could not read .*there \(.*Not a directory.*a file of this machine"):
         store.get_file("there", tmp_path / "file" / "to")
+
+
+@pytest.mark.parametrize(("fault", "ours"), [("lost", True), ("reset", False)])
+def test_what_is_there_after_a_second_try_is_ours_only_if_we_wrote_it(
+    fault: str, ours: bool, s3: Any, store: S3Store, faults: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both tries of a writer meet `412`: after its own write whose answer was lost, and after that of another."""
+    faults.on("PUT", "claim", fault)
+    if not ours:
+        again = s3_retry.Retry._again
+
+        def another_writes(retry: s3_retry.Retry, *args: Any) -> bool:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+            return S3Store(s3.uri).write("claim", b"theirs", if_absent=True) and again(retry, *args)
+
+        monkeypatch.setattr(s3_retry.Retry, "_again", another_writes)
+    assert store.write("claim", b"ours", if_absent=True) is ours
+    assert faults.done and store.read("claim") == (b"ours" if ours else b"theirs")

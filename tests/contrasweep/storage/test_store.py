@@ -8,8 +8,10 @@ import subprocess
 import sys
 import threading
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +40,37 @@ def test_what_is_written_is_read(store: Store) -> None:
     assert store.write("a/b.json", b"second")
     assert store.read("a/b.json") == b"second"
     assert store.exists("a/b.json")
+
+
+def test_an_object_that_is_replaced_by_one_of_equal_length_has_another_etag(store: Store) -> None:
+    etags = []
+    for content in (b"one", b"two"):
+        store.write("records/a/record.json", content)
+        etags.append(store.etags("records/", "record.json"))
+    assert [list(found) for found in etags] == [["records/a/record.json"]] * 2 and etags[0] != etags[1]
+
+
+@pytest.mark.parametrize("way", ["write", "if absent", "put_file"])
+def test_a_file_is_on_the_disk_whole_before_its_name_is(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that is on the disk before its content stands for zeros after a power cut."""
+    (tmp_path / "source").write_bytes(b"content")
+    events: list[tuple[str, int]] = []
+
+    def told(owner: Any, name: str, size: Callable[..., int]) -> None:
+        plain = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *args: (events.append((name, size(*args))), plain(*args))[1])
+
+    told(os, "fsync", lambda number: os.fstat(number).st_size)
+    told(os, "link", lambda source, target: source.stat().st_size)
+    told(Path, "replace", lambda source, target: source.stat().st_size)
+    store = open_store(str(tmp_path / "storage"))
+    if way == "put_file":
+        store.put_file("key", tmp_path / "source")
+    else:
+        store.write("key", b"content", if_absent=way == "if absent")
+    assert events == [("fsync", 7), ("link" if way == "if absent" else "replace", 7)]
 
 
 def test_an_empty_object_is_an_object(store: Store) -> None:
@@ -90,6 +123,15 @@ def test_the_listing_is_sorted_and_by_prefix(store: Store) -> None:
     assert list(store.list("a/")) == ["a/10", "a/2", "a/x/1"]
     assert list(store.list("a")) == ["a-c", "a/10", "a/2", "a/x/1", "ab/1"]
     assert list(store.list("none/")) == []
+
+
+def test_a_listing_of_several_pages_is_whole(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, page = S3Store(s3.uri), S3Store._page
+    monkeypatch.setattr(S3Store, "_page", lambda self, place, allowance: page(self, {**place, "MaxKeys": 2}, allowance))
+    keys = [f"records/{i}/record.json" for i in range(5)]
+    for key in keys:
+        store.write(key, b"")
+    assert list(store.list()) == keys == list(store.etags("records/", "record.json"))
 
 
 def test_delete_removes_and_forgives(store: Store) -> None:
@@ -200,14 +242,3 @@ def test_an_object_larger_than_what_is_read_is_named(store: Store) -> None:
     assert store.read("big", 100) == b"x" * 100
     with pytest.raises(BrokenFileError, match=r"big is broken .it has 100 bytes, and 99 are read"):
         store.read("big", 99)
-
-
-def test_what_is_in_place_was_flushed_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A power cut after the rename leaves the whole file and no zeros."""
-    store, flushed, flush = LocalStore(tmp_path / "storage"), [], os.fsync
-    monkeypatch.setattr(os, "fsync", lambda file: flushed.append(os.fstat(file).st_ino) or flush(file))
-    (tmp_path / "weights").write_bytes(b"x" * 3_000_000)
-    store.put_file("put", tmp_path / "weights")
-    store.write("written", b"x")
-    assert flushed == [(tmp_path / "storage" / name).stat().st_ino for name in ("put", "written")]
-    assert store.read("put") == b"x" * 3_000_000

@@ -12,7 +12,7 @@ from torch import Tensor
 from contrasweep.trainables import seeding
 from contrasweep.trainables.fusing.folding import Folded, Outcome, Step
 from contrasweep.trainables.fusing.folding.rules import like
-from contrasweep.trainables.losses.negatives import Counts
+from contrasweep.trainables.losses.tiled import Counts
 
 M = TypeVar("M")
 

@@ -7,7 +7,7 @@ clothing reviews without images or a planted, synthetic set with them. A small s
 table: it shows that the comparison runs, and who is ahead at that size; those of claims.py decide.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from contrasweep import AblationGrid, Arm, Choice, Float, Int, Sweep
@@ -121,76 +121,49 @@ def model_arms(config: Config, models: Mapping[str, Config], names: Iterable[str
     return {name: arm(config, {"name": name, **models.get(name, {})}) for name in names}
 
 
-def ablation_arms(config: Config, model: Config) -> dict[str, Arm]:
-    """Return one arm an ablation of the proposed `model`."""
-    return {name: arm(config, {"name": "proposed", **model, **change}) for name, change in ABLATIONS.items()}
-
-
 def called(*data: str) -> dict[str, str]:
     """Return the labels of a study of these datasets: what people read in place of the dotted paths."""
     parts = {name: name.partition("?") for name in data}
     return {name: CALLED[path] + mark + parameters for name, (path, mark, parameters) in parts.items()}
 
 
+def _study(name: str, about: str, arms: dict[str, Arm], data: str, seeds: list[int], **more: Any) -> AblationGrid:
+    settings: MutableConfig = {"metric": "map", "mode": "max", "labels": called(data)} | more
+    about = about.format(CALLED[data.partition("?")[0]])
+    return AblationGrid(name=name, description=about, arms=arms, data=data, seeds=seeds, **settings)  # type: ignore[arg-type]
+
+
 def main_table(
-    name: str, data: str, config: Config, models: Mapping[str, Config], seeds: list[int], blocks: Sequence[str] = ()
+    name: str, data: str, config: Config, models: Mapping[str, Config], seeds: list[int], **more: Any
 ) -> AblationGrid:
-    """Return a study of eight models by test MAP, against the proposed one: on one dataset, or on each of `blocks`."""
-    about = f"The proposed model and its seven baselines on {CALLED[data.partition('?')[0]]}, test MAP"
-    return AblationGrid(
-        name=name,
-        description=about,
-        arms=model_arms(config, models),
-        data=data,
-        seeds=seeds,
-        metric="map",
-        mode="max",
-        reference="proposed",
-        labels=called(*(blocks or [data])),
-        axes={"data": list(blocks)} if blocks else {},
-    )
+    """Return a study of eight models by test MAP, against the proposed one."""
+    arms = model_arms(config, models)
+    about = "The proposed model and its seven baselines on {}, test MAP"
+    return _study(name, about, arms, data, seeds, reference="proposed", **more)
 
 
 def ablation(name: str, data: str, config: Config, model: Config, seeds: list[int]) -> AblationGrid:
     """Return a study of the proposed model whole and without its parts."""
-    about = f"The proposed model with and without its parts on {CALLED[data.partition('?')[0]]}"
-    return AblationGrid(
-        name=name,
-        description=about,
-        arms=ablation_arms(config, model),
-        data=data,
-        seeds=seeds,
-        metric="map",
-        mode="max",
-        reference="full",
-        labels=called(data),
-    )
+    arms = {name: arm(config, {"name": "proposed", **model, **change}) for name, change in ABLATIONS.items()}
+    return _study(name, "The proposed model with and without its parts on {}", arms, data, seeds, reference="full")
 
 
 def distances(name: str, data: str, config: Config, models: Mapping[str, Config], seeds: list[int]) -> AblationGrid:
     """Return a study of token distances: MCR, the proposed model and it without contrast."""
+    own = models.get("proposed", {})
     arms = {
         "mcr": arm(config, {"name": "mcr", **models.get("mcr", {})}, distances=True),
-        "no-contrast": arm(
-            config, {"name": "proposed", "contrastive": False, **models.get("proposed", {})}, distances=True
-        ),
-        "proposed": arm(config, {"name": "proposed", **models.get("proposed", {})}, distances=True),
+        "no-contrast": arm(config, {"name": "proposed", "contrastive": False, **own}, distances=True),
+        "proposed": arm(config, {"name": "proposed", **own}, distances=True),
     }
-    about = f"Distances between modalities of helpful and unhelpful reviews on {CALLED[data.partition('?')[0]]}"
-    return AblationGrid(
-        name=name,
-        description=about,
-        arms=arms,
-        data=data,
-        seeds=seeds,
-        metric="cs_intra_review_helpful",
-        mode="min",
-        reference="proposed",
-        labels=called(data),
-    )
+    about = "Distances between modalities of helpful and unhelpful reviews on {}"
+    measured = {"metric": "cs_intra_review_helpful", "mode": "min", "reference": "proposed"}
+    return _study(name, about, arms, data, seeds, **measured)
 
 
-MAIN_TABLE = main_table("review-helpfulness", PAPER_DATA, {}, {}, SEEDS, BLOCKS)
+MAIN_TABLE = main_table(
+    "review-helpfulness", PAPER_DATA, {}, {}, SEEDS, labels=called(*BLOCKS), axes={"data": list(BLOCKS)}
+)
 MAIN_TABLE_SMALL = main_table("review-helpfulness-small", SMALL_DATA, SMALL, SMALL_MODELS, [0, 1, 2])
 MAIN_TABLE_PLANTED = main_table("review-helpfulness-planted-synthetic", PLANTED_DATA, SMALL, SMALL_MODELS, [0, 1, 2])
 

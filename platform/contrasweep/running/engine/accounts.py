@@ -62,7 +62,7 @@ class Accounts:
         return active
 
     def started(self, active: ActiveTrial, rate: Rate) -> None:
-        """A worker begins a trial, or goes on with it."""
+        """Start the clocks of a trial: a worker begins it, or goes on with it."""
         self.overdue.started(active.trial.id, active.trial.arm, active.seconds or 0.0, time.monotonic())
         self.budget.started(active.trial.id, rate)
 

@@ -24,7 +24,7 @@ class Compactor:
         self._thread.start()
 
     def trial_ended(self) -> None:
-        """One more trial has a record. Does not wait."""
+        """Count one more trial with a record; does not wait."""
         self._ended += 1
         if self._ended >= PART_TRIALS:
             self._ended = 0

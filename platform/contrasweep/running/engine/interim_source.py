@@ -71,19 +71,19 @@ class InterimSource:
         return Next(trial, TrialNotes(phase=Phase.CONFIRM) if isinstance(self.inner, SweepSource) else TrialNotes())
 
     def arrange(self, order: Callable[[Iterable[Trial]], Iterable[Trial]]) -> None:
-        """As the inner source does."""
+        """Arrange the trials of the inner source."""
         self.inner.arrange(order)
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
-        """As the search says; a replicate always goes on."""
+        """Return what the search says; a replicate always goes on."""
         return self.inner.keep_going(trial_id, reports)
 
     def peer_reported(self, trial_id: str, report: Row) -> None:
-        """Told to the inner source."""
+        """Pass the report on to the inner source."""
         self.inner.peer_reported(trial_id, report)
 
     def done(self, record: Record) -> None:
-        """A trial has ended."""
+        """Pass the record of a trial on to the inner source."""
         self.running.discard(record.trial_id)
         self.inner.done(record)
 
@@ -95,7 +95,7 @@ class InterimSource:
         return True
 
     def warnings(self) -> list[str]:
-        """Those of the inner source."""
+        """Return the warnings of the inner source."""
         return self.inner.warnings()
 
     def _advance(self) -> None:

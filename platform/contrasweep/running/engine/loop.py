@@ -94,7 +94,7 @@ class TrialLoop:
         return self._has_files is not None and trial_id not in self._has_files
 
     def started(self, trial_id: str) -> None:
-        """A worker begins a trial, or goes on with it."""
+        """Note that a worker begins a trial, or goes on with it."""
         if self._has_files is not None:
             self._has_files.add(trial_id)
         if (active := self.accounts.active.get(trial_id)) is not None:
@@ -102,14 +102,14 @@ class TrialLoop:
             self.progress.started(active.trial)
 
     def reported(self, trial_id: str, reports: list[Row], seconds: float) -> bool:
-        """A worker reports, after so many `seconds` of training in all; whether the trial got further than ever."""
+        """Count what a worker reports after so many `seconds` of training; whether the trial got further than ever."""
         if any(self._unreported in row for row in reports):
             self._unreported = ""
         active = self.accounts.active.get(trial_id)
         return active is not None and self.accounts.reported(active, reports, seconds)
 
     def peers_reported(self, reports: Mapping[str, Row]) -> None:
-        """Trials that train in step have reported, by trial: known before any of them is decided on."""
+        """Tell the source what trials that train in step have reported, before any of them is decided on."""
         for trial_id, row in reports.items():
             if (active := self.accounts.active.get(trial_id)) is not None and not active.stopped:
                 self.queue.source.peer_reported(trial_id, row)
@@ -124,19 +124,19 @@ class TrialLoop:
         return not self.accounts.closing()
 
     def lost(self, trial_id: str, reason: str) -> None:
-        """The worker of a trial is lost, and the trial starts again."""
+        """Note and say that the worker of a trial is lost, and that the trial starts again."""
         self.accounts.overdue.ended(trial_id)  # until a worker begins it again
         if (active := self.accounts.active.get(trial_id)) is not None:
             self.progress.lost(trial_id)
             self.progress.say(f"again: {replicate_of(active.trial)}: {reason}; it resumes from its checkpoint")
 
     def worker_recorded(self, trial_id: str, data: bytes) -> None:
-        """A worker has written this record."""
+        """Keep a record that a worker has written."""
         if (active := self.accounts.active.get(trial_id)) is not None:
             active.record = self.records.parsed(trial_id, data)
 
     def ended(self, trial_id: str) -> None:
-        """The engine is done with a trial: it has its record, or was stopped early."""
+        """End a trial that the engine is done with: it has its record, or was stopped early."""
         if (active := self.accounts.active.get(trial_id)) is None:
             return
         if (record := self._recorded(active)) is not None:

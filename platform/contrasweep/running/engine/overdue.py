@@ -52,11 +52,11 @@ class Overdue:
         self._firsts: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0])  # arm -> the same of first reports
 
     def started(self, trial_id: str, arm: str, trained: float, now: float) -> None:
-        """A trial begins, or goes on after `trained` seconds."""
+        """Start the clock of a trial that begins, or goes on after `trained` seconds."""
         self._clocks[trial_id] = _Clock(arm, now, trained)
 
     def reported(self, trial_id: str, count: int, trained: float, now: float) -> None:
-        """It has reported `count` times more, after `trained` seconds in all."""
+        """Set the clock of a trial that has reported `count` times more, after `trained` seconds in all."""
         if (clock := self._clocks.get(trial_id)) is None or not count:
             return
         known = self._intervals if clock.reports else self._firsts
@@ -68,11 +68,11 @@ class Overdue:
         clock.heard, clock.trained, clock.said = now, trained, False
 
     def ended(self, trial_id: str) -> None:
-        """It has its record, or no worker any more."""
+        """Drop the clock of a trial that has its record, or no worker any more."""
         self._clocks.pop(trial_id, None)
 
     def timed_out(self, now: float) -> dict[str, str]:
-        """Trial id -> which limit it has passed, in words."""
+        """Return trial id -> which limit it has passed, in words."""
         over = {}
         for trial_id, clock in self._clocks.items():
             silent = now - clock.heard

@@ -42,16 +42,16 @@ class Placements:
         return trial.id in self.placed or bool(self.footprints.options(trial))
 
     def grow(self, inventory: Inventory) -> None:
-        """From now on, place on these hosts."""
+        """Place on these hosts from now on."""
         self.footprints.grow(inventory)
         self.inventory = inventory
 
     def footprint(self, trial: Trial) -> Footprint:
-        """What `trial` needs."""
+        """Return what `trial` needs."""
         return self.footprints.of(trial).footprint
 
     def why_not(self, trial: Trial) -> str:
-        """Why no host can."""
+        """Return why no host can hold `trial`."""
         return self.footprints.why_not(trial)
 
     def check(self, trials: Iterable[Trial]) -> None:
@@ -72,7 +72,7 @@ class Placements:
         return self.placed[trial.id][1]
 
     def described(self, trial: Trial) -> PlaceDescription:
-        """The placement of `trial` as plain values, for its worker and `bundles`."""
+        """Return the placement of `trial` as plain values, for its worker and `bundles`."""
         placement, hint = self.place(trial), self.footprints.study.arms[trial.arm].footprint
         place: PlaceDescription = {
             "resources": self._asked(trial, placement).resources(),
@@ -102,13 +102,13 @@ class Placements:
         return replace(placement, host_memory_gib=max(placement.host_memory_gib, part / 4))
 
     def notes(self, trial: Trial) -> TrialNotes:
-        """What the record of `trial` says of its place and its memory."""
+        """Return what the record of `trial` says of its place and its memory."""
         notes = TrialNotes(gpus=float(self.place(trial).share)).joined(self.footprints.notes(trial))
         ride = self.rides.get(trial.id)
         return notes if ride is None else notes.joined(ride.notes)
 
     def rate(self, trial: Trial) -> Rate:
-        """What an hour of `trial` costs the study's budgets."""
+        """Return what an hour of `trial` costs the study's budgets."""
         placement = self.place(trial)
         share, ride = float(placement.share), self.rides.get(trial.id)
         return Rate(

@@ -168,19 +168,19 @@ def place_of(actor: Any) -> tuple[int, str] | None:
 
 
 def forgive(trial: Any) -> None:
-    """A trial of Tune's got further: failures count anew."""
+    """Count the failures of a trial of Tune's anew, since it got further."""
     with contextlib.suppress(AttributeError):
         trial.run_metadata.num_failures = 0
 
 
 def give_up_next(trial: Any) -> None:
-    """The next failure of a trial of Tune's is its last."""
+    """Let the next failure of a trial of Tune's be its last."""
     with contextlib.suppress(AttributeError):
         trial.run_metadata.num_failures = trial.max_failures + 1
 
 
 def actor_of(trial: Any) -> Any:
-    """The actor of a trial of Tune's; None where it has none."""
+    """Return the actor of a trial of Tune's; None where it has none."""
     return getattr(getattr(trial, "temporary_state", None), "ray_actor", None)
 
 

@@ -42,17 +42,17 @@ class RayWatch:
             self._checks[_no_answer(address)] = lambda: self.unreachable(address)
 
     def start(self) -> None:
-        """Begin, if this is the main thread: no other can be interrupted."""
+        """Begin to watch, if this is the main thread: no other can be interrupted."""
         if threading.current_thread() is threading.main_thread():
             threading.Thread(target=self._work, name="ray-watch", daemon=True).start()
 
     def start_again(self) -> None:
-        """What has been started is shut down, and Ray started once more."""
+        """Forget what has been started: it is shut down, and Ray is started once more."""
         self._earlier |= {process.pid for process in _own_gcs()}
         self._seen, self._away_since = False, time.monotonic()
 
     def connected(self) -> None:
-        """From now on, watch the Ray that this process is connected to."""
+        """Watch the Ray that this process is connected to."""
         self._seen, self._away_since = True, time.monotonic()
         self._checks, self._poll_s = _checks(self), POLL_S
 
@@ -61,7 +61,7 @@ class RayWatch:
         self._leaving.set()
 
     def stop(self) -> None:
-        """End: Ray is shut down."""
+        """End the watch: Ray is shut down."""
         self._stop.set()
 
     def unreachable(self, address: str) -> bool:

@@ -171,7 +171,7 @@ class TuneEngine:
 
 
 class TuneSearcher(Searcher):  # type: ignore[misc]
-    """Which trial is next."""
+    """Which trial is next, as Tune asks for it."""
 
     def __init__(self, loop: TrialLoop, context: RunContext) -> None:
         super().__init__(metric=None, mode=None)
@@ -270,18 +270,18 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         self._safely(self.loop.placements.lanes.check)
 
     def on_trial_recover(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
-        """A trial whose worker failed will be retried."""
+        """Note that a trial whose worker failed will be retried."""
         self._safely(self.loop.lost, trial.config["id"], _reason(_error_text(trial)))
 
     def on_trial_start(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
-        """A worker begins."""
+        """Note that a worker begins."""
         trial.config["fresh"] = False  # for the next one, should it be lost
         self._safely(self.loop.started, trial.config["id"])
 
     def on_trial_result(
         self, iteration: int, trials: list[RayTrial], trial: RayTrial, result: StepResult, **info: Any
     ) -> None:
-        """New reports. Tune keeps each trial's last result to its end: what is large is taken out of it."""
+        """Take new reports. Tune keeps a trial's last result to the end: what is large is taken out of it."""
         if record := result.pop("record", None):
             self._safely(self.loop.worker_recorded, result["id"], record)
         if result.get("reports"):
@@ -290,7 +290,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
             result.pop(name, None)  # type: ignore[misc]
 
     def on_trial_complete(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
-        """The worker has written the record, or the trial was stopped early."""
+        """End a trial: its worker has written the record, or it was stopped early."""
         self._safely(self.loop.ended, trial.config["id"])
         _forget(trial)
 
@@ -356,8 +356,10 @@ def _error_text(trial: RayTrial) -> str:
 
 
 def _cause(records: StudyRecords, trial_id: str, error: str) -> Cause:
-    """The cause that a trial's last error tells. Of a process that was lost without a word its log tells whether it
-    ended itself."""
+    """Return the cause that a trial's last error tells.
+
+    Of a process that was lost without a word its log tells whether it ended itself.
+    """
     if ray_internals.HOST_LOST.search(error) or ray_internals.NEVER_RAN in error:
         return Cause.HOST_LOST
     if out_of_memory.which(error):

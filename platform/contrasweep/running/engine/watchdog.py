@@ -30,7 +30,7 @@ class Watchdog:
         self._ready: dict[str, str] = {}  # of these, error texts with the stack in them
 
     def check(self, tune_trials: Iterable[RayTrial]) -> None:
-        """Look, if it is time to."""
+        """Look at the running trials, if it is time to."""
         if (now := time.monotonic()) < self.due:
             return
         self.due = now + CHECK_S

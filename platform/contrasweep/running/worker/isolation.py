@@ -323,7 +323,7 @@ class _Importing:
         self.names, self.say = names, say
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """What the other finders find; its loader is followed."""
+        """Return what the other finders find, with a loader that says when it has run."""
         if name not in self.names:
             return None
         others = (
@@ -473,7 +473,7 @@ class _Sum:
         self.value = self.size = 0
 
     def write(self, data: Any) -> int:
-        """Take more."""
+        """Add more data."""
         self.size += (size := memoryview(data).nbytes)
         if self.size > DIGEST_BYTES:
             raise OverflowError

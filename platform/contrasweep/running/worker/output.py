@@ -48,7 +48,7 @@ class Output:
         self._thread = threading.Thread(target=self._run, name="trial-log", daemon=True)
 
     def open(self) -> Self:
-        """Begin."""
+        """Begin to take what is printed."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.local is None and not self.fresh:
             with contextlib.suppress(FileNotFoundError):  # of an earlier attempt

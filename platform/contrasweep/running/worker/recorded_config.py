@@ -60,7 +60,7 @@ class RecordedConfig(canonical.Config):
         return super().__iter__()
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value, or `default`."""
+        """Return the value, or `default`."""
         self._note(key)
         return super().get(key, default)
 
@@ -70,24 +70,24 @@ class RecordedConfig(canonical.Config):
         return super().pop(key, *default)
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """The value, `default` from now on where there is none."""
+        """Return the value, `default` from now on where there is none."""
         self._note(key)
         return super().setdefault(key, default)
 
     def items(self) -> Any:
-        """All keys with their values."""
+        """Return all keys with their values."""
         for key in dict.keys(self):
             self._note(key)
         return super().items()
 
     def values(self) -> Any:
-        """All values."""
+        """Return all values."""
         for key in dict.keys(self):
             self._note(key)
         return super().values()
 
     def copy(self) -> MutableConfig:
-        """A plain copy."""
+        """Return a plain copy."""
         return self._all()
 
     def __or__(self, other: Any) -> Any:

@@ -1,11 +1,15 @@
 """The one adapter from a trainable generator to Ray Tune. Its actors are reused, so torch is imported once."""
 
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import dataclass
 from typing import Any
 
+import ray
 from ray import tune
 
+from contrasweep.cluster.guard import guard
+from contrasweep.cluster.inventory import ACCELERATOR_LABEL, Inventory
 from contrasweep.errors import StorageDenied
 from contrasweep.imports import import_path
 from contrasweep.planning.lanes import is_elsewhere
@@ -14,7 +18,6 @@ from contrasweep.rows import Row
 from contrasweep.running.run_context import FAULT, STATUS, RunContext, StepResult, TrialDescription
 from contrasweep.running.stacks import answer_signal
 from contrasweep.running.study_code import OtherCodeHere, checked_packages
-from contrasweep.running.worker.assigned_resources import AssignedResources
 from contrasweep.running.worker.execution import Execution
 from contrasweep.running.worker.isolation import Isolation
 from contrasweep.running.worker.orphans import guard_children
@@ -23,11 +26,48 @@ from contrasweep.storage.record import CodeRef, TrialNotes
 from contrasweep.storage.records import StudyRecords
 
 
+@dataclass(frozen=True)
+class AssignedResources:
+    """GPUs (or the share of one) and their type (None: no GPU), cores, host memory in GiB, and what all of it costs."""
+
+    gpus: float
+    gpu: str | None
+    cpus: float
+    memory_gib: float
+    cost_per_hour: float
+
+    @classmethod
+    def here(cls, inventory: Inventory) -> "AssignedResources":
+        """The resources of the actor that calls this. Prices are those of `inventory`."""
+        context = ray.get_runtime_context()
+        resources = context.get_assigned_resources()
+        gpus, cpus = float(resources.get("GPU", 0.0)), float(resources.get("CPU", 0.0))
+        label = context.get_node_labels().get(ACCELERATOR_LABEL) or next(
+            (gpu.type for gpu in inventory.gpu_types), "unknown"
+        )
+        gpu = str(label) if gpus else None
+        return cls(
+            gpus, gpu, cpus, float(resources.get("memory", 0.0)) / 2**30, inventory.share_cost_per_hour(gpu, gpus, cpus)
+        )
+
+    @property
+    def notes(self) -> TrialNotes:
+        """The notes for the trial's record; a cost only where the inventory has prices."""
+        return TrialNotes(gpus=self.gpus, gpu_type=self.gpu, cost_per_hour=self.cost_per_hour or None)
+
+    def limits(self, *, host_memory: bool) -> AbstractContextManager[None]:
+        """While open, this process is kept to its share of a GPU and, with `host_memory`, to its host memory."""
+        return guard(
+            gpu_share=self.gpus if 0 < self.gpus <= 1 else None,
+            host_memory_gib=self.memory_gib if host_memory else None,
+        )
+
+
 class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
     """Steps an `Execution`. Failures of the trainable end in a record, so Tune sees only faults of the machine."""
 
     def setup(self, config: TrialDescription, context: RunContext | None = None) -> None:
-        """A new actor, with its first trial."""
+        """Set up a new actor for its first trial."""
         if context is None:
             raise ValueError("TuneTrial is started with its RunContext")
         answer_signal()
@@ -51,7 +91,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         return bool(super().reset(new_config, storage))
 
     def reset_config(self, new_config: TrialDescription) -> bool:
-        """See `reset`."""
+        """Keep the description of the next trial; see `reset`."""
         self.described = new_config
         return True
 
@@ -83,7 +123,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         return result
 
     def cleanup(self) -> None:
-        """The actor ends."""
+        """Close what is open: the actor ends."""
         self._drop()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:

@@ -47,8 +47,10 @@ PRUNERS: dict[str, Callable[..., Any]] = {**RULES, "pbt": Population}
 
 
 def build(pruner: str, *, mode: str, budget: int | None, folds: int = 1, **options: Any) -> Pruner:
-    """The rule of this name, or at this dotted path, for an arm with `budget` configurations (None: not known) on
-    `folds` folds."""
+    """Return the rule of this name, or at this dotted path, for an arm.
+
+    `budget` is the number of its configurations (None: not known), `folds` how many trials each of them has.
+    """
     if pruner not in RULES and ":" not in pruner:
         raise SpecError(
             "there is no such pruner",

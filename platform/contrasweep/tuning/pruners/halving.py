@@ -11,13 +11,14 @@ from contrasweep.tuning.pruners.pruner import CONTINUE, PAUSE, STOP, Decision, a
 
 
 class Brackets(ABC):
-    """Synchronous successive halving (Jamieson & Talwalkar 2016) over configurations, each judged by the mean over
-    its folds, so that none lives or dies by one lucky fold.
+    """Synchronous successive halving (Jamieson & Talwalkar 2016) over configurations.
 
-    Configurations are taken in brackets, in their order. At each rung all trials of a bracket stop; once each of
-    them has reported there, or ended, the best 1/reduction of the configurations go on from their checkpoints. So
-    what is decided does not depend on the order of reports. Brackets wait for nothing of each other, and a trial
-    that waits holds no place.
+    Each configuration counts by the mean over its folds, so that none lives or dies by one lucky fold.
+
+    Configurations are taken in brackets, in their order. At each rung all trials of a bracket stop; once each of them
+    has reported there, or ended, the best 1/reduction of the configurations go on from their checkpoints. So what is
+    decided does not depend on the order of reports. Brackets wait for nothing of each other, and a trial that waits
+    holds no place.
     """
 
     def __init__(self, mode: str, configs: int | None, *, reduction: int, folds: int) -> None:

@@ -22,8 +22,10 @@ CONTINUE, PAUSE, STOP = Decision
 
 @runtime_checkable
 class Pruner(Protocol):
-    """One arm's rule: arms never stop each other. `config` numbers the arm's configurations; each has one trial a
-    fold. All calls come from one thread."""
+    """One arm's rule for early stopping: arms never stop each other.
+
+    `config` numbers the arm's configurations; each has one trial a fold. All calls come from one thread.
+    """
 
     def add(self, trial: str, config: int, fold: int) -> None:
         """`trial` is about to start."""
@@ -49,8 +51,10 @@ class Pruner(Protocol):
 
 @runtime_checkable
 class ComparesPeers(Protocol):
-    """A pruner whose decision depends on which trials have reported before. Of trials that train in step it is told all
-    reports before it decides on the first."""
+    """A pruner whose decision depends on which trials have reported before.
+
+    Of trials that train in step it is told all reports before it decides on the first.
+    """
 
     def on_peer_report(self, trial: str, step: int, value: float) -> None:
         """`trial` has reported `value` at `step`; `on_report` will ask what it does."""
@@ -86,7 +90,6 @@ class OwnPruner:
 
     def __getattr__(self, method: str) -> Any:
         """Return a method of the pruner, whose errors are named."""
-
         own = getattr(self.__dict__["pruner"], method)
 
         def call(*args: object, **options: object) -> Any:

@@ -26,8 +26,10 @@ STEP = "scheduled_step"
 
 @checked
 class Settings:
-    """`trainable` (dotted path) is trained up to the step `until`; each entry of `schedule` is the step after which its
-    settings hold, from 0, and all the settings."""
+    """`trainable` (dotted path) is trained up to the step `until`.
+
+    Each entry of `schedule` is the step after which its settings hold, from 0, and all the settings.
+    """
 
     trainable: str
     schedule: list[tuple[int, MutableConfig]]

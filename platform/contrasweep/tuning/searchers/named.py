@@ -64,8 +64,10 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
 
 
 def _tpe(problem: Problem, **options: Any) -> Searcher:
-    """Tree-structured Parzen estimator (Bergstra et al. 2011), with constant liar for parallel asks; multivariate
-    (Falkner et al. 2018) on one objective, MOTPE (Ozaki et al. 2022) on several."""
+    """Tree-structured Parzen estimator (Bergstra et al. 2011), with constant liar for parallel asks.
+
+    Multivariate (Falkner et al. 2018) on one objective, MOTPE (Ozaki et al. 2022) on several.
+    """
     joint = (
         {"multivariate": True, "group": any(p.when for p in problem.space.values())} if len(problem.modes) == 1 else {}
     )
@@ -88,16 +90,20 @@ def _cmaes(problem: Problem, **options: Any) -> Searcher:
 
 
 def _gp(problem: Problem, **options: Any) -> Searcher:
-    """Gaussian process with log expected improvement (Ament et al. 2023), of the hypervolume on several objectives;
-    pays off at tens of trials."""
+    """Gaussian process with log expected improvement (Ament et al. 2023); pays off at tens of trials.
+
+    On several objectives it is the improvement of the hypervolume.
+    """
     return optuna_searcher(
         "GPSampler", problem, {"n_startup_trials": _startup(problem), "warn_independent_sampling": False, **options}
     )
 
 
 def _nsga2(problem: Problem, **options: Any) -> Searcher:
-    """NSGA-II (Deb et al. 2002): non-dominated sorting on several objectives, feasible before infeasible; by default
-    about as many generations as members."""
+    """NSGA-II (Deb et al. 2002): non-dominated sorting on several objectives, feasible before infeasible.
+
+    By default about as many generations as members.
+    """
     size = 12 if problem.budget is None else max(4, min(50, round(problem.budget**0.5)))
     return optuna_searcher("NSGAIISampler", problem, {"population_size": size, **options})
 
@@ -128,7 +134,8 @@ def build(
 ) -> Searcher:
     """The searcher of this name, or with the Optuna sampler at this dotted path; see `Problem` for the rest.
 
-    Raises `SpecError` on an unknown name or option, and where the searcher cannot have several objectives."""
+    Raises `SpecError` on an unknown name or option, and where the searcher cannot have several objectives.
+    """
     problem = Problem(space, fixed or {}, seed, (mode,) if isinstance(mode, str) else tuple(mode), budget, constraints)
     if searcher in SEARCHERS:
         try:

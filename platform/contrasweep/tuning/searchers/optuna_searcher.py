@@ -54,9 +54,11 @@ MAX_ATTEMPTS = 20  # suggestions that a sampler may repeat before one is drawn a
 
 
 class OptunaSearcher:
-    """Any Optuna sampler by ask and tell. A fresh sampler for each ask, seeded by the ask's number, makes a resumed
-    search go on as it would have gone uninterrupted; `fresh=False` keeps one, for samplers with a state of their
-    own."""
+    """Any Optuna sampler by ask and tell.
+
+    A fresh sampler for each ask, seeded by the ask's number, makes a resumed search go on as it would have gone
+    uninterrupted. `fresh=False` keeps one, for samplers with a state of their own.
+    """
 
     def __init__(self, problem: Problem, sampler: Sampler, *, fresh: bool = True) -> None:
         import optuna

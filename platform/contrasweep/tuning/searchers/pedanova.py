@@ -20,9 +20,12 @@ ABOVE = 2
 
 @dataclass(frozen=True)
 class Importance:
-    """Of the settings of one arm: the share of each in what tells the best tenth apart, most important first, and the
-    share that it would reach by noise alone (`noise`: in 5 % of the orders in which the scores could stand beside the
-    configurations it reaches more). Both are empty where there is nothing to tell from."""
+    """How important each setting of an arm is; both mappings are empty where there is nothing to tell from.
+
+    `shares` is the share of each setting in what tells the best tenth apart, most important first. `noise` is the share
+    that it would reach by noise alone: in 5 % of the orders in which the scores could stand beside the configurations
+    it reaches more.
+    """
 
     configurations: int
     shares: Mapping[str, float] = field(default_factory=dict)

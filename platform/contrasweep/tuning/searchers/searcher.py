@@ -13,8 +13,11 @@ from contrasweep.study.space import Space, configurations, exists
 
 @dataclass(frozen=True)
 class Problem:
-    """What a searcher is built for. `fixed` are the config's other keys, for conditions on them; `modes` the direction
-    of each objective; `budget` how often it will be asked (None: not known); `constraints` how many there are."""
+    """What a searcher is built for.
+
+    `fixed` are the config's other keys, for conditions on them, `modes` the direction of each objective, `budget` how
+    often it will be asked (None: not known), and `constraints` how many there are.
+    """
 
     space: Space
     fixed: Config
@@ -38,9 +41,11 @@ class Searcher(Protocol):
         pruned_at: int | None = None,
         violations: Sequence[float] = (),
     ) -> None:
-        """What came of `config`: its value, one for each of several objectives, or None if it failed. `pruned_at`: it
-        was stopped at that step, with the value it had there. `violations`: by how much it breaks each constraint;
-        at or below 0 it holds."""
+        """Learn what came of `config`: its value, one for each of several objectives, or None if it failed.
+
+        `pruned_at`: it was stopped at that step, with the value it had there. `violations`: by how much it breaks each
+        constraint; at or below 0 it holds.
+        """
 
     def replay(self, config: MutableConfig) -> None:
         """Take `config` as asked, as it was before an interruption or by somebody else."""
@@ -96,7 +101,6 @@ class OwnSearcher:
 
     def __getattr__(self, method: str) -> Any:
         """Return a method of the searcher, whose errors are named."""
-
         own = getattr(self.__dict__["searcher"], method)
 
         def call(*args: object, **options: object) -> Any:

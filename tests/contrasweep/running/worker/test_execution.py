@@ -101,6 +101,15 @@ def test_a_process_told_to_end_is_not_the_trials_failure(trial, tmp_path, exits_
     assert (record.status, record.step, record.attempts) == ("done", 3, 2)
 
 
+def test_the_seconds_of_training_before_a_resume_count(trial, tmp_path):
+    records = StudyRecords(str(tmp_path), "s")
+    first = Execution(trial, train, records, metric="accuracy")
+    first.seconds = 1000.0
+    first.advance()
+    second = Execution(trial, train, records, metric="accuracy")
+    assert second.seconds >= 1000 and finish(second).seconds > second.attempt.extra.seconds >= 1000
+
+
 def test_a_damaged_checkpoint_is_not_used(trial, tmp_path):
     records = StudyRecords(str(tmp_path), "s")
     Execution(trial, train, records, metric="accuracy").advance()

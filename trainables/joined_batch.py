@@ -1,12 +1,37 @@
-"""Batch normalisation over the joined batch of a process group: what one process would compute, on CPUs too."""
+"""The joined batch of a process group, with gradients: its rows, and batch normalisation over them, on CPUs too.
+
+Both give what one process would compute of the whole batch.
+"""
 
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from contrasweep.trainables.losses import distributed
+
+
+def gather_with_gradient(z: Float[Tensor, "n d"]) -> Float[Tensor, "N d"]:
+    """Return the rows of all processes; the gradient of this one's comes back, times the number of processes."""
+    joined: Tensor = _Gather.apply(z)
+    return joined
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor) -> Tensor:
+        before = distributed.gather(torch.tensor([len(z)], device=z.device))[: distributed.place()[0]].sum()
+        ctx.own = slice(int(before), int(before) + len(z))
+        return distributed.gather(z)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient[ctx.own] * distributed.processes()
 
 
 class JoinedBatchNorm(_BatchNorm):

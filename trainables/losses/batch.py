@@ -1,13 +1,41 @@
-"""The batch that a loss is computed of: checked before anything is computed, and joined over processes."""
+"""The batch that a loss is computed of: which rows belong together, checked values, joined over processes.
+
+Rows belong together that have equal ids, be they labels or instances.
+"""
 
 from collections.abc import Callable
 
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from contrasweep.errors import SpecError
 from contrasweep.trainables.losses import distributed
-from contrasweep.trainables.losses.ids import Ids
 from contrasweep.trainables.pytorch import Tensor, torch
+
+Ids = Int[Tensor, " n"]
+Square = Bool[Tensor, "n n"]
+
+
+def masks(ids: Ids) -> tuple[Square, Square]:
+    """Positives (same id, another row) and negatives (another id); the diagonal is in neither."""
+    same = ids[:, None] == ids
+    return same & ~torch.eye(len(ids), dtype=torch.bool, device=ids.device), ~same
+
+
+def members(ids: Ids) -> tuple[Ids, Int[Tensor, " k"]]:
+    """The place of each row's id among the k ids there are, and how many rows each of these has."""
+    _, member, counts = torch.unique(ids, return_inverse=True, return_counts=True)
+    return member, counts
+
+
+def others(ids: Ids) -> Ids:
+    """How many other rows have a row's id: |P(i)|."""
+    member, counts = members(ids)
+    return counts[member] - 1
+
+
+def valid_anchors(ids: Ids) -> int:
+    """Rows that share their id with another row."""
+    return int((others(ids) > 0).sum())
 
 
 class NotFiniteError(ValueError):
@@ -26,7 +54,7 @@ def joined(
     z = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
     ids = ids_of(labels, instance_ids)
     if shared:
-        from contrasweep.trainables.losses.gathering import gather_with_gradient
+        from contrasweep.trainables.joined_batch import gather_with_gradient
 
         z, ids = gather_with_gradient(z), distributed.gather(ids)
         check_batch(z, ids, None)

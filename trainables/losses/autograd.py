@@ -1,6 +1,6 @@
-"""Sums over triplets without holding them: a tile of anchors at a time, with the gradient taken in the forward pass.
+"""Functions with a gradient of their own: sums over tiles, and over triplets.
 
-The triplets of n rows are cubic in number; what is kept is one [n m] matrix of gradients.
+They derive from PyTorch's class, so modules that a plan reads import this one where they compute.
 """
 
 from collections.abc import Iterator
@@ -12,10 +12,43 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from contrasweep.trainables.losses.reductions import Terms
+from contrasweep.trainables.losses import distributed
+from contrasweep.trainables.losses.batch import Ids
+from contrasweep.trainables.losses.loss import Terms
+from contrasweep.trainables.losses.tiled import Anchors, TileGradient, anchors
 
 TILE = 2**21
 """Triplets at once: 8 MB of float32."""
+
+
+def weighted_sum(
+    z: Float[Tensor, "n d"], ids: Ids, tile: TileGradient, scores: int | None = None, shared: bool = False
+) -> Float[Tensor, ""]:
+    """Sum of `tile` over all tiles, differentiable once with respect to `z`. `shared`: each process of the default
+    group computes its share of the anchors, and all get the same sum and gradient."""
+    rows = distributed.share(len(z)) if shared else range(len(z))
+    total: Tensor = _WeightedSum.apply(z, tile, list(anchors(ids, rows, scores)), shared)
+    return total
+
+
+class _WeightedSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, tile: TileGradient, tiles: list[Anchors], shared: bool) -> Tensor:
+        gradient = torch.zeros_like(z) if ctx.needs_input_grad[0] else None
+        total = z.new_zeros((), dtype=torch.float64)
+        for one in tiles:
+            total += tile(z, one, gradient)
+        if shared:
+            distributed.sum_up([total] if gradient is None else [total, gradient])
+        if gradient is not None:
+            ctx.save_for_backward(gradient)
+        return total.to(z.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,) = ctx.saved_tensors
+        return (gradient * upstream, None, None, None)
 
 
 def triplet_terms(
@@ -26,8 +59,14 @@ def triplet_terms(
     soft: bool,
     mining: str,
 ) -> Terms:
-    """Per anchor, the sum of max(0, s_an - s_ap + margin) (softplus if `soft`) over the triplets that `mining` takes,
-    their number, and the number above zero."""
+    """Sum max(0, s_an - s_ap + margin) (softplus if `soft`) over the triplets of each anchor that `mining` takes.
+
+    The triplets of n rows are cubic in number. They are computed a tile of anchors at a time, with the gradient taken
+    in the forward pass: what is kept is one [n m] matrix of gradients.
+
+    Returns:
+        Per anchor the sum, the number of triplets, and the number above zero.
+    """
     total, count, above = _Triplets.apply(scores, positives, negatives, margin, soft, mining)
     return Terms(total, count, above)
 
@@ -37,7 +76,7 @@ class _Triplets(torch.autograd.Function):
     def forward(
         ctx: Any, scores: Tensor, positives: Tensor, negatives: Tensor, margin: float, soft: bool, mining: str
     ) -> tuple[Tensor, Tensor, Tensor]:
-        slopes = torch.zeros_like(scores)
+        gradient = torch.zeros_like(scores)
         total, count, above = (scores.new_zeros(len(scores)) for _ in range(3))
         for rows, columns, filled in _tiles(positives, scores.shape[1]):
             tile = scores[rows]
@@ -45,19 +84,19 @@ class _Triplets(torch.autograd.Function):
             taken = (negatives[rows][:, None, :] & filled[:, :, None]) & _mined(gaps, margin, mining)
             gaps = (gaps + margin).masked_fill(~taken, -torch.inf)
             values = F.softplus(gaps, threshold=50) if soft else F.relu(gaps)
-            slope = gaps.sigmoid() if soft else (gaps > 0).to(gaps.dtype)
+            of_gap = gaps.sigmoid() if soft else (gaps > 0).to(gaps.dtype)
             total[rows], count[rows] = values.sum((1, 2)), taken.sum((1, 2)).to(total.dtype)
             above[rows] = (values > 0).sum((1, 2)).to(total.dtype)
-            slopes[rows] = slope.sum(1).scatter_add(1, columns, -slope.sum(2))
-        ctx.save_for_backward(slopes)
+            gradient[rows] = of_gap.sum(1).scatter_add(1, columns, -of_gap.sum(2))
+        ctx.save_for_backward(gradient)
         ctx.mark_non_differentiable(count, above)
         return total, count, above
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, total: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        (slopes,) = ctx.saved_tensors
-        return (slopes * total[:, None], None, None, None, None, None)
+        (gradient,) = ctx.saved_tensors
+        return (gradient * total[:, None], None, None, None, None, None)
 
 
 def _mined(gaps: Float[Tensor, "t p m"], margin: float, mining: str) -> Bool[Tensor, "t p m"]:

@@ -98,7 +98,7 @@ def test_with_a_margin_a_small_difference_is_equivalent_before_it_is_futile():
 def test_a_family_with_looks_keeps_alpha_and_spares_trials():
     """3 comparisons that do not differ, normal, 8 looks: any decided in at most 5 %; most stop before the last look."""
     rng, wrong, looked = np.random.default_rng(2), 0, []
-    for _ in range(300):
+    for _ in range(150):
         d = rng.normal(size=(3, 40))
         p, decided = np.full((3, 8), np.nan), np.zeros(3, bool)
         for k in range(8):
@@ -111,7 +111,7 @@ def test_a_family_with_looks_keeps_alpha_and_spares_trials():
                 break
         looked.append(k + 1)
         wrong += decided.any()
-    assert wrong <= 300 * 0.05 + 2 * np.sqrt(300 * 0.05 * 0.95)
+    assert wrong <= 150 * 0.05 + 2 * np.sqrt(150 * 0.05 * 0.95)
     assert np.mean(looked) < 7
 
 

@@ -1,0 +1,739 @@
+"""Put defects into a copy of the tree, one at a time, and see whether the tests that should catch each do.
+
+    python -m benchmarks.mutations [--only WORD] [--workers 2] [--output benchmarks/results]
+
+A `Mutant` replaces one text of one file. Its text must stand in that file exactly once: `misplaced` names those of
+which it does not, and nothing runs then (tests/test_mutations.py looks at each commit). A mutant is caught where a test
+fails, or does not end within `LIMIT_S`.
+"""
+
+import argparse
+import os
+import platform
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+COPIED = ("platform", "trainables", "search_spaces", "cluster", "tests", "benchmarks", "docs", "pyproject.toml")
+LIMIT_S = 600.0
+PASSED, FAILED = 0, 1
+"""What pytest returns where every test passed, and where one failed."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A deliberate defect: `before` becomes `after` in `file`. `tests` are pytest's arguments."""
+
+    area: str
+    what: str
+    file: str
+    before: str
+    after: str
+    tests: tuple[str, ...]
+
+
+def _mutants(area: str, file: str, tests: str, *changes: tuple[str, ...]) -> list[Mutant]:
+    """Mutants of one file: each change is (what, before, after), and other tests where these are not its own."""
+    return [
+        Mutant(area, what, file, before, after, tuple((own[0] if own else tests).split()))
+        for what, before, after, *own in changes
+    ]
+
+
+PLATFORM, TESTS = "platform/contrasweep", "tests/contrasweep"
+STORE, S3 = f"{TESTS}/storage/test_store.py", f"{TESTS}/storage/test_s3_retry.py"
+TRUST, LEASE = f"{TESTS}/storage/test_trust.py", f"{TESTS}/storage/test_lease.py"
+EXECUTION, ATTEMPTS = f"{TESTS}/running/worker/test_execution.py", f"{TESTS}/running/worker/test_attempts.py"
+CHECKPOINTS = f"{TESTS}/running/worker/test_checkpoint_writer.py"
+DESIGN, STATISTICS = f"{TESTS}/statistics/test_design.py", f"{TESTS}/test_statistics.py"
+EXAMPLE = f"{TESTS}/statistics/test_documented_example.py"
+VERDICTS, PLAN = f"{TESTS}/results/test_verdicts.py", f"{TESTS}/planning/test_plan.py"
+GROUP_SEQUENTIAL = f"{TESTS}/test_group_sequential.py"
+PRUNERS, HOSTILE = f"{TESTS}/tuning/test_pruners.py", f"{TESTS}/report/test_hostile_names.py"
+WRITTEN = f"{TESTS}/storage/test_written_is_read.py"
+
+MUTANTS = (
+    *_mutants(
+        "storage",
+        f"{PLATFORM}/storage/store.py",
+        STORE,
+        ("a file is not flushed to the disk", "        file.flush()\n        os.fsync(file.fileno())\n", ""),
+        ("an etag is the size alone", 'f"{at.st_ino}-{at.st_mtime_ns}-{at.st_size}"', 'f"{at.st_size}"'),
+        ("a link is followed", "os.O_RDONLY | os.O_NOFOLLOW |", "os.O_RDONLY |", TRUST),
+        ("a key may lead out of the folder", ' or ".." in key.split("/")', "", TRUST),
+        (
+            "an object larger than the limit is read",
+            "> limit:\n                raise too_large",
+            "> 2**60:\n                raise too_large",
+        ),
+        (
+            "a second writer with if_absent wins",
+            "        return False\n    except OSError:  # no hard",
+            "        return True\n    except OSError:  # no hard",
+        ),
+        ("a listing is not sorted", "yield from sorted(key for key in keys", "yield from (key for key in keys"),
+        ("a missing file cannot be deleted", ".unlink(missing_ok=True)\n\n    def copy", ".unlink()\n\n    def copy"),
+    ),
+    *_mutants(
+        "storage",
+        f"{PLATFORM}/storage/s3.py",
+        f"{S3} {STORE}",
+        (
+            "a 412 after a second try is our own write",
+            "return tries > 1 and self._has(key, digest)",
+            "return tries > 1",
+            S3,
+        ),
+        ("a 412 is never our own write", "return tries > 1 and self._has(key, digest)", "return False", S3),
+        (
+            "the digest of what is read is not checked",
+            "_check(hashlib.sha256(data).hexdigest(), response)",
+            "pass",
+            STORE,
+        ),
+        ("any digest will do", "if stated and stated != digest:", "if stated and not digest:", STORE),
+        (
+            "a page of a listing is the last",
+            'if not page.get("IsTruncated"):',
+            "if True:",
+            f"{STORE} {TESTS}/storage/test_compact.py {TESTS}/running/test_object_stores.py",
+        ),
+        ("a condition is not sent", '**({"IfNoneMatch": "*"} if if_absent else {})}', "**{}}", STORE),
+    ),
+    *_mutants(
+        "storage",
+        f"{PLATFORM}/storage/s3_retry.py",
+        S3,
+        (
+            "nothing is tried again",
+            "        return time.monotonic() < deadline\n\n    def _is_counted",
+            "        return False\n\n    def _is_counted",
+        ),
+        ("a refusal is tried for ever", "return attempt < DENIED_ATTEMPTS", "return time.monotonic() < deadline"),
+        (
+            "a busy server is no reason to try again",
+            "return (status >= 500 and status != 501) or",
+            "return (status == 501) or",
+        ),
+        ("a full disk here is waited out", "and not is_local(error)", ""),
+    ),
+    *_mutants(
+        "storage",
+        f"{PLATFORM}/storage/json_file.py",
+        f"{TRUST} {WRITTEN}",
+        (
+            "the digest of a JSON file is not checked",
+            "if _digest(body) != header[2].decode():",
+            "if not _digest(body):",
+            TRUST,
+        ),
+        (
+            "a file of another format is read",
+            "    if stated != version:",
+            "    if stated < 0:",
+            f"{TRUST} {TESTS}/storage/test_formats.py",
+        ),
+        (
+            "unknown fields are taken",
+            'ConfigDict(extra="forbid", strict=True)',
+            'ConfigDict(extra="ignore", strict=True)',
+            TRUST,
+        ),
+    ),
+    *_mutants(
+        "storage",
+        f"{PLATFORM}/storage/names.py",
+        TRUST,
+        ("a name may be ..", 'if not name or name in (".", "..") or', "if not name or"),
+        ("a file name may lead out of its folder", 'if ".." in parts or parts[0] == "":', "if False:"),
+        (
+            "a name may have control characters",
+            'character in "/\\\\" or not character.isprintable()',
+            'character in "/\\\\"',
+        ),
+        (
+            "a label may have control characters",
+            "if len(text) > MAX_NAME or not text.isprintable():",
+            "if len(text) > MAX_NAME:",
+            f"{TRUST} {HOSTILE} {WRITTEN}",
+        ),
+    ),
+    *_mutants(
+        "storage",
+        f"{PLATFORM}/storage/record.py",
+        WRITTEN,
+        ("an error text has no bound", "    if len(data) > ERROR_BYTES:", "    if len(data) > 2**40:"),
+        (
+            "a trial may end before it started",
+            'max(unix_time(given.get("ended", 0.0)), started)',
+            'unix_time(given.get("ended", 0.0))',
+        ),
+        ("a clock before 1970 is believed", "else seconds, 0.0), MAX_TIME)", "else seconds, -1e9), MAX_TIME)"),
+        (
+            "a lost host is a loss",
+            "return self not in (Cause.METHOD, Cause.TIME_LIMIT)",
+            "return False",
+            f"{VERDICTS} -k one_trial_of_eight",
+        ),
+        (
+            "a time limit is no loss",
+            "return self not in (Cause.METHOD, Cause.TIME_LIMIT)",
+            "return self is not Cause.METHOD",
+            f"{VERDICTS} -k one_trial_of_eight",
+        ),
+    ),
+    *_mutants(
+        "storage",
+        f"{PLATFORM}/storage/records.py",
+        f"{TRUST} {STORE} {EXECUTION}",
+        (
+            "the record of another trial is taken",
+            "if record.trial_id != trial_id:",
+            "if not record.trial_id:",
+            f"{TRUST} {TESTS}/storage/test_compact.py",
+        ),
+        ("a second record overwrites the first", "record.to_json(), if_absent=True)", "record.to_json())", ATTEMPTS),
+    ),
+    *_mutants(
+        "storage",
+        f"{PLATFORM}/storage/archive.py",
+        f"{TESTS}/storage/test_archive.py",
+        (
+            "a move that was interrupted is not finished",
+            "        return\n    _carry_out(records, move)",
+            "        return",
+        ),
+        (
+            "a move may lead out of its study",
+            "if not all(place.startswith(inside) or place in whole for place in places):",
+            "if False:",
+            f"{TESTS}/storage/test_archive.py {TRUST}",
+        ),
+    ),
+    *_mutants(
+        "lease",
+        f"{PLATFORM}/storage/lease.py",
+        LEASE,
+        ("a storage that is away is the holder's silence", "time.monotonic() - asked > POLL_S + HEARTBEAT_S", "False"),
+        ("a holder that lives here is not seen", "        if holder.lives_here:\n", "        if False:\n"),
+        ("renewals are no sign of life", "if now[1].renewals > holder.renewals:", "if False:"),
+        (
+            "nobody learns that the lease is lost",
+            'if generation != self.generation or holder is None or holder.token not in ("", self.holder.token):',
+            "if False:",
+        ),
+        (
+            "the lease is created over another",
+            "if not self.store.write(key, self._content(), if_absent=True):",
+            "if not self.store.write(key, self._content()):",
+        ),
+        (
+            "the lease is not given back",
+            "self.holder = replace(self.holder, released=True)",
+            "self.holder = replace(self.holder, released=False)",
+        ),
+        (
+            "a lease that was given back is waited for",
+            "if holder is not None and not holder.released:",
+            "if holder is not None:",
+        ),
+        ("renewals are not counted up", "renewals=self.holder.renewals + 1", "renewals=self.holder.renewals"),
+        ("a dead process of this machine is waited for", "if holder.lives_here is False:", "if False:"),
+    ),
+    *_mutants(
+        "lease",
+        f"{PLATFORM}/storage/attempts.py",
+        ATTEMPTS,
+        ("an attempt never asks", "if time.monotonic() - self.asked >= ASK_AFTER_S:", "if False:"),
+        ("a later attempt is not believed", "if latest.token != self.owner.token:", "if False:"),
+        ("attempts are not counted", "1 if before is None else before.attempts + 1", "1", EXECUTION),
+    ),
+    *_mutants(
+        "resume",
+        f"{PLATFORM}/storage/checkpoints.py",
+        EXECUTION,
+        (
+            "a damaged checkpoint is used",
+            "if not (to / name).exists() or _sha256(to / name) != digest:",
+            "if not (to / name).exists():",
+        ),
+        ("the older checkpoint stays", "if before is not None and before.step != step:", "if False:"),
+        (
+            "the marker is written before the files",
+            "        for name, path in files_of(folder).items():\n            files[name]",
+            '        MARKER_FILE.write(self.store, f"{self.prefix}/latest.json", asdict(Saved(step, {})))\n'
+            "        for name, path in files_of(folder).items():\n            files[name]",
+        ),
+        (
+            "nobody is asked before the marker",
+            "        check()\n        saved = Saved(",
+            "        saved = Saved(",
+            f"{ATTEMPTS} {CHECKPOINTS}",
+        ),
+    ),
+    *_mutants(
+        "resume",
+        f"{PLATFORM}/running/worker/attempt.py",
+        f"{EXECUTION} {CHECKPOINTS}",
+        ("seconds before a resume are forgotten", "seconds=before.seconds,", "seconds=0.0,", EXECUTION),
+        (
+            "a resumed trial starts now",
+            "unix_time() if before.started is None else before.started",
+            "unix_time()",
+            f"{EXECUTION} {ATTEMPTS}",
+        ),
+        (
+            "checkpoints are stored before their reports",
+            "        self.reports.write(snapshot.reports, snapshot.items)\n",
+            "",
+            f"{EXECUTION} {CHECKPOINTS} {ATTEMPTS}",
+        ),
+        (
+            "a checkpoint is not copied",
+            "                shutil.copyfile(path, copy / name)",
+            "                (copy / name).write_bytes(b'')",
+            CHECKPOINTS,
+        ),
+        (
+            "what failed in the thread is not raised",
+            "        if self._error is not None:\n            raise self._error",
+            "        return",
+            CHECKPOINTS,
+        ),
+        (
+            "other code that trained it is forgotten",
+            "dict.fromkeys(digest for digest in before if digest != code.digest)",
+            "()",
+            f"{EXECUTION} {TESTS}/running/test_code_changes.py",
+        ),
+    ),
+    *_mutants(
+        "resume",
+        f"{PLATFORM}/running/worker/reports.py",
+        EXECUTION,
+        ("steps may go back", "        if step <= self.step:", "        if False:", f"{EXECUTION} {ATTEMPTS}"),
+        (
+            "a resumed trial counts from 0",
+            "self.step = saved.step if saved and self.rows else 0",
+            "self.step = 0",
+            f"{EXECUTION} {ATTEMPTS}",
+        ),
+        (
+            "artifacts of earlier reports are forgotten",
+            "dict.fromkeys([*self.artifacts, *report.artifacts])",
+            "dict.fromkeys(report.artifacts)",
+        ),
+        ("later scores are not stored", "if scores is not None and scores[0] > self._scores_stored:", "if False:"),
+    ),
+    *_mutants(
+        "resume",
+        f"{PLATFORM}/running/worker/execution.py",
+        f"{EXECUTION} {ATTEMPTS}",
+        (
+            "NaN is a last value like any other",
+            "if final is not None and math.isfinite(final):",
+            "if final is not None:",
+            EXECUTION,
+        ),
+        (
+            "a record is written without its reports",
+            "            reports.write(len(reports.rows), reports.scores)\n",
+            "",
+        ),
+        (
+            "an attempt that was superseded writes its record",
+            "            attempt.claim.check()  # last, because to drain may take long\n",
+            "",
+            ATTEMPTS,
+        ),
+        (
+            "a fault of the storage fails the trial",
+            "isinstance(error, StorageError | ProcessLostError) or out_of_memory",
+            "out_of_memory",
+        ),
+    ),
+    *_mutants(
+        "statistics",
+        f"{PLATFORM}/statistics/family.py",
+        f"{DESIGN} {STATISTICS} {EXAMPLE}",
+        (
+            "Holm's p-values may fall",
+            "np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))",
+            "p[order] * np.arange(len(p), 0, -1)",
+        ),
+        ("Holm's factors are turned round", "np.arange(len(p), 0, -1)", "np.arange(1, len(p) + 1)"),
+        ("every comparison has all of alpha", "return self.alpha / max(1, self.size)\n", "return self.alpha\n"),
+        (
+            "a margin leaves Holm's steps",
+            "return holm(p_values) if self.margin is None else",
+            "return holm(p_values) if True else",
+        ),
+        (
+            "the interval is one of alpha",
+            "return self.alpha / max(1, len(p_values) - min(before, decided))",
+            "return self.alpha",
+        ),
+        (
+            "cells are counted once",
+            "return sum(map(len, by_cell))",
+            "return max(map(len, by_cell), default=0)",
+            f"{DESIGN} {VERDICTS}",
+        ),
+    ),
+    *_mutants(
+        "statistics",
+        f"{PLATFORM}/statistics/design.py",
+        f"{DESIGN} {EXAMPLE} {STATISTICS}",
+        ("folds are independent", "return 1 / (self.folds - 1) if self.folds and self.shared else 0.0", "return 0.0"),
+        ("overlap is that of one more fold", "return 1 / (self.folds - 1) if", "return 1 / self.folds if"),
+        (
+            "degrees of freedom are the folds",
+            "satterthwaite(parts)) if m > 1 else units - 1.0",
+            "satterthwaite(parts)) if m > 1 else units",
+        ),
+        (
+            "the fold's component has all of the residual subtracted",
+            "for share in (1.0, SUBTRACTED)",
+            "for share in (1.0, 1.0)",
+        ),
+        (
+            "seeds of a fold are as many folds",
+            "+ components.residual / (units * self.seeds)",
+            "+ components.residual / (units * units * self.seeds)",
+        ),
+        ("a test is one-sided", "alpha / 2)) * self.standard_error", "alpha)) * self.standard_error"),
+        (
+            "few seeds are judged by the sign-flip test",
+            "smallest_p(self.seeds) <= level else",
+            "smallest_p(self.seeds) <= 1 else",
+        ),
+        (
+            "seeds are a degree of freedom more",
+            "        return self.seeds - 1.0\n",
+            "        return float(self.seeds)\n",
+        ),
+    ),
+    *_mutants(
+        "statistics",
+        f"{PLATFORM}/statistics/resampling.py",
+        f"{STATISTICS} {DESIGN}",
+        ("the observed pattern is not counted", "count, tried = 1, 1", "count, tried = 0, 1"),
+        ("ties do not count", "<= tie).sum())", "< -tie).sum())"),
+        ("the smallest p is half of it", "return 2.0 ** (1 - n) if", "return 2.0 ** (-n) if"),
+        ("BCa has no bias correction", "bias = special.ndtri(below)", "bias = 0.0"),
+    ),
+    *_mutants(
+        "statistics",
+        f"{PLATFORM}/statistics/group_sequential.py",
+        GROUP_SEQUENTIAL,
+        (
+            "all of alpha is spent at each look",
+            "due = np.maximum(spend(one_sided, min(1.0, looks.times[look])) - spent, 0.0)",
+            "due = one_sided",
+        ),
+        ("looks do not know of each other", "        spent = spent + due\n", ""),
+        ("a test of looks is one-sided", "one_sided = np.asarray(alphas) / 2", "one_sided = np.asarray(alphas)"),
+    ),
+    *_mutants(
+        "statistics",
+        f"{PLATFORM}/statistics/comparison.py",
+        DESIGN,
+        (
+            "better and worse are turned round",
+            'return "better" if mode == "max" else "worse"',
+            'return "worse" if mode == "max" else "better"',
+        ),
+        (
+            "a verdict does not wait",
+            "        if not e.gaps.pending:\n            low, high",
+            "        if True:\n            low, high",
+        ),
+        ("equivalence ignores the lower end", "max(-low, high) < margin", "high < margin"),
+        ("looks cost nothing", "factors = [2.0**count for count in", "factors = [1.0 for count in"),
+    ),
+    *_mutants(
+        "pairing",
+        f"{PLATFORM}/statistics/evidence.py",
+        DESIGN,
+        ("a failure helps its arm", 'worse = -1.0 if mode == "max" else 1.0', 'worse = 1.0 if mode == "max" else -1.0'),
+        (
+            "failures are left out",
+            "    a_loses = rows.contrast(rows.with_losses(d, lost_a & ~lost_b, worse)) if lost_a.any() else None",
+            "    a_loses = None",
+        ),
+        (
+            "a missing trial is still to run",
+            "(lost_a, lost_b, ~known & ~ended, missing_a, missing_b)",
+            "(lost_a, lost_b, ~known & ~lost_a & ~lost_b, missing_a, missing_b)",
+        ),
+        ("a replicate may lack a cell", "(len(np.unique(self.cell[kept])) if whole else 1)", "1"),
+        ("arms stand the other way round", "d = np.where(ended, np.nan, a - b)", "d = np.where(ended, np.nan, b - a)"),
+        (
+            "a loss is of the mean size",
+            "np.fmax.at(size, self.cell, np.abs(d))",
+            "np.fmin.at(size, self.cell, np.abs(d))",
+        ),
+    ),
+    *_mutants(
+        "pairing",
+        f"{PLATFORM}/results/building.py",
+        VERDICTS,
+        (
+            "what fits no host is a loss",
+            "unscored = outside | np.isin(status, UNFIT)",
+            "unscored = outside",
+            f"{VERDICTS} -k one_trial_of_eight",
+        ),
+        (
+            "pairs are by position",
+            "first, second = ([sides[side][key] for key in both] for side in (a, b))",
+            "first, second = (list(sides[side].values())[: len(both)] for side in (a, b))",
+            f"{VERDICTS} {TESTS}/results/test_results.py",
+        ),
+        (
+            "seeds are not told apart",
+            'keys = list(zip(part["cell"], part["fold"], part["seed"], strict=True))',
+            'keys = list(zip(part["cell"], part["fold"], part["cell"], strict=True))',
+            f"{VERDICTS} {TESTS}/results/test_results.py",
+        ),
+        (
+            "a value that is not finite counts",
+            "~np.isfinite(values)] = NOT_FINITE",
+            "np.isinf(values)] = NOT_FINITE",
+            f"{VERDICTS} {TESTS}/results/test_results.py {TESTS}/report/test_report.py",
+        ),
+        (
+            "the better arm does not come first",
+            '(comparison.difference < 0) == (rule.mode == "max")',
+            '(comparison.difference > 0) == (rule.mode == "max")',
+            f"{VERDICTS} {TESTS}/results/test_results.py",
+        ),
+    ),
+    *_mutants(
+        "pairing",
+        f"{PLATFORM}/planning/grid.py",
+        PLAN,
+        (
+            "arms have other seeds",
+            "config=config, data=data, fold=fold, seed=seed)",
+            "config=config, data=data, fold=fold, seed=seed + len(arm))",
+            f"{PLAN} {TESTS}/planning/test_plans.py",
+        ),
+    ),
+    *_mutants(
+        "pruning",
+        f"{PLATFORM}/tuning/pruners/halving.py",
+        PRUNERS,
+        ("the worst go on", "key=lambda c: (-(values[c] or 0.0), c))", "key=lambda c: (values[c] or 0.0, c))"),
+        (
+            "one fold decides",
+            "return statistics.fmean(known) if len(known) == self.folds else None",
+            "return statistics.fmean(known) if known else None",
+        ),
+        ("a failed trial keeps its value", "        if self.ended.get(trial):\n            return -math.inf\n", ""),
+        ("all go on", "ranked[: max(1, len(alive) // self.reduction)]", "ranked[: max(1, len(alive) - 1)]"),
+        ("small is large", 'self.sign = 1.0 if mode == "max" else -1.0', "self.sign = 1.0"),
+        ("NaN goes on", "self.sign * value if math.isfinite(value) else -math.inf", "self.sign * value"),
+    ),
+    *_mutants(
+        "pruning",
+        f"{PLATFORM}/tuning/pruners/stopping_rule.py",
+        PRUNERS,
+        ("ASHA compares with the last", "own[step] < there[len(there) // self.reduction - 1]", "own[step] < there[-1]"),
+        ("ASHA stops at each step", "            if min(before) == step:\n", "            if before:\n"),
+        ("other folds are peers", "if t != trial and self.folds.get(t) == self.folds.get(trial)}", "if t != trial}"),
+        ("median stopping has no grace", "return step < self.grace_steps or", "return"),
+    ),
+    *_mutants(
+        "escaping",
+        f"{PLATFORM}/report/formats.py",
+        HOSTILE,
+        ("templates escape nothing", "autoescape=True", "autoescape=False"),
+        ("a formula with @ is computed", 'FORMULA = ("=", "+", "-", "@",', 'FORMULA = ("=", "+", "-",'),
+        ("a column's name is a formula", ".rename(columns=inert_cell)", ""),
+    ),
+    *_mutants(
+        "escaping",
+        f"{PLATFORM}/report/latex.py",
+        f"{HOSTILE} {TESTS}/report/test_paper.py {TESTS}/report/test_report.py",
+        ("a backslash is a command", 'SPECIAL.get(c, c if c.isascii() else f"[U+{ord(c):04X}]")', "c"),
+    ),
+    *_mutants(
+        "escaping",
+        f"{PLATFORM}/report/svg.py",
+        HOSTILE,
+        (
+            "a series' name is markup",
+            'data-name="{escape(s.name)}">{"".join(parts)}',
+            'data-name="{s.name}">{"".join(parts)}',
+        ),
+    ),
+    *_mutants(
+        "escaping",
+        f"{PLATFORM}/report/serve.py",
+        f"{TESTS}/report/test_serve.py",
+        ("any name of the host is answered", "if host in LOOPBACK and asked not in LOOPBACK:", "if False:"),
+    ),
+    *_mutants(
+        "escaping",
+        f"{PLATFORM}/errors.py",
+        f"{HOSTILE} {TESTS}/test_terminal_text.py {TRUST}",
+        (
+            "an error's text moves the cursor",
+            'character if character.isprintable() else " " for character in text',
+            "character for character in text",
+        ),
+    ),
+    *_mutants(
+        "escaping",
+        f"{PLATFORM}/secrets.py",
+        f"{TESTS}/running/test_secrets.py {TESTS}/tracking/test_address.py",
+        (
+            "a password in a query is shown",
+            '_PARAMETER.sub(rf"\\1{HIDDEN}", _USERINFO.sub(rf"\\1:{HIDDEN}@", text))',
+            '_USERINFO.sub(rf"\\1:{HIDDEN}@", text)',
+        ),
+        (
+            "a password in an address is shown",
+            '_PARAMETER.sub(rf"\\1{HIDDEN}", _USERINFO.sub(rf"\\1:{HIDDEN}@", text))',
+            '_PARAMETER.sub(rf"\\1{HIDDEN}", text)',
+        ),
+    ),
+)
+
+
+def misplaced(root: Path = ROOT) -> list[str]:
+    """A line for each mutant whose text does not stand exactly once in its file, or that names no test file."""
+    lines = []
+    for mutant in MUTANTS:
+        path = root / mutant.file
+        count = path.read_text().count(mutant.before) if path.exists() else 0
+        if count != 1 or mutant.before == mutant.after:
+            lines.append(f"{mutant.file}: {mutant.what}: its text stands {count} times")
+        lines += [f"{mutant.what}: no {t}" for t in mutant.tests if t.startswith("tests/") and not (root / t).exists()]
+    return lines
+
+
+def copy_of_the_tree() -> Path:
+    """A copy of what tests need, with links as they are."""
+    copy = Path(tempfile.mkdtemp(prefix="contrasweep-mutations-"))
+    leave = shutil.ignore_patterns("__pycache__", ".*cache")
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=leave)
+        else:
+            shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
+def outcome(tree: Path, tests: Sequence[str], limit_s: float = LIMIT_S) -> tuple[int | None, str]:
+    """Run tests in a copy of the tree: pytest's answer (None: they did not end) and the test that failed first."""
+    environment = os.environ | {"PYTHONPATH": f"{tree / 'platform'}:{tree}", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not long", *tests]
+    try:
+        done = subprocess.run(
+            command, cwd=tree, env=environment, capture_output=True, text=True, timeout=limit_s, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return None, ""
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    return done.returncode, failed[0].split(" - ")[0].partition(" ")[2] if failed else done.stdout[-300:]
+
+
+def fate(tree: Path, mutant: Mutant) -> tuple[str, str]:
+    """Put a mutant into the copy, run its tests, and take it out again: what became of it, and by which test."""
+    path = tree / mutant.file
+    text = path.read_text()
+    path.write_text(text.replace(mutant.before, mutant.after))
+    try:
+        answer, test = outcome(tree, mutant.tests)
+    finally:
+        path.write_text(text)
+    if answer is None:
+        return "caught", "its tests did not end"
+    return {PASSED: ("survived", ""), FAILED: ("caught", test)}.get(
+        answer, ("not run", f"pytest ended with {answer}: {test}")
+    )
+
+
+def run(mutants: Sequence[Mutant], workers: int) -> dict[Mutant, tuple[str, str]]:
+    """The fate of every mutant, several at a time, each in a copy of its own."""
+    waiting: queue.Queue[Mutant] = queue.Queue()
+    for mutant in mutants:
+        waiting.put(mutant)
+    fates: dict[Mutant, tuple[str, str]] = {}
+
+    def work() -> None:
+        tree = copy_of_the_tree()
+        try:
+            while True:
+                try:
+                    mutant = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                fates[mutant] = fate(tree, mutant)
+                said, test = fates[mutant]
+                line = f"{len(fates):3}/{len(mutants)} {said}: {mutant.area}: {mutant.what} ({test})"
+                print(line[:300], flush=True)
+        finally:
+            shutil.rmtree(tree, ignore_errors=True)
+
+    threads = [threading.Thread(target=work) for _ in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return {mutant: fates[mutant] for mutant in mutants}
+
+
+def report(fates: dict[Mutant, tuple[str, str]], seconds: float) -> str:
+    """The page of results."""
+    caught = sum(said == "caught" for said, _ in fates.values())
+    lines = [
+        "# Deliberate defects, and the tests that caught them\n",
+        f"{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, {os.cpu_count()} cores shared with other work, Python "
+        f"{platform.python_version()}; `python -m benchmarks.mutations`, {seconds / 60:.0f} min.\n",
+        f"**{caught} of {len(fates)} caught ({100 * caught / len(fates):.1f} %)**, each by the tests named for it "
+        "alone (`-m 'not long'`).\n",
+    ]
+    for title, word in (("Survived", "survived"), ("Not run", "not run")):
+        left = [(mutant, why) for mutant, (said, why) in fates.items() if said == word]
+        lines += [f"{title}:\n"] * bool(left)
+        lines += [f"- {m.area}: {m.what} (`{m.file}`){': ' + why if why else ''}" for m, why in left] + [""] * bool(
+            left
+        )
+    lines += ["| area | defect | file | caught by |", "|---|---|---|---|"]
+    for mutant, (said, test) in fates.items():
+        by = test.removeprefix(f"{TESTS}/") if said == "caught" else said
+        lines.append(f"| {mutant.area} | {mutant.what} | {mutant.file.removeprefix(f'{PLATFORM}/')} | {by} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Run the mutants, and write mutations.md where none was left out."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="a word in the area, the file or the defect")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
+    options = parser.parse_args()
+    if lines := misplaced():
+        raise SystemExit("\n".join(lines))
+    chosen = [m for m in MUTANTS if options.only in f"{m.area} {m.file} {m.what}"]
+    began = time.monotonic()
+    text = report(run(chosen, options.workers), time.monotonic() - began)
+    print(text)
+    if not options.only:
+        (options.output / "mutations.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
