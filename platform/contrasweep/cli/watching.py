@@ -45,7 +45,7 @@ def watch(
     except KeyboardInterrupt:  # nothing but the watching ends
         return
     if state is None:
-        print(f"{records.study} keeps no state of a run: it was run by an earlier release", file=sys.stderr)
+        print(f"{records.study} has no live.json, which its next run writes", file=sys.stderr)
     elif state.ended:
         print(f"ended: {state.ended}; contrasweep report {records.study} --storage {storage}")
 

@@ -62,8 +62,11 @@ class Checkpoints:
     def save(
         self, folder: Path, step: int, extra: Extra | None = None, *, check: Callable[[], object] = lambda: None
     ) -> None:
-        """Store the files of `folder` as the checkpoint after `step`, with `extra` beside it. `check` is asked before
-        each file, and last before the marker is written, and raises where they must not be."""
+        """Store the files of `folder` as the checkpoint after `step`, with `extra` beside it.
+
+        `check` is called before each file, and last before the marker is written. It raises where they must not be
+        written.
+        """
         before = self._newest if self._known else self.latest()
         files = {}
         for name, path in files_of(folder).items():
@@ -112,8 +115,10 @@ class Checkpoints:
 
 
 def files_of(folder: Path) -> dict[str, Path]:
-    """The files of a checkpoint by their names, which may have folders in front; ValueError where a name may not be
-    one in a storage."""
+    """Return the files of a checkpoint by name; names may have folders in front.
+
+    ValueError where a name cannot be one in a storage.
+    """
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {check_file_name(path.relative_to(folder).as_posix()): path for path in files}
 

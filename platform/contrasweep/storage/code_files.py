@@ -36,8 +36,11 @@ ACCEPTED_FILE = JsonFile(
 
 
 def write_code(records: StudyRecords, code: Code) -> str:
-    """Keep the sources and modules of `code`, if they are not there yet. Says in a line what was not kept, and why;
-    empty where all was."""
+    """Keep the sources and modules of `code`, if they are not there yet.
+
+    Returns:
+        A line that says what was not kept, and why; empty where all was.
+    """
     digest = code.version.digest
     if records.store.exists(_key(records, f"{digest}.json")):
         return ""

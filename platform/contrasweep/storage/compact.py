@@ -84,8 +84,10 @@ def read_curves(
     trial_ids: Iterable[str],
     broken: list[BrokenFileError] | None = None,
 ) -> "pd.DataFrame":
-    """Every report of `trial_ids`: trial_id, step, time, and the metrics; NaN where a report did not give one.
-    `etags` are those of the whole study; `broken` as in `read_records`."""
+    """Return every report of `trial_ids`: trial_id, step, time, and the metrics.
+
+    NaN where a report did not give a metric. `etags` are those of the whole study; `broken` as in `read_records`.
+    """
     table = _gather(records, CURVES, etags, list(dict.fromkeys(trial_ids)), broken)
     frame: pd.DataFrame = table.drop_columns(["etag"]).to_pandas(strings_to_categorical=True)
     return frame if len(frame) else frame.assign(step=[], time=[])
@@ -130,8 +132,11 @@ def _collected(broken: list[BrokenFileError] | None) -> Iterator[None]:
 def _gather(
     records: StudyRecords, kind: str, etags: Mapping[str, str], wanted: list[str], broken: list[BrokenFileError] | None
 ) -> pa.Table:
-    """The rows of `wanted` trials: from the compacted files where they have them as they are now, else from each
-    trial's own. `etags` are those of all trials, because what they lack is taken for stale."""
+    """Return the rows of `wanted` trials.
+
+    They come from the compacted files where these have them as they are now, else from each trial's own. `etags` are
+    those of all trials, because what they lack is taken for stale.
+    """
     parts = read_parts(records, kind, etags) if len(etags) >= MIN_OBJECTS_TO_COMPACT else []
     have = frozenset[str]().union(*(part.trials for part in parts))
     fresh = _fresh(records, kind, etags, [trial_id for trial_id in wanted if trial_id not in have], broken)
@@ -234,8 +239,11 @@ def kind_of(key: str) -> str | None:
 
 
 def read_parts(records: StudyRecords, kind: str, etags: Mapping[str, str], *, ids_of_full: bool = False) -> list[Part]:
-    """The parts of a kind with the rows that hold; no trial stands in two. One that cannot be read has no rows, because
-    it can be made again. With `ids_of_full`, rows of full parts are trial_id and etag alone."""
+    """Return the parts of a kind with the rows that hold; no trial stands in two.
+
+    A part that cannot be read has no rows, because it can be made again. With `ids_of_full`, rows of full parts are
+    trial_id and etag alone.
+    """
     keys = sorted(
         key for key in records.store.list(f"{records.study}/compact/{kind}") if _kind_below(records, key) == kind
     )
@@ -276,8 +284,10 @@ def decode_part(data: bytes, file: str, kind: str) -> pa.Table:
 
 
 def write_parts(records: StudyRecords, kind: str, parts: Sequence[Part], fresh: pa.Table) -> None:
-    """Write the rows `fresh`, all of trials that are in no part, together with those of the parts that are not full,
-    which are deleted then. Nothing is said of a storage that one may only read."""
+    """Write the rows `fresh`, all of trials that are in no part, together with those of the parts that are not full.
+
+    These parts are deleted then. Nothing is said of a storage that one may only read.
+    """
     small = [part for part in parts if not part.full]
     rows = pa.concat_tables([*(part.rows for part in small), fresh], promote_options="default")
     written = set[str]()

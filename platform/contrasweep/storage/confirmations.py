@@ -1,5 +1,8 @@
-"""The confirmations that a sweep has made, in its folder: `confirmations.json`. A second one, with other seeds or of
-another best, is a second draw from the same hat, and whoever reads the table should know of the first."""
+"""The confirmations that a sweep has made, in its folder: `confirmations.json`.
+
+A second confirmation, with other seeds or of another best, is a second draw. Whoever reads the table should know of the
+first.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -16,8 +19,10 @@ from contrasweep.storage.records import StudyRecords
 
 @dataclass(frozen=True)
 class Confirmation:
-    """What one confirmation trains: the digest of each arm's configuration, on which seeds and which folds (None: the
-    test split), and when it began."""
+    """What one confirmation trains, and when it began.
+
+    `arms` has the digest of each arm's configuration; of `folds`, None is the test split.
+    """
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 

@@ -24,10 +24,12 @@ Probability = Annotated[float, pydantic.Field(ge=0, le=1)]
 
 @dataclass(frozen=True)
 class LookAt:
-    """One comparison after one look: `a` against `b` in `context` (factor, label pairs), from `pairs` paired trials.
-    `p_value` and `equivalence_p` are of this look alone (None: it was not tested again). The interval `low` to `high`
-    (None: there is none), `adjusted_p` and `adjusted_equivalence_p` are of the same data and count the family and the
-    looks so far. `decision` is what stands."""
+    """One comparison after one look: `a` against `b` in `context` (factor, label pairs).
+
+    It rests on `pairs` paired trials. `p_value` and `equivalence_p` are of this look alone (None: it was not tested
+    again). The interval `low` to `high` (None: there is none), `adjusted_p` and `adjusted_equivalence_p` are of the
+    same data and count the family and the looks so far. `decision` is what stands.
+    """
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
@@ -63,8 +65,12 @@ class LookAt:
 
 @dataclass(frozen=True)
 class LookTaken:
-    """A look: at how many replicates of the cells that were still open, at which time of alpha's spending (0 to 1),
-    what every comparison of the family came to, and the cells (as `planning.stages.cell_name`) that get no more."""
+    """A look: when it was taken, and what it decided.
+
+    It was taken at `replicates` of the cells that were still open, at `time` of alpha's spending (0 to 1).
+    `comparisons` has every comparison of the family, `stopped` the cells (as `planning.stages.cell_name`) that get no
+    more replicates.
+    """
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 

@@ -71,8 +71,10 @@ class JsonFile(Generic[T]):
 def read_plain(
     schema: pydantic.TypeAdapter[T], data: bytes, stated: Callable[[T], int], version: int, file: str, remedy: str
 ) -> T:
-    """The value in a JSON file that has no header because others than this software read it: with the same bounds and
-    errors as a `JsonFile`. `stated` finds the version in the value, which has to be `version`."""
+    """Return the value in a JSON file that has no header, because others than this software read it.
+
+    Bounds and errors are those of a `JsonFile`. `stated` finds the version in the value, which has to be `version`.
+    """
 
     def read() -> T:
         _check_size(data)

@@ -1,5 +1,6 @@
-"""One writer for a study: a lease that its holder renews, on any store that can create an object only where there is
-none.
+"""One writer for a study: a lease that its holder renews.
+
+It works on any store that can create an object only where there is none.
 
     <study>/lease/00000007.json    the 7th lease: its holder, how often it was renewed, whether it was given back
 

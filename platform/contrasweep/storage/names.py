@@ -42,8 +42,10 @@ def check_file_name(name: str) -> str:
 
 
 def is_key(key: str) -> bool:
-    """Whether a key can be one of ours. Stores do not list any other: whoever may write to a bucket can name objects
-    as they like, and nothing here would write, read or print such a name."""
+    """Return whether a key can be one of ours; stores do not list any other.
+
+    Whoever may write to a bucket can name objects as they like. Nothing here would write, read or print such a name.
+    """
     if len(key) > MAX_KEY or key.count("/") >= MAX_KEY_LEVELS:
         return False
     if _ORDINARY.fullmatch(key):

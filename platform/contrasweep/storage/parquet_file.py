@@ -65,9 +65,19 @@ def decode_table(
     others: Check | None,
     max_values: int = MAX_VALUES,
 ) -> pa.Table:
-    """The table in the content of `file`. `columns` are those that it must have, `others` says of which type further
-    ones are (None: there are none). `BrokenFileError` that names the file where it is no such table, or has more than
-    `max_values` values in all its columns, which are not read then."""
+    """Return the table in the content of `file`.
+
+    Args:
+        data: The content.
+        file: Its name, for errors.
+        remedy: What to do about a broken file, for errors.
+        columns: The columns that it must have, each with a check of its type.
+        others: A check of the type of further columns; None: there are none.
+        max_values: A table of more values in all its columns is not read.
+
+    Raises:
+        BrokenFileError: It is no such table.
+    """
     try:
         opened = pq.ParquetFile(pa.BufferReader(data), thrift_string_size_limit=2**27, page_checksum_verification=True)
         _check_size(opened.metadata, max_values)

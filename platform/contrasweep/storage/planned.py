@@ -20,8 +20,10 @@ _COLUMNS = {"trial_id": is_text, "arm": is_text, "fold": is_number, "seed": is_n
 
 
 def write_planned(records: StudyRecords, frame: "pd.DataFrame", plan_digest: str = "") -> None:
-    """Keep the frame of the plan with this digest: one row a trial of the table, columns trial_id, arm, the axes, fold,
-    seed."""
+    """Keep the frame of the plan with this digest.
+
+    It has one row a trial of the table, and columns trial_id, arm, the axes, fold, seed.
+    """
     axes = {axis: [json.dumps(value) for value in frame[axis]] for axis in frame.columns[2:-2]}
     frame = frame.assign(**axes).assign(fold=frame["fold"].astype("Int64"))
     table = pa.Table.from_pandas(frame, preserve_index=False)
@@ -35,8 +37,10 @@ def read_planned(records: StudyRecords) -> "pd.DataFrame":
 
 
 def is_whole(records: StudyRecords, plan_digest: str, finished: Collection[str]) -> bool:
-    """Whether the stored plan is the one with this digest, and each of its trials is `finished`. An earlier, smaller
-    plan says nothing of what is declared now."""
+    """Return whether the stored plan is the one with this digest, and each of its trials is `finished`.
+
+    An earlier, smaller plan says nothing of what is declared now.
+    """
     try:
         frame, digest = _read(records)
     except BrokenFileError:  # or missing: the run writes it

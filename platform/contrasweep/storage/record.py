@@ -27,10 +27,13 @@ Seed = Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]
 
 
 class Status(StrEnum):
-    """What became of a trial. `infeasible`: it fits no host, which is not a bad score. No record says `pending`
-    (there is none yet) or `broken` (it cannot be read).
+    """What became of a trial.
 
-    Nothing else compares statuses: what is done with a trial of a status is asked by the properties below."""
+    `infeasible`: it fits no host, which is not a bad score. No record says `pending` (there is none yet) or `broken`
+    (it cannot be read).
+
+    Nothing else compares statuses: what is done with a trial of a status is asked by the properties below.
+    """
 
     DONE = "done"
     PENDING = "pending"
@@ -87,8 +90,10 @@ class Cause(StrEnum):
 
     @property
     def outside(self) -> bool:
-        """Whether the cause lies outside the method: the trial is missing then and has not lost. A time limit of the
-        study does not: all arms have the same."""
+        """Return whether the cause lies outside the method: the trial is missing then and has not lost.
+
+        A time limit of the study does not lie outside: all arms have the same.
+        """
         return self not in (Cause.METHOD, Cause.TIME_LIMIT)
 
 
@@ -173,9 +178,12 @@ class DatasetRef:
 
 @dataclass(frozen=True)
 class CodeRef:
-    """The code that a trial ran, by digest; its modules and sources lie in the study's code/. No digest: recorded
-    before code was kept. `commit` is of the checkout that holds the trainable, `dirty` whether the code differs from
-    it; `earlier` are the digests of other codes that trained the trial up to a checkpoint, if that was accepted."""
+    """The code that a trial ran, by digest; its modules and sources lie in the study's code/.
+
+    An empty digest: the code was not recorded. `commit` is of the checkout that holds the trainable, `dirty` whether
+    the code differs from it. `earlier` are the digests of other codes that trained the trial up to a checkpoint, if
+    that was accepted.
+    """
 
     __pydantic_config__ = SCHEMA
 
@@ -285,8 +293,11 @@ class Record:
 
     @classmethod
     def of(cls, trial: TrialLike, *, status: Status, rows: Sequence[Row] = (), **measured: Unpack[Measured]) -> Self:
-        """The record of `trial`. `rows` are its reports (step, time, metrics): they give metrics and step, and when it
-        started and ended, where `measured` does not. What a record cannot hold is cut to what it can."""
+        """Return the record of `trial`.
+
+        `rows` are its reports (step, time, metrics). They give metrics and step, and when it started and ended, where
+        `measured` does not. What a record cannot hold is cut to what it can.
+        """
         reported: Measured = {"cause": Cause.METHOD} if status.failed else {}
         if rows:
             reported |= {
@@ -336,8 +347,10 @@ def unix_time(seconds: float | None = None) -> float:
 
 
 def _readable(given: Measured) -> Measured:
-    """`given` within the bounds of `Record`: whatever a clock says, a trainable raises or a setting is called, what is
-    written can be read again."""
+    """Return `given` within the bounds of `Record`, so that what is written can be read again.
+
+    A clock may say anything, a trainable may raise anything, and a setting may have any name.
+    """
     started, error = unix_time(given.get("started", 0.0)), given.get("error")
     return {
         **given,

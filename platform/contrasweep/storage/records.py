@@ -80,8 +80,10 @@ class StudyRecords:
             self.store.write(f"{self.study}/study.json", document.to_json())
 
     def check_plan(self, plan_digest: str, *, extend: bool = False) -> StudyDocument | None:
-        """Read study.json. `SpecError` if it is of another plan, unless `extend`, `StorageError` if it is of another
-        format."""
+        """Read study.json, and check that it is of this plan.
+
+        `SpecError` if it is of another plan, unless `extend`; `StorageError` if it is of another format.
+        """
         known = self.document()
         if known is not None and known.plan_digest != plan_digest and not extend:
             raise SpecError(
@@ -175,8 +177,10 @@ class StudyRecords:
         return [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
 
     def metrics_table(self, trial_id: str, data: bytes, name: str = "metrics.parquet") -> pa.Table:
-        """The table in the content of a trial's metrics.parquet, or the file `name` of its kind; `BrokenFileError` if
-        it is broken."""
+        """Return the table in the content of a trial's metrics.parquet, or of the file `name` of its kind.
+
+        `BrokenFileError` if it is broken.
+        """
         file, remedy = f"{self.store.uri}/{self.key(trial_id, name)}", self.remedy(RECORD_FILE.remedy)
         table = decode_table(data, file, remedy, REPORTS, is_number, MAX_TRIAL_VALUES)
         try:
@@ -190,8 +194,11 @@ class StudyRecords:
         return table
 
     def write_system(self, trial_id: str, rows: list[Row]) -> None:
-        """What a trial used over time, a row every few seconds: columns step (seconds since its first), time (unix) and
-        what was in use (`contrasweep.cluster.usage.Meter.timeline`)."""
+        """Write what a trial used over time, a row every few seconds.
+
+        Columns are step (seconds since its first), time (unix) and what was in use
+        (`contrasweep.cluster.usage.Meter.timeline`).
+        """
         self.store.write(self.key(trial_id, SYSTEM), encode_table(_wide(rows)))
 
     def system(self, trial_id: str) -> list[Row]:
@@ -211,8 +218,10 @@ class StudyRecords:
         self.store.write(self.key(trial_id, "items.parquet"), data)
 
     def items(self, trial_id: str, expected: Iterable[str] = ()) -> ItemColumns:
-        """One array per name, one value per test item; {} where the trainable gave none. `BrokenFileError` where the
-        file is broken or lacks one of the names that the record expects."""
+        """Return one array per name, one value per test item; {} where the trainable gave none.
+
+        `BrokenFileError` where the file is broken or lacks one of the names that the record expects.
+        """
         name = "items.parquet"
         file, remedy = f"{self.store.uri}/{self.key(trial_id, name)}", self.remedy(RECORD_FILE.remedy)
         try:

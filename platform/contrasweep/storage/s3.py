@@ -47,10 +47,10 @@ Answer = dict[str, Any]
 
 
 class S3Store:
-    """Objects below `s3://bucket/prefix`. Every call is retried as `s3_retry.Retry` says; then `StorageError` names the
-    object and what to do.
+    """Objects below `s3://bucket/prefix`.
 
-    `patient`: the server answered this process, or the one that it works for, before.
+    Every call is retried as `s3_retry.Retry` says; then `StorageError` names the object and what to do. `patient`: the
+    server answered this process, or the one that it works for, before.
     """
 
     def __init__(self, uri: str, *, patient: bool = False) -> None:
@@ -87,8 +87,10 @@ class S3Store:
         return answer
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """Put one object with its SHA-256 in the metadata. With `if_absent`, an object that is there
-        from an earlier try, whose answer was lost, counts as written."""
+        """Put one object with its SHA-256 in the metadata.
+
+        With `if_absent`, an object that is there from an earlier try, whose answer was lost, counts as written.
+        """
         place = {"Bucket": self.bucket, "Key": self.prefix + key, **({"IfNoneMatch": "*"} if if_absent else {})}
         digest = hashlib.sha256(data).hexdigest()
         tries = 0
@@ -247,8 +249,10 @@ class S3Store:
 
 @functools.lru_cache(maxsize=8)
 def _connect(process: int, environment: tuple[tuple[str, str], ...], attempts: int) -> Any:
-    """A client that makes each request `attempts` times; further retries are ours (botocore's neither log nor cover
-    bodies that end early)."""
+    """Return a client that makes each request `attempts` times.
+
+    Further retries are ours: botocore's neither log nor cover bodies that end early.
+    """
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
     config = Config(

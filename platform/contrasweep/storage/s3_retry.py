@@ -73,8 +73,11 @@ class Retry:
         self.deadline_s = positive_number("CONTRASWEEP_S3_DEADLINE_S", 180)
 
     def __call__(self, verb: str, key: str, call: Callable[[Allowance], T], size: int = 0) -> T:
-        """`call()`, again after retryable errors; `size` bytes are sent. A missing object is `FileNotFoundError`, a
-        condition that failed the server's own error, all else `StorageError`."""
+        """Return what `call` returns; make it again after retryable errors. `size` bytes are sent.
+
+        A missing object is `FileNotFoundError`, a condition that failed the server's own error, all else
+        `StorageError`.
+        """
         place = f"{self.uri}/{key}"
         deadline = time.monotonic() + self.deadline_s + 3 * size / MIN_BYTES_PER_S
         attempt = 0
@@ -126,8 +129,11 @@ class Retry:
 
 
 def bounded(call: Callable[[Allowance], T], allowance: Allowance) -> T:
-    """`call(allowance)`, or `AttemptTimeout` when its time is over: it runs in a thread of its own, which is then left
-    to itself, because nothing ends a read of a socket that is given a byte now and then."""
+    """Return what `call(allowance)` returns; raise `AttemptTimeout` when its time is over.
+
+    It runs in a thread of its own, which is then left to itself: nothing ends a read of a socket that is given a byte
+    now and then.
+    """
     outcome: list[Any] = []
     ended = threading.Event()
 
@@ -187,8 +193,11 @@ def is_local(error: Exception) -> bool:
 
 
 def is_retryable(error: Exception) -> bool:
-    """Whether the same call may succeed later. Of what the server says, where it is busy or lost a part; whatever else
-    is raised on the way (by boto3, by urllib3 while it reads an error's body, by the socket) is the wire's."""
+    """Return whether the same call may succeed later.
+
+    Of what the server says, where it is busy or lost a part. Whatever else is raised on the way (by boto3, by urllib3
+    while it reads an error's body, by the socket) is the wire's, and may.
+    """
     if isinstance(error, raised.ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         return (status >= 500 and status != 501) or error_code(error) in RETRYABLE

@@ -58,9 +58,16 @@ class Store(Protocol):
 
 
 def open_store(uri: str, *, patient: bool = False, place: str = "storage") -> Store:
-    """The store at `uri`: `s3://bucket/prefix`, what fsspec knows (`gs://`, `az://`), `file:///folder`, or a folder.
-    `patient`: its server is known to be there, so that an outage is waited out from the first call on. `SpecError` at
-    `place` for a folder that this machine cannot have."""
+    """Return the store at `uri`.
+
+    Args:
+        uri: `s3://bucket/prefix`, what fsspec knows (`gs://`, `az://`), `file:///folder`, or a folder.
+        patient: Its server is known to be there, so that an outage is waited out from the first call on.
+        place: Where the address was given, for errors.
+
+    Raises:
+        SpecError: This machine cannot have such a folder.
+    """
     if uri.startswith("s3://"):
         from contrasweep.storage.s3 import S3Store
 

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 
 class TensorBoardTracker:
-    """Writes `<folder>/<study>/<arm>-<axes>-<fold>-<seed>-<id>/events...`: each metric by step, the config as text and,
-    at the end, as hyperparameters."""
+    """Event files `<folder>/<study>/<arm>-<axes>-<fold>-<seed>-<id>/events...`.
+
+    They have each metric by step, the config as text and, at the end, as hyperparameters.
+    """
 
     def __init__(self, folder: str, study: TrackedStudy) -> None:
         self.folder, self.study = local_path(folder, "tracking").resolve() / study.name, study

@@ -59,8 +59,10 @@ class Target(Protocol):
     """Trials that it showed and did not know before."""
 
     def connect(self, began: float | None = None, *, whole: bool = False) -> None:
-        """Learn what the tracker has of the study, which began at `began` (unix seconds); with `whole` so that `mend`
-        can be called."""
+        """Learn what the tracker has of the study, which began at `began` (unix seconds).
+
+        With `whole`, so much that `mend` can be called.
+        """
 
     def is_reachable(self) -> bool:
         """Whether it is there at all, after a call that failed."""
@@ -115,8 +117,11 @@ class Follower:
         self._kept = time.monotonic()
 
     def look(self, *, last: bool = False, seconds: float = math.inf) -> None:
-        """Look at the storage once, and show what is new, for about so many `seconds`; raises `TrackingError` where the
-        tracker is away. The `last` look shows what trials reported that were interrupted, too."""
+        """Look at the storage once, and show what is new, for about so many `seconds`.
+
+        Raises `TrackingError` where the tracker is away. The `last` look shows what trials reported that were
+        interrupted, too.
+        """
         self._read_records()
         if not self._connected:
             began = min((record.started for record in self.waiting.values()), default=None)
@@ -139,8 +144,11 @@ class Follower:
         self._keep()
 
     def follow(self, outcome: Callable[[float], Outcome | None], on_left: Callable[[int], None]) -> None:
-        """Look every two seconds until `outcome(seconds)`, which waits for so long, tells how the study stands and all
-        is shown. A tracker that is away then is waited for a while longer."""
+        """Look every two seconds until the study is over and all is shown.
+
+        `outcome(seconds)` waits for so long at most, and tells how the study stands once it is over. A tracker that is
+        away then is waited for a while longer.
+        """
         how: Outcome | None = None
         away_since = math.inf
         while True:
@@ -195,8 +203,10 @@ class Follower:
         return state is not None and is_living(state)
 
     def gap(self) -> str:
-        """What the tracker lacks although the storage has it, and the command that completes it, in a line; "" where it
-        lacks nothing."""
+        """Return a line on what the tracker lacks although the storage has it, and the command that completes it.
+
+        Empty where it lacks nothing.
+        """
         lacks = {**dict.fromkeys(self.waiting, self.error), **self.refused}
         if not lacks and not self.error:
             return ""
@@ -275,8 +285,10 @@ class Follower:
             self.waiting.pop(record.trial_id, None)
 
     def _try(self, trial_id: str, call: Callable[[], None]) -> bool:
-        """Whether nothing more is to be tried for a trial. An error of its own is counted against it; the tracker's
-        being away is raised."""
+        """Return whether nothing more is to be tried for a trial.
+
+        An error of its own is counted against it; that the tracker is away is raised.
+        """
         if trial_id in self.refused:
             return True
         try:
@@ -345,8 +357,10 @@ def follow_all(
     outcome: Callable[[float], Outcome | None],
     on_left: Callable[[int], None] | None = None,
 ) -> list[threading.Thread]:
-    """Let each follow in a thread of its own, so that none waits for another; `on_left` hears how many trials are left
-    once the study is over. The threads, which have begun."""
+    """Start a thread for each follower, so that none waits for another, and return the threads.
+
+    `on_left` hears how many trials are left once the study is over.
+    """
     left: dict[str, int] = {}
 
     def follow(follower: Follower) -> None:
@@ -369,8 +383,10 @@ def follow_all(
 
 @contextlib.contextmanager
 def alone(records: StudyRecords, target: Target, timeout_s: float) -> Iterator[None]:
-    """While open, no other process of this machine brings this study to this tracker; `StorageError` where one does so
-    for longer than `timeout_s`."""
+    """Let no other process of this machine bring this study to this tracker while this is open.
+
+    `StorageError` where one does so for longer than `timeout_s`.
+    """
     text = f"{os.getuid()}:{records.store.uri}:{records.study}:{target.name}"
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     lock = filelock.FileLock(Path(tempfile.gettempdir()) / f"contrasweep-tracking-{name}.lock")

@@ -58,8 +58,10 @@ def tracking_of(
 def checked_tracking(
     tracking: str | Sequence[str] | TrackingAddress | Trackers | None, *, connect: bool = True
 ) -> Trackers:
-    """The addresses as they must be for any working directory. One text may hold several, with commas between them.
-    `SpecError` or `StorageError` for one that cannot work."""
+    """Return the addresses as they must be for any working directory.
+
+    One text may hold several, with commas between them. `SpecError` or `StorageError` for one that cannot work.
+    """
     if isinstance(tracking, Trackers):
         return tracking
     if isinstance(tracking, TrackingAddress):

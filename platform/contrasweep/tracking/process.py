@@ -50,8 +50,11 @@ class TrackingProcess:
         self._tell(json.dumps(setup, default=str))
 
     def close(self, outcome: Outcome, timeout_s: float) -> str:
-        """Tell how the study stands, and wait until all is shown, for at most `timeout_s`; in a line what is not shown
-        by then, "" if nothing is missing."""
+        """Tell how the study stands, and wait until all is shown, for at most `timeout_s`.
+
+        Returns:
+            A line on what is not shown by then; "" if nothing is missing.
+        """
         self._tell(outcome)
         said: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         threading.Thread(target=self._listen, args=(said,), name="tracking", daemon=True).start()
@@ -96,8 +99,11 @@ class Following:
 
 @contextlib.contextmanager
 def following(trackers: Trackers, study: TrackedStudy, records: StudyRecords) -> Iterator[Following]:
-    """A process that shows the study as long as this is open. At the end it is waited for, and what it does not show
-    by then is said in a line; after an exception only for seconds."""
+    """Show the study by a process of its own as long as this is open.
+
+    At the end the process is waited for, after an exception only for seconds. What it does not show by then is said in
+    a line.
+    """
     following = Following()
     if trackers.is_none:
         yield following

@@ -51,8 +51,9 @@ def sync(
     complete: bool | None = None,
     compare: bool = True,
 ) -> list[SyncSummary]:
-    """Bring the trackers at `tracking` up to the storage; `StorageError` if one does not take it. A trial that a
-    tracker refuses, or whose files cannot be read, stops none of the others.
+    """Bring the trackers at `tracking` up to the storage; `StorageError` if one does not take it.
+
+    A trial that a tracker refuses, or whose files cannot be read, stops none of the others.
 
     Args:
         records: The study's records.
@@ -70,8 +71,11 @@ def sync(
 
 
 def follow(records: StudyRecords, tracking: str | TrackingAddress | Trackers) -> list[str]:
-    """Show a study while it runs, until its driver has ended or KeyboardInterrupt; of each tracker that lacks
-    something, a line."""
+    """Show a study while it runs, until its driver has ended or KeyboardInterrupt.
+
+    Returns:
+        A line for each tracker that lacks something.
+    """
     shown = targets(checked_tracking(tracking), TrackedStudy.stored(records), records)
     followers, stopped = [Follower(records, target) for target in shown], threading.Event()
 

@@ -85,8 +85,10 @@ class TrackingAddress:
         return self._shown.rstrip("/") if self.is_server else f"http://127.0.0.1:{UI_PORT}"
 
     def artifact_root(self, storage: str, study: str) -> str | None:
-        """Where a study's artifacts go: beside a sqlite file, in the storage for another database; None: the
-        server decides."""
+        """Return where a study's artifacts go; None: the server decides.
+
+        They go beside a sqlite file, and into the storage for another database.
+        """
         if self.is_sqlite:
             return (self.sqlite_path.parent / "mlartifacts" / study).as_uri()
         if self.is_server or not storage:

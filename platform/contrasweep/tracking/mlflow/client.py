@@ -61,8 +61,11 @@ def _open_sqlite(uri: TrackingAddress) -> Any:
 
 
 def _make_database(path: Path) -> None:
-    """MLflow makes its tables in some fifty steps, and cannot go on with a file that a killed process left half made.
-    So they are made in a file beside it, which takes its place when it is whole."""
+    """Make a database at `path`, at once whole.
+
+    MLflow makes its tables in some fifty steps, and cannot go on with a file that a killed process left half made. So
+    they are made in a file beside it, which then takes its place.
+    """
     fresh = path.with_name(f".{path.name}.new")
     for left in (fresh, fresh.with_name(f"{fresh.name}-journal")):
         left.unlink(missing_ok=True)

@@ -106,8 +106,10 @@ def final_tags(record: Record) -> dict[str, str]:
 
 
 def study_code_tags(codes: Iterable[CodeRef]) -> dict[str, str]:
-    """Tags of the study's run, from the codes of its trials, that of the trial that ended last first: the newest code's
-    commit, the digests of all codes, and whether any of them differs from its commit."""
+    """Return tags of the study's run from the codes of its trials, that of the trial that ended last first.
+
+    They are the newest code's commit, the digests of all codes, and whether any of them differs from its commit.
+    """
     coded = [code for code in codes if code.digest]
     if not coded:
         return {}
@@ -134,8 +136,11 @@ def system_points(record: Record) -> list[Point]:
 
 
 def setting_points(record: Record) -> list[Point]:
-    """Numeric settings as metrics, since params filter by equality only. Below `system/`, they stay out of a
-    run's page of learning curves; and they come last: the compare view starts with the metric that came first."""
+    """Return numeric settings as metrics, since params filter by equality only.
+
+    Below `system/`, they stay out of a run's page of learning curves. They come last: the compare view starts with the
+    metric that came first.
+    """
     at, settings = milliseconds(record.ended), dotted.flatten(record.config)
     return [
         (metric_key(f"system/param.{key}"), float(value), at, 0)
@@ -192,9 +197,12 @@ def study_note(study: TrackedStudy, table: str = "") -> str:
 
 
 def shared_view(study: TrackedStudy) -> str:
-    """The JSON of the view. Its list has the best trials first, with the columns that tell them apart (sorted by a
-    metric it lists trials instead of folding them under the study); its charts begin with the study's metric, the mean
-    of each arm's trials over their steps."""
+    """Return the JSON of the view by which MLflow's page of a study opens: MLflow keeps it as a tag.
+
+    Its list has the best trials first, with the columns that tell them apart (sorted by a metric it lists trials
+    instead of folding them under the study). Its charts begin with the study's metric, the mean of each arm's trials
+    over their steps.
+    """
     params = dict.fromkeys(["arm", *map(metric_key, study.axes), "fold", "seed"])
     columns = [*(f"params.`{name}`" for name in params), "tags.`status`"]
     view: dict[str, object] = {"columnOrder": [_NAME_COLUMN], "columnWidths": {_NAME_COLUMN: _name_width(study)}}
@@ -241,8 +249,10 @@ def _name_width(study: TrackedStudy) -> int:
 
 
 def metric_key(name: str) -> str:
-    """`name` with what MLflow refuses in the name of a metric or param replaced: odd characters, and what as a path
-    would be another name (`/a`, `a//b`, `../a`)."""
+    """Return `name` with what MLflow refuses in the name of a metric or param replaced.
+
+    That is odd characters, and what as a path would be another name (`/a`, `a//b`, `../a`).
+    """
     parts = re.sub(r"[^\w\-. /:]", "_", name)[:250].split("/")
     return "/".join(re.sub(r"^\.", "_", part) for part in parts if part) or "_"
 

@@ -17,8 +17,10 @@ LOADER = "load_model"
 
 
 def load_checkpoint(trial: Trial, folder: Path) -> Any | None:
-    """The module in a checkpoint, by the trainable's own `load_model(folder, trial) -> torch.nn.Module` that
-    stands beside it; None where its file has no such function."""
+    """Return the module in a checkpoint; None where the trainable's file has no loader.
+
+    The loader is its function `load_model(folder, trial) -> torch.nn.Module`.
+    """
     loader = getattr(importlib.import_module(trial.trainable.split(":")[0]), LOADER, None)
     return None if loader is None else loader(folder, trial)
 

@@ -69,8 +69,11 @@ RunStatus = Literal["RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"]
 
 @dataclass
 class Run:
-    """A trial's run on the server. `keys` are the metrics that it has, `newest` the newest step of each that was looked
-    at; None: MLflow has to be asked for them. `ended` in unix milliseconds, 0: it has not."""
+    """A trial's run on the server.
+
+    `keys` are the metrics that it has, `newest` the newest step of each that was looked at (None: MLflow has to be
+    asked for them). `ended` is in unix milliseconds, 0: it has not.
+    """
 
     run_id: str
     tags: dict[str, str]
@@ -104,9 +107,13 @@ class Server:
         self._datasets = threading.Lock()  # MLflow breaks when two calls bring it the same new dataset
 
     def connect(self, began: float | None = None, *, whole: bool = False, trials: bool = True) -> None:
-        """Find or make the experiment and the study's run, which began at `began` (unix seconds), and learn which runs
-        of `trials` there are, unless that takes too long for what is wanted. `whole`: keep of every run which metrics
-        it has, so that `mend` finds gaps."""
+        """Find or make the experiment and the study's run, and learn which runs of trials there are.
+
+        Args:
+            began: When the study began, in unix seconds.
+            whole: Keep of every run which metrics it has, so that `mend` finds gaps.
+            trials: Whether runs of trials are wanted; to list them takes long.
+        """
         self.client = self.client or new_client(self.uri)
         self.experiment_id = translate_errors(self._experiment)
         self.runs, parents = {}, []
@@ -206,8 +213,10 @@ class Server:
         return len(missing) + len(params)
 
     def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
-        """Leave the study as it stands: `ended` are the trials with a record. Unless it still runs, trials that have
-        begun and not ended wait for the next run."""
+        """Leave the study as it stands: `ended` are the trials with a record.
+
+        Unless it still runs, trials that have begun and not ended wait for the next run.
+        """
         statuses = Counter(trial.status for trial in ended.values())
         planned = len(ended) if self.study.trials is None else self.study.trials
         counts = ", ".join(f"{statuses[status]} {status}" for status in Status if statuses[status])
@@ -333,8 +342,10 @@ class Server:
         points: Sequence[Point],
         tags: Mapping[str, str] | None = None,
     ) -> tuple[Run, Sequence[Point]]:
-        """The trial's run and which of `points` it lacks. A run that is missing is made; one that shows an earlier
-        record, or other values than the trial's, is replaced."""
+        """Return the trial's run and which of `points` it lacks.
+
+        A run that is missing is made. One that shows an earlier record, or other values than the trial's, is replaced.
+        """
         trial_id = description.trial_id
         run = self.find(trial_id) if trial_id in self._unsure else self.runs.get(trial_id)
         if run is not None:
@@ -411,8 +422,11 @@ class Server:
 
 
 def study_status(statuses: Mapping[Status, int], outcome: Outcome) -> RunStatus:
-    """MLflow's status of the study's own run: `KILLED` where it was interrupted, or a budget ended it, before all that
-    is needed was done, `FAILED` where no trial succeeded, else `FINISHED`."""
+    """Return MLflow's status of the study's own run.
+
+    `KILLED` where it was interrupted, or a budget ended it, before all that is needed was done; `FAILED` where no trial
+    succeeded; else `FINISHED`.
+    """
     if outcome == "interrupted":
         return "KILLED"
     none_succeeded = sum(statuses.values()) and not any(count and status.trained for status, count in statuses.items())
