@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contrasweep.errors import SpecError
-from contrasweep.trainables.evaluation import bootstrap, evaluate, neighbours, probe, scores, target_noise
+from contrasweep.trainables.evaluation import evaluate, neighbours, probe, scores, target_noise
 
 torch.set_num_threads(1)
 
@@ -60,31 +59,6 @@ def test_histogram_is_the_reference(golden: dict[str, Any]) -> None:
     for counts, name in ((histogram_.target, "target"), (histogram_.noise, "noise")):
         assert {str(i): int(counts[i]) for i in np.flatnonzero(counts)} == golden["histogram"][f"{name}_counts_nonzero"]
     assert [share.sum() for share in histogram_.shares()] == pytest.approx([1, 1])
-
-
-@pytest.mark.parametrize("pair", ["A", "B", "C", "D", "A-B", "A-C", "A-D"])
-def test_paired_bootstrap_is_the_reference(golden: dict[str, Any], pair: str) -> None:
-    models = [np.array(golden["bootstrap"][f"correct_{name}"]) for name in pair.split("-")]
-    expected = golden["bootstrap"]["results"][pair]
-    intervals = bootstrap.interval(*models)
-    assert intervals.value == pytest.approx(expected.get("accuracy", expected.get("diff")), abs=1e-9)
-    assert (intervals.low, intervals.high) == pytest.approx((expected["ci_low"], expected["ci_high"]), abs=1e-6)
-    if "boot_mean" in expected:
-        assert intervals.mean == pytest.approx(expected["boot_mean"], abs=1e-6)
-    if "significant" in expected:
-        assert intervals.significant is expected["significant"]
-
-
-def test_a_model_never_differs_from_itself() -> None:
-    hits = np.array([1, 0, 1, 1, 0])
-    assert bootstrap.interval(hits, hits) == bootstrap.BootstrapInterval(0.0, 0.0, 0.0, 0.0)
-    assert not bootstrap.interval(hits, hits).significant
-
-
-@pytest.mark.usefixtures("unchecked_shapes")
-def test_paired_scores_of_unlike_length_are_an_error() -> None:
-    with pytest.raises(SpecError, match="one value per test item"):
-        bootstrap.interval(np.ones(3), np.ones(4))
 
 
 def test_histogram_drops_nothing() -> None:

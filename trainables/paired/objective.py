@@ -1,6 +1,5 @@
 """The loss of the LOCAL family: L = alpha_t [C(z) + beta C(l)] + (1 - alpha_t) WCE (LOCAL, equation 6)."""
 
-import math
 import warnings
 
 import torch
@@ -92,18 +91,3 @@ def class_weights(kind: str, labels: Int[Tensor, " n"], classes: int) -> Float[T
         weights = (1 - EFFECTIVE) / (1 - EFFECTIVE**counts)
         weights = weights / weights[counts > 0].mean()
     return torch.where(counts > 0, weights, torch.zeros(())).float()
-
-
-def lower_bound(labels: Int[Tensor, " n"], temperature: float, *, orthonormal: bool = True, classes: int = 0) -> float:
-    """Return the least value that the contrastive loss of unit vectors with these labels can take.
-
-    It is averaged over all anchors; one without a positive counts 0.
-
-    OCL (Theorem 3.2; the appendix's (|B|-1)/e is wrong): log(n - 1 + (B - n) e^(-1/tau)) for an anchor whose class
-    has n members, reached by orthonormal class vectors. SCL (`orthonormal` false, Graf et al. 2021): the exponent is
-    -K/((K-1) tau) for K = `classes`, reached by a regular simplex, and a bound for balanced classes only.
-    """
-    exponent = -1 / temperature if orthonormal else -classes / ((classes - 1) * temperature)
-    size = len(labels)
-    counts = torch.bincount(labels)[labels].tolist()
-    return sum(math.log(n - 1 + (size - n) * math.exp(exponent)) for n in counts if n > 1) / size

@@ -12,10 +12,25 @@ from torch import Tensor
 from contrasweep.errors import SpecError
 from contrasweep.trainables import losses
 from contrasweep.trainables.paired.network import Outputs
-from contrasweep.trainables.paired.objective import Objective, class_weights, lower_bound
+from contrasweep.trainables.paired.objective import Objective, class_weights
 from contrasweep.trainables.paired.settings import Recipe
 
 LABELS = torch.tensor([0] * 5 + [1] * 3 + [2] * 2 + [3] * 2)
+
+
+def lower_bound(labels: Tensor, temperature: float, *, orthonormal: bool = True, classes: int = 0) -> float:
+    """Return the least value that the contrastive loss of unit vectors with these labels can take.
+
+    It is averaged over all anchors; one without a positive counts 0.
+
+    OCL (Theorem 3.2; the appendix's (|B|-1)/e is wrong): log(n - 1 + (B - n) e^(-1/tau)) for an anchor whose class
+    has n members, reached by orthonormal class vectors. SCL (`orthonormal` false, Graf et al. 2021): the exponent is
+    -K/((K-1) tau) for K = `classes`, reached by a regular simplex, and a bound for balanced classes only.
+    """
+    exponent = -1 / temperature if orthonormal else -classes / ((classes - 1) * temperature)
+    size = len(labels)
+    counts = torch.bincount(labels)[labels].tolist()
+    return sum(math.log(n - 1 + (size - n) * math.exp(exponent)) for n in counts if n > 1) / size
 
 
 def simplex(classes: int) -> Tensor:
