@@ -233,6 +233,12 @@ def test_a_false_verdict_of_any_kind_stays_at_alpha_with_a_margin():
     assert false <= stats.binom.ppf(0.999, 200, 0.05)
 
 
+def test_a_design_that_is_planned_has_the_degrees_of_freedom_of_one_that_is_measured():
+    d = np.random.default_rng(7).normal(size=8)
+    for measured, degrees in ((contrast(d[:5], folds=range(5), design=Design(folds=5)), 4), (contrast(d), 7)):
+        assert measured.design.degrees(measured.components) == measured.degrees == degrees
+
+
 # Verdicts
 
 
