@@ -3,8 +3,8 @@
     python -m benchmarks.mutations [--only WORD] [--workers 2] [--output benchmarks/results]
 
 A `Mutant` replaces one text of one file. Its text must stand in that file exactly once: `misplaced` names those of
-which it does not, and nothing runs then (tests/test_mutations.py looks at each commit). A mutant is caught where a test
-fails, or does not end within `LIMIT_S`.
+which it does not, and nothing runs then (tests/test_mutations.py looks at each commit). All tests must pass without a
+mutant. It is caught where a test fails, or does not end within `LIMIT_S`.
 """
 
 import argparse
@@ -649,6 +649,17 @@ def outcome(tree: Path, tests: Sequence[str], limit_s: float = LIMIT_S) -> tuple
     return done.returncode, failed[0].split(" - ")[0].partition(" ")[2] if failed else done.stdout[-300:]
 
 
+def failing_without(mutants: Sequence[Mutant]) -> str:
+    """The first of the mutants' tests that fails in the tree as it is; "" where all pass."""
+    tree = copy_of_the_tree()
+    try:
+        files = sorted({test for mutant in mutants for test in mutant.tests if test.startswith("tests/")})
+        answer, test = outcome(tree, files, 10 * LIMIT_S)
+        return "" if answer == PASSED else test
+    finally:
+        shutil.rmtree(tree, ignore_errors=True)
+
+
 def fate(tree: Path, mutant: Mutant) -> tuple[str, str]:
     """Put a mutant into the copy, run its tests, and take it out again: what became of it, and by which test."""
     path = tree / mutant.file
@@ -728,6 +739,8 @@ def main() -> None:
     if lines := misplaced():
         raise SystemExit("\n".join(lines))
     chosen = [m for m in MUTANTS if options.only in f"{m.area} {m.file} {m.what}"]
+    if failed := failing_without(chosen):
+        raise SystemExit(f"a test fails without any defect, so that it can catch none: {failed}")
     began = time.monotonic()
     text = report(run(chosen, options.workers), time.monotonic() - began)
     print(text)

@@ -22,7 +22,7 @@ from contrasweep.running.worker.output import Output
 from contrasweep.storage import attempts
 from contrasweep.storage.record import Status
 from contrasweep.storage.records import ATTEMPT, LOG, StudyRecords
-from contrasweep.trial import Trial
+from contrasweep.trial import Report, Trial
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -65,6 +65,17 @@ def test_an_attempt_that_wakes_ends_before_it_trains_and_writes_nothing(trial, r
     assert first.finished and first.reports.step == 1 and not scratch.exists()
     assert left(records) == before
     assert (finish(second).status, second.attempt.claim.owner.attempts) == ("done", 2)
+
+
+def test_one_that_is_stopped_after_its_last_report_writes_neither_reports_nor_a_record(trial, records, no_wait):
+    def is_stopped_as_it_returns(trial, resume=None):
+        yield Report(1, {"accuracy": 0.5})
+        attempts.Attempt(records, trial)
+
+    execution = Execution(trial, is_stopped_as_it_returns, records, metric="accuracy")
+    with pytest.raises(AttemptSuperseded):
+        execution.advance(at_least_s=60)
+    assert records.metrics(trial.id) == [] and records.read_one(trial.id) is None
 
 
 def test_one_that_is_stopped_within_a_step_writes_none_of_it(trial, records, no_wait):
@@ -180,7 +191,7 @@ from contrasweep.errors import AttemptSuperseded
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage import attempts
 from contrasweep.storage.records import StudyRecords
-from contrasweep.trial import Trial
+from contrasweep.trial import Report, Trial
 from counting_trial import train
 
 attempts.ASK_AFTER_S = 1.0

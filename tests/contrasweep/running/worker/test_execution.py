@@ -5,6 +5,7 @@ import resource
 import signal
 import sys
 import tempfile
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -114,8 +115,47 @@ def test_a_damaged_checkpoint_is_not_used(trial, tmp_path):
     records = StudyRecords(str(tmp_path), "s")
     Execution(trial, train, records, metric="accuracy").advance()
     next((tmp_path / "s").rglob("checkpoint/1/n")).write_text("2")
-    record = finish(Execution(trial, train, records, metric="accuracy"))
+    second = Execution(trial, train, records, metric="accuracy")
+    assert second.attempt.resume is None, "it starts over"
+    record = finish(second)
     assert (record.attempts, record.metrics) == (2, {"accuracy": 0.3})
+
+
+def test_a_resumed_trial_began_when_its_first_attempt_did_and_keeps_the_artifacts_of_all(trial, tmp_path):
+    def writes_once(trial, resume=None):
+        begin = int((resume / "n").read_text()) if resume else 0
+        for step in range(begin + 1, 4):
+            (tmp_path / "files").mkdir(exist_ok=True)
+            (tmp_path / "files" / "n").write_text(str(step))
+            artifacts = {"first.txt": tmp_path / "files" / "n"} if step == 1 else {}
+            yield Report(step, {"accuracy": 0.5}, checkpoint=tmp_path / "files", artifacts=artifacts)
+
+    records = StudyRecords(str(tmp_path / "storage"), "s")
+    first = Execution(trial, writes_once, records, metric="accuracy")
+    first.attempt.extra = replace(first.attempt.extra, started=1000.0)
+    first.advance()
+    record = finish(Execution(trial, writes_once, records, metric="accuracy"))
+    assert (record.status, record.started, record.artifacts) == ("done", 1000.0, ("first.txt",))
+
+
+def test_the_reports_since_the_last_time_are_stored_before_the_record(trial, tmp_path):
+    def never_saves(trial, resume=None):
+        for step in (1, 2, 3):
+            yield Report(step, {"accuracy": step / 10})
+
+    records = StudyRecords(str(tmp_path), "s")
+    record = Execution(trial, never_saves, records, metric="accuracy").advance(at_least_s=60).record
+    assert [row["step"] for row in records.metrics(trial.id)] == [1, 2, 3] and record.step == 3
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), None])
+def test_a_trial_whose_last_value_is_no_number_has_failed_by_its_method(value, trial, tmp_path):
+    def ends_badly(trial, resume=None):
+        yield Report(1, {"accuracy": 0.5})
+        yield Report(2, {"loss": 1.0} if value is None else {"accuracy": value})
+
+    record = finish(Execution(trial, ends_badly, StudyRecords(str(tmp_path), "s"), metric="accuracy"))
+    assert (record.status, record.cause, record.missing) == ("failed", "method", False)
 
 
 def test_the_marker_comes_after_the_files_and_the_old_go_after_it(tmp_path):
