@@ -36,18 +36,34 @@ def run(
     changed: Changed = "stop",
     cluster: Path | None = None,
 ) -> Results:
-    """Run what of `study` has no record yet, here or on the Ray cluster in RAY_ADDRESS, and return its results.
+    """Run the trials of a study that have no record yet, and return its results.
 
-    `study` may also be its name (`module:NAME`), a YAML file, or a mapping of its fields. `tracking` is an
-    MLflow store, `tensorboard:FOLDER`, `wandb:FOLDER` or your own tracker's `package.module:Class`, or a list of these;
-    None is none; left out, it is the study's own `tracking`, or `sqlite:///mlflow.db`.
-    `cluster` is an inventory file of the hosts that the cluster has or can start, with their prices; without it, trials
-    are placed on the hosts that Ray lists. `rerun` names arms, cells (`ARM/axis=value`) or trials that run again. Where
-    trials were made by other code, `changed` says whether to stop, to run them again, or to keep them; what runs again
-    moves to the study's archive/. A run that a budget has ended says so in `Results.stopped`.
+    Trials run on the Ray cluster in `RAY_ADDRESS`, or on this machine. The same call goes on after an interruption
+    (SIGINT, SIGTERM), which raises KeyboardInterrupt once finished trials are recorded.
 
-    Interrupted (SIGINT, SIGTERM) it raises KeyboardInterrupt after finished trials are recorded; called
-    again it goes on from there. Raises `ContrasweepError` for bad input before anything is written.
+    Args:
+        study: The study, its name (`module:NAME`), a YAML file, or a mapping of its fields.
+        storage: Folder or `s3://bucket/prefix` for records, checkpoints and datasets.
+        tracking: An MLflow store, `tensorboard:FOLDER`, `wandb:FOLDER` or your own tracker's `package.module:Class`, or
+            a list of these; None: none. Left out: the study's own `tracking`, or `sqlite:///mlflow.db`.
+        max_concurrent: Trials at once, at most.
+        extend: Keep the trials of another plan of this name and add to them.
+        retry_failed: Run failed trials again.
+        rerun: Arms, cells (`ARM/axis=value`) or trials that run again. What they had made moves to the archive.
+        changed: What is done with trials of other code: "stop", "rerun" or "accept".
+        cluster: Inventory file of the hosts that the cluster has or can start, with their prices. Without it, trials
+            are placed on the hosts that Ray lists.
+
+    Returns:
+        The results as they stand. `Results.stopped` says so where a budget has ended the run.
+
+    Raises:
+        ContrasweepError: The input is wrong; nothing was written.
+
+    Example:
+        >>> results = cs.run(study, tracking=None)  # all of its trials are there, so nothing is trained
+        >>> results.compare("ocl", "scl").difference > 0
+        True
     """
     storage = open_store(storage).uri  # whole, because workers have another working directory
     if storage.startswith("memory://"):

@@ -43,13 +43,39 @@ def submit(
     cluster: Path | None = None,
     working_dir: Path | None = None,
 ) -> Job:
-    """Send `study` (or its name, as on the command line) to a cluster, with the code in `working_dir` (default: here).
+    """Send a study to a Ray cluster as a job, with the code in `working_dir`.
 
-    The study travels as a file of its resolved fields, so that what runs is what was read here, and the job stops
-    before anything is spent if its code is not the code here. Checked before anything is queued: the study, its
-    datasets and its name in `storage`, the address, the token, versions, that the cluster reaches `storage` and
-    `tracking`, and that no other job is running the study there. Raises `ContrasweepError` or
-    `contrasweep.cluster.errors.SubmissionError`.
+    The study travels as a file of its resolved fields, so what runs is what was read here. The job stops before it
+    spends anything if its code is not the code here. Checked before anything is queued: the study, its datasets and its
+    name in `storage`, the address, the token, versions, that the cluster reaches `storage` and `tracking`, and that no
+    other job is running the study there.
+
+    Args:
+        study: The study, its name (`module:NAME`), a YAML file, or a mapping of its fields.
+        address: The cluster's Ray dashboard, `http://HEAD:8265`.
+        storage: `s3://bucket/prefix`, or a folder that the cluster reaches.
+        tracking: As for `run`; a server needs to be reached from the cluster alone.
+        sets: Changes of fields, `"path=value"` each, of a study that is named or a file.
+        max_concurrent: Trials at once, at most.
+        extend: Keep the trials of another plan of this name and add to them.
+        retry_failed: Run failed trials again.
+        rerun: Arms, cells (`ARM/axis=value`) or trials that run again.
+        changed: What is done with trials of other code: "stop", "rerun" or "accept".
+        cluster: Inventory file of the hosts that the cluster has or can start.
+        working_dir: The folder whose code is sent; default: the current one.
+
+    Returns:
+        The job, which belongs to the cluster now.
+
+    Raises:
+        ContrasweepError: The study is wrong.
+        SubmissionError: The cluster does not answer or refuses (`contrasweep.cluster.errors`).
+
+    Example:
+        >>> cs.submit(study, address="http://127.0.0.1:1", storage="./contrasweep-runs")
+        Traceback (most recent call last):
+        ...
+        contrasweep.cluster.errors.SubmissionError: no Ray dashboard answers at http://127.0.0.1:1 ...
     """
     declared = load_study(str(study), sets) if isinstance(study, str | Path) else as_study(study)
     storage = open_store(storage).uri  # whole, because the job has another working directory
