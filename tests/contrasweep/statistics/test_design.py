@@ -299,6 +299,15 @@ def test_a_replicate_that_is_missing_for_a_cause_outside_the_method_is_left_out_
     assert comparison.reversed().to_dict()["missing_b"] == 1
 
 
+def test_each_earlier_look_doubles_p():
+    evidence = paired_evidence(pairs(np.arange(8) / 100 + 0.01, np.zeros(8)), Design(seeds=8))
+    plain = judge([evidence], Family(1))[0]
+    for looks in (1, 2):
+        judged = judge([evidence], Family(1), looks=[looks])[0]
+        assert judged.p_value == pytest.approx(2**looks * plain.p_value)
+        assert judged.low < plain.low and judged.high > plain.high
+
+
 def test_a_replicate_that_one_arm_failed_and_the_other_misses_is_a_loss_still():
     a, b = np.arange(12) / 1000 + 0.85, np.full(12, 0.8)
     a[:6], b[:6] = np.nan, np.nan
