@@ -54,10 +54,10 @@ STORE, S3 = f"{TESTS}/storage/test_store.py", f"{TESTS}/storage/test_s3_retry.py
 TRUST, LEASE = f"{TESTS}/storage/test_trust.py", f"{TESTS}/storage/test_lease.py"
 EXECUTION, ATTEMPTS = f"{TESTS}/running/worker/test_execution.py", f"{TESTS}/running/worker/test_attempts.py"
 CHECKPOINTS = f"{TESTS}/running/worker/test_checkpoint_writer.py"
-DESIGN, STATISTICS = f"{TESTS}/statistics/test_design.py", f"{TESTS}/test_statistics.py"
+DESIGN, STATISTICS = f"{TESTS}/statistics/test_design.py", f"{TESTS}/statistics/test_statistics.py"
 EXAMPLE = f"{TESTS}/statistics/test_documented_example.py"
 VERDICTS, PLAN = f"{TESTS}/results/test_verdicts.py", f"{TESTS}/planning/test_plan.py"
-GROUP_SEQUENTIAL = f"{TESTS}/test_group_sequential.py"
+GROUP_SEQUENTIAL = f"{TESTS}/statistics/test_group_sequential.py"
 PRUNERS, HOSTILE = f"{TESTS}/tuning/test_pruners.py", f"{TESTS}/report/test_hostile_names.py"
 WRITTEN = f"{TESTS}/storage/test_written_is_read.py"
 
@@ -563,7 +563,7 @@ MUTANTS = (
     ),
     *_mutants(
         "escaping",
-        f"{PLATFORM}/report/latex.py",
+        f"{PLATFORM}/report/tables.py",
         f"{HOSTILE} {TESTS}/report/test_paper.py {TESTS}/report/test_report.py",
         ("a backslash is a command", 'SPECIAL.get(c, c if c.isascii() else f"[U+{ord(c):04X}]")', "c"),
     ),

@@ -153,7 +153,8 @@ def logs():
 
 
 def handlers():
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # as of a command in the background
+    signal.signal(signal.SIGINT, signal.SIG_DFL if ignored else signal.SIG_IGN)
 
 
 def language():

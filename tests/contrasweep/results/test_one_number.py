@@ -243,7 +243,7 @@ def told_alike(results, pair):
     assert f"{row['difference']:+.{decimals}f}" in comparison.span() or row["low"] is None
     for form in ("text", "markdown"):
         said = one_line(render_comparison(versus, form).decode()).replace("\\", "")
-        assert versus.overall.sentence in said, form
+        assert versus.overall.sentence() in said, form
     shown = [entry for entry in comparison.span().split(" ", 1) if entry]
     table = render_comparison(versus, "latex").decode()
     assert all(entry in table for entry in shown) and comparison.verdict in table

@@ -242,7 +242,7 @@ def test_a_trial_that_raises_fails_alone(mixed):
         ("good", 1),
         ("own", 1),
         ("bad", 2),
-        ("another", 1),
+        ("another", 2),
     }
 
 
