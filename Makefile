@@ -14,13 +14,13 @@ demo: $(VENV)/.installed
 	@echo "MLflow UI: $(BIN)/contrasweep ui --tracking sqlite:///$(DEMO)/mlflow.db --study demo"
 
 test: $(VENV)/.installed-test check
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not long"
+	$(BIN)/pytest -n 2 --dist loadgroup --durations=15 -m "not long"
 
 test-long: $(VENV)/.installed-test
-	$(BIN)/pytest -n 2 --dist loadgroup -m long
+	$(BIN)/pytest -n 2 --dist loadgroup --durations=15 -m long
 
 test-fast: $(VENV)/.installed-test
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow and not long"
+	$(BIN)/pytest -n 2 --dist loadgroup --durations=15 -m "not slow and not long"
 
 test-again: $(VENV)/.installed-test  ## what failed last, once more and alone; fails where nothing had failed
 	$(BIN)/pytest --last-failed --last-failed-no-failures none
