@@ -34,7 +34,7 @@ def main(demo: Path, folder: Path) -> None:
     report = f"file://{(demo / 'report.html').resolve()}"
     photograph(report, "report")
     photograph(report, "report-dark", "--blink-settings=preferredColorScheme=0")
-    photograph(report, "answer", crop=(130, 265, 1230, 520))
+    photograph(report, "answer", crop=(130, 290, 1230, 545))
     with_mlflow(folder)
     (folder / "paper.tex").write_text(PAPER)
     subprocess.run(["pdflatex", "-interaction=batchmode", "paper"], cwd=folder, check=True)
