@@ -49,24 +49,24 @@ def advice_rows(advice: Advice) -> list[list[str]]:
 def advice_notes(advice: Advice) -> list[str]:
     """Return sentences on how the numbers are meant, and how to follow the advice."""
     lines = [
-        "In brackets: the range for 80% of what the noise may be. Detectable: decided in 80% of studies"
+        "In brackets: the range for 80% of the plausible noise. Detectable: decided in 80% of studies"
         + (", in the median of these comparisons." if len(advice.forecasts) > 1 else ".")
     ]
     if any(not one.enough for one in advice.forecasts):
-        lines.append(f"–: not with {MOST_TIMES} times as many replicates.")
+        lines.append(f"–: undecided even with {MOST_TIMES} times as many replicates, in more than 20% of studies.")
     now = advice.forecasts[0].pair.comparison.evidence.common.design
     if now.folds and now.seeds == 1:
         lines.append(
-            "With one seed a fold it is not known how much of the noise is of training and not of the folds, where "
-            "more seeds do not help; any share is taken as equally likely. A second seed tells."
+            "One seed a fold cannot show how much of the noise comes from training. More seeds reduce only that part; "
+            "here every share is taken as equally likely. A second seed tells."
         )
     if advice.fresh:
         lines.append("No look at this study is left: declare a new study, with another name and fresh seeds.")
     else:
         field = "repeats" if advice.present.unit == "repeats" else "confirm_seeds" if advice.sweep else "seeds"
         lines.append(
-            f"To follow it, add {field} and run with --extend. The table is then looked at for the "
-            f"{ordinal(advice.look)} time, at alpha / {2 ** (advice.look - 1)}, which the chances count."
+            f"To follow it, add {field} and run with --extend. That is the {ordinal(advice.look)} look at the table, "
+            f"at alpha / {2 ** (advice.look - 1)}; the chances allow for it."
         )
     return lines
 

@@ -120,16 +120,16 @@ class InterimVerdicts:
     def notes(self) -> list[str]:
         """Sentences that a reader of verdicts must know of the looks."""
         if self.log is None or not self.log.looks:
-            return [f"the study grows up to {self.most} {self.unit} and was not looked at yet: no verdicts"]
+            return [f"the study grows up to {self.most} {self.unit} and had no look yet: no verdicts"]
         looks = self.log.looks
         at = ", ".join(str(look.replicates) for look in looks)
-        times = "once" if len(looks) == 1 else f"{len(looks)} times"
+        number = "one look" if len(looks) == 1 else f"{len(looks)} looks"
         lines = [
-            f"looked at {times} ({at} of at most {self.most} {self.unit}), alpha spent as {self.log.spending}: "
-            "verdicts, intervals and p are those of the looks and count them all"
+            f"judged at {number} (at {at} of at most {self.most} {self.unit}); alpha is spread over all looks "
+            f"({self.log.spending}), and every interval and p allows for them"
         ]
         if self.log.earlier:
-            lines.append(f"{len(self.log.earlier)} earlier looks were at trials that were since made anew")
+            lines.append(f"{len(self.log.earlier)} earlier looks were at trials that were trained again since")
         return lines
 
 

@@ -56,7 +56,7 @@ def test_every_form_of_the_report_has_it(results):
     assert "What would decide: the chance of a verdict with more seeds." in text and "18 trials" in text
     assert max(map(len, text.splitlines())) <= 100
     assert "What would decide" in page and "18 trials" in page
-    assert "looked at for the 2nd time, at alpha / 2" in " ".join(text.split())
+    assert "the 2nd look at the table, at alpha / 2" in " ".join(text.split())
     whole = json.loads(json.dumps(results.advice().to_dict()))
     assert len(whole["comparisons"]) == len(results.advice().to_frame()) / 2
 
