@@ -70,7 +70,7 @@ def test_the_table_says_what_the_looks_decided(calm):
         assert said.verdict == (one.decision if one.decision in ("better", "worse") else "undecided")
         assert said.p_value == one.adjusted_p
     assert "c is better than a" in text and "c is better than b" in text
-    assert "count them all" in text and f"looked at {len(log.looks)} times" in text
+    assert "every interval and p allows for them" in text and f"judged at {len(log.looks)} looks" in text
 
 
 def test_between_looks_there_are_estimates_and_no_verdicts(tmp_path):
