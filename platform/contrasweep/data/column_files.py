@@ -7,6 +7,7 @@ decoded stay encoded (their PNG or JPEG bytes, one after the other) and are deco
 
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -25,7 +26,7 @@ from contrasweep.errors import DataError
 Ints = NDArray[np.int64]
 
 
-class ColumnFile:
+class ColumnFile(ABC):
     """A column [n *shape] of a split in files that are open until this is collected: removed ones stay readable."""
 
     shape: tuple[int, ...]
@@ -34,9 +35,9 @@ class ColumnFile:
     def __len__(self) -> int:
         return self.shape[0]
 
+    @abstractmethod
     def read(self, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return these rows in this order, in `out` where it is given; safe in several threads at once."""
-        raise NotImplementedError
 
     def blocks(self, rows: Ints, most: int = 2**23) -> Iterator[Ints]:
         """Yield `rows` in stretches whose decoded rows have at most so many bytes."""
