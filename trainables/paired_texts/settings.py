@@ -10,18 +10,7 @@ from contrasweep.errors import DataError
 from contrasweep.schema import checked
 from contrasweep.trainables.fields import Count, Positive, Share
 from contrasweep.trainables.paired.settings import Latent, Recipe
-from contrasweep.trainables.pytorch import nn
-
-Width = Annotated[int, pydantic.Field(ge=1, description="Features of a word and of each stage.")]
-Dropout = Annotated[float, pydantic.Field(ge=0, le=1, description="Share of the features that a stage drops.")]
-
-
-def convolution_encoder(words: int, *, width: Width = 96, dropout: Dropout = 0.2) -> "nn.Module":
-    """Embeddings, then three residual convolutions; see `ConvolutionEncoder`."""
-    from contrasweep.trainables.paired_texts.convolutions import ConvolutionEncoder
-
-    return ConvolutionEncoder(words, width, dropout)
-
+from contrasweep.trainables.texts.encoders import convolution_encoder
 
 ENCODERS = Table("encoder", {"cnn": convolution_encoder})
 """name -> (number of word indices, parameters) -> a network from words [n w] to the outputs of its stages [n C_i w_i],

@@ -104,6 +104,18 @@ def image_folder(folder: Path) -> Path:
     return folder
 
 
+def image_captions(folder: Path) -> Path:
+    for split, n in (("train", 6), ("val", 3)):
+        rows = [
+            (png(folder / split / "photos" / f"{i}.png"), f'a {side} view, "number" {i}')
+            for i in range(n)
+            for side in ("left", "right")
+        ]
+        with (folder / split / "captions.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([("file", "caption"), *((f"photos/{path.name}", text) for path, text in rows)])
+    return folder
+
+
 def png_bytes() -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(RANDOM.randint(0, 256, (10, 12, 3)).astype(np.uint8)).save(buffer, "PNG")
@@ -224,6 +236,7 @@ SOURCES = {
     "inaturalist-lt": lists("iNaturalist18_train.txt", "iNaturalist18_val.txt"),
     "image-folder": image_folder,
     "images": image_folder,
+    "image-captions": image_captions,
     "webdataset": webdataset,
     "hugging-face": hugging_face,
     "image-pairs": image_pairs,

@@ -44,7 +44,7 @@ def test_every_dataset_has_a_source_here() -> None:
 @pytest.mark.parametrize("name", list(DATASETS))
 def test_a_staged_dataset_is_whole_repeatable_and_readable(name: str, tmp_path: Path) -> None:
     manifest = staged(name, tmp_path)
-    check_staged(manifest, labelled=name != "images")
+    check_staged(manifest, labelled=name not in ("images", "image-captions"))
     assert staged(name, tmp_path, "again").digest == manifest.digest
 
 
@@ -67,6 +67,56 @@ def test_an_unknown_setting_is_a_spec_error(name: str, tmp_path: Path) -> None:
 def test_a_dataset_that_cannot_be_downloaded_says_what_to_fetch(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"sick cannot be downloaded: pass --source PATH, where PATH is SICK\.txt"):
         stage("sick", str(tmp_path / "to"))
+
+
+def test_captions_are_read_from_each_of_their_formats_alike(tmp_path: Path) -> None:
+    """A table of CSV or JSON lines, texts beside the images, and Parquet with image bytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    captions = {f"{i}.png": [f"a dog, number {i}", "an animal"] for i in range(4)}
+    rows = [{"file": name, "caption": text} for name, texts in captions.items() for text in texts]
+    for kind in ("csv", "jsonl", "list", "txt", "parquet"):
+        folder = tmp_path / kind
+        images = [sources.png(folder / name) for name in captions] if kind != "parquet" else []
+        if kind == "csv":
+            lines = ["file,caption", *(f'{row["file"]},"{row["caption"]}"' for row in rows)]
+            (folder / "captions.csv").write_text("\n".join(lines))
+        elif kind == "jsonl":
+            (folder / "captions.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        elif kind == "list":
+            lists = [{"file_name": name, "captions": texts} for name, texts in captions.items()]
+            (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, lists)))
+        elif kind == "txt":
+            for image, texts in zip(images, captions.values(), strict=True):
+                image.with_suffix(".txt").write_text("\n".join(texts) + "\n")
+        else:
+            folder.mkdir()
+            files = [path.read_bytes() for path in sorted((tmp_path / "csv").glob("*.png"))]
+            table = pa.table({"photo": files, "texts": list(captions.values()), "label": [0] * 4})
+            pq.write_table(table, folder / "train-0.parquet")
+        importer, settings = ("hugging-face", {"caption": "texts"}) if kind == "parquet" else ("image-captions", {})
+        manifest = stage(importer, str(tmp_path / "staged" / kind), source=folder, settings=settings)
+        assert manifest.kind == "image-text" and manifest.classes == ()
+        assert open_dataset(manifest).split("train").column("captions").to_pylist() == list(captions.values())
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("captions.csv", "file,words\n0.png,a dog", "row 1: needs 'file' and 'caption'; it has file, words"),
+        ("captions.csv", "file,caption\n../0.png,a dog", "captions.csv, row 1"),
+        ("captions.jsonl", "{", "has a line that is not JSON"),
+        ("captions.jsonl", '["0.png"]', "has a line that is no JSON object"),
+        ("0.txt", " \n", "0.png has an empty caption"),
+        ("notes.md", "a dog", "has no captions of train: neither captions.csv"),
+    ],
+)
+def test_captions_that_are_none_are_a_data_error(tmp_path: Path, file: str, text: str, said: str) -> None:
+    sources.png(tmp_path / "source" / "0.png")
+    (tmp_path / "source" / file).write_text(text)
+    with pytest.raises(DataError, match=said):
+        stage("image-captions", str(tmp_path / "to"), source=tmp_path / "source")
 
 
 # --- what each format means -------------------------------------------------------------------------------------

@@ -14,8 +14,9 @@ from contrasweep.data import resolve
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.trainables.paired_texts import Settings, train
-from contrasweep.trainables.paired_texts.convolutions import PADDING, UNKNOWN, ConvolutionEncoder
-from contrasweep.trainables.paired_texts.inputs import TextInputs, tokens, vocabulary
+from contrasweep.trainables.paired_texts.inputs import TextInputs
+from contrasweep.trainables.texts.networks import ConvolutionEncoder
+from contrasweep.trainables.texts.words import PADDING, UNKNOWN, tokens, vocabulary
 from contrasweep.trial import Report, Trial
 
 torch.set_num_threads(1)
@@ -61,7 +62,7 @@ def test_padding_does_not_show_in_the_features() -> None:
 def test_the_vocabulary_is_the_training_parts(sick: Manifest) -> None:
     inputs = TextInputs(trial(sick), Settings(**QUICK), torch.device("cpu"))
     trained_on = torch.cat(inputs.sides["train"]).unique()
-    assert len(trained_on[trained_on > UNKNOWN]) == len(inputs.vocabulary)
+    assert len(trained_on[trained_on > UNKNOWN]) == inputs.reader.size - 2
     assert (torch.cat(inputs.sides["test"]) == UNKNOWN).any()
 
 

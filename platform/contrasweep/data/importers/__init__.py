@@ -17,6 +17,7 @@ _PATHS = {
     "inaturalist-lt": "long_tail_lists:INATURALIST_LT",
     "image-folder": "image_folder:IMAGE_FOLDER",
     "images": "image_folder:IMAGES",
+    "image-captions": "image_captions:IMAGE_CAPTIONS",
     "webdataset": "web_dataset:WEB_DATASET",
     "hugging-face": "hugging_face:HUGGING_FACE",
     "image-pairs": "image_pairs:IMAGE_PAIRS",

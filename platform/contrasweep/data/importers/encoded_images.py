@@ -25,11 +25,15 @@ Side = Annotated[int, pydantic.Field(ge=1)]
 
 @dataclass(frozen=True)
 class Encoded:
-    """An image: its bytes or the file that holds them, its name in the dataset, its class (None: it has none)."""
+    """An image: its bytes or the file that holds them, its name in the dataset, its class (None: it has none).
+
+    `captions` are texts that describe it; of a dataset, either all images have some or none has.
+    """
 
     data: bytes | Path
     name: str
     label: int | None
+    captions: tuple[str, ...] = ()
 
     @property
     def where(self) -> str:
@@ -43,15 +47,17 @@ def spec(size: int | None) -> dict[str, ColumnSpec]:
     return {"image": cast(ColumnSpec, {"dtype": "uint8", "encoding": "image", **shape})}
 
 
-def content(splits: Mapping[str, Iterable[Encoded]], classes: Iterable[str], size: int | None) -> Content:
-    """Return the columns `image` (encoded), `label` (where images have one), `path`.
+def content(
+    splits: Mapping[str, Iterable[Encoded]], classes: Iterable[str], size: int | None, kind: str = "image"
+) -> Content:
+    """Return the columns `image` (encoded), `label` (where images have one), `path`, and `captions` of `image-text`.
 
     Missing, broken and oversized files are left out and counted by name. `DataError` if images differ in size and no
     `size` to bring them to was set.
     """
     specs, rejected = spec(size), Rejected()
     tables = {split: _tables(files, specs, size, rejected) for split, files in splits.items()}
-    return Content("image", tables, tuple(classes), specs, rejected=rejected)
+    return Content(kind, tables, tuple(classes), specs, rejected=rejected)
 
 
 def _tables(
@@ -73,12 +79,13 @@ def _tables(
                     )
                 kept.append((data, file))
             if kept:
-                labels = [file.label for _, file in kept]
+                labels, captions = [file.label for _, file in kept], [file.captions for _, file in kept]
                 yield columns.table(
                     {
                         "image": pa.array([data for data, _ in kept], pa.binary()),
                         **({} if None in labels else {"label": pa.array(labels, pa.int32())}),
                         "path": pa.array([file.name for _, file in kept], pa.string()),
+                        **({"captions": pa.array(captions, pa.list_(pa.string()))} if all(captions) else {}),
                     },
                     specs,
                 )

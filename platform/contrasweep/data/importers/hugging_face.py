@@ -1,4 +1,7 @@
-"""Image datasets of Hugging Face as Parquet: `data/train-00000-of-00001.parquet` with an image and a label column."""
+"""Image datasets of Hugging Face as Parquet: `data/train-00000-of-00001.parquet` with an image and a label column.
+
+Any Parquet with image bytes will do; with a column of captions the dataset is of images and texts.
+"""
 
 import json
 from collections.abc import Iterator
@@ -27,16 +30,20 @@ class Settings:
     """The column of images; empty: the only one."""
     label: str = ""
     """The column of class numbers; empty: the only one with class names, else `label`; `none`: without labels."""
+    caption: str = ""
+    """The column of captions, a text or a list of texts an image; empty: none. With captions, labels must be named."""
 
 
 def read(source: Path, settings: Settings) -> Content:
     """Return the images, still encoded, with the class names that the files' metadata hold."""
     files = files_by_split(source, ".parquet")
     schema = _schema(files["train"][0])
-    image, label = _image(schema, settings.image, source), _label(schema, settings.label, source)
+    caption = _caption(schema, settings.caption, source)
+    label = _label(schema, settings.label or ("none" if caption else ""), source)
+    image = _image(schema, settings.image, source)
     classes = _names(schema).get(label) or _numbers(files, label)
-    splits = {split: _members(parts, image, label) for split, parts in files.items()}
-    return encoded_images.content(splits, classes, settings.size)
+    splits = {split: _members(parts, image, label, caption) for split, parts in files.items()}
+    return encoded_images.content(splits, classes, settings.size, "image-text" if caption else "image")
 
 
 def _schema(file: Path) -> pa.Schema:
@@ -54,6 +61,17 @@ def _image(schema: pa.Schema, wanted: str, source: Path) -> str:
         hint = choose_from("columns of images", columns, wanted) if columns else "it has none"
         raise DataError(f"{source}: set the column of images, --set image=NAME; {hint}")
     return wanted or columns[0]
+
+
+def _caption(schema: pa.Schema, wanted: str, source: Path) -> str:
+    texts = [
+        f.name
+        for f in schema
+        if pa.types.is_string(f.type) or (pa.types.is_list(f.type) and pa.types.is_string(f.type.value_type))
+    ]
+    if wanted and wanted not in texts:
+        raise DataError(f"{source}: {choose_from('columns of captions', texts, wanted)}")
+    return wanted
 
 
 def _label(schema: pa.Schema, wanted: str, source: Path) -> str:
@@ -87,19 +105,23 @@ def _numbers(files: dict[str, list[Path]], label: str) -> list[str]:
     return [str(number) for number in range(most + 1)]
 
 
-def _members(files: list[Path], image: str, label: str) -> Iterator[Encoded]:
+def _members(files: list[Path], image: str, label: str, caption: str) -> Iterator[Encoded]:
     for file in files:
         with pq.ParquetFile(file, pre_buffer=False) as opened:
             row = 0
-            for batch in opened.iter_batches(BATCH, columns=[image, *([label] if label else [])]):
-                labels = batch.column(label).to_pylist() if label else [None] * len(batch)
-                for value, number in zip(batch.column(image).to_pylist(), labels, strict=True):
+            for batch in opened.iter_batches(BATCH, columns=[image, *filter(None, [label, caption])]):
+                nothing = [None] * len(batch)
+                labels, texts = (batch.column(name).to_pylist() if name else nothing for name in (label, caption))
+                for value, number, text in zip(batch.column(image).to_pylist(), labels, texts, strict=True):
                     name = f"{file.name}/{row}"
                     if label and (number is None or number < 0):
                         raise DataError(
                             f"{name} has no label ({label!r} is {number}); --set label=none leaves them out"
                         )
-                    yield Encoded(_bytes(value), name, number)
+                    captions = tuple(filter(None, [text] if isinstance(text, str) else text or []))
+                    if caption and not captions:
+                        raise DataError(f"{name} has no caption ({caption!r} is {text!r})")
+                    yield Encoded(_bytes(value), name, number, captions)
                     row += 1
 
 
@@ -111,7 +133,7 @@ def _bytes(value: Any) -> bytes:
 
 HUGGING_FACE = Importer(
     read,
-    "any image dataset of Hugging Face, downloaded as Parquet",
+    "any image dataset of Hugging Face, downloaded as Parquet, with classes or captions",
     "that of its owner",
     "a folder with train-*.parquet and test-*.parquet (or validation-*), as in the dataset's data/ folder",
     Settings,

@@ -23,11 +23,7 @@ def read(source: Path, settings: Settings) -> Content:
     """Return the image files of each class folder, still encoded; `DataError` if `source` has no class folders."""
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of class folders")
-    folders = {
-        split: next((source / name for name in names if (source / name).is_dir()), None)
-        for split, names in SPLITS.items()
-    }
-    present = {split: folder for split, folder in folders.items() if folder} if folders["train"] else {"train": source}
+    present = split_folders(source)
     classes = sorted({child.name for folder in present.values() for child in folder.iterdir() if child.is_dir()})
     if not classes:
         raise DataError(
@@ -35,6 +31,15 @@ def read(source: Path, settings: Settings) -> Content:
         )
     splits = {split: _files(folder, classes) for split, folder in present.items()}
     return encoded_images.content(splits, classes, settings.size)
+
+
+def split_folders(source: Path) -> dict[str, Path]:
+    """Return the folder of each split; without one that is called `train`, all of `source` is for training."""
+    folders = {
+        split: next((source / name for name in names if (source / name).is_dir()), None)
+        for split, names in SPLITS.items()
+    }
+    return {split: folder for split, folder in folders.items() if folder} if folders["train"] else {"train": source}
 
 
 def _files(folder: Path, classes: list[str]) -> list[Encoded]:

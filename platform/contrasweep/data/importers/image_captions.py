@@ -1,0 +1,100 @@
+"""A folder of images with captions: in a table `captions.csv` or `captions.jsonl`, or in a `.txt` beside each image.
+
+With folders `train` and `test` (or `val`), each is a split with a table of its own; otherwise all images are for
+training. A table has the columns `file` (its path below the table's folder; `file_name`, `image` and `filepath` do too)
+and `caption`; a file of several rows has several captions, and so has a `.txt` of several lines.
+"""
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from contrasweep.data.content import Content, Importer
+from contrasweep.data.importers import encoded_images
+from contrasweep.data.importers.encoded_images import Encoded
+from contrasweep.data.importers.image_folder import SUFFIXES, Settings, split_folders
+from contrasweep.data.safety import check_member
+from contrasweep.errors import DataError
+
+TABLES = ("captions.csv", "captions.jsonl", "metadata.csv", "metadata.jsonl")
+"""The last two are what Hugging Face's image folders have."""
+FILES = ("file", "file_name", "image", "filepath")
+CAPTIONS = ("caption", "captions", "text")
+
+
+def read(source: Path, settings: Settings) -> Content:
+    """Return the images that have captions, still encoded; `DataError` if `source` has none."""
+    if not source.is_dir():
+        raise DataError(f"{source} is not a folder of images and captions")
+    captions = {split: _captions(folder) for split, folder in split_folders(source).items()}
+    if empty := [split for split, found in captions.items() if not found]:
+        raise DataError(
+            f"{source} has no captions of {empty[0]}: neither {', '.join(TABLES)} nor a .txt beside an image"
+        )
+    splits = {split: _files(found) for split, found in captions.items()}
+    return encoded_images.content(splits, (), settings.size, "image-text")
+
+
+def _captions(folder: Path) -> dict[Path, list[str]]:
+    """Return the captions of each image below `folder`, in the order of the table, or of the files' names."""
+    table = next((folder / name for name in TABLES if (folder / name).is_file()), None)
+    found: dict[Path, list[str]] = {}
+    try:
+        if table is None:
+            for file in sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES):
+                if (text := file.with_suffix(".txt")).is_file():
+                    found[file] = text.read_text(encoding="utf-8").splitlines()
+        else:
+            for row, name, captions in _rows(table):
+                check_member(name, f"{table}, row {row}")
+                found.setdefault(folder / name, []).extend(captions)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{table or folder} cannot be read ({error})") from None
+    kept = {file: [line.strip() for line in lines if line.strip()] for file, lines in found.items()}
+    if bare := next((file for file, lines in kept.items() if not lines), None):
+        raise DataError(f"{table or folder}: {bare.name} has an empty caption")
+    return kept
+
+
+def _rows(table: Path) -> Iterator[tuple[int, str, list[str]]]:
+    """Yield number, file and captions of each row of a table; `DataError` where a row lacks one of them."""
+    with table.open(newline="", encoding="utf-8-sig") as opened:
+        rows = (
+            csv.DictReader(opened)
+            if table.suffix == ".csv"
+            else (_record(line, table) for line in opened if line.strip())
+        )
+        for number, row in enumerate(rows, start=1):
+            name, value = (next((row[key] for key in keys if row.get(key)), None) for keys in (FILES, CAPTIONS))
+            texts = [value] if isinstance(value, str) else value
+            if not isinstance(name, str) or not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
+                raise DataError(
+                    f"{table}, row {number}: needs {FILES[0]!r} and {CAPTIONS[0]!r}; it has {', '.join(map(str, row))}"
+                )
+            yield number, name, texts
+
+
+def _record(line: str, table: Path) -> dict[str, object]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{table} has a line that is not JSON ({error})") from None
+    if not isinstance(record, dict):
+        raise DataError(f"{table} has a line that is no JSON object: {line[:50]!r}")
+    return record
+
+
+def _files(captions: dict[Path, list[str]]) -> Iterator[Encoded]:
+    for file, lines in captions.items():
+        yield Encoded(file, file.name, None, tuple(lines))
+
+
+IMAGE_CAPTIONS = Importer(
+    read,
+    "any folder of images with captions",
+    "that of its owner",
+    "a folder with captions.csv or .jsonl (file, caption) or a .txt beside each image; perhaps train/ and test/",
+    Settings,
+    own=True,
+)

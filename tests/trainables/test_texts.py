@@ -1,0 +1,184 @@
+"""Sentence embeddings on real SICK pairs: which sentences are alike, what is refused, learning and resuming."""
+
+import math
+import shutil
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from contrasweep.data import open_dataset, stage
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import DataError, SpecError
+from contrasweep.trainables.texts import Settings, memory, train
+from contrasweep.trainables.texts.method import Texts, pairs_of
+from contrasweep.trial import Report, Trial
+
+torch.set_num_threads(1)
+QUICK: dict[str, Any] = {
+    "epochs": 2,
+    "encoder": {"width": 16},
+    "batch_size": 32,
+    "max_words": 16,
+    "checkpoint_every": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def sick(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    """The first 900 training and 300 test pairs of SICK."""
+    folder = tmp_path_factory.mktemp("sick")
+    head, *lines = (shared / "data" / "sick" / "SICK.txt").read_text().splitlines()
+    kept = [
+        [line for line in lines if line.endswith(f"\t{part}")][:most] for part, most in (("TRAIN", 900), ("TEST", 300))
+    ]
+    (folder / "SICK.txt").write_text("\n".join([head, *chain(*kept)]))
+    return stage("sick", str(folder / "staged"), source=folder)
+
+
+def trial(data: Manifest, **config: Any) -> Trial:
+    return Trial("study", "arm", "contrasweep.trainables.texts:train", QUICK | config, data, None, 0)
+
+
+def numbers(reports: list[Report]) -> list[tuple[int, dict[str, float]]]:
+    return [(report.step, dict(report.metrics)) for report in reports]
+
+
+def test_sentences_are_alike_as_the_setting_says(sick: Manifest) -> None:
+    part = open_dataset(sick).split("train")
+    sides = [part.column(name).to_pylist() for name in ("premise", "hypothesis")]
+    entailed = {(a, b) for a, b, label in zip(*sides, part.labels, strict=True) if sick.classes[label] == "ENTAILMENT"}
+    against = {
+        frozenset(pair)
+        for *pair, label in zip(*sides, part.labels, strict=True)
+        if sick.classes[label] == "CONTRADICTION"
+    }
+    views, by_pair, groups = (
+        pairs_of(part, Settings(positives=name, loss=loss), sick.classes)
+        for name, loss in (("views", "clip"), ("entailed", "clip"), ("groups", "supcon"))
+    )
+    assert len(views.sentences) == len(views.first) == len({*sides[0], *sides[1]})
+    assert torch.equal(views.first, views.second) and not views.against
+    text = by_pair.sentences
+    assert {(text[a], text[b]) for a, b in zip(by_pair.first, by_pair.second, strict=True)} == entailed
+    assert {frozenset((text[a], text[b])) for a, found in by_pair.against.items() for b in found} == against
+    group = dict(zip(groups.sentences, groups.groups.tolist(), strict=True))
+    assert all(group[a] == group[b] for a, b in entailed)
+    assert len(set(group.values())) > len(group) / 2 and not groups.against
+
+
+@pytest.mark.slow
+def test_hard_negatives_are_of_the_batchs_premises_and_drawn_anew_each_epoch(sick: Manifest) -> None:
+    method = Texts(trial(sick, positives="entailed"), Settings(**QUICK, positives="entailed"))
+    order = torch.arange(200)[None]
+    (first, _, more, _), (_, _, later, _) = (next(method.batches(order, 0, None, epoch)) for epoch in (1, 2))
+    allowed = {b for a in first.tolist() for b in method.pairs.against.get(a, [])}
+    assert 0 < len(more) < 200 and set(more.tolist()) <= allowed and more.tolist() != later.tolist()
+    first = first[:8]
+    sides = method.embed((first, first, more, first))
+    assert sides.more is not None and len(sides.more) == len(more)
+    assert not torch.equal(sides.first, sides.second), "dropout differs between the views of a sentence"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"positives": "entailed", "loss": "siglip", "learnable_temperature": True},
+        {
+            "positives": "groups",
+            "loss": {"name": "supcon", "temperature": 0.1},
+            "projection": {"name": "mlp", "dim": 8},
+        },
+    ],
+)
+def test_it_learns_deterministically_and_resumes_bit_for_bit(
+    sick: Manifest, tmp_path: Path, config: dict[str, Any]
+) -> None:
+    running = train(trial(sick, **config))
+    first = next(running)
+    assert first.checkpoint is not None
+    shutil.copytree(first.checkpoint, tmp_path / "saved")
+    reports = [first, *running]
+    assert numbers(list(train(trial(sick, **config), resume=tmp_path / "saved"))) == numbers(reports[1:])
+    assert reports[-1].metrics["loss"] < reports[0].metrics["loss"]
+    assert 0.3 < reports[-1].metrics["spearman"] < 1 and "spearman" not in reports[0].metrics
+    learned = {"temperature", "bias"} & set(first.metrics)
+    assert learned == ({"temperature", "bias"} if config.get("learnable_temperature") else set())
+
+
+def test_what_does_not_fit_is_refused_by_the_settings(sick: Manifest) -> None:
+    for wrong, said in (
+        ({"positives": "groups"}, "groups have several positives"),
+        ({"positives": "groups", "loss": "infonce"}, "groups have several positives"),
+        ({"loss": "supcon", "learnable_temperature": True}, "of a loss of two sides"),
+        ({"loss": "barlow_twins"}, "no such loss of texts"),
+        ({"encoder": "hf:/no/such/folder"}, "no such folder with a model"),
+    ):
+        with pytest.raises(SpecError, match=said):
+            Settings(**wrong).resolve(sick)
+    for data, config, said in (
+        (replace(sick, kind="image"), {}, "trains on text pairs"),
+        (sick, {"positives": "entailed", "positive_class": "SAME"}, "no class 'SAME'; its classes are CONTRADICTION"),
+    ):
+        with pytest.raises(DataError, match=said):
+            Settings(**config).resolve(data)
+    with pytest.raises(DataError, match=r"no column 'similarity'; .*relatedness"):
+        next(train(trial(sick, score="similarity")))
+
+
+def test_memory_grows_with_the_hard_negatives(sick: Manifest) -> None:
+    from contrasweep.cluster.memory import count
+
+    two, three = (memory(QUICK | {"positives": name}, sick) for name in ("views", "entailed"))
+    saved = [count(w.build, w.inputs, loss=w.loss).saved for w in (two, three)]
+    assert saved[1] / saved[0] == pytest.approx(1.5, rel=0.05)
+    assert two.steps == 2 * (900 // 32)
+
+
+@pytest.fixture
+def tiny_bert(tmp_path: Path, sick: Manifest) -> str:
+    """A BERT of two narrow layers with a vocabulary of SICK's words, made here."""
+    package = pytest.importorskip("transformers", reason="pip install 'contrasweep[transformers]'")
+    words = {
+        word
+        for text in open_dataset(sick).split("train").column("premise").to_pylist()
+        for word in text.lower().split()
+    }
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(words)]))
+    package.BertTokenizer(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
+    config = package.BertConfig(
+        vocab_size=len(words) + 5, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
+    )
+    package.BertModel(config).save_pretrained(tmp_path)
+    return f"hf:{tmp_path}"
+
+
+def test_a_hugging_face_model_is_read_from_its_folder(sick: Manifest, tiny_bert: str, tmp_path: Path) -> None:
+    settings = Settings(**QUICK | {"encoder": {"name": tiny_bert}}).resolve(sick)
+    assert len(settings.encoder.parameters["sha256"]) == 64
+    method = Texts(trial(sick, encoder=settings.encoder.to_plain()), settings)
+    import transformers
+
+    tokenizer, model = (
+        cls.from_pretrained(tmp_path, local_files_only=True)
+        for cls in (transformers.AutoTokenizer, transformers.AutoModel)
+    )
+    texts = ["A man is running", "Two dogs are playing with a red ball"]
+    with torch.no_grad():
+        for text, ours in zip(texts, method.features(texts), strict=True):
+            alone = model.eval()(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0)
+            torch.testing.assert_close(ours, alone, atol=1e-5, rtol=1e-5)
+    reports = list(train(trial(sick, encoder=settings.encoder.to_plain(), epochs=1)))
+    assert math.isfinite(reports[-1].metrics["spearman"])
+    workload = memory(QUICK | {"encoder": settings.encoder.to_plain()}, sick)
+    from contrasweep.cluster.memory import count
+
+    assert count(workload.build, workload.inputs, loss=workload.loss).parameters > 10_000
+    (tmp_path / "config.json").write_text((tmp_path / "config.json").read_text() + " ")
+    with pytest.raises(DataError, match=r"has digest \w{12}, the study's has"):
+        next(train(trial(sick, encoder=settings.encoder.to_plain())))

@@ -1,0 +1,52 @@
+"""Losses of dual encoders: functions of the cosines of the rows of one side with the rows of the other.
+
+Scores [n m], m >= n: the positive of row i is column i. Columns from n on are more negatives (hard ones), of all rows.
+Temperature and bias are numbers, or tensors where they are learned.
+"""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import pydantic
+from jaxtyping import Float
+
+from contrasweep.components import Table
+from contrasweep.trainables.pytorch import F, Tensor, torch
+
+Scores = Float[Tensor, "n m"]
+Scalar = Float[Tensor, ""]
+Temperature = Annotated[float, pydantic.Field(gt=0)]
+Cut = Annotated[float, pydantic.Field(allow_inf_nan=False)]
+
+
+def clip(scores: Scores, *, temperature: Temperature = 0.07) -> Scalar:
+    """InfoNCE in both directions: half of cross-entropy over rows plus that over columns (Radford et al. 2021, fig. 3).
+
+    More columns than rows are negatives of the rows alone.
+    """
+    logits = scores / temperature
+    return (_cross_entropy(logits) + _cross_entropy(logits[:, : len(logits)].T)) / 2
+
+
+def multiple_negatives(scores: Scores, *, temperature: Temperature = 0.05) -> Scalar:
+    """InfoNCE over rows: mean_i -log e^{s_ii/t} / sum_j e^{s_ij/t} (SimCSE: Gao et al. 2021, equations 1, 4 and 5).
+
+    It is the multiple-negatives ranking of Henderson et al. 2017 and sentence-transformers (scale 1/t).
+    """
+    return _cross_entropy(scores / temperature)
+
+
+def siglip(scores: Scores, *, temperature: Temperature = 0.1, bias: Cut = -10.0) -> Scalar:
+    """SigLIP: -1/n sum_ij log sigmoid(z_ij (s_ij/t + b)), z_ii = 1, else -1 (Zhai et al. 2023, section 3.2)."""
+    signs = 2 * torch.eye(*scores.shape, dtype=scores.dtype, device=scores.device) - 1
+    return -F.logsigmoid(signs * (scores / temperature + bias)).sum() / len(scores)
+
+
+LOSSES: Table[Callable[..., Tensor]] = Table(
+    "loss of two sides", {f.__name__: f for f in (clip, multiple_negatives, siglip)}, plural="losses of two sides"
+)
+"""name -> (scores [n m], parameters) -> scalar."""
+
+
+def _cross_entropy(logits: Scores) -> Scalar:
+    return F.cross_entropy(logits, torch.arange(len(logits), device=logits.device))

@@ -1,0 +1,173 @@
+"""A trial of a dual encoder in training, for any modality that says what its batches are; `loop` runs its epochs."""
+
+import abc
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from contrasweep.errors import SpecError
+from contrasweep.trainables import checkpoint, diagnostics, loop, optimisation, seeding
+from contrasweep.trainables.contrastive.temperature import LearnableTemperature
+from contrasweep.trainables.dual_encoder.losses import LOSSES
+from contrasweep.trainables.dual_encoder.settings import Recipe
+from contrasweep.trainables.losses import compose
+from contrasweep.trainables.losses.batch import check_batch
+from contrasweep.trainables.precision import widened
+from contrasweep.trainables.similarities import cosine
+from contrasweep.trainables.texts.encoders import load_pretrained
+from contrasweep.trial import Trial
+
+B = TypeVar("B")
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The embeddings of a batch.
+
+    Row i of `first` [n d] belongs to row i of `second` [n d]; `more` [k d] are further negatives of the first side
+    (k may be 0), and `labels` [n] the groups of the pairs, which losses of labels look at.
+    """
+
+    first: Float[Tensor, "n d"]
+    second: Float[Tensor, "n d"]
+    labels: Int[Tensor, " n"]
+    more: Float[Tensor, "k d"] | None = None
+
+    @property
+    def stacked(self) -> Float[Tensor, "n2 d"]:
+        """Both sides, one after the other."""
+        return torch.cat([self.first, self.second])
+
+
+class LearnedLogits(LearnableTemperature):
+    """The temperature of a loss, and its bias where it has one, as weights."""
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        super().__init__(parameters["temperature"])
+        self.bias = nn.Parameter(torch.tensor(parameters["bias"])) if "bias" in parameters else None
+
+    def parameters_now(self) -> dict[str, Tensor]:
+        """What the loss is given in place of its own parameters, with gradients."""
+        bias = {} if self.bias is None else {"bias": self.bias}
+        return {"temperature": self.initial * torch.exp(-self.log_scale), **bias}
+
+
+class DualEncoder(abc.ABC, Generic[B]):
+    """A trial in training: network and optimizer on the device. `B` is what a batch is before it is embedded."""
+
+    def __init__(self, trial: Trial, settings: Recipe, rows: int, device: torch.device) -> None:
+        if rows < settings.batch_size:
+            raise SpecError(
+                "a batch must not be larger than the training part",
+                place="batch_size",
+                value=settings.batch_size,
+                hint=f"it has {rows} pairs",
+            )
+        self.trial, self.recipe, self.rows, self.device = trial, settings, rows, device
+        self.key = (trial.seed, trial.fold)
+        seeding.reseed(*self.key, "weights")
+        self.model = self.network()
+        load_pretrained(self.model)
+        self.model.to(device)
+        parameters = settings.loss.parameters
+        self.learned = LearnedLogits(parameters).to(device) if settings.learnable_temperature else None
+        self.compared = None if settings.loss.entry in LOSSES.values() else compose(settings.loss)
+        trained = nn.ModuleList([self.model] if self.learned is None else [self.model, self.learned])
+        self.optimizer: optimisation.Optimizer = settings.optimizer.build(trained.parameters(), settings.learning_rate)
+        self.per_epoch = rows // settings.batch_size
+        self.schedule = optimisation.Schedule(
+            settings.learning_rate,
+            settings.epochs * self.per_epoch,
+            min(settings.warmup_epochs, settings.epochs - 1) * self.per_epoch,
+            warmup_from=settings.learning_rate / 10,
+        )
+        self.guard = loop.Guard()
+
+    @abc.abstractmethod
+    def network(self) -> nn.Module:
+        """The network of both sides, initialised from torch's global generator."""
+
+    @abc.abstractmethod
+    def batches(self, order: Int[Tensor, "batches b"], *key: int | None) -> Iterator[B]:
+        """The batches of an epoch whose rows are `order`; what is random in them follows from `key`."""
+
+    @abc.abstractmethod
+    def embed(self, batch: B) -> Sides:
+        """Embed a batch, with gradients."""
+
+    @abc.abstractmethod
+    def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
+        """Return the scores of the held-out part."""
+
+    @property
+    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+        """What a checkpoint holds."""
+        learned = {} if self.learned is None else {"logits": self.learned}
+        return {"model": self.model, "optimizer": self.optimizer, **learned}
+
+    def ends(self, epoch: int) -> bool:
+        """Whether training ends after this epoch."""
+        return epoch >= self.recipe.epochs
+
+    def epoch(self, epoch: int) -> dict[str, float]:
+        """Train epoch 1, 2, ... and return the means over its steps, and diagnostics of its last batch."""
+        key = (*self.key, epoch)
+        seeding.reseed(*key)
+        self.model.train()
+        size, first = self.recipe.batch_size, (epoch - 1) * self.per_epoch
+        order = torch.randperm(self.rows, generator=seeding.generator(*key, "order"))
+        order = order[: self.per_epoch * size].reshape(-1, size)
+        measured: list[Tensor] = []
+        last: Sides | None = None
+        for step, batch in enumerate(self.batches(order, *key)):
+            self.optimizer.lr = self.schedule.at(first + step)
+            taken = self.guard.step(self.optimizer, partial(self._gradients, batch), self.recipe.clip)
+            if taken is not None:
+                norm, (loss, last) = taken
+                measured.append(torch.stack([loss, norm]))
+            if self.learned is not None:
+                self.learned.clip()
+        self.guard.require_steps(len(measured), epoch, self.remedy)
+        assert last is not None
+        means = torch.stack(measured).double().mean(0).tolist()
+        metrics = {"loss": means[0], "grad_norm": means[1], "learning_rate": self.optimizer.lr}
+        pairs = torch.arange(size, device=self.device).repeat(2)
+        return metrics | self._learned() | diagnostics.of_batch(None, means[0], last.stacked, pairs)
+
+    def _gradients(self, batch: B) -> tuple[Tensor, list[Tensor], tuple[Tensor, Sides]]:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.autocast):
+            sides = self.embed(batch)
+        loss = self.loss(sides)
+        gradients = optimisation.gradients_of(self.optimizer, loss)
+        return loss, gradients, (loss.detach(), Sides(sides.first.detach(), sides.second.detach(), sides.labels))
+
+    def loss(self, sides: Sides) -> Float[Tensor, ""]:
+        """The loss of a batch, in float32 or float64."""
+        first, second = widened(sides.first), widened(sides.second)
+        if self.compared is not None:
+            stacked, labels = torch.cat([first, second]), sides.labels.repeat(2)
+            pairs = torch.arange(len(first), device=first.device).repeat(2)
+            return self.compared(stacked, labels, pairs)
+        others = second if sides.more is None else torch.cat([second, widened(sides.more)])
+        check_batch(torch.cat([first, others]), torch.arange(len(first) + len(others)), None)
+        learned = {} if self.learned is None else self.learned.parameters_now()
+        parameters = {**self.recipe.loss.parameters, **learned}
+        value: Tensor = self.recipe.loss.entry(cosine(first, others), **parameters)
+        return value
+
+    def _learned(self) -> dict[str, float]:
+        if self.learned is None:
+            return {}
+        bias = {} if self.learned.bias is None else {"bias": float(self.learned.bias.detach())}
+        return {"temperature": self.learned.value, **bias}
+
+    @property
+    def remedy(self) -> str:
+        """What helps where the network gives what is not finite."""
+        return f"lower learning_rate ({self.recipe.learning_rate}) or raise loss.temperature"

@@ -1,0 +1,65 @@
+"""Sentence embeddings: SimCSE without and with labels, multiple-negatives ranking, and losses over labels.
+
+    list(train(trial))
+
+Trained on the sentences of a dataset of text pairs and scored, as STS is, by Spearman's correlation of cosines with
+the pairs' scores.
+"""
+
+from collections.abc import Generator
+from pathlib import Path
+
+from contrasweep.cluster.memory import Workload
+from contrasweep.config import Config
+from contrasweep.data.manifest import Manifest
+from contrasweep.trainables.images import rows_to_train
+from contrasweep.trainables.pytorch import nn, torch
+from contrasweep.trainables.texts.settings import Settings
+from contrasweep.trial import Report, Trial
+
+__all__ = ["Settings", "memory", "train"]
+
+
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+    """Train `trial` and yield a report an epoch, the last of which has `spearman` and `pearson`.
+
+    Args:
+        trial: The trial; its config is that of `Settings`, its dataset holds text pairs with scores.
+        resume: The checkpoint folder to continue from.
+
+    Yields:
+        Reports, whose `step` is the epoch, from 1.
+    """
+    from contrasweep.trainables import loop
+    from contrasweep.trainables.texts.method import build
+
+    s = Settings(**trial.config)
+    yield from loop.run(
+        build(trial), trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every
+    )
+
+
+def memory(config: Config, data: Manifest) -> Workload:
+    """Return what a trial of this config takes: one step of both sides of a batch, and their hard negatives.
+
+    The vocabulary and the number of sentences that are alike are not known before the data is read: there are as many
+    as rows.
+    """
+    s, words = Settings(**config), data.rows("train")
+    rows = s.batch_size * (3 if s.uses_hard_negatives else 2)
+
+    def build() -> "nn.Module":
+        return s.build_network(words)
+
+    return Workload(
+        architecture=f"texts {s.encoder.name} {'bf16' if s.autocast else 'fp32'}",
+        shape=(words, rows, s.max_words, s.network_text),
+        build=build,
+        inputs=lambda: (torch.ones(rows, s.max_words, dtype=torch.long),),
+        resident_bytes=8 * 2 * s.max_words * words,
+        **s.workload(rows_to_train(data)),
+    )
+
+
+train.settings = Settings  # type: ignore[attr-defined]
+train.memory = memory  # type: ignore[attr-defined]

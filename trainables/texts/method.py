@@ -1,0 +1,154 @@
+"""A trial of `trainables.texts` in training: sentences, the pairs that are alike, and Spearman's correlation."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from contrasweep.data import open_dataset
+from contrasweep.data.reading import Part
+from contrasweep.errors import DataError
+from contrasweep.trainables import loop, seeding
+from contrasweep.trainables.dual_encoder.method import DualEncoder, Sides
+from contrasweep.trainables.similarities import unit
+from contrasweep.trainables.texts.encoders import reader_of
+from contrasweep.trainables.texts.settings import Settings
+from contrasweep.trial import Trial
+
+EVAL_BATCH_ROWS = 512
+"""Texts per forward pass in an evaluation, and at most four batches."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The training pairs, as numbers of distinct sentences.
+
+    `first` and `second` [n] are alike, `groups` [n] says which pairs are linked, and `against[s]` are the sentences
+    that contradict sentence s.
+    """
+
+    sentences: list[str]
+    first: Int[Tensor, " n"]
+    second: Int[Tensor, " n"]
+    groups: Int[Tensor, " n"]
+    against: dict[int, list[int]]
+
+
+def pairs_of(part: Part, settings: Settings, classes: Sequence[str]) -> Pairs:
+    """Return the pairs that `settings.positives` asks for; `DataError` where there is none."""
+    sides = [part.column(name).to_pylist() for name in ("premise", "hypothesis")]
+    sentences = list(dict.fromkeys(text for pair in zip(*sides, strict=True) for text in pair))
+    number = {text: i for i, text in enumerate(sentences)}
+    left, right = (np.array([number[text] for text in side], np.int64) for side in sides)
+    every = np.arange(len(sentences))
+    if settings.positives == "views":
+        first, groups = every, every
+        second, against = first, {}
+    else:
+        alike = part.labels == classes.index(settings.positive_class)
+        groups = _linked(left[alike], right[alike], len(sentences))
+        against = _against(left, right, part.labels, classes.index(settings.negative_class), settings)
+        first, second = (left[alike], right[alike]) if settings.positives == "entailed" else (every, every)
+    if not len(first):
+        raise DataError(f"{part.split.manifest.name} has no pair of class {settings.positive_class!r}")
+    a, b, linked = map(torch.from_numpy, (first, second, groups[first]))
+    return Pairs(sentences, a, b, linked, against)
+
+
+def _linked(left: np.ndarray, right: np.ndarray, count: int) -> np.ndarray:
+    """The group [count] of each sentence: those that a chain of pairs leads to have the same."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    links = coo_array((np.ones(len(left)), (left, right)), shape=(count, count))
+    groups: np.ndarray = connected_components(links, directed=False)[1].astype(np.int64)
+    return groups
+
+
+def _against(
+    left: np.ndarray, right: np.ndarray, labels: np.ndarray, negative: int, settings: Settings
+) -> dict[int, list[int]]:
+    against: dict[int, list[int]] = {}
+    if settings.uses_hard_negatives:
+        for a, b in zip(left[labels == negative].tolist(), right[labels == negative].tolist(), strict=True):
+            against.setdefault(a, []).append(b)  # a contradiction is one either way round
+            against.setdefault(b, []).append(a)
+    return against
+
+
+Batch = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Sentences of both sides [b], of the hard negatives [k], and the groups [b]."""
+
+
+class Texts(DualEncoder[Batch]):
+    """A trial in training."""
+
+    def __init__(self, trial: Trial, settings: Settings) -> None:
+        self.settings = settings = settings.resolve(trial.data)
+        device = seeding.pick_device(settings.device)
+        seeding.prepare(device, settings.threads)
+        train, self.test = open_dataset(trial.data).parts(trial.fold)
+        self.expected = _scores(self.test, settings.score)
+        self.pairs = pairs_of(train, settings, trial.data.classes)
+        sentences = self.pairs.sentences
+        self.reader = reader_of(settings.encoder, sentences, settings.min_count, settings.max_words)
+        self.words = self.reader(sentences).to(device)
+        super().__init__(trial, settings, len(self.pairs.first), device)
+
+    def network(self) -> nn.Module:
+        """Encoder and head."""
+        return self.settings.build_network(self.reader.size)
+
+    def batches(self, order: Int[Tensor, "batches b"], *key: int | None) -> Iterator[Batch]:
+        """Pairs, and of each first sentence that has contradictions one of them, drawn anew in each epoch."""
+        draw = torch.rand(order.shape, generator=seeding.generator(*key, "hard negatives"))
+        pairs = self.pairs
+        for rows, shares in zip(order, draw.tolist(), strict=True):
+            found = [pairs.against.get(sentence, []) for sentence in pairs.first[rows].tolist()]
+            hard = [some[int(share * len(some))] for some, share in zip(found, shares, strict=True) if some]
+            more = torch.tensor(hard, dtype=torch.int64)
+            yield pairs.first[rows], pairs.second[rows], more, pairs.groups[rows]
+
+    def embed(self, batch: Batch) -> Sides:
+        """Embed all sentences of a batch in one pass, so that dropout differs between the views of one."""
+        *sentences, groups = batch
+        z = self.model(self.words[torch.cat(sentences).to(self.device)])
+        first, second, more = torch.split(z, [len(part) for part in sentences])
+        return Sides(first, second, groups.to(self.device), more)
+
+    @torch.no_grad()
+    def features(self, texts: Sequence[str]) -> Float[Tensor, "n d"]:
+        """Features of texts, in evaluation mode, on the host."""
+        encoder = self.model.eval().get_submodule("0")
+        rows = min(EVAL_BATCH_ROWS, 4 * self.recipe.batch_size)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.autocast):
+            chunks = [encoder(words.to(self.device)) for words in torch.split(self.reader(texts), rows)]
+        found = torch.cat(chunks).float().cpu()
+        self.guard.require_finite(found, "features", self.remedy)
+        return found
+
+    def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
+        """Return `spearman` and `pearson`: correlations of the pairs' cosines with their scores, as for STS."""
+        from scipy.stats import pearsonr, spearmanr
+
+        first, second = (unit(self.features(self.test.column(name).to_pylist())) for name in ("premise", "hypothesis"))
+        cosines = (first * second).sum(1).double().numpy()
+        found = {"spearman": spearmanr(cosines, self.expected), "pearson": pearsonr(cosines, self.expected)}
+        return loop.Evaluation({name: float(result.statistic) for name, result in found.items()})
+
+
+def _scores(part: Part, column: str) -> Float[np.ndarray, " n"]:
+    """The numbers that cosines are correlated with; `DataError` where the column has others, or none."""
+    values = part.column(column).to_pylist()
+    if not all(isinstance(value, int | float) for value in values) or len(set(values)) < 2:
+        raise DataError(f"{part.split.manifest.name}: column {column!r} must hold scores that differ")
+    return np.asarray(values, np.float64)
+
+
+def build(trial: Trial) -> Texts:
+    """The trial in training."""
+    return Texts(trial, Settings(**trial.config))

@@ -1,0 +1,92 @@
+"""Settings of sentence embeddings."""
+
+from dataclasses import replace
+from typing import Any, Literal
+
+from contrasweep import canonical
+from contrasweep.components import Component, Table
+from contrasweep.config import Config
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import DataError, SpecError
+from contrasweep.schema import checked
+from contrasweep.trainables import losses
+from contrasweep.trainables.dual_encoder.losses import LOSSES as OF_TWO_SIDES
+from contrasweep.trainables.dual_encoder.settings import Recipe
+from contrasweep.trainables.encoders import HEADS
+from contrasweep.trainables.losses import Loss
+from contrasweep.trainables.pytorch import nn
+from contrasweep.trainables.texts.encoders import ENCODERS, with_digest_of_folder
+
+
+def _takes(entry: Any, given: Config) -> type:
+    return (OF_TWO_SIDES if entry in OF_TWO_SIDES.values() else losses.LOSSES).takes(entry, given)
+
+
+LOSSES: Table[Any] = Table(
+    "loss of texts",
+    {**OF_TWO_SIDES, **{name: loss for name, loss in losses.LOSSES.items() if isinstance(loss, Loss)}},
+    plural="losses of texts",
+    takes=_takes,
+)
+"""Losses of two sides, and those of a matrix of scores, which see both sides one below the other."""
+
+
+@checked
+class Settings(Recipe):
+    """Settings of a trial of sentence embeddings."""
+
+    loss: Component = LOSSES.setting("multiple_negatives")
+    """What compares the two sides of a batch, with its parameters."""
+    positives: Literal["views", "entailed", "groups"] = "views"
+    """What a sentence is alike to: itself under another dropout (`views`: SimCSE without labels); the hypothesis that
+    it entails (`entailed`: SimCSE with labels); or itself and all sentences that entailment links it to (`groups`,
+    for a loss of labels)."""
+    hard_negatives: bool = True
+    """Whether sentences that contradict a premise of the batch are negatives too (`entailed`, a loss of two sides)."""
+    positive_class: str = "ENTAILMENT"
+    """The class of pairs that are alike."""
+    negative_class: str = "CONTRADICTION"
+    """The class of pairs that are hard negatives."""
+    score: str = "relatedness"
+    """The column of the test part that cosines are correlated with."""
+    encoder: Component = ENCODERS.setting("cnn")
+    """The network from texts to features, which the scores are of."""
+    projection: Component = HEADS.setting("none")
+    """The head from features to what the loss sees."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        by_label = self.loss.entry not in OF_TWO_SIDES.values() and self.loss.entry.positives == "labels"
+        if self.positives == "groups" and not by_label:
+            raise SpecError(
+                "groups have several positives, which this loss does not know",
+                place="loss",
+                value=self.loss.name,
+                hint="take supcon or sincere, or positives: views",
+            )
+
+    def resolve(self, data: Manifest) -> "Settings":
+        """These settings for `data`; `DataError` where it has no pairs of texts, or not the classes that are named."""
+        if data.kind != "text-pair":
+            raise DataError(f"texts trains on text pairs; {data.name} is of kind {data.kind!r}")
+        if self.positives != "views":
+            wanted = [self.positive_class, *([self.negative_class] if self.uses_hard_negatives else [])]
+            if missing := [name for name in wanted if name not in data.classes]:
+                raise DataError(f"{data.name} has no class {missing[0]!r}; its classes are {', '.join(data.classes)}")
+        self.check_parts()
+        return replace(self, encoder=with_digest_of_folder(self.encoder))
+
+    @property
+    def uses_hard_negatives(self) -> bool:
+        """Whether contradictions are in a batch."""
+        return self.positives == "entailed" and self.hard_negatives and self.loss.entry in OF_TWO_SIDES.values()
+
+    @property
+    def network_text(self) -> str:
+        """Encoder and head with their parameters, as text."""
+        return " ".join(canonical.dumps(part.to_plain()) for part in (self.encoder, self.projection))
+
+    def build_network(self, words: int) -> "nn.Sequential":
+        """Build encoder and head for so many word indices, initialised from torch's global generator."""
+        encoder = self.encoder.build(words)
+        return nn.Sequential(encoder, self.projection.build(encoder.dim))

@@ -1,0 +1,55 @@
+"""Texts as rows of word indices: the words of a text, a vocabulary, and the reader that applies it."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Protocol, runtime_checkable
+
+from jaxtyping import Int
+
+from contrasweep.trainables.pytorch import Tensor, torch
+
+PADDING, UNKNOWN = 0, 1
+"""Word indices with a meaning of their own; those of the vocabulary follow."""
+WORD = re.compile(r"[a-z]+|\d+|[^\sa-z\d]")
+
+
+def tokens(text: str) -> list[str]:
+    """Words, numbers and marks in lower case."""
+    return WORD.findall(text.lower())
+
+
+def vocabulary(texts: Iterable[list[str]], min_count: int) -> dict[str, int]:
+    """Word -> index from 2, the most frequent first, ties by the alphabet."""
+    counts = Counter(word for text in texts for word in text)
+    kept = sorted((word for word, n in counts.items() if n >= min_count), key=lambda word: (-counts[word], word))
+    return {word: i for i, word in enumerate(kept, start=2)}
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """What makes indices of texts; `size` is the number of indices that there are."""
+
+    size: int
+
+    def __call__(self, texts: Sequence[str]) -> Int[Tensor, "n w"]:
+        """The indices of each text, filled up with padding."""
+
+
+class WordReader:
+    """A reader with the vocabulary of `texts`: words seen less than `min_count` times are unknown.
+
+    Of a text, the first `max_words` words are read.
+    """
+
+    def __init__(self, texts: Iterable[str], min_count: int, max_words: int) -> None:
+        self.vocabulary, self.max_words = vocabulary(map(tokens, texts), min_count), max_words
+        self.size = len(self.vocabulary) + 2
+
+    def __call__(self, texts: Sequence[str]) -> Int[Tensor, "n w"]:
+        """Word indices [n max_words], 0 for padding."""
+        indices = torch.full((len(texts), self.max_words), PADDING)
+        for row, text in zip(indices, texts, strict=True):
+            known = [self.vocabulary.get(word, UNKNOWN) for word in tokens(text)[: self.max_words]]
+            row[: len(known)] = torch.tensor(known, dtype=row.dtype)
+        return indices
