@@ -168,7 +168,7 @@ def run(
 
         for store in parted(tracking_of(tracking, declared.tracking))[0]:
             print(f"MLflow:   contrasweep ui --tracking {redacted(store)} --study {results.name}")
-    for line in results.unread:
+    for line in results.unused_settings:
         print(f"warning: {line}", file=sys.stderr)
     if results.stopped:
         print(results.stopped, file=sys.stderr)
