@@ -77,7 +77,7 @@ class Capacity:
 
 
 def capacity_of(trials: Iterable[Trial], footprints: Footprints) -> Capacity:
-    """Return the capacity of the most demanding of `trials`: one that fits no host, else by memory."""
+    """Return the capacity of the most demanding of `trials`: one that fits no host, else that with the most memory."""
 
     def of(trial: Trial) -> Capacity:
         placements = tuple(footprints.options(trial))
