@@ -328,7 +328,7 @@ def _on_host(capacity: Capacity) -> list[str]:
 
 
 def _packing_lines(packing: Sequence[PackingRow]) -> list[str]:
-    """Where the trials to run go, by type and share of a GPU, most first."""
+    """Return a line for each type and share of a GPU on which trials will run, most trials first."""
     lines = [
         f"packing   {row['trials']} trials on {row['share']} {row['gpu']}, {row['slots']} at once"
         for row in packing
