@@ -10,7 +10,7 @@ import typer
 
 from contrasweep.cli.app import app
 from contrasweep.cli.catalogue import TABLES
-from contrasweep.cli.examples import EXAMPLES
+from contrasweep.cli.examples import EXAMPLES, GROUPS
 from contrasweep.cluster.jobs import Job
 
 COMMAND = typer.main.get_command(app)
@@ -26,6 +26,15 @@ def commands(group=COMMAND, prefix=""):
 
 def test_the_examples_are_those_of_the_commands_that_there_are():
     assert set(EXAMPLES) == {name for name, _ in commands()}
+
+
+def test_the_help_has_every_command_once_under_a_heading_and_its_sentence_whole(monkeypatch):
+    """The one ellipsis is that of the usage line."""
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMAND.commands)
+    monkeypatch.setenv("COLUMNS", "80")
+    text = COMMAND.get_help(COMMAND.make_context("contrasweep", [], resilient_parsing=True))
+    assert all(f"\n{heading}:\n" in text for heading in GROUPS)
+    assert text.count("...") == 1 and max(map(len, text.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
