@@ -2,10 +2,10 @@
 
 A verdict is about arm a, and it is read off the interval of the difference. It has two parts. The direction is `better`
 or `worse` where the interval lies on one side of 0, else `not sure`. The relevance is `above` where the whole interval
-is beyond the smallest difference of interest, `below` where all of it is within, else `unclear`. `MATTERS` has the words;
-a direction that is not sure is `equivalent` where the relevance is below, and else `undecided`. The
-interval is that of the test: its level is the share of alpha that the family (Holm, Bonferroni) and the looks
-so far leave to the comparison. So verdict, interval and adjusted p are one analysis and cannot contradict each other.
+is beyond the smallest difference of interest, `below` where all of it is within, else `unclear`. `MATTERS` has the
+words; a direction that is not sure is `equivalent` where the relevance is below, and else `undecided`. The interval is
+that of the test: its level is the share of alpha that the family (Holm, Bonferroni) and the looks so far leave to the
+comparison. So verdict, interval and adjusted p are one analysis and cannot contradict each other.
 
 Gaps help no arm. The estimate is over the replicates that both arms finished; a verdict for an arm must stand as well
 when each replicate in which it failed (or was not finite) counts as a loss, as large as the largest difference seen. A
