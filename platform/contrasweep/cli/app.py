@@ -78,9 +78,11 @@ def plan(
     hosts of an inventory. Of datasets that are not staged, how many cells wait for them and the commands that stage
     them.
     """
+    from contrasweep.code import CurrentCode
+    from contrasweep.planning.code_comparison import compare_plan
     from contrasweep.planning.forecast import forecast
     from contrasweep.planning.planner import outline, plan_staged
-    from contrasweep.running.code_changes import compare_plan, metric_was_mended
+    from contrasweep.running.prepare import check_plan, plan_records
     from contrasweep.storage.records import StudyRecords
     from contrasweep.study.trainables import unimportable
 
@@ -94,13 +96,15 @@ def plan(
         return
     expected = forecast(planned, storage, cluster, missing)
     records = StudyRecords(storage, planned.study.name)
-    comparison, notes = compare_plan(planned, records)
+    comparison, notes = compare_plan(
+        planned, records, CurrentCode(planned.study.functions), plan_records(planned, records)
+    )
     lines = [line for line in (comparison.line(all_=True), *notes) if line]
     advised, text = None, "" if json else "\n".join([expected.to_text(width()), *lines])
     try:
         # A part of a study, or one with unchecked settings, is another plan than the whole, which may have been run.
         if not missing and not unimportable(declared):
-            records.check_plan(planned.digest, extend=extend or metric_was_mended(planned, records))
+            check_plan(planned, records, extend=extend)
         known = expected.records and (document := records.document()) and document.plan_digest == planned.digest
         if known and document and is_installed("pandas") and is_installed("scipy"):  # one that only plans has none
             from contrasweep.results.results import Results
@@ -164,7 +168,7 @@ def run(
 
         for store in parted(tracking_of(tracking, declared.tracking))[0]:
             print(f"MLflow:   contrasweep ui --tracking {redacted(store)} --study {results.name}")
-    for line in results.unread:
+    for line in results.unused_settings:
         print(f"warning: {line}", file=sys.stderr)
     if results.stopped:
         print(results.stopped, file=sys.stderr)

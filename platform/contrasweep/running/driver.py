@@ -8,13 +8,13 @@ from pathlib import Path
 
 from contrasweep.code import CurrentCode
 from contrasweep.config import Config
+from contrasweep.data import resolve
 from contrasweep.defaults import OF_STUDY, STORAGE
 from contrasweep.errors import StorageError
 from contrasweep.planning import learned
-from contrasweep.planning.planner import plan, staged
+from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
-from contrasweep.running.code_changes import Changed
-from contrasweep.running.prepare import prepare, tracked_study
+from contrasweep.running.prepare import Changed, prepare, tracked_study
 from contrasweep.running.publish import publish
 from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.records import StudyRecords
@@ -72,17 +72,18 @@ def run(
     trackers = checked_tracking(tracking_of(tracking, planned.study.tracking))
     records = StudyRecords(storage, planned.study.name)
     records.store.check_writable()
+    tracked = tracked_study(planned, storage)
     with exclusive_driver(records) as lease:
         code = CurrentCode(planned.study.functions)
         prepared = prepare(
             planned, records, code, extend=extend, retry_failed=retry_failed, rerun=rerun, changed=changed
         )
-        tracked = tracked_study(planned, storage)
         stopped = gap = ""
         if not prepared.complete:
             from contrasweep.running.engine.training import train  # Ray comes with it, which a finished study needs not
 
-            planned = staged(planned, storage)
+            folds = planned.study.folds
+            planned = planned.relocated(lambda name: resolve(name, folds=folds, storage=storage, write=True))
             with following(trackers, tracked, records) as follower:
                 stopped = train(planned, prepared, records, code, lease, max_concurrent, cluster)
                 follower.outcome = "interrupted" if stopped else "complete"
