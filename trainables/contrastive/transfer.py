@@ -28,7 +28,7 @@ class Other(NamedTuple):
 
 
 def with_digests(names: tuple[str, ...], data: Manifest) -> tuple[str, ...]:
-    """Each name as `name#digest`, which says the content: it is part of what a trial is.
+    """Return each dataset's name as `name#digest`: the content of the datasets is part of a trial's identity.
 
     `DataError` where a dataset is not staged beside `data`, has no labels or is of another kind.
     """
@@ -63,21 +63,21 @@ def scores(other: Other, embed: Embed, shape: tuple[int, int, int]) -> dict[str,
     """
     from contrasweep.trainables import evaluation
 
-    train, test = (embed(_pixels(part, shape)) for part in (other.train, other.test))
+    train, test = (embed(pixels(part, shape)) for part in (other.train, other.test))
     labels = [torch.as_tensor(part.labels).to(train.device) for part in (other.train, other.test)]
     scored = evaluation.evaluate(train, labels[0], test, labels[1], other.classes, retrieval=False)
     return {f"{name}_on_{other.name}": scored.metrics[name] for name in ("knn1", "knn5", "probe")}
 
 
-def _pixels(part: Part, shape: tuple[int, int, int]) -> Iterator[UInt8[Tensor, "n c h w"]]:
+def pixels(part: Part, shape: tuple[int, int, int]) -> Iterator[UInt8[Tensor, "n c h w"]]:
     """The images of a part with as many channels and pixels as the network was trained on."""
     from contrasweep.trainables.exporting import squares
 
     for block in part.blocks("image"):
-        pixels = torch.from_numpy(block).permute(0, 3, 1, 2)
-        if pixels.shape[1] != shape[0]:
-            pixels = _gray(pixels) if shape[0] == 1 else pixels.expand(-1, shape[0], -1, -1)
-        yield squares(pixels, shape[1]) if pixels.shape[2:] != shape[1:] else pixels.contiguous()
+        values = torch.from_numpy(block).permute(0, 3, 1, 2)
+        if values.shape[1] != shape[0]:
+            values = _gray(values) if shape[0] == 1 else values.expand(-1, shape[0], -1, -1)
+        yield squares(values, shape[1]) if values.shape[2:] != shape[1:] else values.contiguous()
 
 
 def _gray(pixels: UInt8[Tensor, "n 3 h w"]) -> UInt8[Tensor, "n 1 h w"]:

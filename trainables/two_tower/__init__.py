@@ -1,0 +1,72 @@
+"""Images and texts in one space by two encoders: CLIP (Radford et al. 2021) and SigLIP (Zhai et al. 2023).
+
+    list(train(trial))
+
+Trained on images with captions, or on labelled images whose captions are made of their classes' names, and scored by
+retrieval both ways and zero-shot classification.
+"""
+
+import math
+from collections.abc import Generator
+from pathlib import Path
+
+from contrasweep.cluster.memory import GIB, Workload
+from contrasweep.config import Config
+from contrasweep.data.manifest import Manifest
+from contrasweep.trainables.images import image_shape, rows_to_train
+from contrasweep.trainables.pytorch import Tensor, nn, torch
+from contrasweep.trainables.two_tower.settings import Settings
+from contrasweep.trial import Report, Trial
+
+__all__ = ["Settings", "memory", "train"]
+WORDS = 10_000
+"""Word indices that a plan assumes: captions are not read before the data is."""
+
+
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+    """Train `trial` and yield a report an epoch, the last of which has recall both ways and `zero_shot`.
+
+    Args:
+        trial: The trial; its config is that of `Settings`, its dataset holds images with captions or classes.
+        resume: The checkpoint folder to continue from.
+
+    Yields:
+        Reports, whose `step` is the epoch, from 1.
+    """
+    from contrasweep.trainables import loop
+    from contrasweep.trainables.two_tower.method import build
+
+    s = Settings(**trial.config)
+    yield from loop.run(
+        build(trial), trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every
+    )
+
+
+def memory(config: Config, data: Manifest) -> Workload:
+    """Return what a trial of this config takes: one step of a batch in both towers, and the images as uint8."""
+    s, shape = Settings(**config), image_shape(data, "image")
+    words = WORDS if data.kind == "image-text" else 10 * len(data.classes)
+    pixels = (data.rows("train") + data.rows("test")) * math.prod(shape)
+
+    def build() -> "nn.Module":
+        return s.build_network(shape, words)
+
+    def inputs() -> tuple[Tensor, Tensor]:
+        return torch.zeros(s.batch_size, *shape), torch.ones(s.batch_size, s.max_words, dtype=torch.long)
+
+    def loss(out: tuple[Tensor, Tensor]) -> Tensor:
+        return out[0].sum() + out[1].sum()
+
+    return Workload(
+        architecture=f"two_tower {s.encoder.name} {s.text_encoder.name} {'bf16' if s.autocast else 'fp32'}",
+        shape=(shape, s.batch_size, words, s.max_words, s.network_text),
+        build=build,
+        inputs=inputs,
+        loss=loss,
+        resident_bytes=0 if pixels > s.resident_gib * GIB else pixels,
+        **s.workload(rows_to_train(data)),
+    )
+
+
+train.settings = Settings  # type: ignore[attr-defined]
+train.memory = memory  # type: ignore[attr-defined]

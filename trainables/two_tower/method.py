@@ -1,0 +1,174 @@
+"""A trial of `trainables.two_tower` in training: captioned images, retrieval both ways, zero-shot classification."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from contrasweep.data import open_dataset
+from contrasweep.data.reading import Part
+from contrasweep.errors import DataError
+from contrasweep.rows import ItemColumns
+from contrasweep.trainables import augmentations, images, loop, seeding
+from contrasweep.trainables.contrastive import transfer
+from contrasweep.trainables.dual_encoder.method import DualEncoder, Sides
+from contrasweep.trainables.evaluation.neighbours import TILE
+from contrasweep.trainables.evaluation.scores import classification
+from contrasweep.trainables.similarities import unit
+from contrasweep.trainables.texts.encoders import reader_of
+from contrasweep.trainables.two_tower.settings import Settings
+from contrasweep.trial import Trial
+
+EVAL_BATCH_ROWS = 1024
+"""Images or texts per forward pass in an evaluation, and at most four batches."""
+RECALL_AT = (1, 5, 10)
+
+
+class Captions:
+    """The texts of a part: the distinct ones, and the numbers of those that each image has."""
+
+    def __init__(self, part: Part, settings: Settings, classes: Sequence[str]) -> None:
+        if settings.captions == "dataset":
+            texts = part.column("captions").to_pylist()
+        else:
+            texts = [[prompt.format(classes[label]) for prompt in settings.prompts] for label in part.labels.tolist()]
+        self.distinct = list(dict.fromkeys(text for of_image in texts for text in of_image))
+        number = {text: i for i, text in enumerate(self.distinct)}
+        self.of_image = [[number[text] for text in of_image] for of_image in texts]
+        self.all = [text for of_image in texts for text in of_image]
+
+    @property
+    def pairs(self) -> Int[Tensor, "p 2"]:
+        """Image and text of each caption."""
+        return torch.tensor([(i, text) for i, found in enumerate(self.of_image) for text in found])
+
+
+Batch = tuple[Tensor, Tensor]
+"""Views of images [b c h w] and words [b w]."""
+
+
+class TwoTower(DualEncoder[Batch]):
+    """A trial in training."""
+
+    def __init__(self, trial: Trial, settings: Settings) -> None:
+        self.settings = settings = settings.resolve(trial.data)
+        device = seeding.pick_device(settings.device)
+        seeding.prepare(device, settings.threads)
+        parts = open_dataset(trial.data).parts(trial.fold)
+        self.train, self.test = (images.open_images(part, device, settings.resident_gib) for part in parts)
+        if not len(self.test):
+            raise DataError(f"fold {trial.fold} of {trial.data.name} has no test rows")
+        self.normalise = images.Normalise(self.train)
+        self.policy = augmentations.policy_of(settings.augmentation)
+        self.captions, self.test_captions = (Captions(part, settings, trial.data.classes) for part in parts)
+        texts = self.captions.all
+        self.reader = reader_of(settings.text_encoder, texts, settings.min_count, settings.max_words)
+        self.words = self.reader(self.captions.distinct).to(device)
+        super().__init__(trial, settings, len(self.train), device)
+
+    def network(self) -> nn.Module:
+        """Both towers."""
+        return self.settings.build_network(self.train.shape, self.reader.size)
+
+    def batches(self, order: Int[Tensor, "batches b"], *key: int | None) -> Iterator[Batch]:
+        """A view of each image, and of its captions one that is drawn anew in each epoch."""
+        size = order.shape[1]
+        views = seeding.generator(*key, "view 1")
+        draws = augmentations.draw(self.policy, order.numel(), self.train.shape[0], views)
+        shares = torch.rand(order.shape, generator=seeding.generator(*key, "captions")).tolist()
+        for i, rows in enumerate(order):
+            pixels = self.train.take(rows).float() / 255
+            view = augmentations.apply(pixels, draws[i * size : (i + 1) * size].to(self.device))
+            found = [self.captions.of_image[row] for row in rows.tolist()]
+            texts = [some[int(share * len(some))] for some, share in zip(found, shares[i], strict=True)]
+            yield self.normalise(view), self.words[torch.tensor(texts, device=self.device)]
+
+    def embed(self, batch: Batch) -> Sides:
+        """Both towers' embeddings of a batch."""
+        first, second = self.model(*batch)
+        return Sides(first, second, torch.arange(len(first), device=self.device))
+
+    @torch.no_grad()
+    def embed_images(self, stretches: Iterable[Tensor]) -> Float[Tensor, "n d"]:
+        """Unit embeddings of un-augmented images, which come in stretches, uint8 [n c h w]."""
+        pixels = (chunk for stretch in stretches for chunk in torch.split(stretch, self._rows))
+        return self._unit("images", (self.normalise(chunk.to(self.device).float() / 255) for chunk in pixels))
+
+    @torch.no_grad()
+    def embed_texts(self, texts: Sequence[str]) -> Float[Tensor, "n d"]:
+        """Unit embeddings of texts."""
+        return self._unit("texts", (words.to(self.device) for words in torch.split(self.reader(texts), self._rows)))
+
+    @property
+    def _rows(self) -> int:
+        return min(EVAL_BATCH_ROWS, 4 * self.recipe.batch_size)
+
+    def _unit(self, tower: str, chunks: Iterable[Tensor]) -> Float[Tensor, "n d"]:
+        network = self.model.eval().get_submodule(tower)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.autocast):
+            embeddings = torch.cat([network(chunk) for chunk in chunks]).float()
+        self.guard.require_finite(embeddings, f"embeddings of {tower}", self.remedy)
+        return unit(embeddings)
+
+    def classifier(self, classes: Sequence[str]) -> Float[Tensor, "k d"]:
+        """The zero-shot classifier: of each class, the mean of its prompts' embeddings (Radford et al. 2021, 3.1.4)."""
+        prompts = self.settings.prompts
+        embedded = self.embed_texts([prompt.format(name) for name in classes for prompt in prompts])
+        return unit(embedded.reshape(len(classes), len(prompts), -1).mean(1))
+
+    def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
+        """Return recall both ways, and zero-shot scores where the images have classes.
+
+        `image_to_text_recall_at_k`: the share of images with a caption of their own among the k nearest of the test
+        part's distinct captions; `text_to_image_recall_at_k`: that of captions with an image of theirs among the k
+        nearest. `zero_shot` is the accuracy by prompts.
+        """
+        seen, texts = self.embed_images(self.test.stretches()), self.embed_texts(self.test_captions.distinct)
+        pairs = self.test_captions.pairs.to(self.device)
+        forth, back = recalls(seen, texts, pairs), recalls(texts, seen, pairs.flip(1))
+        hits = {f"image_to_text_recall_at_{k}": found for k, found in forth.items()}
+        hits |= {f"text_to_image_recall_at_{k}": found for k, found in back.items()}
+        metrics = {name: float(found.double().mean()) for name, found in hits.items()}
+        items: dict[str, np.ndarray] = {"image_to_text_recall_at_1": forth[1].byte().cpu().numpy()}
+        if classes := self.trial.data.classes:
+            predicted = (seen @ self.classifier(classes).T).argmax(1)
+            metrics |= classification(predicted, self.test.labels, len(classes))
+            metrics["zero_shot"] = metrics["accuracy"]
+            items["zero_shot"] = (predicted == self.test.labels).byte().cpu().numpy()
+        if not final:
+            return loop.Evaluation(metrics)
+        of_items: ItemColumns = {**items, **self.test.grouping}
+        return loop.Evaluation(metrics | self._elsewhere(), of_items)
+
+    def _elsewhere(self) -> dict[str, float]:
+        scores = {}
+        for other in transfer.others(self.settings.zero_shot_on, self.trial.data, self.trial.fold):
+            embedded = self.embed_images(transfer.pixels(other.test, self.train.shape))
+            classifier = self.classifier(other.test.split.manifest.classes)
+            hits = (embedded @ classifier.T).argmax(1).cpu() == torch.as_tensor(other.test.labels)
+            scores[f"zero_shot_on_{other.name}"] = float(hits.double().mean())
+        return scores
+
+
+def recalls(
+    queries: Float[Tensor, "n d"], found: Float[Tensor, "m d"], pairs: Int[Tensor, "p 2"]
+) -> dict[int, Bool[Tensor, " n"]]:
+    """Return for each k of `RECALL_AT` whether a query has one of its own among the k nearest by inner product.
+
+    `pairs` holds query and row of `found` that belong together.
+    """
+    own, near = pairs[:, 0] * len(found) + pairs[:, 1], []
+    rows = torch.arange(len(queries), device=queries.device)
+    for tile in torch.split(rows, max(1, TILE // len(found))):
+        nearest = (queries[tile] @ found.T).topk(min(max(RECALL_AT), len(found))).indices
+        near.append(torch.isin(tile[:, None] * len(found) + nearest, own))
+    hits = torch.cat(near)
+    return {k: hits[:, :k].any(1) for k in RECALL_AT}
+
+
+def build(trial: Trial) -> TwoTower:
+    """The trial in training."""
+    return TwoTower(trial, Settings(**trial.config))

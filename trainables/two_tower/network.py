@@ -1,0 +1,23 @@
+"""Both towers as one network."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+
+class TwoTowers(nn.Module):
+    """An encoder of images and one of texts, each with a linear layer to a space of `dim` dimensions."""
+
+    def __init__(self, images: Any, texts: Any, dim: int) -> None:
+        super().__init__()
+        self.images = nn.Sequential(images, nn.Linear(images.dim, dim, bias=False))
+        self.texts = nn.Sequential(texts, nn.Linear(texts.dim, dim, bias=False))
+        self.images.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(
+        self, images: Float[Tensor, "n c h w"], words: Int[Tensor, "n w"]
+    ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
+        """Embeddings of images and of texts."""
+        return self.images(images), self.texts(words)
