@@ -274,6 +274,7 @@ class WithOwnRates:
 
     @lr.setter
     def lr(self, value: float) -> None:
+        """Set the first one's, and so those of the others."""
         for optimizer, ratio in zip(self.optimizers, self.ratios, strict=True):
             optimizer.lr = value * ratio
 

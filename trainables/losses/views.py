@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import pydantic
 from jaxtyping import Bool, Float, Int
 
-from contrasweep.components import parameters_class, signature_fields
+from contrasweep.components import Field, parameters_class, signature_fields
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.trainables.losses.batch import Ids, joined
@@ -111,7 +111,7 @@ class ViewsLoss:
         return parameters_class(self.name.rpartition(":")[2], self._fields)
 
     @property
-    def _fields(self) -> dict[str, Any]:
+    def _fields(self) -> dict[str, Field]:
         return signature_fields(self.function, after=2)
 
 
