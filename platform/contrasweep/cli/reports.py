@@ -47,7 +47,8 @@ def report(
     metric: Metric = None,
     spread: Annotated[bool, typer.Option("--spread", help="Show (min–max) in the cells.")] = False,
     cell: Annotated[
-        str, typer.Option(help="Behind a mean its interval, or what else: mean-std, mean-se, mean.")
+        Literal["mean-ci", "mean-std", "mean-se", "mean"],
+        typer.Option(help="What stands behind a mean: its interval, a deviation, or nothing."),
     ] = "mean-ci",
     no_interval: Annotated[bool, typer.Option("--no-interval", help="The same as --cell mean.")] = False,
     over: OverWhat = "replicates",
