@@ -151,7 +151,7 @@ class Cell:
 
 
 def number(value: float, decimals: int) -> str:
-    """Return a value as a cell shows it; an infinite one as its sign."""
+    """Return a number as text, as a cell shows it; an infinite one is ∞ or -∞."""
     return f"{value:.{decimals}f}" if math.isfinite(value) else ("∞" if value > 0 else "-∞")
 
 
