@@ -12,7 +12,7 @@ from raylets import RayCluster
 import contrasweep as cs
 from contrasweep.running.engine import session
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.long
 STUDY = """
 name: {name}
 data: digits-lt
@@ -64,7 +64,7 @@ def test_trials_that_never_begin_are_not_said_to_have_crashed(cluster: RayCluste
     asked = {"RAY_ADDRESS": f"{cluster.host}:{cluster.gcs_port}", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
     words = ["run", "study.yaml", "--storage", "runs", "--tracking", "none"]
     run = start_driver(*words, folder=tmp_path, ray=cluster.folder, environment=asked)
-    _, errors = run.communicate(timeout=200)
+    _, errors = run.communicate()
     assert run.returncode == 1, errors
     failed = [line for line in errors.splitlines() if line.startswith("failed:")]
     assert failed and all("its process never began: Ray gave it up before" in line for line in failed), errors
