@@ -7,7 +7,6 @@ The built-in `cnn` reads words of the training part. `hf:FOLDER` is a Hugging Fa
 
 import functools
 import hashlib
-import importlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -110,15 +109,6 @@ def digest_of(folder: Path) -> str:
         with file.open("rb") as stream:
             state.update(f"{file.name}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
     return state.hexdigest()
-
-
-def transformers() -> Any:
-    """The package transformers; `SpecError` where it is not installed."""
-    try:
-        return importlib.import_module("transformers")
-    except ModuleNotFoundError:
-        hint = "pip install 'contrasweep[transformers]'"
-        raise SpecError("transformers is not installed", place="encoder", value=HUGGING_FACE, hint=hint) from None
 
 
 def load_pretrained(network: "nn.Module") -> None:

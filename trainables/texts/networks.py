@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named
-from contrasweep.trainables.texts.encoders import transformers
-from contrasweep.trainables.texts.words import PADDING
+from contrasweep.trainables.texts.words import PADDING, transformers
 
 
 class ConvolutionEncoder(nn.Module):

@@ -1,12 +1,14 @@
 """Texts as rows of word indices: the words of a text, a vocabulary, and the reader that applies it."""
 
+import importlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Int
 
+from contrasweep.errors import SpecError
 from contrasweep.trainables.pytorch import Tensor, torch
 
 PADDING, UNKNOWN = 0, 1
@@ -53,3 +55,12 @@ class WordReader:
             known = [self.vocabulary.get(word, UNKNOWN) for word in tokens(text)[: self.max_words]]
             row[: len(known)] = torch.tensor(known, dtype=row.dtype)
         return indices
+
+
+def transformers() -> Any:
+    """The package transformers; `SpecError` where it is not installed."""
+    try:
+        return importlib.import_module("transformers")
+    except ModuleNotFoundError:
+        hint = "pip install 'contrasweep[transformers]'"
+        raise SpecError("transformers is not installed", place="encoder", value="hf:", hint=hint) from None

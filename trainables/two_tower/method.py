@@ -70,8 +70,10 @@ class TwoTower(DualEncoder[Batch]):
         super().__init__(trial, settings, len(self.train), device)
 
     def network(self) -> nn.Module:
-        """Both towers."""
-        return self.settings.build_network(self.train.shape, self.reader.size)
+        """Both towers, that of images in the faster memory layout."""
+        network = self.settings.build_network(self.train.shape, self.reader.size)
+        network.get_submodule("images").to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return network
 
     def batches(self, order: Int[Tensor, "batches b"], *key: int | None) -> Iterator[Batch]:
         """A view of each image, and of its captions one that is drawn anew in each epoch."""

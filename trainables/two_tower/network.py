@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -14,7 +13,6 @@ class TwoTowers(nn.Module):
         super().__init__()
         self.images = nn.Sequential(images, nn.Linear(images.dim, dim, bias=False))
         self.texts = nn.Sequential(texts, nn.Linear(texts.dim, dim, bias=False))
-        self.images.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(
         self, images: Float[Tensor, "n c h w"], words: Int[Tensor, "n w"]
