@@ -47,7 +47,7 @@ def test_a_pilot_that_passes_is_one_trial_of_each_arm_and_then_comes_each_other_
 
 
 @pytest.mark.parametrize(
-    "arm, metrics, says",
+    ("arm", "metrics", "says"),
     [
         ("b", {"accuracy": 0.9, "loss": 1.0}, "arms a and b have the same loss and metrics to the bit"),
         ("b", {"accuracy": 0.9, "loss": 1.0, "ocl_equals_scl": 1.0}, "arms a and b have the same loss and metrics"),
