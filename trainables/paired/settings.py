@@ -14,7 +14,14 @@ from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables.encoders import HEADS
 from contrasweep.trainables.fields import Count, Device, MaybeCount, NotNegative, Positive, Share
 from contrasweep.trainables.images import rows_to_train
-from contrasweep.trainables.losses import LOSSES, ComposedLoss, ComposedViewsLoss, ExternalLoss, compose
+from contrasweep.trainables.losses import (
+    LOSSES,
+    ComposedLoss,
+    ComposedProxyLoss,
+    ComposedViewsLoss,
+    ExternalLoss,
+    compose,
+)
 from contrasweep.trainables.optimisation import OPTIMIZERS, optimizer_states
 from contrasweep.trainables.pytorch import Tensor, torch
 
@@ -132,7 +139,7 @@ class Classifier:
 
 
 @checked
-class Recipe:
+class PairedSettings:
     """Losses, weights and optimisation: L = alpha_t [C(z) + beta C(l)] + (1 - alpha_t) WCE (LOCAL, equation 6).
 
     The paper's systems: SCL is `loss: supcon, beta: 0`; L-SCL `supcon` with beta > 0; OCL-pair `ocl, beta: 0`;
@@ -197,7 +204,14 @@ class Recipe:
     def build_loss(self) -> ComposedLoss | ExternalLoss:
         """C as a function of (embeddings, labels); `SpecError` where its positives are not the rows of a class."""
         loss = compose(self.loss)
-        if isinstance(loss, ComposedViewsLoss) or _of_instances(loss):
+        if loss.has_weights:
+            raise SpecError(
+                "a loss with weights of its own is trained by contrastive alone",
+                place="loss",
+                value=self.loss.name,
+                hint="take supcon, sincere or ocl",
+            )
+        if isinstance(loss, ComposedViewsLoss | ComposedProxyLoss) or _of_instances(loss):
             raise SpecError(
                 "positives are views of one image here, and this family's are the rows of a class",
                 place="loss",
@@ -223,12 +237,12 @@ TYPICAL_CLASSES = 10
 """Where the dataset names no classes; the classifier's last layer hardly counts."""
 
 
-def precision(recipe: Recipe) -> Literal["fp32", "bf16"]:
+def precision(recipe: PairedSettings) -> Literal["fp32", "bf16"]:
     """What `contrasweep.cluster.memory` calls the precision of the network."""
     return "bf16" if recipe.autocast else "fp32"
 
 
-class RecipeFields(TypedDict):
+class WorkloadFields(TypedDict):
     """The fields of a `Workload` that a recipe says."""
 
     optimizer_states: float
@@ -238,7 +252,7 @@ class RecipeFields(TypedDict):
     steps: float
 
 
-def of_recipe(recipe: Recipe, data: Manifest) -> RecipeFields:
+def workload_fields(recipe: PairedSettings, data: Manifest) -> WorkloadFields:
     """The fields of a `Workload` that every modality takes from its recipe."""
     return {
         "optimizer_states": optimizer_states(recipe.optimizer),

@@ -9,7 +9,7 @@ from contrasweep.markdown_text import markdown_text
 from contrasweep.results.answer import Answer, Pair, Versus
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.table import ARROWS, Cell, Table, TableStyle, marked_as
-from contrasweep.statistics.comparison import p_text
+from contrasweep.statistics.comparison import in_words, p_text
 from contrasweep.text_table import text_table
 
 
@@ -44,13 +44,16 @@ def _numbers(pair: Pair) -> list[str]:
     comparison = pair.comparison
     difference, _, interval = comparison.span().partition(" ")
     p = p_text(comparison.p_value, comparison.alpha).removeprefix("= ")
-    before = comparison.before
+    verdict = comparison.verdict
+    if (before := comparison.before) is not None:
+        earlier = in_words(before.verdict, before.relevance(comparison.family.margin))
+        verdict += f"; {earlier} at look {before.look}"
     return [
         difference,
         interval or ("one replicate" if comparison.n == 1 else "–"),
         p if interval or comparison.p_value < 1 else "–",
         f"{comparison.n}" + f" ({comparison.evidence.pairs} pairs)" * bool(comparison.evidence.unpaired),
-        comparison.verdict + ("" if before is None else f"; {before.verdict} at look {before.look}"),
+        verdict,
     ]
 
 
@@ -227,11 +230,13 @@ def table_environment(
     *,
     packages: str = r"\usepackage{booktabs}",
     label: str = "",
+    wide: bool = False,
 ) -> str:
     """Return a table of these lines; `caption` is LaTeX already, `layout` the argument of tabular."""
+    environment = "table*" if wide else "table"
     lines = [
         f"% needs {packages}",
-        r"\begin{table}",
+        rf"\begin{{{environment}}}",
         r"\centering",
         rf"\caption{{{caption}}}",
         *([rf"\label{{{label}}}"] if label else []),
@@ -242,7 +247,7 @@ def table_environment(
         *body,
         r"\bottomrule",
         r"\end{tabular}",
-        r"\end{table}",
+        rf"\end{{{environment}}}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -373,7 +378,9 @@ class PaperTable:
             for table in self.tables
         )
         packages = r"\usepackage{booktabs} and \usepackage{siunitx}"
-        return table_environment(escape(caption), layout, head, body, packages=packages, label=self.style.label)
+        return table_environment(
+            escape(caption), layout, head, body, packages=packages, label=self.style.label, wide=self.style.wide
+        )
 
     def _format(self, table: Table) -> str:
         """The table-format of siunitx: digits before and after the point of the widest mean."""

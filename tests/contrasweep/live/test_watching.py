@@ -3,6 +3,8 @@
 import dataclasses
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +19,8 @@ from contrasweep.live import live_file, logs
 from contrasweep.live.lines import Lines
 from contrasweep.live.live_file import LIVE, LIVE_FILE, watch
 from contrasweep.live.state import ArmState, RunningTrial, RunState
+from contrasweep.processes import process_identity
+from contrasweep.storage.lease import HOLDER_FILE, Holder
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
@@ -73,6 +77,25 @@ def test_status_takes_a_study_too(records, tmp_path):
     )
 
 
+def test_a_study_is_stopped_by_its_name_where_it_runs(records, tmp_path):
+    """The holder of its lease gets SIGTERM; one of another machine is named, and nothing is sent."""
+
+    def stop():
+        return contrasweep("stop", "s", "--storage", records.storage, folder=tmp_path)
+
+    def hold(holder):
+        HOLDER_FILE.write(records.store, "s/lease/00000001.json", dataclasses.asdict(holder))
+
+    assert stop().returncode == 2 and "no process runs study s" in stop().stderr
+    driver = subprocess.Popen(["sleep", "60"])
+    hold(Holder("here", driver.pid, process_identity(driver.pid), "t"))
+    assert stop().stdout == f"asked process {driver.pid} on here to stop\n"
+    assert driver.wait(30) == -signal.SIGTERM
+    assert "no process runs study s" in stop().stderr
+    hold(Holder("far", os.getpid(), "another machine", "t"))
+    assert stop().returncode == 2 and f"kill {os.getpid()}" in stop().stderr
+
+
 def test_watch_shows_the_run_of_another_process(records, tmp_path):
     keep(records, events=[(time.time(), "failed: ocl seed=1: ValueError")])
     seen = contrasweep("watch", "s", "--storage", records.storage, "--once", folder=tmp_path)
@@ -110,7 +133,7 @@ def test_watch_ends_with_the_run_and_says_each_event_once(records):
     while "the first" not in stream.getvalue():
         time.sleep(0.01)
     keep(records, events=[(1.0, "the first"), (2.0, "the second")], ended="complete", running={})
-    watcher.join(30)
+    watcher.join(300)
     assert not watcher.is_alive()
     lines = stream.getvalue().splitlines()
     assert lines.count("the first") == 1 and lines.count("the second") == 1
@@ -151,7 +174,7 @@ def test_a_log_is_followed_until_the_trial_has_its_record(records):
         time.sleep(0.01)
     records.store.write(key, b"one\ntwo\n")
     records.write(Record.of(running, status=Status.DONE))
-    follower.join(30)
+    follower.join(300)
     assert "".join(written) == "one\ntwo\n--- done\n"
 
 

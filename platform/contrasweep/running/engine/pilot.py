@@ -30,6 +30,7 @@ def objections(study: Study, pilots: Mapping[str, Record]) -> list[str]:
     same metrics to the bit, loss included.
     """
     found = []
+    pilots = {arm: pilots[arm] for arm in study.arms if arm in pilots}
     for arm, record in pilots.items():
         if not record.status.counts:
             found.append(f"arm {arm} ended {record.status.value}")

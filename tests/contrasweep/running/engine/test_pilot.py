@@ -90,7 +90,7 @@ def test_a_study_whose_arms_are_below_the_floor_stops_and_goes_on_without_a_pilo
     records = StudyRecords(str(tmp_path), STUDY.name)
     study = dataclasses.replace(STUDY, arms=ARMS | {"a": Arm("valued:train", config={"lr": 99.0})})
     for _ in range(2):  # the second time nothing is trained at all
-        with pytest.raises(ContrasweepError, match="pilot: arm a is below pixels"):
+        with pytest.raises(ContrasweepError, match=r"pilot: .*arm a is below pixels"):
             run(study, storage=str(tmp_path), tracking=None)
         assert len(records.finished()) == 3
     results = run(dataclasses.replace(study, pilot=False), storage=str(tmp_path), tracking=None)
