@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from contrasweep.trainables.dual_encoder.losses import LOSSES, clip, multiple_negatives, siglip
-from contrasweep.trainables.dual_encoder.method import LearnedLogits
+from contrasweep.trainables.dual_encoder.method import clamp, learned_of
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -46,14 +46,13 @@ def test_siglip_is_the_papers(temperature: float, bias: float) -> None:
 @pytest.mark.parametrize("name", LOSSES)
 def test_what_is_learned_starts_at_the_given_numbers_and_is_clamped_as_in_clip(name: str) -> None:
     given = LOSSES.choose(name).parameters
-    learned = LearnedLogits(given)
-    now = {key: float(value.detach()) for key, value in learned.parameters_now().items()}
-    assert now == pytest.approx(given)
+    learned = learned_of(given)
+    assert learned.metrics() == pytest.approx({f"loss_{key}": value for key, value in given.items()})
     s = scores(4, 4).float()
-    value = LOSSES[name](s, **learned.parameters_now())
+    value = LOSSES[name](s, **learned.values())
     slopes = torch.autograd.grad(value, list(learned.parameters()))
     assert all(float(slope.abs()) > 0 for slope in slopes) and len(slopes) == len(given)
     with torch.no_grad():
-        learned.log_scale.fill_(50.0)
-    learned.clip()
-    assert learned.value == pytest.approx(0.01)
+        learned.offsets["temperature"].fill_(-50.0)
+    clamp(learned)
+    assert learned.metrics()["loss_temperature"] == pytest.approx(0.01)

@@ -107,8 +107,8 @@ def test_it_learns_deterministically_and_resumes_bit_for_bit(
     assert numbers(list(train(trial(sick, **config), resume=tmp_path / "saved"))) == numbers(reports[1:])
     assert reports[-1].metrics["loss"] < reports[0].metrics["loss"]
     assert 0.3 < reports[-1].metrics["spearman"] < 1 and "spearman" not in reports[0].metrics
-    learned = {"temperature", "bias"} & set(first.metrics)
-    assert learned == ({"temperature", "bias"} if config.get("learnable_temperature") else set())
+    learned = {"loss_temperature", "loss_bias"} & set(first.metrics)
+    assert learned == ({"loss_temperature", "loss_bias"} if config.get("learnable_temperature") else set())
 
 
 def test_what_does_not_fit_is_refused_by_the_settings(sick: Manifest) -> None:

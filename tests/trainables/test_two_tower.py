@@ -81,7 +81,10 @@ def test_it_learns_classes_by_their_names_and_resumes_bit_for_bit(
     assert last.metrics["zero_shot"] == last.metrics["accuracy"] == last.items["zero_shot"].mean() > 0.6
     assert last.metrics["image_to_text_recall_at_1"] == last.metrics["zero_shot"], "captions are the prompts here"
     assert last.metrics["image_to_text_recall_at_10"] == 1.0, "there are ten distinct captions"
-    assert ("temperature" in first.metrics, "bias" in first.metrics) == (learned, learned and loss == "siglip")
+    assert ("loss_temperature" in first.metrics, "loss_bias" in first.metrics) == (
+        learned,
+        learned and loss == "siglip",
+    )
 
 
 @pytest.mark.slow

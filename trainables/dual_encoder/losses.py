@@ -11,6 +11,7 @@ import pydantic
 from jaxtyping import Float
 
 from contrasweep.components import Table
+from contrasweep.trainables.losses import sigmoid
 from contrasweep.trainables.pytorch import F, Tensor, torch
 
 Scores = Float[Tensor, "n m"]
@@ -38,8 +39,8 @@ def multiple_negatives(scores: Scores, *, temperature: Temperature = 0.05) -> Sc
 
 def siglip(scores: Scores, *, temperature: Temperature = 0.1, bias: Cut = -10.0) -> Scalar:
     """SigLIP: -1/n sum_ij log sigmoid(z_ij (s_ij/t + b)), z_ii = 1, else -1 (Zhai et al. 2023, section 3.2)."""
-    signs = 2 * torch.eye(*scores.shape, dtype=scores.dtype, device=scores.device) - 1
-    return -F.logsigmoid(signs * (scores / temperature + bias)).sum() / len(scores)
+    own = torch.eye(*scores.shape, dtype=torch.bool, device=scores.device)
+    return sigmoid.siglip(scores, own, ~own, temperature=temperature, bias=bias).mean()
 
 
 LOSSES: Table[Callable[..., Tensor]] = Table(

@@ -1,6 +1,7 @@
 """A trial of a dual encoder in training, for any modality that says what its batches are; `loop` runs its epochs."""
 
 import abc
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,11 +14,12 @@ from torch import Tensor, nn
 
 from contrasweep.errors import SpecError
 from contrasweep.trainables import checkpoint, diagnostics, loop, optimisation, seeding
-from contrasweep.trainables.contrastive.temperature import LearnableTemperature
+from contrasweep.trainables.contrastive.temperature import LOWEST
 from contrasweep.trainables.dual_encoder.losses import LOSSES
 from contrasweep.trainables.dual_encoder.settings import Recipe
 from contrasweep.trainables.losses import compose
 from contrasweep.trainables.losses.batch import check_batch
+from contrasweep.trainables.losses.weights import LearnedNumbers
 from contrasweep.trainables.precision import widened
 from contrasweep.trainables.similarities import cosine
 from contrasweep.trainables.texts.encoders import load_pretrained
@@ -45,19 +47,6 @@ class Sides:
         return torch.cat([self.first, self.second])
 
 
-class LearnedLogits(LearnableTemperature):
-    """The temperature of a loss, and its bias where it has one, as weights."""
-
-    def __init__(self, parameters: Mapping[str, Any]) -> None:
-        super().__init__(parameters["temperature"])
-        self.bias = nn.Parameter(torch.tensor(parameters["bias"])) if "bias" in parameters else None
-
-    def parameters_now(self) -> dict[str, Tensor]:
-        """What the loss is given in place of its own parameters, with gradients."""
-        bias = {} if self.bias is None else {"bias": self.bias}
-        return {"temperature": self.initial * torch.exp(-self.log_scale), **bias}
-
-
 class DualEncoder(abc.ABC, Generic[B]):
     """A trial in training: network and optimizer on the device. `B` is what a batch is before it is embedded."""
 
@@ -75,8 +64,7 @@ class DualEncoder(abc.ABC, Generic[B]):
         self.model = self.network()
         load_pretrained(self.model)
         self.model.to(device)
-        parameters = settings.loss.parameters
-        self.learned = LearnedLogits(parameters).to(device) if settings.learnable_temperature else None
+        self.learned = learned_of(settings.loss.parameters).to(device) if settings.learnable_temperature else None
         self.compared = None if settings.loss.entry in LOSSES.values() else compose(settings.loss)
         trained = nn.ModuleList([self.model] if self.learned is None else [self.model, self.learned])
         self.optimizer: optimisation.Optimizer = settings.optimizer.build(trained.parameters(), settings.learning_rate)
@@ -132,13 +120,14 @@ class DualEncoder(abc.ABC, Generic[B]):
                 norm, (loss, last) = taken
                 measured.append(torch.stack([loss, norm]))
             if self.learned is not None:
-                self.learned.clip()
+                clamp(self.learned)
         self.guard.require_steps(len(measured), epoch, self.remedy)
         assert last is not None
         means = torch.stack(measured).double().mean(0).tolist()
         metrics = {"loss": means[0], "grad_norm": means[1], "learning_rate": self.optimizer.lr}
         pairs = torch.arange(size, device=self.device).repeat(2)
-        return metrics | self._learned() | diagnostics.of_batch(None, means[0], last.stacked, pairs)
+        learned = {} if self.learned is None else self.learned.metrics()
+        return metrics | learned | diagnostics.of_batch(None, means[0], last.stacked, pairs)
 
     def _gradients(self, batch: B) -> tuple[Tensor, list[Tensor], tuple[Tensor, Sides]]:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.autocast):
@@ -156,18 +145,23 @@ class DualEncoder(abc.ABC, Generic[B]):
             return self.compared(stacked, labels, pairs)
         others = second if sides.more is None else torch.cat([second, widened(sides.more)])
         check_batch(torch.cat([first, others]), torch.arange(len(first) + len(others)), None)
-        learned = {} if self.learned is None else self.learned.parameters_now()
+        learned = {} if self.learned is None else self.learned.values()
         parameters = {**self.recipe.loss.parameters, **learned}
         value: Tensor = self.recipe.loss.entry(cosine(first, others), **parameters)
         return value
-
-    def _learned(self) -> dict[str, float]:
-        if self.learned is None:
-            return {}
-        bias = {} if self.learned.bias is None else {"bias": float(self.learned.bias.detach())}
-        return {"temperature": self.learned.value, **bias}
 
     @property
     def remedy(self) -> str:
         """What helps where the network gives what is not finite."""
         return f"lower learning_rate ({self.recipe.learning_rate}) or raise loss.temperature"
+
+
+def learned_of(parameters: Mapping[str, Any]) -> LearnedNumbers:
+    """The temperature of a loss, and its bias where it has one, as weights that start at these parameters."""
+    return LearnedNumbers(parameters, ("temperature",))
+
+
+@torch.no_grad()
+def clamp(learned: LearnedNumbers) -> None:
+    """Keep the temperature at CLIP's bound or above it (at its start where that is lower), after a step."""
+    learned.offsets["temperature"].clamp_(min=min(0.0, math.log(LOWEST / learned.initial["temperature"])))

@@ -24,7 +24,7 @@ def _takes(entry: Any, given: Config) -> type:
 
 LOSSES: Table[Any] = Table(
     "loss of texts",
-    {**OF_TWO_SIDES, **{name: loss for name, loss in losses.LOSSES.items() if isinstance(loss, Loss)}},
+    {**{name: loss for name, loss in losses.LOSSES.items() if isinstance(loss, Loss)}, **OF_TWO_SIDES},
     plural="losses of texts",
     takes=_takes,
 )
