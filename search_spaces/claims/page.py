@@ -106,7 +106,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """Of the claim's arm, in words; or that the study has not (wholly) run."""
+        """Return the verdict on the claim's arm, in words, or that its study was not run, or is running."""
         return NOT_RUN if self.decides is None else self.decides.verdict(self.study.smallest_difference)
 
     @property

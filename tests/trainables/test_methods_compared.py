@@ -27,6 +27,9 @@ COMPARED: dict[str, dict[str, Any]] = {
     "barlow_twins": {"loss": "barlow_twins", "learning_rate": 0.01},
     "vicreg": {"loss": "vicreg", "learning_rate": 0.01},
     "learnable temperature": {"loss": "sincere", "learnable_temperature": True},
+    "siglip": {"loss": {"name": "siglip", "bias": -5.0}, "learning_rate": 0.02, "loss_learning_rate": 0.01},
+    "proxy_anchor": {"loss": "proxy_anchor", "loss_learning_rate": 1.0, "optimizer": "adamw", "learning_rate": 0.003},
+    "theirs": {"loss": "pytorch_metric_learning.losses:SoftTripleLoss"},
 }
 
 

@@ -37,6 +37,7 @@ FIRST_STEPS: list[dict[str, Any]] = [
     {"loss": "infonce", "encoder": {"name": "cnn", "width": 4}, "learnable_temperature": True},
     {"loss": "triplet"},
     {"loss": "barlow_twins"},
+    {"loss": "proxy_anchor"},
     {"loss": "sincere", "chunk_rows": 64, "projection": "none", "batch_size": 64},
 ]
 

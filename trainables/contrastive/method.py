@@ -37,6 +37,7 @@ from contrasweep.trainables.evaluation import target_noise
 from contrasweep.trainables.losses import distributed
 from contrasweep.trainables.losses.negatives import counted, counts_of, has_signed_scores
 from contrasweep.trainables.losses.tiled import Counts
+from contrasweep.trainables.losses.weights import LearnedNumbers
 from contrasweep.trial import Trial
 
 EVAL_BATCH_ROWS = 1024
@@ -118,25 +119,44 @@ class Contrastive:
         if distributed.processes() > 1:
             joined_batch.convert(self.model)
         self.model.to(self.device)
-        self.loss = settings.build_loss()
+        self.loss = self._built_loss()
         self.schedule = self._schedule()
         self.targets = self._targets()
         initial = initial_temperature(self.loss) if settings.learnable_temperature else None
         self.temperature = None if initial is None else LearnableTemperature(initial).to(self.device)
         trained = (self.model, self.targets.trained, self.temperature)
         self.trained = nn.ModuleList([part for part in trained if part is not None])
-        self.optimizer: optimisation.Optimizer = settings.optimizer.build(
-            self.trained.parameters(), settings.learning_rate
-        )
+        self.optimizer = self._optimizer()
         self.average = Averaged(self.model, settings.ema) if settings.ema else None
         self.guard, self.trial = loop.Guard(), trial
         self.evaluated_rows = min(EVAL_BATCH_ROWS, 4 * settings.batch_size)
 
+    def _built_loss(self) -> losses.AnyLoss:
+        loss = self.settings.build_loss()
+        if not loss.has_weights:
+            return loss
+        loss = self.settings.build_loss(self._dim(), self.classes)
+        assert loss.weights is not None
+        loss.weights.to(self.device)
+        return loss
+
+    def _optimizer(self) -> optimisation.Optimizer:
+        s = self.settings
+        optimizer: optimisation.Optimizer = s.optimizer.build(self.trained.parameters(), s.learning_rate)
+        if self.loss.weights is None:
+            return optimizer
+        rate = s.loss_learning_rate or s.learning_rate
+        own = s.optimizer.build(self.loss.weights.parameters(), rate)
+        return optimisation.WithOwnRates([optimizer, own], [1.0, rate / s.learning_rate])
+
+    def _dim(self) -> int:
+        """The dimension of the embeddings."""
+        with torch.no_grad():
+            embeddings: Tensor = self.model.eval()(torch.zeros(1, *self.train.shape, device=self.device))
+        return embeddings.shape[1]
+
     def _targets(self) -> Targets:
-        dim = 0
-        if self.settings.targets.name != "batch":
-            with torch.no_grad():
-                dim = self.model.eval()(torch.zeros(1, *self.train.shape, device=self.device)).shape[1]
+        dim = self._dim() if self.settings.targets.name != "batch" else 0
         built: Targets = self.settings.targets.build(self.model, self.schedule.steps, dim)
         for part in (built.trained, *built.parts.values()):
             if isinstance(part, nn.Module):
@@ -154,7 +174,8 @@ class Contrastive:
         """What a checkpoint saves and restores."""
         learned = {} if self.temperature is None else {"temperature": self.temperature}
         average = {} if self.average is None else {"average": self.average}
-        return {"model": self.model, "optimizer": self.optimizer, **self.targets.parts, **learned, **average}
+        own = {} if self.loss.weights is None else {"loss": self.loss.weights}
+        return {"model": self.model, "optimizer": self.optimizer, **self.targets.parts, **learned, **average, **own}
 
     def epoch(self, epoch: int) -> dict[str, float]:
         """Train epoch 1, 2, ..., or where there are several reports an epoch its part 1, 2, ..., and return metrics."""
@@ -221,6 +242,8 @@ class Contrastive:
         assert means is not None and last is not None
         metrics = {"loss": means[0], "grad_norm": means[1], "learning_rate": self.optimizer.lr}
         learned = {} if self.temperature is None else {"temperature": self.temperature.value}
+        if isinstance(self.loss.weights, LearnedNumbers):
+            learned |= self.loss.weights.metrics()
         counts = {"negative_cosines": negatives} if has_signed_scores(self.loss) else {}
         ends = self.ends(epoch.report)
         seen = diagnostics.of_negatives(self.loss, counts, self.guard, ends=ends, name=self._name)
@@ -339,7 +362,7 @@ class Contrastive:
 
 
 def build(trial: Trial) -> Contrastive:
-    """The trial in training, as each of its processes builds it."""
+    """Return the method of a trial, ready to train; each process of a trial calls this."""
     return Contrastive(trial, Settings(**trial.config))
 
 

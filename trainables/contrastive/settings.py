@@ -19,7 +19,7 @@ from contrasweep.trainables.fields import BelowOne, Count, Device, MaybeCount, N
 from contrasweep.trainables.files import with_digest_of_weights
 from contrasweep.trainables.losses import LOSSES
 from contrasweep.trainables.optimisation import OPTIMIZERS, check_optimizer
-from contrasweep.trainables.pytorch import nn
+from contrasweep.trainables.pytorch import nn, torch
 
 RESIDENT_GIB = 8.0
 
@@ -70,6 +70,8 @@ class Settings:
     """Decay of an exponential moving average of the weights, evaluated and exported in their place (0: none)."""
     learning_rate: Positive = 0.1
     """The largest learning rate."""
+    loss_learning_rate: Annotated[Positive | None, OMIT_DEFAULT] = None
+    """The largest learning rate of the loss's own weights (proxies, SigLIP's bias). None: that of the network."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """The learning rate after the warm-up: a cosine down to a thousandth, or constant."""
     warmup_epochs: MaybeCount | None = None
@@ -114,6 +116,15 @@ class Settings:
     def __post_init__(self) -> None:
         loss = self.build_loss()
         check_targets(self.targets, loss)
+        if self.loss_learning_rate is not None and not loss.has_weights:
+            raise SpecError(
+                f"loss {self.loss.name!r} has no weights of its own",
+                place="loss_learning_rate",
+                value=self.loss_learning_rate,
+                hint="take siglip, proxy_anchor, arcface or cosface",
+            )
+        if loss.has_weights and self.targets.name == "byol":
+            raise SpecError("byol does not look at the loss, which has weights", place="loss", value=self.loss.name)
         if self.learnable_temperature:
             initial_temperature(loss)
         if self.targets.name != "batch" and self.chunk_rows:
@@ -172,6 +183,17 @@ class Settings:
         encoder = self.encoder.build(shape)
         return nn.Sequential(encoder, self.projection.build(encoder.dim))
 
+    def loss_weights(self, shape: Shape, classes: int) -> int:
+        """How many weights the loss itself has, for images of `shape`."""
+        if not self.build_loss().has_weights:
+            return 0
+        dim = self.projection.parameters.get("dim")  # of our heads; another's embeddings are counted
+        if not isinstance(dim, int):
+            with torch.no_grad():
+                dim = self.build_network(shape).eval()(torch.zeros(1, *shape)).shape[1]
+        weights = self.build_loss(dim, classes).weights
+        return sum(p.numel() for p in weights.parameters()) if weights is not None else 0
+
     @property
     def needs_labels(self) -> bool:
         """Whether training looks at labels."""
@@ -180,10 +202,13 @@ class Settings:
         by_instance = isinstance(loss, losses.ComposedLoss) and loss.loss.positives == "instances"
         return self.sampling == "class_balanced" or not (by_views or by_instance or self.targets.name == "byol")
 
-    def build_loss(self) -> losses.AnyLoss:
-        """The loss as a function of (embeddings, labels, instance_ids); `SpecError` if it cannot be built."""
+    def build_loss(self, dim: int = 0, classes: int = 0) -> losses.AnyLoss:
+        """The loss as a function of (embeddings, labels, instance_ids); `SpecError` if it cannot be built.
+
+        A loss with weights of its own has them for embeddings of `dim` dimensions.
+        """
         try:
-            return losses.compose(self.loss)
+            return losses.compose(self.loss, dim, classes)
         except SpecError as error:
             raise error.at("loss") from None
 
@@ -191,6 +216,8 @@ class Settings:
 def initial_temperature(loss: losses.AnyLoss) -> float:
     """The temperature of `loss`, which is learned from there on; `SpecError` where it has none."""
     params = loss.params if isinstance(loss, losses.ComposedLoss) else {}
+    if "temperature" in params and loss.has_weights:
+        raise SpecError("siglip learns its own temperature", place="learnable_temperature", value=True)
     if "temperature" not in params or params.get("base_temperature") is not None:
         raise SpecError(
             "a learnable temperature needs a loss with a temperature, and without base_temperature",

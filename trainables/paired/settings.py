@@ -14,7 +14,14 @@ from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables.encoders import HEADS
 from contrasweep.trainables.fields import Count, Device, MaybeCount, NotNegative, Positive, Share
 from contrasweep.trainables.images import rows_to_train
-from contrasweep.trainables.losses import LOSSES, ComposedLoss, ComposedViewsLoss, ExternalLoss, compose
+from contrasweep.trainables.losses import (
+    LOSSES,
+    ComposedLoss,
+    ComposedProxyLoss,
+    ComposedViewsLoss,
+    ExternalLoss,
+    compose,
+)
 from contrasweep.trainables.optimisation import OPTIMIZERS, optimizer_states
 from contrasweep.trainables.pytorch import Tensor, torch
 
@@ -196,7 +203,14 @@ class PairedSettings:
     def build_loss(self) -> ComposedLoss | ExternalLoss:
         """C as a function of (embeddings, labels); `SpecError` where its positives are not the rows of a class."""
         loss = compose(self.loss)
-        if isinstance(loss, ComposedViewsLoss) or _of_instances(loss):
+        if loss.has_weights:
+            raise SpecError(
+                "a loss with weights of its own is trained by contrastive alone",
+                place="loss",
+                value=self.loss.name,
+                hint="take supcon, sincere or ocl",
+            )
+        if isinstance(loss, ComposedViewsLoss | ComposedProxyLoss) or _of_instances(loss):
             raise SpecError(
                 "positives are views of one image here, and this family's are the rows of a class",
                 place="loss",

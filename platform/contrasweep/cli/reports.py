@@ -26,7 +26,7 @@ OverWhat = Annotated[
     Literal["replicates", "groups"],
     typer.Option(help="groups: all folds' test items by the groups they come from; --metric is a score of items."),
 ]
-Output = Annotated[Path | None, typer.Option(help="File to write instead of standard output.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write instead of standard output.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -46,19 +46,28 @@ def report(
     columns: Annotated[list[str] | None, typer.Option(help="arm or an axis; repeatable.")] = None,
     metric: Metric = None,
     spread: Annotated[bool, typer.Option("--spread", help="Show (min–max) in the cells.")] = False,
+    cell: Annotated[
+        Literal["mean-ci", "mean-std", "mean-se", "mean"],
+        typer.Option(help="What stands behind a mean: its interval, a deviation, or nothing."),
+    ] = "mean-ci",
+    no_interval: Annotated[bool, typer.Option("--no-interval", help="The same as --cell mean.")] = False,
     over: OverWhat = "replicates",
     output: Output = None,
     caption: Annotated[str, typer.Option(help="Of a paper's table, instead of the legend.")] = "",
     label: Annotated[str, typer.Option(help="Of a paper's table, for LaTeX's \\ref.")] = "",
     digits: Annotated[int | None, typer.Option(help="Of a paper's table: digits after the point.")] = None,
     percent: Annotated[bool, typer.Option("--percent", help="A paper's table in percent.")] = False,
+    wide: Annotated[bool, typer.Option("--wide", help="A paper's table over both columns of a page.")] = False,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve the HTML report and keep it true while it runs.")
     ] = False,
     host: Annotated[str, typer.Option(help="Of --serve: 0.0.0.0 lets other machines read it.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Of --serve: 0 takes a free one.", min=0, max=65535)] = 8080,
 ) -> None:
-    """Print or write the table of a study, as it stands now; a csv or parquet file gets NAME.comparisons beside it."""
+    """Print or write the table of a study, as it stands now.
+
+    A csv or parquet file gets NAME.comparisons beside it.
+    """
     from contrasweep.report import serve_report, write_report
     from contrasweep.results.table import TableStyle
 
@@ -79,7 +88,7 @@ def report(
         output=output,
         over=over,
         width=(width() if output is None else None) or WIDTH,
-        style=TableStyle(spread, digits, percent, caption, label),
+        style=TableStyle(spread, digits, percent, caption, label, cell="mean" if no_interval else cell, wide=wide),
     )
 
 
@@ -99,9 +108,9 @@ def compare(
     over: OverWhat = "replicates",
     output: Output = None,
 ) -> None:
-    """Say whether ARM_A beats ARM_B, by how much, how sure, and what it would take to know.
+    """Say whether an arm beats another, by how much, how sure.
 
-    Overall and in each cell.
+    Overall and in each cell, and what it would take to know.
     """
     from contrasweep.report import render_comparison, write
     from contrasweep.study.file import parse_set
@@ -122,12 +131,14 @@ def claims(
     cluster: Annotated[
         Path | None, typer.Option(help="Inventory file of hosts that the studies at the papers' scale are planned for.")
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="File to write the page to, in Markdown.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write the page to, in Markdown.")
+    ] = None,
     reports: Annotated[
         Path | None, typer.Option(help="Folder for a report of each study, in Markdown, and for estimates.json.")
     ] = None,
 ) -> None:
-    """Set each claim of a paper beside what the study that asks about it decided.
+    """Set each claim of a paper beside what its study decided.
 
     Whether it held, verdict, the estimates of first and of fresh seeds, a floor, cross-entropy, and the commands that
     make it again.

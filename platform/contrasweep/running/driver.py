@@ -35,6 +35,7 @@ def run(
     rerun: Sequence[str] = (),
     changed: Changed = "stop",
     cluster: Path | None = None,
+    quiet: bool = False,
 ) -> Results:
     """Run the trials of a study that have no record yet, and return its results.
 
@@ -53,6 +54,7 @@ def run(
         changed: What is done with trials of other code: "stop", "rerun" or "accept".
         cluster: Inventory file of the hosts that the cluster has or can start, with their prices. Without it, trials
             are placed on the hosts that Ray lists.
+        quiet: Show no progress, only failures and warnings.
 
     Returns:
         The results as they stand. `Results.stopped` says so where a budget has ended the run.
@@ -85,7 +87,7 @@ def run(
             folds = planned.study.folds
             planned = planned.relocated(lambda name: resolve(name, folds=folds, storage=storage, write=True))
             with following(trackers, tracked, records) as follower:
-                stopped = train(planned, prepared, records, code, lease, max_concurrent, cluster)
+                stopped = train(planned, prepared, records, code, lease, max_concurrent, cluster, quiet)
                 follower.outcome = "interrupted" if stopped else "complete"
             gap = follower.gap
         results = replace(Results.load(records.study, storage), stopped=stopped)

@@ -10,6 +10,7 @@ from contrasweep.cluster.hosts import Hosts
 from contrasweep.cluster.inventory import Inventory, read_inventory
 from contrasweep.code import CurrentCode
 from contrasweep.live.displays import display_here
+from contrasweep.live.lines import Quiet
 from contrasweep.live.live_file import LiveFile
 from contrasweep.live.progress import Progress, axes_as_text, cell_of
 from contrasweep.live.state import ArmState, RunState
@@ -48,6 +49,7 @@ def train(
     lease: Lease,
     max_concurrent: int | None = None,
     inventory_file: Path | None = None,
+    quiet: bool = False,
 ) -> str:
     """Train what of the plan is left, as `prepared` has it; if a budget has ended it, which one, in a line.
 
@@ -55,7 +57,7 @@ def train(
     KeyboardInterrupt on SIGINT and SIGTERM, and `SpecError` if no trial fits a host.
     """
     study, finished = plan.study, prepared.finished
-    progress = _progress(plan, records, finished)
+    progress = _progress(plan, records, finished, quiet)
     budget = Budget(study, records)
     source = plan.source(records, finished)
     if study.replicates is not None:
@@ -118,7 +120,7 @@ def train(
     return used_up
 
 
-def _progress(plan: Plan, records: StudyRecords, finished: Collection[str]) -> Progress:
+def _progress(plan: Plan, records: StudyRecords, finished: Collection[str], quiet: bool) -> Progress:
     """Return how a run of what is not `finished` is shown: here, and in the storage for `contrasweep watch`."""
     study, own, axes = plan.study, plan.own(finished), plan.varied
     state = RunState(
@@ -136,4 +138,4 @@ def _progress(plan: Plan, records: StudyRecords, finished: Collection[str]) -> P
     trials = () if plan.declared_search is not None else plan.trials
     planned = {t.id: cell_of(t.arm, axes_as_text(axes, t.config, t.data.name)) for t in trials if t.id not in own}
     earlier = list(compact.read_records(records, records.etags(), only=own).values())
-    return Progress(state, axes, [display_here(), LiveFile(records)], planned, earlier)
+    return Progress(state, axes, [Quiet(sys.stderr) if quiet else display_here(), LiveFile(records)], planned, earlier)
