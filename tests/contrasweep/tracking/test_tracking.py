@@ -203,11 +203,7 @@ def postgres_uri() -> Iterator[str]:
 
 
 @pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param("server", marks=pytest.mark.slow),
-        pytest.param("postgres", marks=[pytest.mark.long, pytest.mark.timeout(900)]),
-    ]
+    params=["sqlite", pytest.param("server", marks=pytest.mark.slow), pytest.param("postgres", marks=pytest.mark.long)]
 )
 def study(request: pytest.FixtureRequest, tmp_path: Path) -> Study:
     from mlflow import MlflowClient
@@ -694,7 +690,6 @@ def test_a_sync_keeps_where_the_runs_are(study: Study) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
 def test_a_dead_server_loses_nothing_and_no_trial_waits(tmp_path: Path, template: Path) -> None:
     """All trials train to their end while the server is dead. One driver ends meanwhile, and `sync` fills its gap;
     the process of the other is still there when the server comes back."""
@@ -731,7 +726,6 @@ def test_a_dead_server_loses_nothing_and_no_trial_waits(tmp_path: Path, template
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("study", ["sqlite"], indirect=True)
 def test_a_killed_process_is_completed_and_one_whose_driver_died_completes_itself(study: Study, tmp_path: Path) -> None:
     """The process is killed while it shows trials that have ended; then another one loses its driver."""
@@ -795,7 +789,6 @@ def test_a_database_that_has_no_connection_left_is_asked_again(tmp_path: Path, m
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_processes_that_open_a_fresh_store_at_once_share_it(tmp_path: Path) -> None:
     code = (
         "import sys; from contrasweep.tracking.mlflow.client import new_client; "
@@ -819,7 +812,6 @@ def test_there_is_no_ui_without_tracking() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
 def test_the_ui_shows_a_study_until_it_is_ended(tmp_path: Path, template: Path) -> None:
     """`serve` in a process of its own, as `contrasweep ui` runs it: the address it tells has the study."""
     from mlflow import MlflowClient
