@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
+from contrasweep.config import Config
 from contrasweep.schema import checked
 
 
@@ -41,7 +42,7 @@ class Claim:
     """The settings that the answer may hang on: `at temperature .2`."""
     same: bool = False
     """Whether the claim is that the two arms do as well, and not that `arm` is better."""
-    at: dict[str, Any] | None = None
+    at: Config | None = None
     """The cell of the study, by axis, that the claim is about; all of them where it is None."""
     fresh: int = 0
     """On how many seeds that the study never used it is asked again; 0: it is not."""
@@ -183,7 +184,7 @@ CLAIMS = [
             full=FULL_SWEEP,
             same=True,
             at={"loss.temperature": temperature},
-            fresh=16,
+            fresh=8,
             declared=2,
             earlier="before/survey-sincere/sincere/supcon" if temperature == 0.2 else "",
             before="at temperature .2 alone",
@@ -261,7 +262,7 @@ CLAIMS = [
         "semi-hard",
         40,
         under="at temperature .2 and margin .3",
-        fresh=12,
+        fresh=8,
         declared=2,
         earlier="before/survey-sets/supcon/semi-hard",
         before="at 12 epochs, which leave semi-hard triplets below raw pixels",
