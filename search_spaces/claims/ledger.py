@@ -157,6 +157,7 @@ def _helpfulness(
         full=f"{HELPFULNESS}.tables:{full}" if full else "",
         tried=CLOTHING_TRIED if real else PLANTED_TRIED,
         on="clothing reviews without images" if real else "synthetic reviews",
+        under="where no model is surely above ranking by length" if real else "",
         **more,
     )
 
@@ -232,7 +233,7 @@ CLAIMS = [
     ),
     _survey(
         "Lifted structured loss is better than triplets",
-        "margin losses: it takes the hardest negative of a batch",
+        "margin losses: it handles easy triplets by the hardest negative of a batch",
         "LIFTED",
         "lifted",
         "triplet",
@@ -244,7 +245,7 @@ CLAIMS = [
     ),
     _survey(
         "Batch hard is better than triplets",
-        "margin losses: it takes the hardest positive too",
+        "margin losses: it goes further and takes the hardest positive too",
         "LIFTED",
         "batch-hard",
         "triplet",
@@ -256,7 +257,7 @@ CLAIMS = [
     ),
     _survey(
         "A set of negatives needs no mining: SupCon is better than semi-hard triplets",
-        "cross-entropy losses: they mine hard negatives by themselves",
+        "cross-entropy losses: a set mines hard negatives by itself, which avoids to choose triplets",
         "SETS",
         "supcon",
         "semi-hard",
@@ -326,7 +327,7 @@ CLAIMS = [
     *(
         _local(
             f"A falling alpha is better than a constant one: {how}",
-            "after equation 6; no figure",
+            f"after equation 6, by which it falls inversely; no figure{more}",
             "ALPHA",
             arm,
             "constant",
@@ -337,7 +338,10 @@ CLAIMS = [
             declared=2,
             fresh=12,
         )
-        for arm, how in (("inverse", "inversely to the epoch"), ("parabolic", "parabolically"))
+        for arm, how, more in (
+            ("inverse", "inversely to the epoch", ""),
+            ("parabolic", "parabolically", ", and not this fall"),
+        )
     ),
     _local(
         "Weighting the cross-entropy by class helps on long tails",
