@@ -333,11 +333,11 @@ def _elsewhere(role: str, name: str, asks: Any, storage: str, kept: Kept) -> dic
 
 HEAD = """# Claims of papers, and what studies decided
 
-Each claim is asked by a study that two cores run in minutes, on small networks and small data: a row holds for what its
-title and its settings say, and is no verdict on the paper's own scale. Where a paper describes a device and does not say
-that it is better, the row asks whether it is; each section begins with what the paper says. The smallest difference of
-interest was declared before a study was run and is justified beside it. Settings were chosen on other data than those
-that decide, unless a section says otherwise.
+Each claim is asked by a study that two cores run in minutes, on small networks and small data: a row holds for what
+its title and its settings say, and is no verdict on the paper's own scale. Where a paper describes a device and does
+not say that it is better, the row asks whether it is; each section begins with what the paper says. The smallest
+difference of interest was declared before a study was run and is justified beside it. Settings were chosen on other
+data than those that decide, unless a section says otherwise.
 
 - **held?** is about the claim, the **verdict** is about its first arm. A claim that two arms do as well is *held*
   where the difference is surely less than matters, and *contradicted* where there surely is one that may matter. A
