@@ -40,7 +40,6 @@ from contrasweep.storage.lease import Lease
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
-from contrasweep.study.study import Study
 
 REPORT_INTERVAL_S = 1.0  # a trial reports to the driver about this often where nobody prunes
 
