@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.trainables import checkpoint, diagnostics, loop, optimisation, seeding
 from contrasweep.trainables.contrastive.temperature import LOWEST
@@ -156,7 +157,7 @@ class DualEncoder(abc.ABC, Generic[B]):
         return f"lower learning_rate ({self.recipe.learning_rate}) or raise loss.temperature"
 
 
-def learned_of(parameters: Mapping[str, Any]) -> LearnedNumbers:
+def learned_of(parameters: Config) -> LearnedNumbers:
     """The temperature of a loss, and its bias where it has one, as weights that start at these parameters."""
     return LearnedNumbers(parameters, ("temperature",))
 

@@ -1,10 +1,11 @@
 """Settings that dual encoders of any modality have."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import pydantic
 
 from contrasweep.components import Component
+from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables.dual_encoder.losses import LOSSES
@@ -61,7 +62,7 @@ class Recipe:
         """`SpecError` where a part by dotted path does not do what it must."""
         check_optimizer(self.optimizer, self.learning_rate)
 
-    def workload(self, rows: int) -> dict[str, Any]:
+    def workload(self, rows: int) -> MutableConfig:
         """The fields of a `Workload` that the recipe says, for a training part of so many `rows`."""
         return {
             "optimizer_states": optimizer_states(self.optimizer),
