@@ -44,7 +44,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """Of the claim's arm: better, worse, equivalent, undecided; or that the study has not (wholly) run."""
+        """Return the verdict on the claim's arm, or that its study was not run, or is running."""
         if self.comparison is None:
             return NOT_RUN
         return self.comparison.verdict if self.complete else "running"

@@ -367,7 +367,7 @@ class Contrastive:
 
 
 def build(trial: Trial) -> Contrastive:
-    """The trial in training, as each of its processes builds it."""
+    """Return the method of a trial, ready to train; each process of a trial calls this."""
     return Contrastive(trial, Settings(**trial.config))
 
 

@@ -46,12 +46,18 @@ def report(
     columns: Annotated[list[str] | None, typer.Option(help="arm or an axis; repeatable.")] = None,
     metric: Metric = None,
     spread: Annotated[bool, typer.Option("--spread", help="Show (min–max) in the cells.")] = False,
+    cell: Annotated[
+        Literal["mean-ci", "mean-std", "mean-se", "mean"],
+        typer.Option(help="What stands behind a mean: its interval, a deviation, or nothing."),
+    ] = "mean-ci",
+    no_interval: Annotated[bool, typer.Option("--no-interval", help="The same as --cell mean.")] = False,
     over: OverWhat = "replicates",
     output: Output = None,
     caption: Annotated[str, typer.Option(help="Of a paper's table, instead of the legend.")] = "",
     label: Annotated[str, typer.Option(help="Of a paper's table, for LaTeX's \\ref.")] = "",
     digits: Annotated[int | None, typer.Option(help="Of a paper's table: digits after the point.")] = None,
     percent: Annotated[bool, typer.Option("--percent", help="A paper's table in percent.")] = False,
+    wide: Annotated[bool, typer.Option("--wide", help="A paper's table over both columns of a page.")] = False,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve the HTML report and keep it true while it runs.")
     ] = False,
@@ -82,7 +88,7 @@ def report(
         output=output,
         over=over,
         width=(width() if output is None else None) or WIDTH,
-        style=TableStyle(spread, digits, percent, caption, label),
+        style=TableStyle(spread, digits, percent, caption, label, cell="mean" if no_interval else cell, wide=wide),
     )
 
 

@@ -77,7 +77,7 @@ class Capacity:
 
 
 def capacity_of(trials: Iterable[Trial], footprints: Footprints) -> Capacity:
-    """Return the capacity of the most demanding of `trials`: one that fits no host, else by memory."""
+    """Return the capacity of the most demanding of `trials`: one that fits no host, else that with the most memory."""
 
     def of(trial: Trial) -> Capacity:
         placements = tuple(footprints.options(trial))
@@ -328,7 +328,7 @@ def _on_host(capacity: Capacity) -> list[str]:
 
 
 def _packing_lines(packing: Sequence[PackingRow]) -> list[str]:
-    """Where the trials to run go, by type and share of a GPU, most first."""
+    """Return a line for each type and share of a GPU on which trials will run, most trials first."""
     lines = [
         f"packing   {row['trials']} trials on {row['share']} {row['gpu']}, {row['slots']} at once"
         for row in packing

@@ -118,7 +118,7 @@ class MixedCode:
 
     @property
     def changes(self) -> set[tuple[str, str]]:
-        """Each older code with the newest."""
+        """Pairs of codes whose difference is described: each older one with the newest."""
         return set(self.older.values())
 
 

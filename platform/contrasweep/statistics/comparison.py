@@ -484,7 +484,7 @@ class Comparison:
         return span(self.difference, self.low, self.high)
 
     def _reason(self, a: str, b: str) -> str:
-        """Why nothing is decided, where it is not the noise."""
+        """Return why a comparison is undecided for a reason other than noise; "" where noise is the reason."""
         gaps = self.gaps
         if self.judgement is not None and self.judgement.reason:
             return self.judgement.reason

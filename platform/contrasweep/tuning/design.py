@@ -52,7 +52,7 @@ class SweepDesign:
 
     @property
     def search_folds(self) -> list[int | None]:
-        """Fold 0 unless the study names others; the dataset's own splits where it has no folds."""
+        """Folds of the search: fold 0 unless the study names others; [None] stands for the dataset's own splits."""
         return [None] if self.study.folds is None else list(self.study.search_folds or [0])
 
     @cached_property

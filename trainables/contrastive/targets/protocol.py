@@ -99,7 +99,7 @@ class Batch:
 
 
 def precise(embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-    """In float32 or more: what a loss is computed in, whatever the autocast."""
+    """Return the embeddings in float32 or more, which losses are computed in under autocast too."""
     return embeddings if embeddings.dtype.itemsize > 4 else embeddings.float()
 
 
