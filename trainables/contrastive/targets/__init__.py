@@ -16,7 +16,7 @@ from contrasweep.imports import errors_named
 from contrasweep.trainables.contrastive.targets.protocol import Batch, Compared, Targets
 from contrasweep.trainables.contrastive.targets.queues import CrossBatchMemory, EmbeddingQueue, Moco, Nnclr
 from contrasweep.trainables.contrastive.targets.teachers import Byol, Dino, Swav
-from contrasweep.trainables.losses import AnyLoss, ComposedLoss
+from contrasweep.trainables.losses import AnyLoss, ComposedLoss, kind_of
 from contrasweep.trainables.pytorch import Tensor, nn, torch
 
 __all__ = [
@@ -96,5 +96,5 @@ def check_own_targets(targets: Component, loss: AnyLoss, n_views: int) -> None:
         compared = built.step(torch.randn(4 * n_views, 3, 2, 2), rows % 2, rows, loss)
         value = compared[0]
         if not isinstance(value, Tensor) or value.shape != () or not value.requires_grad:
-            raise SpecError("a step of targets gives (loss, embeddings)", place="targets", value=value)
+            raise SpecError("a step of targets gives (loss, embeddings)", place="targets", value=kind_of(value))
         built.after_step(0)
