@@ -88,7 +88,7 @@ def test_the_command_runs_the_studies_and_writes_the_page(tmp_path: Path) -> Non
     with ray_folder() as ray:
         words = ["--of", "toyclaims:CLAIMS", "--run", "--output", "page.md", "--reports", "reports"]
         driver = start_driver("claims", *words, folder=tmp_path, ray=ray)
-        errors = driver.communicate(timeout=270)[1]
+        errors = driver.communicate()[1]
     assert driver.returncode == 0, errors
     text = (tmp_path / "page.md").read_text()
     assert "| A is better than B | **better** | +0.100 [+0.100, +0.100] | 0.05 | 8 | 0.109 | – |" in text

@@ -75,7 +75,7 @@ def joined(digits: Manifest, tmp_path_factory: pytest.TempPathFactory) -> list[A
         subprocess.Popen([sys.executable, str(joined_trial.__file__), str(rank), "2", str(folder)], env=environment)
         for rank in range(2)
     ]
-    assert [rank.wait(timeout=200) for rank in ranks] == [0, 0]
+    assert [rank.wait() for rank in ranks] == [0, 0]
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 
@@ -155,7 +155,7 @@ time.sleep(100)
     rank = psutil.Process(int(started.stdout.readline()))
     started.kill()
     started.wait()
-    rank.wait(timeout=60)
+    rank.wait()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import typer
 
 from contrasweep.cli.options import Json, Storage, Study, print_json, width
 from contrasweep.defaults import STORAGE
+from contrasweep.errors import SpecError
 from contrasweep.study.file import load_study
 from contrasweep.text_table import WIDTH
 
@@ -36,7 +37,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def report(
-    study: Study,
+    studies: Annotated[
+        list[str],
+        typer.Argument(metavar="STUDY...", help="module:NAME, a .yaml file, a name, a pattern; several are one table."),
+    ],
     storage: Storage = STORAGE,
     json: Json = False,
     format: Annotated[
@@ -66,14 +70,21 @@ def report(
 ) -> None:
     """Print or write the table of a study, as it stands now.
 
-    A csv or parquet file gets NAME.comparisons beside it.
+    A csv or parquet file gets NAME.comparisons beside it. Several studies are one table, and their arms one family of
+    comparisons; with `--rows study` each study stands by itself.
     """
     from contrasweep.report import serve_report, write_report
+    from contrasweep.results.joined import JoinedResults, load_joined
     from contrasweep.results.table import TableStyle
 
-    results = load(study, storage)
+    def load_all() -> "Results":
+        return load_joined(list(map(name, studies)), storage)
+
+    results = load_all()
+    if isinstance(results, JoinedResults) and (serve or format in ("html", "yaml")):
+        raise SpecError("the whole report and a study file are of one study", place="STUDY", value=" ".join(studies))
     if serve:
-        serve_report(results, lambda: load(study, storage), metric=metric, host=host, port=port, announce=_served)
+        serve_report(results, load_all, metric=metric, host=host, port=port, announce=_served)
         return
     if json:
         table = results.table(rows or None, columns or None, metric, over=over)

@@ -10,7 +10,7 @@ from benchmarks.faults.files import broken_files
 from benchmarks.faults.processes import on_processes
 from benchmarks.faults.servers import S3_FAULTS, on_the_way_to_s3
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(550)]
+pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize(("victim", "times"), [("worker", 5), ("driver", 2)])
