@@ -207,7 +207,7 @@ def _resolve(settings: Any, config: Config, data: Manifest) -> Config:
         with errors_named(f"the settings for {data.name} cannot be built"):
             try:
                 settings = resolve(data)
-            except DataError as error:  # data of another kind
+            except DataError as error:  # the method says what it does not take
                 raise SpecError(str(error)) from None
     known = dataclasses.is_dataclass(settings) or isinstance(settings, pydantic.BaseModel)
     return Config(resolved_config(settings)) if known else config
