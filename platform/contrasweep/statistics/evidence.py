@@ -19,6 +19,16 @@ from contrasweep.statistics.design import Contrast, Design, contrast, contrast_o
 from contrasweep.statistics.resampling import TIE, smallest_p
 
 
+ENOUGH_PAIRS = 20
+"""Pairs of trials that show a collapse in 14 % of an arm's trials with a chance of 95 %."""
+UNSEEN = 0.05
+"""How probable collapses that would explain a difference may be not to have shown, for an early verdict."""
+LEAST_TRIALS = 8
+"""Of fewer trials none is called collapsed: their median deviation says too little."""
+FAR = 10.0
+"""A trial collapsed if it is so many robust standard deviations worse than the median of its arm and cell."""
+
+
 @dataclass(frozen=True)
 class Gaps:
     """What a comparison lacks of its `planned` pairs of trials.
@@ -45,7 +55,8 @@ class Evidence:
 
     `common` is over the replicates that both arms finished. `a_loses` and `b_loses` count the failures of that arm as
     losses beside them (None where it has none). `pairs` counts the pairs of trials behind `common`, `unpaired` the
-    finished trials of either arm without a partner.
+    finished trials of either arm without a partner. `means` are those of both arms over the pairs. `collapsed_a` and
+    `collapsed_b` name the trials of that arm that stand far below its others.
     """
 
     common: Contrast
@@ -54,6 +65,24 @@ class Evidence:
     b_loses: Contrast | None = None
     pairs: int = 0
     unpaired: int = 0
+    means: tuple[float, float] = (math.nan, math.nan)
+    collapsed_a: tuple[str, ...] = ()
+    collapsed_b: tuple[str, ...] = ()
+
+    def early(self, mode: str = "max", bounds: tuple[float, float] | None = None) -> bool:
+        """Whether a look before the last one may give a verdict, which collapses could overturn.
+
+        None may where trials collapsed. Else `ENOUGH_PAIRS` are enough, or fewer where the collapses of the arm that
+        leads, to the worst value of a metric with `bounds`, would have to be so frequent that they would have shown.
+        """
+        if self.collapsed_a or self.collapsed_b:
+            return False
+        if self.pairs >= ENOUGH_PAIRS or bounds is None:
+            return self.pairs >= ENOUGH_PAIRS
+        ahead = max(self.means) if mode == "max" else min(self.means)
+        depth = abs(ahead - bounds[0 if mode == "max" else 1])
+        share = min(1.0, abs(self.common.difference) / depth) if depth > 0 else 1.0
+        return bool((1 - share) ** self.pairs <= UNSEEN)
 
     def interval(self, alpha: float, level: float, mode: str = "max") -> tuple[float, float]:
         """1 - alpha interval of the difference: it excludes 0 exactly where the `p_value` at `level` is at most alpha.
@@ -162,7 +191,30 @@ def paired_evidence(
     worse = -1.0 if mode == "max" else 1.0
     a_loses = rows.contrast(rows.with_losses(d, lost_a & ~lost_b, worse)) if lost_a.any() else None
     b_loses = rows.contrast(rows.with_losses(d, lost_b & ~lost_a, -worse)) if lost_b.any() else None
-    return Evidence(common, gaps, a_loses, b_loses, pairs=int(rows.kept(d).sum()))
+    kept = rows.kept(d)
+    return Evidence(
+        common,
+        gaps,
+        a_loses,
+        b_loses,
+        pairs=int(kept.sum()),
+        means=(float(a[kept].mean()), float(b[kept].mean())),
+        collapsed_a=rows.names(collapsed(np.where(lost_a | missing_a, np.nan, a), rows.cell, mode)),
+        collapsed_b=rows.names(collapsed(np.where(lost_b | missing_b, np.nan, b), rows.cell, mode)),
+    )
+
+
+def collapsed(values: Any, cells: Any, mode: str = "max") -> Any:
+    """Which of an arm's `values` [n], of the cells with these codes [n], stand far below the others of their cell."""
+    found = np.zeros(len(values), dtype=bool)
+    for cell in np.unique(cells):
+        here = (cells == cell) & np.isfinite(values)
+        if here.sum() < LEAST_TRIALS:
+            continue
+        worse = (np.median(values[here]) - values[here]) * (1 if mode == "max" else -1)
+        scale = 1.4826 * np.median(np.abs(worse)) or 1.2533 * np.abs(worse).mean()  # most values may be equal
+        found[here] = worse > FAR * scale
+    return found
 
 
 def mean_contrast(
@@ -215,6 +267,12 @@ class _Rows:
         return contrast(
             means, folds=folds if self.design.folds else None, seeds=seeds, design=self.design, weights=weights
         )
+
+    def names(self, which: Any) -> tuple[str, ...]:
+        """The seeds, and the folds where there are any, of these rows."""
+        units = [self.units[i] for i in np.flatnonzero(which).tolist()]
+        named = [f"seed {seed} on fold {fold}" if self.design.folds else f"seed {seed}" for fold, seed in units]
+        return tuple(dict.fromkeys(named))
 
     def kept(self, d: Any) -> Any:
         """Which rows the contrast of `d` is over."""
