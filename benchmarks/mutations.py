@@ -313,7 +313,7 @@ MUTANTS = (
             "other code that trained it is forgotten",
             "dict.fromkeys(digest for digest in before if digest != code.digest)",
             "()",
-            f"{EXECUTION} {TESTS}/running/test_code_changes.py",
+            f"{EXECUTION} {TESTS}/running/test_prepare.py",
         ),
     ),
     *_mutants(

@@ -38,26 +38,26 @@ class Guard:
         self.nonfinite_steps, self.warned, self.below_zero = 0, False, False
 
     def step(
-        self, optimizer: Optimizer, gradients: Callable[[], tuple[Tensor, list[Tensor], R]], clip: float = 0.0
+        self, optimizer: Optimizer, compute: Callable[[], tuple[Tensor, list[Tensor], R]], clip: float = 0.0
     ) -> tuple[Tensor, R] | None:
-        """One optimiser step along the gradients of (loss, gradients, what the method wants to keep of the batch).
+        """Take one optimiser step; `compute` returns loss, gradients, and what the method wants to keep of the batch.
 
         Returns the gradients' norm, as it was before clipping, and what was to be kept. None where loss or gradient
         is not finite, or the loss refuses its input for that: then nothing moves. `clip` is the largest norm of all
         gradients together (0: any).
         """
         try:
-            loss, slopes, kept = gradients()
+            loss, gradients, kept = compute()
         except NotFiniteError:
             self.nonfinite_steps += 1
             return None
-        norm = gradient_norm(slopes)
+        norm = gradient_norm(gradients)
         if not torch.isfinite(loss.detach() + norm):
             self.nonfinite_steps += 1
             return None
         if clip:
-            torch_internals.mul_(slopes, (clip / (norm + 1e-6)).clamp(max=1.0))
-        optimizer.step(slopes)
+            torch_internals.mul_(gradients, (clip / (norm + 1e-6)).clamp(max=1.0))
+        optimizer.step(gradients)
         return norm, kept
 
     def require_steps(self, taken: int, epoch: int, remedy: str) -> None:

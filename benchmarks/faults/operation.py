@@ -19,6 +19,7 @@ from benchmarks.faults.study import FaultStudy, Row
 from benchmarks.tracking_services import S3_ENV, mlflow_server, postgres
 
 from contrasweep.storage.records import StudyRecords
+from contrasweep.tracking.kinds import checked_tracking
 from contrasweep.tracking.sync import sync
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -213,8 +214,8 @@ def _wait_for_last(study: FaultStudy, process: Process) -> bool:
 def _missing(storage: str, tracking: str) -> int:
     """How many runs MLflow still lacks, or has with other values, once `sync` has brought it up to the storage."""
     records = StudyRecords(storage, "faults")
-    sync(records, tracking)
-    (again,) = sync(records, tracking)
+    sync(records, checked_tracking(tracking))
+    (again,) = sync(records, checked_tracking(tracking))
     return again.added + again.mended
 
 

@@ -15,6 +15,7 @@ from benchmarks.fault_proxy import faulty_proxy
 from benchmarks.faults.study import FaultStudy, Row
 from benchmarks.tracking_services import S3_ENV, free_port, mlflow_server, postgres, s3_server, wait_until
 
+from contrasweep.tracking.kinds import checked_tracking
 from contrasweep.tracking.sync import sync
 
 S3_FAULTS = ["reset", "cut", "500", "503", "403", "slow", "lost", "stall"]
@@ -137,7 +138,7 @@ def on_the_wire(folder: Path, times: int, seed: int) -> list[Row]:
         if process.wait() != 0:
             study.finish()
         judged = study.judge(seen)
-        (synced,) = sync(study.records, server.uri)
+        (synced,) = sync(study.records, checked_tracking(server.uri))
         rows = []
         for server_name, (_, plan) in plans.items():
             for fault, count in sorted(plan.done.items()):

@@ -577,6 +577,8 @@ def test_a_study_goes_from_a_machine_without_ray_and_torch_to_its_table(head, tm
     assert cs.load("from-a-client", storage=storage).complete
     assert "4: 4 done, 0 to run" in client("plan", "study.yaml"), "both know the trials by the same ids"
     assert "ended: complete" in client("watch", "from-a-client")
+    assert "4/4 trials, ended" in client("logs", "from-a-client", "--address", head)
+    assert client("stop", "from-a-client", "--address", head) == "SUCCEEDED\n"
 
 
 def plain_ray_line() -> list[str]:

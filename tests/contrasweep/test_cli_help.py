@@ -10,8 +10,8 @@ import typer
 
 from contrasweep.cli.app import app
 from contrasweep.cli.catalogue import TABLES
-from contrasweep.cli.examples import EXAMPLES
-from contrasweep.cluster.jobs import Job
+from contrasweep.cli.examples import EXAMPLES, GROUPS
+from contrasweep.cluster.jobs import Dashboard, Job
 
 COMMAND = typer.main.get_command(app)
 
@@ -26,6 +26,15 @@ def commands(group=COMMAND, prefix=""):
 
 def test_the_examples_are_those_of_the_commands_that_there_are():
     assert set(EXAMPLES) == {name for name, _ in commands()}
+
+
+def test_the_help_has_every_command_once_under_a_heading_and_its_sentence_whole(monkeypatch):
+    """The one ellipsis is that of the usage line."""
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMAND.commands)
+    monkeypatch.setenv("COLUMNS", "80")
+    text = COMMAND.get_help(COMMAND.make_context("contrasweep", [], resilient_parsing=True))
+    assert all(f"\n{heading}:\n" in text for heading in GROUPS)
+    assert text.count("...") == 1 and max(map(len, text.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -59,6 +68,7 @@ def test_what_a_followed_job_prints_is_written_at_once(tmp_path, monkeypatch):
         return "SUCCEEDED"
 
     monkeypatch.setattr(Job, "follow", follow)
+    monkeypatch.setattr(Dashboard, "jobs", lambda self: [])
     with output.open("w") as stream, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", stream)
         assert app(["logs", "job", "--address", "http://head:8265", "--follow"], standalone_mode=False) == 0

@@ -94,7 +94,7 @@ def test_the_command_runs_the_studies_and_writes_the_page(tmp_path: Path) -> Non
     assert "| A is better than B | **better** | +0.100 [+0.100, +0.100] | 0.05 | 8 | 0.109 | – |" in text
     assert "Of 1 claims: 1 better." in text and "contrasweep run toyclaims:STUDY" in text
     again = contrasweep("claims", "--of", "toyclaims:CLAIMS", folder=tmp_path)
-    assert "- a is better than b: +0.10 [+0.10, +0.10]" in (tmp_path / "reports" / "toy.md").read_text()
+    assert "- a is better than b and it matters: +0.10 [+0.10, +0.10]" in (tmp_path / "reports" / "toy.md").read_text()
     linked = "[Its report](reports/toy.md): table, verdicts, looks."
     assert again.stdout.splitlines() == [line for line in text.splitlines() if line != linked], "of the same records"
     assert linked in text

@@ -14,11 +14,10 @@ from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.lanes import Lanes
 from contrasweep.planning.learned import Learned
 from contrasweep.running.engine.accounts import Accounts, ActiveTrial
-from contrasweep.running.engine.loop import TrialLoop
+from contrasweep.running.engine.loop import StudyCode, TrialLoop
 from contrasweep.running.engine.overdue import Overdue
 from contrasweep.running.engine.placement import Placements
 from contrasweep.running.engine.trial_queue import TrialQueue
-from contrasweep.running.study_code import StudyCode
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.study import Study

@@ -62,8 +62,8 @@ def chunked_step(
     gradients = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, direct, strict=True)]
     for chunk, state, part in zip(chunks, states, torch.split(upstream, rows), strict=True):
         _set_random_state(state, inputs.device)
-        slopes = torch.autograd.grad(encoder(chunk), parameters, part, allow_unused=True)
-        for gradient, more in zip(gradients, slopes, strict=True):
+        of_chunk = torch.autograd.grad(encoder(chunk), parameters, part, allow_unused=True)
+        for gradient, more in zip(gradients, of_chunk, strict=True):
             if more is not None:
                 gradient += more
     _set_random_state(after, inputs.device)

@@ -20,7 +20,7 @@ from contrasweep.trainables.losses.tiled import Counts
 from contrasweep.trainables.paired import figures, metrics, tables
 from contrasweep.trainables.paired.network import Joint
 from contrasweep.trainables.paired.objective import Objective
-from contrasweep.trainables.paired.settings import SAMPLERS, Recipe, alpha
+from contrasweep.trainables.paired.settings import SAMPLERS, PairedSettings, alpha
 from contrasweep.trainables.paired.tables import Embedded
 from contrasweep.trainables.precision import widened
 from contrasweep.trial import Report, Trial
@@ -51,7 +51,7 @@ class Inputs(Protocol):
     test_grouping: ItemColumns
 
     @property
-    def settings(self) -> Recipe:
+    def settings(self) -> PairedSettings:
         """The trial's settings, resolved."""
 
     def model(self) -> Joint:
@@ -96,7 +96,7 @@ class Epoch:
     steps: int = 0
 
 
-class Fit:
+class PairedTraining:
     """A trial in training."""
 
     def __init__(self, trial: Trial, inputs: Inputs) -> None:
@@ -292,5 +292,5 @@ def fit(trial: Trial, inputs: Inputs, resume: Path | None) -> Generator[Report, 
     reported is the last epoch, never the best.
     """
     s = inputs.settings
-    method = Fit(trial, inputs)
+    method = PairedTraining(trial, inputs)
     yield from loop.run(method, trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every)

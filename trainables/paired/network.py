@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, fx, nn
 
 from contrasweep.errors import SpecError
-from contrasweep.trainables.paired.settings import Recipe
+from contrasweep.trainables.paired.settings import PairedSettings
 from contrasweep.trainables.precision import widened, without_autocast
 
 fx.wrap("latent")  # they look at shapes and types, which torch.fx does not know
@@ -59,7 +59,7 @@ class Joint(nn.Module):
     def __init__(
         self,
         encoder: nn.Module,
-        recipe: Recipe,
+        recipe: PairedSettings,
         dim: int,
         classes: int,
         *,

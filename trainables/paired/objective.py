@@ -10,7 +10,7 @@ from torch import Tensor
 from contrasweep.trainables.losses.negatives import counted, counts_of
 from contrasweep.trainables.losses.tiled import Counts
 from contrasweep.trainables.paired.network import Outputs
-from contrasweep.trainables.paired.settings import Recipe
+from contrasweep.trainables.paired.settings import PairedSettings
 from contrasweep.trainables.paired.settings import alpha as alpha_of
 from contrasweep.trainables.precision import widened
 
@@ -21,7 +21,9 @@ EFFECTIVE = 0.9999
 class Objective:
     """The loss of a batch. Class weights are those of the training fold, whose labels are given here."""
 
-    def __init__(self, recipe: Recipe, train_labels: Int[Tensor, " n"], classes: int, device: torch.device) -> None:
+    def __init__(
+        self, recipe: PairedSettings, train_labels: Int[Tensor, " n"], classes: int, device: torch.device
+    ) -> None:
         dim = recipe.projection.parameters.get("dim", classes)
         if classes > dim:
             warnings.warn(

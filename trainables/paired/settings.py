@@ -132,7 +132,7 @@ class Classifier:
 
 
 @checked
-class Recipe:
+class PairedSettings:
     """Losses, weights and optimisation: L = alpha_t [C(z) + beta C(l)] + (1 - alpha_t) WCE (LOCAL, equation 6).
 
     The paper's systems: SCL is `loss: supcon, beta: 0`; L-SCL `supcon` with beta > 0; OCL-pair `ocl, beta: 0`;
@@ -222,12 +222,12 @@ TYPICAL_CLASSES = 10
 """Where the dataset names no classes; the classifier's last layer hardly counts."""
 
 
-def precision(recipe: Recipe) -> Literal["fp32", "bf16"]:
+def precision(recipe: PairedSettings) -> Literal["fp32", "bf16"]:
     """What `contrasweep.cluster.memory` calls the precision of the network."""
     return "bf16" if recipe.autocast else "fp32"
 
 
-class RecipeFields(TypedDict):
+class WorkloadFields(TypedDict):
     """The fields of a `Workload` that a recipe says."""
 
     optimizer_states: float
@@ -237,7 +237,7 @@ class RecipeFields(TypedDict):
     steps: float
 
 
-def of_recipe(recipe: Recipe, data: Manifest) -> RecipeFields:
+def workload_fields(recipe: PairedSettings, data: Manifest) -> WorkloadFields:
     """The fields of a `Workload` that every modality takes from its recipe."""
     return {
         "optimizer_states": optimizer_states(recipe.optimizer),

@@ -15,7 +15,7 @@ from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.schema import plain
 from contrasweep.trainables.images import image_shape
-from contrasweep.trainables.paired.settings import TYPICAL_CLASSES, network_output_sum, of_recipe, precision
+from contrasweep.trainables.paired.settings import TYPICAL_CLASSES, network_output_sum, precision, workload_fields
 from contrasweep.trainables.paired_images.settings import COLUMNS, Settings
 from contrasweep.trainables.pytorch import Tensor, nn, torch
 from contrasweep.trial import Report, Trial
@@ -89,7 +89,7 @@ def memory(config: Config, data: Manifest) -> Workload:
         build=build,
         inputs=inputs,
         loss=network_output_sum,
-        **of_recipe(s, data),
+        **workload_fields(s, data),
         resident_bytes=images * channels * s.image_size**2,
     )
 

@@ -12,7 +12,7 @@ from contrasweep.study import dotted
 from contrasweep.trainables.fields import Centre, MaybeCount
 from contrasweep.trainables.files import with_digest_of_weights
 from contrasweep.trainables.images import image_shape
-from contrasweep.trainables.paired.settings import Recipe
+from contrasweep.trainables.paired.settings import PairedSettings
 from contrasweep.trainables.paired_images.encoders import ENCODERS, SMALL_STEM_PIXELS, check_encoder, stage_side
 from contrasweep.trainables.paired_images.views import AUGMENTATIONS, resolved
 
@@ -28,7 +28,7 @@ COLUMNS = {
 
 
 @checked
-class Settings(Recipe):
+class Settings(PairedSettings):
     """Settings of paired images and, for the paper's Tables 6 and 7, of single ones."""
 
     input: Literal["pair", "pre", "post", "single", "pre_single", "post_single"] = "pair"
@@ -49,7 +49,7 @@ class Settings(Recipe):
     pairs, and for single images what their dataset's manifest says."""
 
     def __post_init__(self) -> None:
-        Recipe.__post_init__(self)
+        PairedSettings.__post_init__(self)
         if not self.paired and self.beta > 0:
             raise SpecError("single images have no l", place="beta", value=self.beta, hint="set beta to 0")
         if self.augmentation.name != "auto" and self.paired != (self.augmentation.name == "pairs"):

@@ -15,7 +15,7 @@ from contrasweep.cluster.memory import Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.schema import plain
-from contrasweep.trainables.paired.settings import network_output_sum, of_recipe, precision
+from contrasweep.trainables.paired.settings import network_output_sum, precision, workload_fields
 from contrasweep.trainables.paired_texts.settings import Settings
 from contrasweep.trainables.pytorch import nn, torch
 from contrasweep.trial import Report, Trial
@@ -56,7 +56,7 @@ def memory(config: Config, data: Manifest) -> Workload:
         inputs=lambda: tuple(torch.ones(s.batch_size * s.n_views, s.max_words, dtype=torch.long) for _ in range(2)),
         loss=network_output_sum,
         resident_bytes=8 * 2 * s.max_words * (words + data.rows("test")),
-        **of_recipe(s, data),
+        **workload_fields(s, data),
     )
 
 

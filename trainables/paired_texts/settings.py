@@ -9,7 +9,7 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
 from contrasweep.trainables.fields import Count, Positive, Share
-from contrasweep.trainables.paired.settings import Latent, Recipe
+from contrasweep.trainables.paired.settings import Latent, PairedSettings
 from contrasweep.trainables.pytorch import nn
 
 Width = Annotated[int, pydantic.Field(ge=1, description="Features of a word and of each stage.")]
@@ -45,7 +45,7 @@ class WordDropout:
 
 
 @checked
-class Settings(Recipe):
+class Settings(PairedSettings):
     """Settings of paired texts."""
 
     latent: TextLatent = TextLatent()

@@ -9,7 +9,7 @@ import typer
 
 from contrasweep.cli import data as data_commands
 from contrasweep.cli import jobs, maintenance, reports, skeleton, watching
-from contrasweep.cli.examples import add_examples
+from contrasweep.cli.examples import GroupedCommands, add_examples
 from contrasweep.cli.options import (
     AcceptCode,
     Cluster,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from contrasweep.cli.catalogue import Setting
 
 app = typer.Typer(
+    cls=GroupedCommands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -72,15 +73,17 @@ def plan(
     cluster: Annotated[Path | None, typer.Option(help="Inventory file of a cluster to plan for.")] = None,
     extend: Extend = False,
 ) -> None:
-    """Show what would run, what it takes, and what the design can answer.
+    """Show what would run, what it takes and what it can decide.
 
     Cells, replicates, what is done already; memory and packing of each cell, hours and cost on this machine or on the
     hosts of an inventory. Of datasets that are not staged, how many cells wait for them and the commands that stage
     them.
     """
+    from contrasweep.code import CurrentCode
+    from contrasweep.planning.code_comparison import compare_plan
     from contrasweep.planning.forecast import forecast
     from contrasweep.planning.planner import outline, plan_staged
-    from contrasweep.running.code_changes import compare_plan, metric_was_mended
+    from contrasweep.running.prepare import check_plan, plan_records
     from contrasweep.storage.records import StudyRecords
     from contrasweep.study.trainables import unimportable
 
@@ -94,13 +97,15 @@ def plan(
         return
     expected = forecast(planned, storage, cluster, missing)
     records = StudyRecords(storage, planned.study.name)
-    comparison, notes = compare_plan(planned, records)
+    comparison, notes = compare_plan(
+        planned, records, CurrentCode(planned.study.functions), plan_records(planned, records)
+    )
     lines = [line for line in (comparison.line(all_=True), *notes) if line]
     advised, text = None, "" if json else "\n".join([expected.to_text(width()), *lines])
     try:
         # A part of a study, or one with unchecked settings, is another plan than the whole, which may have been run.
         if not missing and not unimportable(declared):
-            records.check_plan(planned.digest, extend=extend or metric_was_mended(planned, records))
+            check_plan(planned, records, extend=extend)
         known = expected.records and (document := records.document()) and document.plan_digest == planned.digest
         if known and document and is_installed("pandas") and is_installed("scipy"):  # one that only plans has none
             from contrasweep.results.results import Results
@@ -124,6 +129,9 @@ def run(
     storage: Storage = STORAGE,
     tracking: StudyTracking = OF_STUDY,
     json: Json = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show no progress; failures and the table stay.")
+    ] = False,
     max_concurrent: MaxConcurrent = None,
     extend: Extend = False,
     retry_failed: RetryFailed = False,
@@ -133,7 +141,10 @@ def run(
     cluster: Cluster = None,
     submitted_code: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Run a study, or go on with it; here, or on the Ray cluster in RAY_ADDRESS. Prints the table at the end."""
+    """Run a study, or go on with it; print its table at the end.
+
+    Trials run on this machine, or on the Ray cluster in RAY_ADDRESS.
+    """
     from contrasweep.report.search_notes import search_notes
     from contrasweep.running.driver import run as run_study
     from contrasweep.running.study_code import check_submitted
@@ -151,6 +162,7 @@ def run(
         rerun=rerun or [],
         changed=changed_code(rerun_changed, accept_code),
         cluster=cluster,
+        quiet=quiet,
     )
     if json:
         print_json(reports.summary(results))
@@ -164,7 +176,7 @@ def run(
 
         for store in parted(tracking_of(tracking, declared.tracking))[0]:
             print(f"MLflow:   contrasweep ui --tracking {redacted(store)} --study {results.name}")
-    for line in results.unread:
+    for line in results.unused_settings:
         print(f"warning: {line}", file=sys.stderr)
     if results.stopped:
         print(results.stopped, file=sys.stderr)
@@ -228,7 +240,10 @@ def list_(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List everything of one kind, or the settings of one entry: type, default, and what each does."""
+    """List the entries of a kind, or the settings of one entry.
+
+    Of each setting: type, default, and what it does.
+    """
     from contrasweep.cli import catalogue
 
     if name is None or kind == "studies":
@@ -246,7 +261,10 @@ def list_(
 
 @app.command()
 def schema() -> None:
-    """Print the JSON schema of a study file, with the settings of all methods, for editors."""
+    """Print the JSON schema of a study file, for editors.
+
+    It has the settings of all methods.
+    """
     from contrasweep.cli.catalogue import with_method_settings
     from contrasweep.study.file import study_schema
 
@@ -255,7 +273,7 @@ def schema() -> None:
 
 @app.command()
 def doctor(storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json = False) -> None:
-    """Check what works here: versions, hosts and GPUs, Ray, storage, MLflow."""
+    """Check versions, hosts and GPUs, Ray, storage and MLflow."""
     from contrasweep.cli.doctor import examine
 
     findings = examine(storage, tracking)

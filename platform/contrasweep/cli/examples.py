@@ -1,6 +1,9 @@
-"""An example of every command, shown at the end of its `--help`; a test parses each of them."""
+"""What `--help` shows beside the options: commands in groups, and an example of each, which a test parses."""
+
+from typing import Any
 
 import typer
+import typer.core
 
 STUDY = "contrasweep.search_spaces.quickstart:STUDY"
 ADDRESS = "--address http://HEAD:8265"
@@ -36,7 +39,7 @@ EXAMPLES = {
     "watch": ["contrasweep watch quickstart --storage s3://BUCKET/studies"],
     "studies": ["contrasweep studies --storage s3://BUCKET/studies"],
     "jobs": [f"contrasweep jobs {ADDRESS}"],
-    "stop": [f"contrasweep stop JOB {ADDRESS}"],
+    "stop": [f"contrasweep stop JOB {ADDRESS}", "contrasweep stop quickstart"],
     "code": ["contrasweep code quickstart", "contrasweep code quickstart --diff 3f2a now"],
     "remove": ["contrasweep remove quickstart --arm ocl --status failed"],
     "restore": ["contrasweep restore quickstart"],
@@ -47,6 +50,31 @@ EXAMPLES = {
     "data verify": ["contrasweep data verify digits-lt"],
 }
 """Command, with the group it stands in -> lines that can be typed."""
+
+
+GROUPS = {
+    "Study": ["init", "plan", "run", "watch", "logs", "status", "stop", "studies"],
+    "Look": ["report", "compare", "claims", "ui", "sync"],
+    "Data": ["data"],
+    "Cluster": ["submit", "jobs", "doctor"],
+    "Code and records": ["code", "remove", "restore", "verify"],
+    "Reference": ["list", "schema"],
+}
+"""Heading -> commands below it in `contrasweep --help`."""
+
+
+class GroupedCommands(typer.core.TyperGroup):
+    """A group whose help lists its commands under the headings of `GROUPS`."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write one section a heading."""
+        wide = max(map(len, self.commands))
+        for heading, names in GROUPS.items():
+            with formatter.section(heading):
+                limit = formatter.width - wide - 6
+                formatter.write_dl(
+                    [(f"{name:<{wide}}", self.commands[name].get_short_help_str(limit)) for name in names]
+                )
 
 
 def add_examples(app: typer.Typer, group: str = "") -> None:

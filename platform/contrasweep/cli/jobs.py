@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,7 @@ from contrasweep.cli import reports, watching
 from contrasweep.cli.options import (
     AcceptCode,
     Address,
+    AddressOrNone,
     Cluster,
     Extend,
     Json,
@@ -27,7 +28,9 @@ from contrasweep.cli.options import (
 from contrasweep.defaults import OF_STUDY, STORAGE
 from contrasweep.errors import SpecError
 
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, as `submit` printed it.")]
+if TYPE_CHECKING:
+    from contrasweep.cluster.jobs import Job
+
 JobOrStudy = Annotated[
     str, typer.Argument(metavar="JOB|STUDY", help="A job's id, or a study: its name, module:NAME, or a .yaml file.")
 ]
@@ -57,7 +60,10 @@ def submit(
     accept_code: AcceptCode = False,
     cluster: Cluster = None,
 ) -> None:
-    """Run a study as a job on a Ray cluster; this machine may go away once it is accepted."""
+    """Run a study as a job on a Ray cluster.
+
+    This machine may go away once the job is accepted.
+    """
     from contrasweep.running.submit import submit as send
 
     job = send(
@@ -84,8 +90,11 @@ def submit(
         raise typer.Exit(EXIT.get(job.follow(_write), 1))
 
 
-def status(name: JobOrStudy, address: Address | None = None, storage: Storage = STORAGE, json: Json = False) -> None:
-    """Print a job's status, PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED; or how far a study is, from its storage."""
+def status(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STORAGE, json: Json = False) -> None:
+    """Print how far a study is, or the status of a job.
+
+    A job is PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED.
+    """
     from contrasweep.storage.records import StudyRecords
 
     study = reports.name(name)
@@ -97,21 +106,22 @@ def status(name: JobOrStudy, address: Address | None = None, storage: Storage = 
         return
     if address is None:
         watching.known_study(study, storage)
-    from contrasweep.cluster.jobs import Job
-
-    state = Job(name, str(address)).status()
-    print_json({"job": name, "status": state}) if json else print(state)
+    job = _job(name, str(address))
+    state = job.status()
+    print_json({"job": job.id, "status": state}) if json else print(state)
     raise typer.Exit(EXIT.get(state, 1))
 
 
 def logs(
     name: JobOrStudy,
     trial: Annotated[str | None, typer.Argument(help="A trial's id, or its beginning: print that trial's log.")] = None,
-    address: Address | None = None,
+    address: AddressOrNone = None,
     storage: Storage = STORAGE,
     follow: Follow = False,
 ) -> None:
-    """Print what a trial of a study has printed, with its traceback; or what a job has printed so far.
+    """Print what a trial or a job has printed so far.
+
+    Of a trial with its traceback, once it failed.
 
     Following a job attaches again when the connection breaks.
     """
@@ -133,9 +143,7 @@ def logs(
             value=name,
             hint=f"contrasweep logs {name} TRIAL, or contrasweep logs {name} --address http://HEAD:8265",
         )
-    from contrasweep.cluster.jobs import Job
-
-    job = Job(name, address)
+    job = _job(name, address)
     if follow:
         raise typer.Exit(EXIT.get(job.follow(_write), 1))
     _write(job.logs())
@@ -147,8 +155,24 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
-def stop(job: JobId, address: Address) -> None:
-    """Stop a job: finished trials are kept, and submitting the study again goes on from there."""
-    from contrasweep.cluster.jobs import Job
+def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STORAGE) -> None:
+    """Stop a job, or the command that runs a study here.
 
-    print(Job(job, address).stop())
+    With --address a job on that cluster, without it the process of this machine that runs the study. Finished trials
+    are kept, and the same command goes on from there.
+    """
+    if address is not None:
+        print(_job(name, address).stop())
+        return
+    from contrasweep.storage.lease import stop_driver
+
+    records = watching.known_study(reports.name(name), storage)
+    print(f"asked {stop_driver(records)} to stop")
+
+
+def _job(name: str, address: str) -> "Job":
+    """The job of this id; of a study's name, its newest job."""
+    from contrasweep.cluster.jobs import Dashboard, Job
+
+    study = reports.name(name)
+    return Job(next((job["id"] for job in Dashboard(address).jobs() if job["study"] == study), name), address)

@@ -39,7 +39,7 @@ def code(
         typer.Option(metavar="A B", help="Show what differs between two codes, by digest; `now` is the code there is."),
     ] = None,
 ) -> None:
-    """List which code made which trials of a study, and what was archived."""
+    """List which code made which trials, and what was archived."""
     from contrasweep.storage.archive import list_archived
 
     records = known_study(name(study), storage)
@@ -73,7 +73,10 @@ def remove(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Take trials out of a study. They move to its folder archive/, from where `restore` puts them back."""
+    """Take trials out of a study.
+
+    They move to its folder archive/, from where `restore` puts them back.
+    """
     from contrasweep.running import archive_restore as upkeep
 
     records = known_study(name(study), storage)
@@ -96,7 +99,10 @@ def restore(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Put trials back that were removed or run again; what was made in their place is archived."""
+    """Put trials back that were removed or run again.
+
+    What was made in their place is archived.
+    """
     from contrasweep.running import archive_restore as upkeep
 
     records = known_study(name(study), storage)
@@ -117,7 +123,10 @@ def verify(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Read every file of a study again, and name what is broken. Exit: 0 nothing broken is left, 1 something is."""
+    """Read every file of a study again, and name what is broken.
+
+    Exit status: 0 where nothing broken is left, else 1.
+    """
     from contrasweep.running.verification import verify as examine
     from contrasweep.storage.records import StudyRecords
 

@@ -63,9 +63,9 @@ AcceptCode = Annotated[
 ]
 Cluster = Annotated[Path | None, typer.Option(help="Inventory file of the hosts that the cluster has or can start.")]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-Address = Annotated[
-    str, typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")
-]
+_ADDRESS = typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")
+Address = Annotated[str, _ADDRESS]
+AddressOrNone = Annotated[str | None, _ADDRESS]
 
 
 def print_json(value: Any) -> None:

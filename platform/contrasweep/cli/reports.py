@@ -26,7 +26,7 @@ OverWhat = Annotated[
     Literal["replicates", "groups"],
     typer.Option(help="groups: all folds' test items by the groups they come from; --metric is a score of items."),
 ]
-Output = Annotated[Path | None, typer.Option(help="File to write instead of standard output.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write instead of standard output.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -58,7 +58,10 @@ def report(
     host: Annotated[str, typer.Option(help="Of --serve: 0.0.0.0 lets other machines read it.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Of --serve: 0 takes a free one.", min=0, max=65535)] = 8080,
 ) -> None:
-    """Print or write the table of a study, as it stands now; a csv or parquet file gets NAME.comparisons beside it."""
+    """Print or write the table of a study, as it stands now.
+
+    A csv or parquet file gets NAME.comparisons beside it.
+    """
     from contrasweep.report import serve_report, write_report
     from contrasweep.results.table import TableStyle
 
@@ -99,9 +102,9 @@ def compare(
     over: OverWhat = "replicates",
     output: Output = None,
 ) -> None:
-    """Say whether ARM_A beats ARM_B, by how much, how sure, and what it would take to know.
+    """Say whether an arm beats another, by how much, how sure.
 
-    Overall and in each cell.
+    Overall and in each cell, and what it would take to know.
     """
     from contrasweep.report import render_comparison, write
     from contrasweep.study.file import parse_set
@@ -122,12 +125,14 @@ def claims(
     cluster: Annotated[
         Path | None, typer.Option(help="Inventory file of hosts that the studies at the papers' scale are planned for.")
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="File to write the page to, in Markdown.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write the page to, in Markdown.")
+    ] = None,
     reports: Annotated[
         Path | None, typer.Option(help="Folder for a report of each study, in Markdown, to which the page links.")
     ] = None,
 ) -> None:
-    """Set each claim of a paper beside what the study that asks about it decided.
+    """Set each claim of a paper beside what its study decided.
 
     Verdict, difference, interval, replicates, a floor and a ceiling, and the commands that make it again.
     """

@@ -27,7 +27,10 @@ def init(
         str | None, typer.Option(help="Name of the Python package in it; default: the folder's name.")
     ] = None,
 ) -> None:
-    """Write a method of your own to start from: a package, a study of it, its test; the study runs as it is."""
+    """Write a method of your own to start from.
+
+    A package, a study of it and its test; the study runs as it is.
+    """
     name = package or re.sub(r"\W+", "_", folder.absolute().name.lower()).strip("_")
     _check(folder, name)
     for file, text in _files(name).items():

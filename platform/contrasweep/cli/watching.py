@@ -30,7 +30,10 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Show how it stands and end.")] = False,
     json: Json = False,
 ) -> None:
-    """Watch a study that any machine runs, from its storage alone: what `run` shows, until it ends."""
+    """Watch a study that any machine runs, from its storage alone.
+
+    Shows what `run` shows, until the study ends.
+    """
     from contrasweep.live.displays import display_here
     from contrasweep.live.live_file import read_live
     from contrasweep.live.live_file import watch as watch_run
@@ -51,7 +54,10 @@ def watch(
 
 
 def studies(storage: Storage = STORAGE, json: Json = False) -> None:
-    """List the studies of a storage: trials by status, when each began, its last sign of life, its best."""
+    """List the studies of a storage, and how far each is.
+
+    Trials by status, when a study began, its last sign of life, its best.
+    """
     from contrasweep.live.overview import overviews
 
     listed = list(overviews(storage))
@@ -65,7 +71,7 @@ def studies(storage: Storage = STORAGE, json: Json = False) -> None:
 
 
 def jobs(address: Address, json: Json = False) -> None:
-    """List the jobs that `submit` has sent to a cluster, the newest first."""
+    """List the jobs that `submit` has sent, the newest first."""
     from contrasweep.cluster.jobs import Dashboard
 
     listed = Dashboard(address).jobs()

@@ -10,8 +10,10 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from rich.columns import Columns
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -26,6 +28,7 @@ STYLES = {"failed:": "red", "silent:": "yellow", "again:": "yellow", "no sign of
 SHORT_ARM = 16
 NOTE = "odd"
 COLUMNS = 110
+BAR = 40  # columns of the bar of trials that are done
 MAX_SAID = 12
 PAGE = '<pre style="white-space:pre;overflow-x:auto;line-height:1.25;margin:0">{code}</pre>'
 NARROW = 100  # columns below which settings are shown under the arm's name instead of beside it
@@ -68,6 +71,9 @@ class View:
             yield Text("")
             yield _arms(state, width)
         yield Text("")
+        if state.total:
+            bar = ProgressBar(state.total, state.done, width=min(width, BAR), finished_style="bar.complete")
+            yield Columns([bar, Text(f"{state.done / state.total:.0%}")])
         yield Text(printable(counts_line(state)), style="bold", overflow="fold")
 
 

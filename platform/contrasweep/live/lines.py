@@ -7,6 +7,8 @@ from contrasweep.live.state import RunState
 from contrasweep.planning.durations import duration
 
 EVERY_S = 15.0
+TROUBLE = ("failed:", "silent:", "again:", "no sign of life", "arm ")
+"""How a line begins that says what went wrong, or that an arm waits for a larger host."""
 
 
 class Lines:
@@ -29,6 +31,21 @@ class Lines:
     def close(self, state: RunState) -> None:
         """Print how the run ended."""
         self.say(progress_line(state))
+
+
+class Quiet(Lines):
+    """Prints failed, silent, repeated and waiting trials, and no progress."""
+
+    def show(self, state: RunState) -> None:
+        """Print nothing."""
+
+    def say(self, text: str) -> None:
+        """Print a line that says what went wrong."""
+        if text.startswith(TROUBLE):
+            super().say(text)
+
+    def close(self, state: RunState) -> None:
+        """Print nothing."""
 
 
 def start_line(state: RunState) -> str:

@@ -2,12 +2,13 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from contrasweep.code import KEPT, Code, CodeVersion, CurrentCode, difference
+from contrasweep.planning.plan import Plan
 from contrasweep.storage.checkpoints import Checkpoints
-from contrasweep.storage.code_files import accepted, read_sources
+from contrasweep.storage.code_files import accepted, earlier_results, read_sources
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
@@ -142,3 +143,29 @@ def version_notes(finished: Iterable[Record], current: Iterable[CodeVersion]) ->
         f"{count} of {total} trials ran with {name} {then}, here is {here[name]}"
         for (name, then), count in sorted(ran.items())
     ]
+
+
+def compare_plan(
+    plan: Plan,
+    records: StudyRecords,
+    current: CurrentCode,
+    recorded: Mapping[str, Record],
+    without: Collection[str] = (),
+) -> tuple[CodeComparison, list[str]]:
+    """Return the trials that were made by other code, and notes on other versions of packages.
+
+    The ids `without` are left out. A trial that failed has no place in a table and is not compared.
+    """
+    scored = [record for record in recorded.values() if not (record.status.failed or record.status.infeasible)]
+    trials = [trial for trial in (*plan.trials, *plan.sample_trials) if trial.id not in without]
+    notes = version_notes(scored, [current.of(t.trainable, t.config).version for t in plan.sample_trials])
+    comparison = compare_code(records, scored, trials, current, plan.total)
+    trainables = {trial.trainable for trial in plan.sample_trials}
+    for name in getattr(plan.study, "warm_start", ()):
+        _, others = earlier_results(StudyRecords(records.storage, name), trainables, current)
+        if others:
+            notes.append(
+                f"warm_start: {len(others)} trials of {name} were made by other code and are left out; run {name} with "
+                f"--rerun-changed, or with --accept-code to learn from them"
+            )
+    return comparison, notes

@@ -1,7 +1,7 @@
 """The plan of an `AblationGrid`: its cells and trials."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -208,6 +208,7 @@ def make_plan(study: AblationGrid, resolve: Resolve, without: Collection[str] = 
     for cell in declared:
         settings.build(cell.arm, cell.config, [axis for axis, value in cell.axes.items() if value is not None])
     declared = [cell for cell in declared if cell.data not in without]
+    replicates = _replicates(study)
     manifests = _manifests(dict.fromkeys(cell.data for cell in declared), resolve)
     _check_data(study, manifests)
     cells: dict[tuple[str, str, str], Cell] = {}
@@ -216,9 +217,8 @@ def make_plan(study: AblationGrid, resolve: Resolve, without: Collection[str] = 
         whole = settings.resolve(arm, config, data)
         key = (arm, whole.text, data.digest)
         same = cells.get(key)
-        cells[key] = Cell(
-            arm, _joined(same.axes, axes, arm) if same else axes, tuple(_replicates(study, arm, whole, data))
-        )
+        trials = [Trial(study.name, arm, study.arms[arm].path, whole, data, fold, seed) for fold, seed in replicates]
+        cells[key] = Cell(arm, _joined(same.axes, axes, arm) if same else axes, tuple(trials))
     return GridPlan(study, tuple(cells.values()), {manifest.digest: name for name, manifest in manifests.items()})
 
 
@@ -243,14 +243,12 @@ def _manifests(names: Iterable[str], resolve: Resolve) -> dict[str, Manifest]:
     return manifests
 
 
-def _replicates(study: AblationGrid, arm: str, config: canonical.Config, data: Manifest) -> Iterator[Trial]:
-    """The trials of a cell, replicate by replicate: seed by seed, or where partitions are added, these one by one."""
-    path = study.arms[arm].path
+def _replicates(study: AblationGrid) -> list[tuple[int | None, int]]:
+    """Fold and seed of each replicate of a cell: seed by seed, or where partitions are added, these one by one."""
     pairs = [(fold, seed) for seed in study.all_seeds for fold in study.all_folds]
     if study.folds is not None and study.replicates is not None and study.replicates.of == "repeats":
         pairs.sort(key=lambda pair: (pair[0] or 0) // (study.folds or 1))
-    for fold, seed in pairs:
-        yield Trial(study=study.name, arm=arm, trainable=path, config=config, data=data, fold=fold, seed=seed)
+    return pairs
 
 
 def _joined(one: Config, other: Config, arm: str) -> MutableConfig:

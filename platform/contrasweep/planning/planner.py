@@ -129,8 +129,3 @@ def _described(name: str, folds: int | None) -> Manifest | None:
     if manifest is None or (folds is None and not manifest.rows("test")):
         return None
     return with_folds(manifest, folds)
-
-
-def staged(plan: Plan, storage: str) -> Plan:
-    """Return the same plan with every dataset in `storage`; bundled ones that are not there yet are staged."""
-    return plan.relocated(lambda name: data.resolve(name, folds=plan.study.folds, storage=storage, write=True))

@@ -9,7 +9,7 @@ from contrasweep.markdown_text import markdown_text
 from contrasweep.results.answer import Answer, Pair, Versus
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.table import ARROWS, Cell, Table, TableStyle, marked_as
-from contrasweep.statistics.comparison import p_text
+from contrasweep.statistics.comparison import in_words, p_text
 from contrasweep.text_table import text_table
 
 
@@ -44,13 +44,16 @@ def _numbers(pair: Pair) -> list[str]:
     comparison = pair.comparison
     difference, _, interval = comparison.span().partition(" ")
     p = p_text(comparison.p_value, comparison.alpha).removeprefix("= ")
-    before = comparison.before
+    verdict = comparison.verdict
+    if (before := comparison.before) is not None:
+        earlier = in_words(before.verdict, before.relevance(comparison.family.margin))
+        verdict += f"; {earlier} at look {before.look}"
     return [
         difference,
         interval or ("one replicate" if comparison.n == 1 else "–"),
         p if interval or comparison.p_value < 1 else "–",
         f"{comparison.n}" + f" ({comparison.evidence.pairs} pairs)" * bool(comparison.evidence.unpaired),
-        comparison.verdict + ("" if before is None else f"; {before.verdict} at look {before.look}"),
+        verdict,
     ]
 
 

@@ -230,8 +230,8 @@ def marked(cells: Cells, layout: Layout, pairs: Sequence[Pair], mode: str, refer
     verdicts: dict[tuple[Key, str, str], str] = {}
     for pair in pairs:
         context = tuple(value for _, value in pair.context)
-        verdicts[context, pair.a, pair.b] = pair.comparison.verdict
-        verdicts[context, pair.b, pair.a] = pair.comparison.reversed().verdict
+        verdicts[context, pair.a, pair.b] = pair.comparison.decision
+        verdicts[context, pair.b, pair.a] = pair.comparison.reversed().decision
     result = dict(cells)
     for context, members in _contexts(cells, layout).items():
         beaten = {s for s in members if any(verdicts.get((context, s, other)) == "worse" for other in members)}

@@ -282,7 +282,7 @@ def look_before(pairs: Sequence[Compared], known: Sequence[Comparison], log: Loo
             c.p_value,
             c.equivalence_p,
             c.level,
-            DECISIONS.get(c.verdict, "open"),
+            DECISIONS.get(c.decision, "open"),
         )
         for one, c in zip(pairs, seen, strict=True)
     )

@@ -42,17 +42,17 @@ def unread_settings(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
     Trials that failed or fit no host do not count: they may have ended before they came to it.
     """
     read: set[tuple[str, str]] = set()
-    unread: dict[str, list[str]] = {}
+    unused: dict[str, list[str]] = {}
     for record in records:
         if not record.status.trained:
             continue
-        missed = set(record.unread)
+        missed = set(record.unused_settings)
         read |= {(record.arm, key) for key in dotted.flatten(record.config) if key not in missed}
-        for key in record.unread:
-            arms = unread.setdefault(key, [])
+        for key in record.unused_settings:
+            arms = unused.setdefault(key, [])
             if record.arm not in arms:
                 arms.append(record.arm)
-    never = {key: tuple(arm for arm in arms if (arm, key) not in read) for key, arms in unread.items()}
+    never = {key: tuple(arm for arm in arms if (arm, key) not in read) for key, arms in unused.items()}
     return {key: arms for key, arms in never.items() if arms}
 
 

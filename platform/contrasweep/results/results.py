@@ -236,7 +236,7 @@ class Results(StudyData):
             table = replace(table, given_answer=self.answer, averages=averages)
         interim = self._interim.notes if own and self._interim is not None else []
         confirmed = confirmation_notes(self.document.spec, self.records)
-        table = replace(table, notes=(*table.notes, *interim, *confirmed, *self.unread, *self.notices))
+        table = replace(table, notes=(*table.notes, *interim, *confirmed, *self.unused_settings, *self.notices))
         table = mark_mixed_code(table, self.mixed_code, self.records)
         names = DisplayNames({**self.names.names, **style.names.names})
         return replace(table, notes=(*table.notes, *self.broken_notes()), style=replace(style, names=names))

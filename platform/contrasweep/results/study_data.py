@@ -185,7 +185,7 @@ class StudyData:
         return compact.read_system(self.records, self.etags, wanted, broken)
 
     @cached_property
-    def unread(self) -> list[str]:
+    def unused_settings(self) -> list[str]:
         """A sentence for each setting that no trial of some arms read."""
         return unread_lines([*self.trial_records.values(), *self.search_records.values()])
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from contrasweep.code import CurrentCode
 from contrasweep.config import Config
+from contrasweep.data import resolve
 from contrasweep.defaults import OF_STUDY, STORAGE
 from contrasweep.errors import StorageError
 from contrasweep.planning import learned
-from contrasweep.planning.planner import plan, staged
+from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
-from contrasweep.running.code_changes import Changed
-from contrasweep.running.prepare import prepare, tracked_study
+from contrasweep.running.prepare import Changed, prepare, tracked_study
 from contrasweep.running.publish import publish
 from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.records import StudyRecords
@@ -35,6 +35,7 @@ def run(
     rerun: Sequence[str] = (),
     changed: Changed = "stop",
     cluster: Path | None = None,
+    quiet: bool = False,
 ) -> Results:
     """Run the trials of a study that have no record yet, and return its results.
 
@@ -53,6 +54,7 @@ def run(
         changed: What is done with trials of other code: "stop", "rerun" or "accept".
         cluster: Inventory file of the hosts that the cluster has or can start, with their prices. Without it, trials
             are placed on the hosts that Ray lists.
+        quiet: Show no progress, only failures and warnings.
 
     Returns:
         The results as they stand. `Results.stopped` says so where a budget has ended the run.
@@ -72,19 +74,20 @@ def run(
     trackers = checked_tracking(tracking_of(tracking, planned.study.tracking))
     records = StudyRecords(storage, planned.study.name)
     records.store.check_writable()
+    tracked = tracked_study(planned, storage)
     with exclusive_driver(records) as lease:
         code = CurrentCode(planned.study.functions)
         prepared = prepare(
             planned, records, code, extend=extend, retry_failed=retry_failed, rerun=rerun, changed=changed
         )
-        tracked = tracked_study(planned, storage)
         stopped = gap = ""
         if not prepared.complete:
             from contrasweep.running.engine.training import train  # Ray comes with it, which a finished study needs not
 
-            planned = staged(planned, storage)
+            folds = planned.study.folds
+            planned = planned.relocated(lambda name: resolve(name, folds=folds, storage=storage, write=True))
             with following(trackers, tracked, records) as follower:
-                stopped = train(planned, prepared, records, code, lease, max_concurrent, cluster)
+                stopped = train(planned, prepared, records, code, lease, max_concurrent, cluster, quiet)
                 follower.outcome = "interrupted" if stopped else "complete"
             gap = follower.gap
         results = replace(Results.load(records.study, storage), stopped=stopped)

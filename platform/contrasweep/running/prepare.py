@@ -1,27 +1,46 @@
-"""Before a study trains: its name in the storage is claimed for its plan, and what is finished already is known."""
+"""Before a run spends anything: whose the study's name is, what is finished, and what of it runs again and why."""
 
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from contrasweep.code import CurrentCode
 from contrasweep.data.manifest import Manifest
+from contrasweep.errors import ContrasweepError, SpecError, choose_from
+from contrasweep.planning import learned
+from contrasweep.planning.code_comparison import CodeComparison, compare_plan
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.stages import check_log
-from contrasweep.running.code_changes import Changed, decide, metric_was_mended
+from contrasweep.running.failures import lacks_metric, unreported_metric
 from contrasweep.running.versions import versions
 from contrasweep.secrets import redacted
-from contrasweep.storage.archive import finish_move
+from contrasweep.storage import compact
+from contrasweep.storage.archive import archive_trials, finish_move
+from contrasweep.storage.code_files import accept
 from contrasweep.storage.interim_log import read_looks, write_looks
 from contrasweep.storage.planned import write_planned
-from contrasweep.storage.record import DatasetRef, Record
+from contrasweep.storage.record import DatasetRef, Phase, Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
-from contrasweep.study.file import to_plain
+from contrasweep.study.file import parse_set, to_plain
 from contrasweep.tracking.tracker import TrackedStudy
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Changed = Literal["stop", "rerun", "accept"]
+"""What becomes of trials of other code: the run stops; they are archived and run again; they are kept."""
+MIN_ID = 6
+"""Digits of a trial's id that are enough, if no other begins with them."""
+
+
+class CodeChanged(ContrasweepError):
+    """Recorded trials were made by other code, and nothing says what is to become of them."""
 
 
 @dataclass(frozen=True)
@@ -47,25 +66,23 @@ def prepare(
     rerun: Sequence[str] = (),
     changed: Changed = "stop",
 ) -> Prepared:
-    """Write study.json and the plan, and archive what runs again (see `code_changes.decide`).
+    """Write study.json and the plan, and archive what runs again.
 
     With `retry_failed`, failed trials lose their records and resume from their checkpoints, if their code has not
     changed. Raises `ContrasweepError` if another plan has the study's name, unless `extend`, and if recorded trials
     were made by other code and `changed` is "stop"; nothing has changed then.
     """
-    goes_on = extend or metric_was_mended(plan, records)
-    records.check_plan(plan.digest, extend=goes_on)
+    check_plan(plan, records, extend=extend)
     finish_move(records)
     log = read_looks(records)
     check_log(plan.study.replicates, log)
     decision = decide(plan, records, code, changed=changed, rerun=rerun, retry_failed=retry_failed)
+    document = study_document(plan)
     if extend:
-        from contrasweep.results.interim_analysis import (
-            count_look,
-        )  # brings pandas, which `plan` and `submit` do without
+        from contrasweep.results.interim_analysis import count_look  # brings pandas, which `submit` does without
 
         count_look(plan, records)
-    records.claim(study_document(plan), extend=goes_on)
+    records.claim(document)
     recorded = records.finished()
     archived = decision.carry_out(records)
     if log is not None and log.looks and (archived - decision.failed) & recorded:
@@ -78,6 +95,258 @@ def prepare(
         write_planned(records, frame, plan.digest)
     infeasible = {i: record for i, record in decision.infeasible.items() if i in finished}
     return Prepared(finished - infeasible.keys(), complete and not infeasible, infeasible)
+
+
+def check_plan(plan: Plan, records: StudyRecords, *, extend: bool) -> None:
+    """Raise `SpecError` where the storage has another plan of this name, unless `extend`.
+
+    A study that differs in its metric alone, which no trial has reported, is no other plan: nothing was ever read of
+    such a metric.
+    """
+    document = records.document()
+    if extend or document is None or plan.digest == document.plan_digest or _metric_was_mended(plan, document, records):
+        return
+    raise SpecError(
+        "a study of this name with another plan is in this storage",
+        place="name",
+        value=records.study,
+        hint=f"choose another name or --storage than {records.storage}, or pass --extend to keep its trials and "
+        f"add to them",
+    )
+
+
+def _metric_was_mended(plan: Plan, document: StudyDocument, records: StudyRecords) -> bool:
+    """Whether `document` is of this plan but for a metric that none of its trials has reported."""
+    study, designed = plan.study, cast(Any, plan)
+    if document.metric == study.metric:
+        return False
+    try:
+        earlier = replace(designed, study=replace(study, metric=document.metric, mode=document.mode))
+    except SpecError:  # the objectives do not have it
+        return False
+    if earlier.digest != document.plan_digest:
+        return False
+    return not any(document.metric in record.metrics for record in plan_records(plan, records).values())
+
+
+@dataclass(frozen=True)
+class NewSearches:
+    """Searches that start anew (arm -> digest), and all trials of their arms.
+
+    Results of other code have chosen the candidates of these searches.
+    """
+
+    searches: Mapping[str, str] = field(default_factory=dict)
+    trial_ids: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a run does with the trials there are, decided and not yet done."""
+
+    comparison: CodeComparison
+    changed: Changed
+    selected: frozenset[str]  # that run again because somebody asked for them
+    failed: frozenset[str]  # that failed and run again; of them `restarted` from their beginning
+    restarted: frozenset[str]
+    notes: tuple[str, ...]
+    anew: NewSearches
+    infeasible: Mapping[str, Record]  # of trials that fitted no host; they run where one does now
+
+    def carry_out(self, records: StudyRecords) -> set[str]:
+        """Put trials aside, or accept the changes; the ids of those that are not finished any more."""
+        ids = set(self.comparison.trial_ids()) if self.changed == "rerun" else set()
+        if self.selected:
+            searches = self.anew if not ids else NewSearches()
+            archive_trials(records, {*self.selected, *searches.trial_ids}, "run again as asked", searches.searches)
+        if self.restarted:
+            archive_trials(records, self.restarted, "failed, and the code has changed since")
+        if ids:
+            moved = {*ids, *self.anew.trial_ids} - self.selected
+            archive_trials(records, moved, self.comparison.line(all_=True), self.anew.searches)
+        for trial_id in self.failed - self.restarted - self.selected:
+            records.reopen(trial_id)
+        if ids or self.selected or self.restarted:
+            learned.forget(records)
+        if self.changed == "accept":
+            accept(records, [(other.old, other.new) for other in self.comparison.pending()])
+        return {*self.selected, *self.failed, *self.anew.trial_ids, *ids}
+
+
+def decide(
+    plan: Plan,
+    records: StudyRecords,
+    current: CurrentCode,
+    *,
+    changed: Changed = "stop",
+    rerun: Collection[str] = (),
+    retry_failed: bool = False,
+) -> Decision:
+    """Read what there is, and decide what becomes of it; nothing is changed.
+
+    Raises `CodeChanged` where trials of other code are left and `changed` is "stop", and `SpecError` for a word of
+    `rerun` that names no trial.
+    """
+    if changed not in get_args(Changed):
+        raise SpecError(
+            "there is no such way to treat changed code",
+            place="changed",
+            value=changed,
+            hint=choose_from("ways", list(get_args(Changed)), changed),
+        )
+    recorded = plan_records(plan, records)
+    selected = selected_trials(plan, recorded, rerun) if rerun else set()
+    selected &= {*recorded, *records.begun()}
+    kept = {i: record for i, record in recorded.items() if i not in selected}
+    lost = {i for i, record in kept.items() if record.status.failed and (retry_failed or _may_succeed(record))}
+    lost |= _mended(plan, kept, current, lost)
+    comparison, notes = compare_plan(plan, records, current, kept, selected)
+    if changed == "stop" and (line := comparison.line()):
+        raise CodeChanged(
+            f"{line}; pass --rerun-changed to run them again (what there is moves to archive/), or --accept-code to "
+            f"keep them (every table says so); see contrasweep code {records.study} --storage {records.storage}"
+        )
+    infeasible = infeasible_records(kept)
+    notes += _stale_generations(kept, infeasible)
+    restarted = set() if changed == "accept" else {i for i in lost if _is_other(kept[i], current)}
+    anew = new_searches(plan, recorded, current, selected, comparison if changed == "rerun" else None)
+    if anew.searches:
+        many = len(anew.searches) > 1
+        notes.append(f"the search{'es' * many} of {', '.join(anew.searches)} start{'s' * (not many)} anew")
+    return Decision(
+        comparison, changed, frozenset(selected), frozenset(lost), frozenset(restarted), tuple(notes), anew, infeasible
+    )
+
+
+def selected_trials(plan: Plan, recorded: Mapping[str, Record], words: Iterable[str]) -> set[str]:
+    """Return the ids of the trials that `words` name.
+
+    A word is `ARM`, `ARM/axis=value,axis=value`, `axis=value` for cells, or a trial's id or its beginning. `recorded`
+    are the study's records, of a search too. Raises `SpecError` for a word that names none.
+    """
+    frame = plan.to_frame()
+    arms = {arm: set(frame["trial_id"][frame["arm"] == arm]) for arm in plan.study.arms}
+    for record in recorded.values():
+        arms.setdefault(record.arm, set()).add(record.trial_id)
+    ids = {*frame["trial_id"], *recorded}
+    chosen: set[str] = set()
+    for word in words:
+        if word in arms:
+            matching = arms[word]
+        elif "=" in word:
+            matching = _cell(frame, list(arms), plan.study.axis_names, word)
+        else:
+            matching = {i for i in ids if i.startswith(word)} if len(word) >= MIN_ID else set()
+            if len(matching) > 1:
+                raise SpecError("this is the beginning of several trials' ids", place="--rerun", value=word)
+        if not matching:
+            hint = f"{choose_from('arms', list(arms), word)}; a cell is ARM/axis=value, a trial its id"
+            raise SpecError("there is no such arm, cell or trial", place="--rerun", value=word, hint=hint)
+        chosen |= matching
+    return chosen
+
+
+def _cell(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: str) -> set[str]:
+    """`arm/axis=value,axis=value`; without an arm, of all arms."""
+    import pandas as pd
+
+    arm = next((a for a in arms if word.startswith(f"{a}/")), None)
+    kept = pd.Series(True, frame.index) if arm is None else frame["arm"] == arm
+    for part in word.removeprefix(f"{arm}/").split(","):
+        path, value = parse_set(part)
+        axis = ".".join(path)
+        if axis not in axes:
+            raise SpecError("there is no such axis", place="--rerun", value=axis, hint=choose_from("axes", axes, axis))
+        kept &= pd.Series([_equal(v, value) for v in frame[axis]], frame.index, dtype=bool)
+    return set(frame["trial_id"][kept])
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and one == other if isinstance(other, bool) else bool(one == other)
+
+
+def _mended(plan: Plan, recorded: Mapping[str, Record], current: CurrentCode, again: Collection[str]) -> set[str]:
+    """Return the trials that failed for the study's metric, which has another name by now, or other code reports.
+
+    `ContrasweepError` where all trials are such and nothing was mended, but for those that run `again` anyway.
+    """
+    metric = plan.study.metric
+    lacking = {i: record for i, record in recorded.items() if lacks_metric(record)}
+    mended = {i for i, record in lacking.items() if metric in record.metrics or _is_other(record, current)}
+    left = [record for i, record in lacking.items() if i not in mended and i not in again]
+    if left and not any(metric in record.metrics for record in recorded.values()):
+        raise ContrasweepError(unreported_metric(metric, left[0]))
+    return mended
+
+
+def infeasible_records(recorded: Mapping[str, Record]) -> dict[str, Record]:
+    """Return the records of trials that fitted no host, and that run where one does now.
+
+    A generation of population based training is left out if a later one was trained: that one was decided without it.
+    """
+    trained: dict[str, int] = {}  # arm -> its last generation of which a trial was trained
+    for record in recorded.values():
+        if not record.status.infeasible and record.notes.generation is not None:
+            trained[record.arm] = max(record.notes.generation, trained.get(record.arm, 0))
+    return {
+        i: record
+        for i, record in recorded.items()
+        if record.status.infeasible
+        and (record.notes.generation is None or record.notes.generation >= trained.get(record.arm, 0))
+    }
+
+
+def _stale_generations(recorded: Mapping[str, Record], infeasible: Collection[str]) -> list[str]:
+    """A line for each arm of whose infeasible trials some stay so."""
+    stay = Counter(r.arm for i, r in recorded.items() if r.status.infeasible and i not in infeasible)
+    return [
+        f"arm {arm}: {count} trial{'s' * (count > 1)} that fitted no host stay{'s' * (count == 1)} infeasible, because "
+        f"later generations of population based training were decided without {'them' if count > 1 else 'it'}; --rerun "
+        f"{arm} trains the whole search again"
+        for arm, count in sorted(stay.items())
+    ]
+
+
+def new_searches(
+    plan: Plan,
+    recorded: Mapping[str, Record],
+    current: CurrentCode,
+    selected: Collection[str],
+    comparison: CodeComparison | None,
+) -> NewSearches:
+    """Return the searches that start anew, because trials of other code in them run again.
+
+    These are all that `comparison` has, or those of whole arms that were `selected`.
+    """
+    arms = {recorded[i].arm for i in selected if i in recorded and _is_other(recorded[i], current)}
+    searched = {i: r for i, r in recorded.items() if r.notes.phase == Phase.SEARCH}
+    arms -= {record.arm for i, record in searched.items() if i not in selected}
+    for other in comparison.others if comparison else ():
+        arms |= {searched[i].arm for i in other.trial_ids if i in searched}
+        if other.unfinished:  # of which only the code is known
+            arms |= {t.arm for t in plan.sample_trials if current.of(t.trainable, t.config).version.digest == other.new}
+    dependent = plan.dependent_searches(arms)
+    return NewSearches(dependent, frozenset(i for i, r in recorded.items() if r.arm in dependent))
+
+
+def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
+    """Return the records of the plan's own trials."""
+    etags = records.etags()
+    own = plan.own(etags)
+    known = compact.read_records(records, etags, only=own)
+    return {i: record for i, record in known.items() if record.arm in plan.study.arms}
+
+
+def _may_succeed(record: Record) -> bool:
+    """Whether a failed trial runs again without being asked to.
+
+    Its method is not to blame, and no search has gone on from its failure.
+    """
+    return record.missing and record.notes.phase != Phase.SEARCH
+
+
+def _is_other(record: Record, current: CurrentCode) -> bool:
+    return record.code.digest != current.of(record.trainable, record.config).version.digest
 
 
 def study_document(plan: Plan) -> StudyDocument:

@@ -1,53 +1,25 @@
 """One code on all machines of a study: on the one that submits it, with the driver, and in every worker.
 
-The driver keeps the code of a trial in the storage before the trial starts. A worker compares it with what it imports,
-and a job compares its code with what was submitted.
+The driver's loop keeps the code of a trial in the storage before the trial starts. A worker compares it with what it
+imports, and a job compares its code with what was submitted.
 """
 
 import functools
 import json
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from contrasweep.code import (
-    CodeVersion,
-    CurrentCode,
-    code_of,
-    differing_modules,
-    digest_of_module,
-    dotted_paths,
-    installed_version,
-)
+from contrasweep.code import CodeVersion, code_of, differing_modules, digest_of_module, dotted_paths, installed_version
 from contrasweep.errors import ContrasweepError, SpecError
-from contrasweep.storage.code_files import read_version, write_code
-from contrasweep.storage.record import CodeRef
+from contrasweep.storage.code_files import read_version
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import to_plain
 from contrasweep.study.study import Study
-from contrasweep.trial import Trial
 
 
 class OtherCodeHere(ContrasweepError):
     """A worker would run other code than the driver planned with."""
-
-
-class StudyCode:
-    """The driver's side: gives each trial its code, whose sources are kept when it is first met."""
-
-    def __init__(self, records: StudyRecords, current: CurrentCode, on_message: Callable[[str], object]) -> None:
-        self.records, self.current, self.on_message = records, current, on_message
-        self._kept: set[str] = set()
-
-    def of(self, trial: Trial) -> CodeRef:
-        """Return the code of `trial`, which the storage has from now on."""
-        code = self.current.of(trial.trainable, trial.config)
-        version = code.version
-        if version.digest not in self._kept:
-            if said := write_code(self.records, code):
-                self.on_message(said)
-            self._kept.add(version.digest)
-        return CodeRef(version.digest, version.commit, version.dirty)
 
 
 @functools.cache

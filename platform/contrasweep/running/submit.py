@@ -14,7 +14,7 @@ from contrasweep.config import Config
 from contrasweep.defaults import OF_STUDY
 from contrasweep.errors import StorageError
 from contrasweep.planning.planner import plan
-from contrasweep.running.code_changes import Changed, metric_was_mended
+from contrasweep.running.prepare import Changed, check_plan
 from contrasweep.running.study_code import write_submitted
 from contrasweep.running.versions import versions
 from contrasweep.storage.records import StudyRecords
@@ -82,7 +82,7 @@ def submit(
     try:
         planned, records = plan(declared, storage=storage), StudyRecords(storage, declared.name)
         if not unimportable(declared):
-            records.check_plan(planned.digest, extend=extend or metric_was_mended(planned, records))
+            check_plan(planned, records, extend=extend)
     except StorageError as error:  # a laptop need not reach it; the cluster is asked below whether it does
         print(f"the study's data and name are not checked before it is submitted: {error}", file=sys.stderr)
     addresses = tracking_of(tracking, declared.tracking)

@@ -1,9 +1,11 @@
 """A comparison of two arms: its verdict, its numbers, and what is said of both in words.
 
-A verdict is about arm a, and it is read off the interval of the difference: `better` or `worse` where the interval lies
-on one side of 0, `equivalent` where it holds 0 and lies within the smallest difference of interest, and `undecided`
-else. The interval is that of the test: its level is the share of alpha that the family (Holm, Bonferroni) and the looks
-so far leave to the comparison. So verdict, interval and adjusted p are one analysis and cannot contradict each other.
+A verdict is about arm a, and it is read off the interval of the difference. It has two parts. The direction is `better`
+or `worse` where the interval lies on one side of 0, else `not sure`. The relevance is `above` where the whole interval
+is beyond the smallest difference of interest, `below` where all of it is within, else `unclear`. `MATTERS` has the
+words; a direction that is not sure is `equivalent` where the relevance is below, and else `undecided`. The interval is
+that of the test: its level is the share of alpha that the family (Holm, Bonferroni) and the looks so far leave to the
+comparison. So verdict, interval and adjusted p are one analysis and cannot contradict each other.
 
 Gaps help no arm. The estimate is over the replicates that both arms finished; a verdict for an arm must stand as well
 when each replicate in which it failed (or was not finite) counts as a loss, as large as the largest difference seen. A
@@ -31,6 +33,17 @@ from contrasweep.statistics.family import Family
 from contrasweep.statistics.resampling import bca_interval, sign_flip_p, smallest_p, wilcoxon_p
 
 Verdict = Literal["better", "worse", "equivalent", "undecided"]
+"""What is decided: a direction, or that there is none that matters, or nothing."""
+Direction = Literal["better", "worse", "not sure"]
+Relevance = Literal["above", "below", "unclear"]
+"""Where a difference is, as sure as its direction: above the smallest difference of interest, below it, or unclear."""
+MATTERS: dict[Relevance | None, str] = {
+    "above": " and it matters",
+    "below": ", by less than matters",
+    "unclear": ", unclear whether it matters",
+    None: "",
+}
+"""What follows `better` or `worse`; nothing where no smallest difference was declared."""
 TURNED: dict[str, str] = {"better": "worse", "worse": "better"}
 """Verdicts on a as those on b."""
 
@@ -50,6 +63,10 @@ class Decided:
     low: float
     high: float
     p_value: float
+
+    def relevance(self, margin: float | None) -> Relevance | None:
+        """Whether the difference was above the smallest difference of interest, `margin`, as `relevance_of` says it."""
+        return relevance_of(self.low, self.high, margin)
 
     def reversed(self) -> "Decided":
         """The same of b against a."""
@@ -85,9 +102,21 @@ def verdict_of(low: float, high: float, margin: float | None, mode: str) -> Verd
         return "better" if mode == "max" else "worse"
     if high < 0:
         return "worse" if mode == "max" else "better"
-    if margin is not None and max(-low, high) < margin * (1 - 1e-12):
-        return "equivalent"
-    return "undecided"
+    return "equivalent" if relevance_of(low, high, margin) == "below" else "undecided"
+
+
+def relevance_of(low: float, high: float, margin: float | None) -> Relevance | None:
+    """What the interval of a - b says of the size of the difference; None without a smallest difference, `margin`."""
+    if margin is None:
+        return None
+    if max(-low, high) < margin * (1 - 1e-12):
+        return "below"
+    return "above" if max(low, -high) > margin * (1 + 1e-12) else "unclear"
+
+
+def in_words(verdict: Verdict, relevance: Relevance | None) -> str:
+    """Both parts of a verdict in words: `better, by less than matters`."""
+    return verdict + (MATTERS[relevance] if verdict in TURNED else "")
 
 
 def judge(
@@ -158,7 +187,6 @@ MISSING = (
 )
 EARLIER = ("look", "replicates", "verdict", "difference", "low", "high", "p_value")
 """What `Comparison.to_dict` has of the look that decided it first."""
-Said = Literal["better", "worse", "equivalent", "undecided", "exploratory"]
 MOST_DECIMALS = 8
 
 
@@ -246,12 +274,30 @@ class Comparison:
         return None if self.judgement is None else self.judgement.equivalence_p
 
     @property
-    def verdict(self) -> Said:
-        """About A: better, worse, equivalent or undecided; `exploratory` outside the study's family."""
-        if self.judgement is None:
-            return "exploratory"
-        said = self.judgement.verdict
+    def decision(self) -> Verdict:
+        """What is decided of A: better, worse, equivalent or undecided, whatever the size of the difference."""
+        said: Verdict = "undecided" if self.judgement is None else self.judgement.verdict
         return TURNED.get(said, said) if self.turned else said  # type: ignore[return-value]
+
+    @property
+    def direction(self) -> Direction | None:
+        """The verdict's first part, of A: better, worse or not sure; None outside the study's family."""
+        if self.judgement is None:
+            return None
+        return self.decision if self.decision in TURNED else "not sure"  # type: ignore[return-value]
+
+    @property
+    def relevance(self) -> Relevance | None:
+        """The verdict's second part: the difference is above the smallest one of interest, below it, or unclear.
+
+        None where no smallest difference was declared, and outside the study's family.
+        """
+        return None if self.judgement is None else relevance_of(self.low, self.high, self.family.margin)
+
+    @property
+    def verdict(self) -> str:
+        """Both parts in words, of A: `better, by less than matters`; `exploratory` outside the study's family."""
+        return "exploratory" if self.judgement is None else in_words(self.decision, self.relevance)
 
     @property
     def before(self) -> Decided | None:
@@ -262,7 +308,7 @@ class Comparison:
     @property
     def decided(self) -> bool:
         """Whether it has a verdict other than undecided."""
-        return self.verdict not in ("undecided", "exploratory")
+        return self.decision != "undecided"
 
     @property
     def n(self) -> int:
@@ -354,6 +400,8 @@ class Comparison:
             "high": self.high,
             "p_value": self.p_value,
             "verdict": self.verdict,
+            "direction": self.direction,
+            "relevance": self.relevance,
             "equivalence_p": self.equivalence_p,
             "smallest_difference": self.family.margin,
             "scope": self.scope,
@@ -404,12 +452,12 @@ class Comparison:
         said = self._said(a, b)
         if (before := self.before) is None:
             return said
-        told = f"{a} and {b} are equivalent" if before.verdict == "equivalent" else f"{a} is {before.verdict} than {b}"
+        told = _told(a, b, before.verdict, before.relevance(self.family.margin))
         numbers = f"{span(before.difference, before.low, before.high)}, p {p_text(before.p_value, self.alpha)}"
         return f"{said}. Decided at look {before.look} ({before.replicates} {before.unit}): {told}: {numbers}"
 
     def _said(self, a: str, b: str) -> str:
-        verdict, numbers = self.verdict, self.span()
+        decision, margin, numbers = self.decision, self.family.margin, self.span()
         if self.p_value < 1 or not math.isinf(self.low):
             numbers += f", p {p_text(self.p_value, self.alpha)}"
         if self.difference == 0 and self.n > 1 and self.evidence.common.standard_error == 0:
@@ -418,14 +466,13 @@ class Comparison:
         lacks = " and ".join(f"{arm} is missing in {n}" for arm, n in gone if n)
         over = f", over {self.evidence.pairs} pair{'s' * (self.evidence.pairs != 1)}" * bool(self.evidence.unpaired)
         over += f" ({lacks} of {self.gaps.planned})" * bool(lacks)
-        if verdict == "exploratory":
+        if self.judgement is None:
             return f"{a} - {b}: {numbers}{over}"
-        if verdict == "equivalent":
-            return f"{a} and {b} are equivalent: {self.span()}, within ±{self.family.margin:g}{over}"
-        if verdict != "undecided":
-            margin = self.family.margin
-            less = "" if margin is None or max(-self.low, self.high) >= margin else f", by less than {margin:g}"
-            return f"{a} is {verdict} than {b}: {numbers}{less}{over}"
+        if decision != "undecided":
+            size = "" if margin is None else f"; {margin:g} would matter"
+            if decision == "equivalent":
+                numbers, size = self.span(), f", within ±{margin:g}"
+            return f"{_told(a, b, decision, self.relevance)}: {numbers}{size}{over}"
         reason = self._reason(a, b)
         return f"{a} against {b} is undecided: {numbers}{over}" + (f"; {reason}" if reason else "")
 
@@ -463,6 +510,12 @@ class Comparison:
         cells = "".join(f"<td>{f'{v:.4g}' if isinstance(v, float) else v}</td>" for v in shown.values())
         notes = "".join(f"<p>{html.escape(note)}.</p>" for note in self.notes)
         return f"<p><b>{html.escape(str(self))}</b></p><table><tr>{head}</tr><tr>{cells}</tr></table>{notes}"
+
+
+def _told(a: str, b: str, verdict: Verdict, relevance: Relevance | None) -> str:
+    if verdict == "equivalent":
+        return f"{a} and {b} are equivalent"
+    return f"{a} is {verdict} than {b}{MATTERS[relevance]}"
 
 
 def judged(

@@ -11,6 +11,7 @@ ends.
 """
 
 import os
+import signal
 import socket
 import sys
 import threading
@@ -95,7 +96,7 @@ class Lease:
                 f"the same second, both may go on; do not start a second one"
             )
         while True:
-            generation, holder = self._newest()
+            generation, holder = self.newest()
             if holder is not None and not holder.released:
                 self._wait_for_end(generation, holder)
             if self._create(generation + 1):
@@ -113,7 +114,7 @@ class Lease:
         self._thread.join(RELEASE_TIMEOUT_S)
         _held_here.discard(self.holder.token)
 
-    def _newest(self) -> tuple[int, Holder | None]:
+    def newest(self) -> tuple[int, Holder | None]:
         """The number and the holder of the newest lease; 0 and None before the first one."""
         keys = self._keys()
         if not keys:
@@ -156,7 +157,7 @@ class Lease:
         while time.monotonic() - since < EXPIRY_S:
             asked = time.monotonic()
             time.sleep(POLL_S)
-            now = self._newest()
+            now = self.newest()
             if now[0] != generation or now[1] is None or now[1].released:
                 return
             if now[1].renewals > holder.renewals:
@@ -176,7 +177,7 @@ class Lease:
         """The thread: renew until released or lost. A storage that does not answer is asked again."""
         while not self._end.wait(HEARTBEAT_S):
             try:
-                generation, holder = self._newest()
+                generation, holder = self.newest()
                 if generation != self.generation or holder is None or holder.token not in ("", self.holder.token):
                     self.lost = (
                         f"study {self.records.study} was taken over by {holder or 'another process'}, because this one "
@@ -192,6 +193,22 @@ class Lease:
             self.store.write(self._key(self.generation), self._content())
         except (StorageError, OSError):
             return  # it ends by itself
+
+
+def stop_driver(records: StudyRecords) -> Holder:
+    """Ask the process of this machine that runs the study to stop (SIGTERM), and return who it is.
+
+    `StudyHeld` where no process runs it, or one of another machine does.
+    """
+    _, holder = Lease(records, print).newest()
+    if holder is None or holder.released or holder.lives_here is False:
+        raise StudyHeld(f"no process runs study {records.study} in {records.storage}")
+    if holder.lives_here is None:
+        raise StudyHeld(
+            f"study {records.study} is run by {holder}, which only that machine can stop: kill {holder.pid}"
+        )
+    os.kill(holder.pid, signal.SIGTERM)
+    return holder
 
 
 @contextmanager

@@ -254,7 +254,7 @@ class Measured(TypedDict, total=False):
     notes: TrialNotes
     versions: Mapping[str, str]
     code: CodeRef
-    unread: tuple[str, ...]
+    unused_settings: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,9 @@ class Record:
     notes: TrialNotes = TrialNotes()
     versions: Mapping[Label, Label] = field(default_factory=dict)
     code: CodeRef = CodeRef()
-    unread: tuple[Label, ...] = ()  # dotted keys of the config that its trainable never read, where that is known
+    unused_settings: tuple[
+        Label, ...
+    ] = ()  # dotted keys of the config that its trainable never read, where that is known
 
     @classmethod
     def of(cls, trial: TrialLike, *, status: Status, rows: Sequence[Row] = (), **measured: Unpack[Measured]) -> Self:
@@ -327,7 +329,7 @@ class Record:
     def to_json(self) -> bytes:
         """The content of record.json."""
         members = asdict(self) | {"notes": self.notes.to_dict()}
-        for name in ("unread", "cause"):
+        for name in ("unused_settings", "cause"):
             if not members[name]:
                 del members[name]
         return RECORD_FILE.encode(members)
@@ -359,7 +361,7 @@ def _readable(given: Measured) -> Measured:
         "ended": max(unix_time(given.get("ended", 0.0)), started),  # the clock may have been set back
         "error": error and _clipped(error),
         "host": as_label(given.get("host", "")),
-        "unread": tuple(map(as_label, given.get("unread", ()))),
+        "unused_settings": tuple(map(as_label, given.get("unused_settings", ()))),
     }
 
 

@@ -18,6 +18,7 @@ Records lie apart from the rest, so that an object store lists one key a trial t
 import functools
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
@@ -69,31 +70,12 @@ class StudyRecords:
             check_file_name(name)
         return f"{self.study}/{'records' if name == RECORD else 'trials'}/{trial_id}/{name}"
 
-    def claim(self, document: StudyDocument, *, extend: bool = False) -> None:
-        """Write study.json, or check that the one there declares the same plan.
-
-        With `extend` the new plan may be a larger one: records already there are kept by their content.
-        """
-        known = self.check_plan(document.plan_digest, extend=extend)
+    def claim(self, document: StudyDocument) -> None:
+        """Write study.json, unless the one there declares the same plan."""
+        known = self.document()
         if known is None or known.plan_digest != document.plan_digest:
             self.store.check_writable()
-            self.store.write(f"{self.study}/study.json", document.to_json())
-
-    def check_plan(self, plan_digest: str, *, extend: bool = False) -> StudyDocument | None:
-        """Read study.json, and check that it is of this plan.
-
-        `SpecError` if it is of another plan, unless `extend`; `StorageError` if it is of another format.
-        """
-        known = self.document()
-        if known is not None and known.plan_digest != plan_digest and not extend:
-            raise SpecError(
-                "a study of this name with another plan is in this storage",
-                place="name",
-                value=self.study,
-                hint=f"choose another name or --storage than {self.storage}, or pass --extend to keep its trials and "
-                f"add to them",
-            )
-        return known
+            self.store.write(f"{self.study}/study.json", STUDY_FILE.encode(asdict(document)))
 
     def document(self) -> StudyDocument | None:
         """study.json, or None if this study was never run here."""

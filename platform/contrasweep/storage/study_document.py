@@ -1,7 +1,7 @@
 """`StudyDocument`: study.json, what a storage keeps of a study beside its trials."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import pydantic
@@ -120,10 +120,6 @@ class StudyDocument:
     def space(self, arm: str) -> MutableConfig:
         """The searched settings of an arm as declared; {} for an arm that is not searched."""
         return dict(self.spec.get("arms", {}).get(arm, {}).get("space") or {})
-
-    def to_json(self) -> bytes:
-        """The content of study.json."""
-        return STUDY_FILE.encode(asdict(self))
 
 
 STUDY_FILE = JsonFile(

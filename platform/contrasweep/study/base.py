@@ -72,8 +72,8 @@ class StudyBase(ABC):
         metric: The reported metric that is compared.
         mode: Whether a larger (`max`) or a smaller (`min`) value of the metric is better.
         reference: The arm that the others are compared with. Default: every pair is compared.
-        smallest_difference: The smallest difference of interest, in units of the metric. Arms that surely differ by
-            less are equivalent.
+        smallest_difference: The smallest difference of interest, in units of the metric. Verdicts then say whether a
+            difference matters, and arms that surely differ by less are equivalent.
         alpha: The level of the study's comparisons together.
         description: What the study asks, for its report.
         labels: Names for people, by declared name: of arms, axes, their values, metrics and datasets. Tables, reports

@@ -30,7 +30,10 @@ def load_study(name: str, sets: Sequence[str] = ()) -> Study:
         if not sets:
             return study
         fields = to_plain(study)
-    return _build(_override(fields, sets), name)
+    for text in sets:
+        path, value = parse_set(text)
+        _set(fields, path, value, f"--set {'.'.join(path)}")
+    return _build(fields, name)
 
 
 def as_study(study: Study | str | Path | Config) -> Study:
@@ -123,13 +126,6 @@ def _read_yaml(path: Path) -> MutableConfig:
     fields = read_yaml(text, str(path))
     if not isinstance(fields, dict):
         raise SpecError("a study file holds a mapping of fields", place=str(path), value=fields)
-    return fields
-
-
-def _override(fields: MutableConfig, sets: Sequence[str]) -> MutableConfig:
-    for text in sets:
-        path, value = parse_set(text)
-        _set(fields, path, value, f"--set {'.'.join(path)}")
     return fields
 
 

@@ -10,8 +10,9 @@ import threading
 
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.follower import Follower, follow_all
-from contrasweep.tracking.kinds import Trackers, targets
+from contrasweep.tracking.kinds import Trackers
 from contrasweep.tracking.mlflow.address import TrackingAddress
+from contrasweep.tracking.sync import targets
 from contrasweep.tracking.tracker import Outcome, TrackedStudy
 
 NICENESS = 15

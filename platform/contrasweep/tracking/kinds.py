@@ -8,12 +8,9 @@ from contrasweep.defaults import OF_STUDY, TRACKING
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import import_from_here, import_path
 from contrasweep.secrets import redacted
-from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.folders import TensorBoardTracker, WandbTracker, check_installed
-from contrasweep.tracking.follower import Target
 from contrasweep.tracking.mlflow.address import TrackingAddress, checked_uri
 from contrasweep.tracking.mlflow.server import Server
-from contrasweep.tracking.told import ToldTracker
 from contrasweep.tracking.tracker import TrackedStudy, Tracker
 
 NONE = "none"
@@ -79,12 +76,6 @@ def parted(tracking: str | Sequence[str] | None) -> tuple[list[str], list[str]]:
     return [uri for uri in uris if _is_mlflow(uri)], [uri for uri in uris if not _is_mlflow(uri)]
 
 
-def targets(trackers: Trackers, study: TrackedStudy, records: StudyRecords) -> list[Target]:
-    """What is to show the study, each for a follower of its own."""
-    stores = [] if trackers.store.is_none else [Server(trackers.store, study, records)]
-    return [*stores, *(ToldTracker(uri, records, _builder(uri, study)) for uri in trackers.others)]
-
-
 def _is_mlflow(uri: str) -> bool:
     return "://" in uri or ":" not in uri or uri.startswith((".", "/"))
 
@@ -122,16 +113,3 @@ def _checked(uri: str) -> str:
             rule = f"{uri}.{name} takes ({', '.join(given)})"
             raise SpecError(rule, place="tracking", hint=str(error)) from None
     return uri
-
-
-def _builder(uri: str, study: TrackedStudy) -> Callable[[], Tracker]:
-    kind, _, place = uri.partition(":")
-
-    def build() -> Tracker:
-        if kind in FOLDERS:
-            return FOLDERS[kind](place, study)
-        import_from_here()
-        tracker: Tracker = import_path(uri, "tracking", "tracker")(study)
-        return tracker
-
-    return build

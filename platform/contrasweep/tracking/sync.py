@@ -3,14 +3,17 @@
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 
 from contrasweep.errors import SpecError, StorageError
+from contrasweep.imports import import_from_here, import_path
 from contrasweep.live.live_file import read_live
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.follower import Follower, Target, alone, follow_all, is_living
-from contrasweep.tracking.kinds import Trackers, checked_tracking, targets
-from contrasweep.tracking.mlflow.address import TrackingAddress
-from contrasweep.tracking.tracker import Outcome, TrackedStudy, TrackingError
+from contrasweep.tracking.kinds import FOLDERS, Trackers
+from contrasweep.tracking.mlflow.server import Server
+from contrasweep.tracking.told import ToldTracker
+from contrasweep.tracking.tracker import Outcome, TrackedStudy, Tracker, TrackingError
 
 LOCK_S = 10.0
 """How long another process is waited for that shows the same study in the same place."""
@@ -43,26 +46,40 @@ class SyncSummary:
         )
 
 
+def targets(trackers: Trackers, study: TrackedStudy, records: StudyRecords) -> list[Target]:
+    """What is to show the study, each for a follower of its own."""
+    stores = [] if trackers.store.is_none else [Server(trackers.store, study, records)]
+    return [*stores, *(ToldTracker(uri, records, partial(_tracker, uri, study)) for uri in trackers.others)]
+
+
+def _tracker(uri: str, study: TrackedStudy) -> Tracker:
+    kind, _, place = uri.partition(":")
+    if kind in FOLDERS:
+        return FOLDERS[kind](place, study)
+    import_from_here()
+    tracker: Tracker = import_path(uri, "tracking", "tracker")(study)
+    return tracker
+
+
 def sync(
     records: StudyRecords,
-    tracking: str | TrackingAddress | Trackers,
+    trackers: Trackers,
     study: TrackedStudy | None = None,
     *,
     complete: bool | None = None,
     compare: bool = True,
 ) -> list[SyncSummary]:
-    """Bring the trackers at `tracking` up to the storage; `StorageError` if one does not take it.
+    """Bring `trackers` up to the storage; `StorageError` if one does not take it.
 
     A trial that a tracker refuses, or whose files cannot be read, stops none of the others.
 
     Args:
         records: The study's records.
-        tracking: Addresses of trackers.
+        trackers: Their checked addresses.
         study: How the study is shown; left out, as study.json tells.
         complete: Whether all that the study needs is done; left out, whether each planned trial has a record.
         compare: Whether trials that MLflow shows already are compared value by value, so that gaps are mended.
     """
-    trackers = checked_tracking(tracking)
     study = study or TrackedStudy.stored(records)
     shown = targets(trackers, study, records)
     if not shown:
@@ -70,13 +87,13 @@ def sync(
     return [_sync(records, target, study.trials, complete, compare) for target in shown]
 
 
-def follow(records: StudyRecords, tracking: str | TrackingAddress | Trackers) -> list[str]:
+def follow(records: StudyRecords, trackers: Trackers) -> list[str]:
     """Show a study while it runs, until its driver has ended or KeyboardInterrupt.
 
     Returns:
         A line for each tracker that lacks something.
     """
-    shown = targets(checked_tracking(tracking), TrackedStudy.stored(records), records)
+    shown = targets(trackers, TrackedStudy.stored(records), records)
     followers, stopped = [Follower(records, target) for target in shown], threading.Event()
 
     def outcome(seconds: float) -> Outcome | None:

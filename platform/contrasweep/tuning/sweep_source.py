@@ -10,7 +10,7 @@ from contrasweep.code import CurrentCode
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.rows import Row
-from contrasweep.storage.code_files import accepted
+from contrasweep.storage.code_files import earlier_results
 from contrasweep.storage.record import Phase, Record, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
@@ -179,21 +179,3 @@ class SweepSource:
         if self.plan.study.folds is not None:
             return record.fold is not None
         return record.data.digest == self.plan.search_data.digest
-
-
-def earlier_results(
-    earlier: StudyRecords, trainables: Collection[str], current: CurrentCode
-) -> tuple[list[Record], list[Record]]:
-    """Return the finished trials of an earlier study with one of `trainables`: usable ones, and those of other code.
-
-    Usable are those that the current code made, or that were kept there by --accept-code.
-    """
-    kept = accepted(earlier)
-    usable: list[Record] = []
-    others: list[Record] = []
-    for record in earlier.read(sorted(earlier.finished())).values():
-        if record.status.counts and record.trainable in trainables:
-            now = current.of(record.trainable, record.config).version.digest
-            same = record.code.digest == now or (record.code.digest, now) in kept
-            (usable if same else others).append(record)
-    return usable, others

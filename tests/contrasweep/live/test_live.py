@@ -10,7 +10,7 @@ from rich.console import Console
 
 from contrasweep.data.manifest import Manifest
 from contrasweep.live.displays import View, to_html
-from contrasweep.live.lines import Lines, progress_line, start_line
+from contrasweep.live.lines import Lines, Quiet, progress_line, start_line
 from contrasweep.live.live_file import LIVE, LiveFile, read_live
 from contrasweep.live.pace import Pace
 from contrasweep.live.progress import Progress, axes_as_text, cell_of
@@ -168,6 +168,17 @@ def test_without_a_terminal_there_is_a_line_at_the_start_every_so_often_and_at_t
     assert "interrupted" in lines[-1]
 
 
+def test_a_quiet_run_says_what_fails_and_nothing_else():
+    stream = io.StringIO()
+    watched = progress([trial()])
+    watched.displays = [Quiet(stream, every_s=0.0)]
+    watched.open()
+    watched.say("failed: something")
+    watched.say("look 1 of 3: nothing is decided")
+    watched.close("complete")
+    assert stream.getvalue() == "failed: something\n"
+
+
 def example(trials=3):
     running = {
         f"i{n}": RunningTrial(
@@ -201,7 +212,7 @@ def test_the_tables_fit_the_terminal_and_lose_no_number(width):
     lines = drawn(example(), width)
     text = "\n".join(lines)
     assert max(map(len, lines)) <= width
-    for part in ("7/200", "0.61", "1:00", "1/30", "0.7312", "1/60 trials, 3 running", "about 50 min to go"):
+    for part in ("2%", "7/200", "0.61", "1:00", "1/30", "0.7312", "1/60 trials, 3 running", "about 50 min to go"):
         assert part in text
     assert text.count("orthonormal-co") == 4 and text.count("lr=0.001" if width < 100 else "0.001") >= 3
 

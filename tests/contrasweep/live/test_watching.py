@@ -3,6 +3,8 @@
 import dataclasses
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +19,8 @@ from contrasweep.live import live_file, logs
 from contrasweep.live.lines import Lines
 from contrasweep.live.live_file import LIVE, LIVE_FILE, watch
 from contrasweep.live.state import ArmState, RunningTrial, RunState
+from contrasweep.processes import process_identity
+from contrasweep.storage.lease import HOLDER_FILE, Holder
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
@@ -71,6 +75,25 @@ def test_status_takes_a_study_too(records, tmp_path):
         and "there is no such study in" in unknown.stderr
         and "known studies: s" in unknown.stderr
     )
+
+
+def test_a_study_is_stopped_by_its_name_where_it_runs(records, tmp_path):
+    """The holder of its lease gets SIGTERM; one of another machine is named, and nothing is sent."""
+
+    def stop():
+        return contrasweep("stop", "s", "--storage", records.storage, folder=tmp_path)
+
+    def hold(holder):
+        HOLDER_FILE.write(records.store, "s/lease/00000001.json", dataclasses.asdict(holder))
+
+    assert stop().returncode == 2 and "no process runs study s" in stop().stderr
+    driver = subprocess.Popen(["sleep", "60"])
+    hold(Holder("here", driver.pid, process_identity(driver.pid), "t"))
+    assert stop().stdout == f"asked process {driver.pid} on here to stop\n"
+    assert driver.wait(30) == -signal.SIGTERM
+    assert "no process runs study s" in stop().stderr
+    hold(Holder("far", os.getpid(), "another machine", "t"))
+    assert stop().returncode == 2 and f"kill {os.getpid()}" in stop().stderr
 
 
 def test_watch_shows_the_run_of_another_process(records, tmp_path):

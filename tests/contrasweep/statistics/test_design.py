@@ -257,9 +257,36 @@ def test_four_verdicts():
     assert verdict(b + noise, b, margin=0.01).verdict == "equivalent"
     assert verdict(b + noise, b).verdict == "undecided"
     assert verdict(b + 0.004 + noise, b, margin=0.01).verdict == "better"  # its interval leaves out 0
-    small = compare_paired(b + 0.004 + noise, b, smallest_difference=0.01)
-    assert small.verdict == "better" and str(small).endswith("by less than 0.01.")
     assert verdict(b + 0.05 + noise, b, margin=0.01).verdict == "better"
+
+
+@pytest.mark.parametrize(
+    ("shift", "margin", "direction", "relevance", "words"),
+    [
+        (0.05, 0.01, "better", "above", "A is better than B and it matters: +0.0"),
+        (-0.05, 0.01, "worse", "above", "A is worse than B and it matters: -0.0"),
+        (0.004, 0.01, "better", "below", "A is better than B, by less than matters: +0.00"),
+        (0.01, 0.01, "better", "unclear", "A is better than B, unclear whether it matters: +0.0"),
+        (0.0, 0.01, "not sure", "below", "A and B are equivalent: "),
+        (0.0, 0.0001, "not sure", "unclear", "A against B is undecided: "),
+        (0.05, None, "better", None, "A is better than B: +0.0"),
+        (0.0, None, "not sure", None, "A against B is undecided: "),
+    ],
+)
+def test_a_verdict_has_a_direction_and_a_relevance(shift, margin, direction, relevance, words):
+    rng = np.random.default_rng(0)
+    b = rng.normal(0.8, 0.01, 12)
+    comparison = compare_paired(b + shift + rng.normal(0, 0.002, 12), b, smallest_difference=margin)
+    assert (comparison.direction, comparison.relevance) == (direction, relevance)
+    row = comparison.to_dict()
+    assert (row["direction"], row["relevance"], row["verdict"]) == (direction, relevance, comparison.verdict)
+    assert str(comparison).startswith(words)
+    if direction != "not sure":
+        said = words.removeprefix("A is ").replace(" than B", "").partition(":")[0]
+        assert comparison.verdict == said and f"<td>{said}</td>" in comparison._repr_html_()
+    turned = comparison.reversed()
+    assert (turned.relevance, turned.reversed().verdict) == (relevance, comparison.verdict)
+    assert turned.direction == {"better": "worse", "worse": "better"}.get(direction, direction)
 
 
 def test_an_arm_that_fails_in_half_of_its_seeds_is_not_better():

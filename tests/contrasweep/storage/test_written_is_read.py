@@ -72,7 +72,7 @@ MEASURED = st.fixed_dictionaries(
         "notes": NOTES,
         "versions": st.dictionaries(LABELS, LABELS, max_size=3),
         "code": st.builds(CodeRef, DIGESTS, LABELS, st.booleans(), st.lists(DIGESTS, max_size=3).map(tuple)),
-        "unread": st.lists(st.text(st.characters(), max_size=2 * MAX_NAME), max_size=3).map(tuple),
+        "unused_settings": st.lists(st.text(st.characters(), max_size=2 * MAX_NAME), max_size=3).map(tuple),
     },
 )
 TRIAL = Trial("s", "a", "m:f", {}, Manifest("d", "/d", "image", {}))

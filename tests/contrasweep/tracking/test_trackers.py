@@ -18,9 +18,9 @@ from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import to_plain
 from contrasweep.tracking.follower import Follower
-from contrasweep.tracking.kinds import checked_tracking, targets, tracking_of
+from contrasweep.tracking.kinds import checked_tracking, tracking_of
 from contrasweep.tracking.process import TrackingProcess
-from contrasweep.tracking.sync import sync
+from contrasweep.tracking.sync import sync, targets
 from contrasweep.tracking.tracker import TrackedStudy
 from contrasweep.trial import Trial
 
@@ -162,7 +162,7 @@ def test_an_own_tracker_is_given_the_four_calls(records, trial):
     assert tracked("own_trackers:Lines", records, trial) == ""
     expected = ["s", ("start", trial.id), (1, {"accuracy": 0.5}), (2, {"accuracy": 0.75}), "done", "closed"]
     assert expected == own_trackers.LINES
-    sync(records, "own_trackers:Lines", STUDY)
+    sync(records, checked_tracking("own_trackers:Lines"), STUDY)
     assert [*expected, "s", "closed"] == own_trackers.LINES, "it knows the trial's end already"
 
 
@@ -212,7 +212,7 @@ def test_a_tracker_that_cannot_be_built_is_one_line_and_lacks_every_trial(name, 
     assert line.startswith(f"own_trackers:{name} ") and reason in line and len(line) < 400 and not said.out
     assert gap.startswith(f"own_trackers:{name} lacks 1 trial of study s ({reason}") and "\n" not in gap
     with pytest.raises(StorageError, match="own_trackers"):
-        sync(records, f"own_trackers:{name}", STUDY)
+        sync(records, checked_tracking(f"own_trackers:{name}"), STUDY)
 
 
 def test_several_at_once_with_mlflow_first(records, tmp_path):

@@ -100,7 +100,7 @@ class Study:
         return Follower(self.records, self.server())
 
     def sync(self, **options: Any) -> SyncSummary:
-        (summary,) = sync(self.records, self.uri, self.tracked, **options)
+        (summary,) = sync(self.records, checked_tracking(self.uri), self.tracked, **options)
         return summary
 
     def train(self, trial: Trial, rows: Sequence[dict[str, Any]]) -> None:
@@ -302,7 +302,7 @@ def test_a_follower_shows_what_sync_shows(study: Study) -> None:
 def test_sync_needs_nothing_but_the_storage(study: Study) -> None:
     for trial in study.trials:
         study.record(trial)
-    sync(study.records, study.uri)
+    sync(study.records, checked_tracking(study.uri))
     assert len({frozenset(run.data.params) for run in study.children().values()}) == 1
     study.assert_shows(study.trials[0])
 
@@ -856,7 +856,7 @@ def test_following_by_hand_ends_with_the_run(study: Study) -> None:
     study.train(study.trials[0], make_rows(study.trials[0])[:2])
     study.run(study.trials[:1])
     said: list[str] = []
-    thread = threading.Thread(target=lambda: said.extend(follow(study.records, study.uri)))
+    thread = threading.Thread(target=lambda: said.extend(follow(study.records, checked_tracking(study.uri))))
     thread.start()
     wait_until(lambda: study.trials[0].id in study.children(), "the trial that runs")
     for trial in study.trials:

@@ -10,7 +10,7 @@ import torch
 
 from contrasweep.data import open_dataset
 from contrasweep.trainables import checkpoint
-from contrasweep.trainables.paired.fitting import EVAL_BATCH_ROWS, Fit
+from contrasweep.trainables.paired.fitting import EVAL_BATCH_ROWS, PairedTraining
 from contrasweep.trainables.paired_images import load_model, train
 from contrasweep.trainables.paired_images.inputs import ImageInputs
 from contrasweep.trainables.paired_images.settings import Settings
@@ -26,7 +26,7 @@ def test_a_module_embeds_raw_pairs_as_in_its_trial(
     for report in train(trial):
         shutil.copytree(report.checkpoint, tmp_path / "saved")
     settings = Settings(**trial.config)
-    run = Fit(trial, ImageInputs(trial, settings, torch.device("cpu")))
+    run = PairedTraining(trial, ImageInputs(trial, settings, torch.device("cpu")))
     checkpoint.restore(tmp_path / "saved", run.parts)
     module, stored = load_model(tmp_path / "saved", trial), open_dataset(trial.data).parts(trial.fold)[1]
     pre, post = (torch.tensor(stored.array(side)).permute(0, 3, 1, 2) for side in ("pre", "post"))

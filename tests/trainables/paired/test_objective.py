@@ -13,7 +13,7 @@ from contrasweep.errors import SpecError
 from contrasweep.trainables import losses
 from contrasweep.trainables.paired.network import Outputs
 from contrasweep.trainables.paired.objective import Objective, class_weights
-from contrasweep.trainables.paired.settings import Recipe
+from contrasweep.trainables.paired.settings import PairedSettings
 
 LABELS = torch.tensor([0] * 5 + [1] * 3 + [2] * 2 + [3] * 2)
 
@@ -93,7 +93,7 @@ def outputs(labels: Tensor, classes: int = 3) -> Outputs:
 
 def test_the_sum_is_alpha_times_contrast_plus_the_rest_times_wce() -> None:
     labels = torch.tensor([0, 0, 1, 1, 2])
-    out, recipe = outputs(labels), Recipe(beta=0.25)
+    out, recipe = outputs(labels), PairedSettings(beta=0.25)
     objective = Objective(recipe, labels, 3, torch.device("cpu"))
     loss, terms = objective(out, labels, 0.75)
     expected = 0.75 * (terms["contrast_z"] + 0.25 * terms["contrast_l"]) + 0.25 * terms["wce"]
@@ -108,7 +108,7 @@ def test_wce_reductions_differ_by_the_mean_weight_of_the_batch() -> None:
     train, batch = torch.tensor([0] * 8 + [1] * 2), torch.tensor([0, 1, 1])
     out = outputs(batch, classes=2)
     values = [
-        Objective(Recipe(wce={"reduction": kind}), train, 2, torch.device("cpu")).wce(out.logits, batch)
+        Objective(PairedSettings(wce={"reduction": kind}), train, 2, torch.device("cpu")).wce(out.logits, batch)
         for kind in ("torch_mean", "batch_mean")
     ]
     weights = class_weights("balanced", train, 2)
@@ -133,7 +133,9 @@ def test_tiny_batches_have_finite_losses_and_gradients(batch: list[int], loss: s
     z = torch.randn(len(batch), 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
     unit = torch.nn.functional.normalize(z, dim=1)
     out = Outputs(unit, unit, torch.zeros(len(batch), 3), torch.ones(len(batch)), unit)
-    value, terms = Objective(Recipe(loss=loss), torch.tensor([0, 1, 2]), 3, torch.device("cpu"))(out, labels, 1.0)
+    value, terms = Objective(PairedSettings(loss=loss), torch.tensor([0, 1, 2]), 3, torch.device("cpu"))(
+        out, labels, 1.0
+    )
     (gradient,) = torch.autograd.grad(value, z)
     assert value.isfinite() and gradient.isfinite().all()
     if len(set(batch)) == len(batch):
@@ -142,19 +144,19 @@ def test_tiny_batches_have_finite_losses_and_gradients(batch: list[int], loss: s
 
 def test_more_classes_than_dimensions_is_warned_of() -> None:
     with pytest.warns(UserWarning, match=r"projection\.dim 2 cannot hold 3"):
-        Objective(Recipe(projection={"dim": 2}), torch.tensor([0, 1, 2]), 3, torch.device("cpu"))
+        Objective(PairedSettings(projection={"dim": 2}), torch.tensor([0, 1, 2]), 3, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
     ("recipe", "never"),
     [
-        (Recipe(alpha=1.0, alpha_schedule="const", epochs=3), True),
-        (Recipe(alpha=1.0, epochs=1), True),
-        (Recipe(alpha=1.0, epochs=2), False),
-        (Recipe(alpha=0.9, alpha_schedule="const", epochs=3), False),
+        (PairedSettings(alpha=1.0, alpha_schedule="const", epochs=3), True),
+        (PairedSettings(alpha=1.0, epochs=1), True),
+        (PairedSettings(alpha=1.0, epochs=2), False),
+        (PairedSettings(alpha=0.9, alpha_schedule="const", epochs=3), False),
     ],
 )
-def test_a_classifier_that_is_never_trained_is_warned_of(recipe: Recipe, never: bool) -> None:
+def test_a_classifier_that_is_never_trained_is_warned_of(recipe: PairedSettings, never: bool) -> None:
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         Objective(recipe, torch.tensor([0, 1, 2]), 3, torch.device("cpu"))
@@ -179,4 +181,4 @@ def test_a_classifier_that_is_never_trained_is_warned_of(recipe: Recipe, never: 
 )
 def test_wrong_settings_name_their_place(config: dict[str, object], place: str) -> None:
     with pytest.raises(SpecError, match=place):
-        Recipe(**config)
+        PairedSettings(**config)

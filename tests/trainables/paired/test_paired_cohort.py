@@ -14,7 +14,7 @@ from contrasweep.study import dotted
 from contrasweep.trainables import checkpoint
 from contrasweep.trainables.fusing.cohorts import paired, probing
 from contrasweep.trainables.fusing.protocol import CannotFuse, cohorts_of
-from contrasweep.trainables.paired.fitting import Fit
+from contrasweep.trainables.paired.fitting import PairedTraining
 from contrasweep.trainables.paired_images import inputs, train
 from contrasweep.trial import Trial
 
@@ -202,13 +202,13 @@ def test_large_networks_are_known_by_one_step_of_few_pairs(
     """At the rate that is pretended here for products, a step of these has no potential."""
     monkeypatch.setattr(probing, "_product_rate", lambda clock: 1.0)
     taken: list[int] = []
-    step = Fit.step
+    step = PairedTraining.step
 
-    def counted(fit: Fit, running: Any, sides: Any, labels: torch.Tensor) -> Any:
+    def counted(fit: PairedTraining, running: Any, sides: Any, labels: torch.Tensor) -> Any:
         taken.append(len(sides[0]))
         return step(fit, running, sides, labels)
 
-    monkeypatch.setattr(Fit, "step", counted)
+    monkeypatch.setattr(PairedTraining, "step", counted)
     (alone,) = cohorts_of(train).probe(
         member(make_trial, 0, batch_size=32, n_views=1, sampler="at_least_2_per_class"), [2]
     )

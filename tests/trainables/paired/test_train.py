@@ -18,7 +18,7 @@ from contrasweep.data import open_dataset, resolve
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables.paired import fitting
-from contrasweep.trainables.paired.fitting import Fit
+from contrasweep.trainables.paired.fitting import PairedTraining
 from contrasweep.trainables.paired.objective import class_weights
 from contrasweep.trainables.paired.tables import class_names
 from contrasweep.trainables.paired_images import train
@@ -142,7 +142,7 @@ def test_class_weights_are_counted_on_the_training_fold_only(make_trial: MakeTri
     weights = set()
     for fold in range(5):
         trial = make_trial(fold=fold)
-        run = Fit(trial, ImageInputs(trial, Settings(**trial.config), torch.device("cpu")))
+        run = PairedTraining(trial, ImageInputs(trial, Settings(**trial.config), torch.device("cpu")))
         part, _ = open_dataset(pairs).parts(fold)
         assert torch.equal(run.objective.weights, class_weights("balanced", torch.tensor(part.labels), 3))
         weights.add(tuple(run.objective.weights.tolist()))
@@ -176,7 +176,7 @@ def test_embeddings_of_one_dimension_have_tables_too(make_trial: MakeTrial) -> N
 def test_an_evaluation_that_is_not_finite_is_an_error(make_trial: MakeTrial) -> None:
     trial = make_trial()
     settings = Settings(**trial.config)
-    run = Fit(trial, ImageInputs(trial, settings, torch.device("cpu")))
+    run = PairedTraining(trial, ImageInputs(trial, settings, torch.device("cpu")))
     run.model.encoder.bn1.running_var.fill_(torch.nan)
     with pytest.raises(FloatingPointError, match="embeddings that are not finite after 0 steps"):
         run.test()

@@ -30,7 +30,7 @@ from contrasweep.trainables.images import image_shape
 from contrasweep.trainables.losses import ComposedLoss
 from contrasweep.trainables.losses.negatives import has_signed_scores
 from contrasweep.trainables.paired import fitting
-from contrasweep.trainables.paired.fitting import EVAL_BATCH_ROWS, Epoch, Fit
+from contrasweep.trainables.paired.fitting import EVAL_BATCH_ROWS, Epoch, PairedTraining
 from contrasweep.trainables.paired.network import Outputs
 from contrasweep.trainables.paired.objective import Objective
 from contrasweep.trainables.paired_images.inputs import ImageInputs
@@ -79,7 +79,7 @@ class PairedCohorts(MethodCohorts):
         """Return the folded network of a trial and all of its key."""
         return PairedNetwork(settings, trial.data, slots, engine)
 
-    def method(self, settings: Settings, trial: Trial, device: torch.device) -> Fit:
+    def method(self, settings: Settings, trial: Trial, device: torch.device) -> PairedTraining:
         """Return a trial as `paired_images.train` starts it.
 
         Its images are opened once for all members of this process's cohorts with the same dataset, fold and size.
@@ -87,14 +87,14 @@ class PairedCohorts(MethodCohorts):
         colours = settings.colour_units > 0
         key = (trial.data.digest, trial.fold, str(device), settings.input, settings.image_size, colours)
         images = _opened.get(key, lambda: ImageInputs(trial, settings, device))
-        return Fit(trial, images.shared_with(settings))
+        return PairedTraining(trial, images.shared_with(settings))
 
     def subject(self, settings: Settings, trial: Trial, device: torch.device) -> probing.Subject:
         """Return what a probe times: all views of all sides."""
         inputs = ImageInputs(trial, settings, device)
         sides = 2 if settings.paired else 1
         return probing.Subject(
-            of_batches=lambda size: Fit(trial, inputs.shared_with(replace(settings, batch_size=size))),
+            of_batches=lambda size: PairedTraining(trial, inputs.shared_with(replace(settings, batch_size=size))),
             device=device,
             images=settings.batch_size,
             rows=sides * settings.n_views * settings.batch_size,
@@ -151,8 +151,8 @@ def _unfoldable(text: str, shape: Shape, classes: int) -> str:
     return ""
 
 
-class PairedNetwork(CohortNetwork[Fit]):
-    """What `paired.fitting.Fit` does in a step, for all members."""
+class PairedNetwork(CohortNetwork[PairedTraining]):
+    """What `paired.fitting.PairedTraining` does in a step, for all members."""
 
     def __init__(self, settings: Settings, data: Manifest, slots: Slots, engine: str) -> None:
         classes, device = len(data.classes), slots.active.device
@@ -179,19 +179,19 @@ class PairedNetwork(CohortNetwork[Fit]):
         self.sides: list[Tensor] = []
         self.labels = torch.zeros(slots.count, settings.n_views * settings.batch_size, dtype=torch.int64, device=device)
 
-    def put(self, slot: int, method: Fit) -> None:
+    def put(self, slot: int, method: PairedTraining) -> None:
         """Copy weights, optimizer and hyperparameters of a member into a slot."""
         self.network.put(slot, method.model.state_dict())
         self.optimizer.put(slot, method.recipe.optimizer.parameters, method.optimizer.state_dict())
         self.objective.put(slot, method.objective)
         self.clip[slot] = method.recipe.clip
 
-    def begin(self, slot: int, method: Fit, running: Epoch) -> None:
+    def begin(self, slot: int, method: PairedTraining, running: Epoch) -> None:
         """Begin an epoch of a slot, with the alpha of this epoch."""
         super().begin(slot, method, running)
         self.objective.begin(slot, running.alpha)
 
-    def step(self, batches: Mapping[int, Batch[Fit]]) -> None:
+    def step(self, batches: Mapping[int, Batch[PairedTraining]]) -> None:
         """Train these slots, each on its sides and labels; the others stand still."""
         for slot, batch in batches.items():
             sides, labels = batch.values
@@ -204,7 +204,7 @@ class PairedNetwork(CohortNetwork[Fit]):
         outcome = self.train(batches, inputs, self.labels, self.labels)
         self.sums.add(outcome, [outcome.terms, outcome.embeddings, self.labels])
 
-    def finish(self, slot: int, method: Fit, running: Epoch) -> dict[str, float]:
+    def finish(self, slot: int, method: PairedTraining, running: Epoch) -> dict[str, float]:
         """Return the metrics of a slot's epoch."""
         taken, means, kept, counts = self.sums.of(slot)
         method.guard.nonfinite_steps += running.count - taken

@@ -1,23 +1,43 @@
 """The loop over the trials of a run, whatever engine runs them: which is next, what it reports, and how it ends."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from contrasweep.code import CurrentCode
 from contrasweep.live.progress import Progress
 from contrasweep.rows import Row
 from contrasweep.running.engine.accounts import Accounts, ActiveTrial
 from contrasweep.running.engine.compacting import Compactor
 from contrasweep.running.engine.trial_queue import Infeasible, TrialQueue
 from contrasweep.running.failures import failure_line, lacks_metric, replicate_of, unreported_metric
-from contrasweep.running.study_code import StudyCode
 from contrasweep.running.versions import versions
 from contrasweep.storage.attempts import read_owner
 from contrasweep.storage.checkpoints import Checkpoints, Extra
+from contrasweep.storage.code_files import write_code
 from contrasweep.storage.record import Cause, CodeRef, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
+from contrasweep.trial import Trial
 from contrasweep.tuning.source import Finished, Next
+
+
+class StudyCode:
+    """The code of each trial; its sources are stored when they are first needed."""
+
+    def __init__(self, records: StudyRecords, current: CurrentCode, on_message: Callable[[str], object]) -> None:
+        self.records, self.current, self.on_message = records, current, on_message
+        self._kept: set[str] = set()
+
+    def of(self, trial: Trial) -> CodeRef:
+        """Return the code of `trial`, and store its sources if this was not done yet."""
+        code = self.current.of(trial.trainable, trial.config)
+        version = code.version
+        if version.digest not in self._kept:
+            if said := write_code(self.records, code):
+                self.on_message(said)
+            self._kept.add(version.digest)
+        return CodeRef(version.digest, version.commit, version.dirty)
 
 
 class TrialLoop:

@@ -10,6 +10,7 @@ from contrasweep.cluster.hosts import Hosts
 from contrasweep.cluster.inventory import Inventory, read_inventory
 from contrasweep.code import CurrentCode
 from contrasweep.live.displays import display_here
+from contrasweep.live.lines import Quiet
 from contrasweep.live.live_file import LiveFile
 from contrasweep.live.progress import Progress, axes_as_text, cell_of
 from contrasweep.live.state import ArmState, RunState
@@ -17,14 +18,13 @@ from contrasweep.planning import learned
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.lanes import open_lanes
-from contrasweep.planning.learned import Learned
 from contrasweep.planning.plan import Plan
 from contrasweep.processes import sweep_scratch
 from contrasweep.results.rendering import display_names
 from contrasweep.running.engine.accounts import Accounts
 from contrasweep.running.engine.compacting import compacting
 from contrasweep.running.engine.interim_source import InterimSource
-from contrasweep.running.engine.loop import TrialLoop
+from contrasweep.running.engine.loop import StudyCode, TrialLoop
 from contrasweep.running.engine.overdue import Overdue
 from contrasweep.running.engine.placement import Placements
 from contrasweep.running.engine.session import cluster_hosts, connected, growing_hosts
@@ -33,12 +33,10 @@ from contrasweep.running.engine.tune_engine import TuneEngine
 from contrasweep.running.prepare import Prepared
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.signals import interruptible
-from contrasweep.running.study_code import StudyCode
 from contrasweep.storage import compact
 from contrasweep.storage.lease import Lease
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
-from contrasweep.tuning.source import Source
 
 REPORT_INTERVAL_S = 1.0  # a trial reports to the driver about this often where nobody prunes
 
@@ -51,6 +49,7 @@ def train(
     lease: Lease,
     max_concurrent: int | None = None,
     inventory_file: Path | None = None,
+    quiet: bool = False,
 ) -> str:
     """Train what of the plan is left, as `prepared` has it; if a budget has ended it, which one, in a line.
 
@@ -58,7 +57,8 @@ def train(
     KeyboardInterrupt on SIGINT and SIGTERM, and `SpecError` if no trial fits a host.
     """
     study, finished = plan.study, prepared.finished
-    budget, progress = Budget(study, records), _progress(plan, records, finished)
+    progress = _progress(plan, records, finished, quiet)
+    budget = Budget(study, records)
     source = plan.source(records, finished)
     if study.replicates is not None:
         source = InterimSource(plan, source, records, progress.say)
@@ -67,19 +67,27 @@ def train(
         sweep_scratch()
         peaks = learned.read(records, records.finished())
         with interruptible(), connected() as detected:
-            inventory = read_inventory(inventory_file) if inventory_file else _hosts(plan, peaks, detected)
+
+            def unplaced(inventory: Inventory) -> Footprint | None:
+                footprints = Footprints(study, inventory, peaks)
+                smallest = footprints.missing(plan.sample_trials)
+                return footprints.of(smallest).footprint if smallest else None
+
+            inventory = read_inventory(inventory_file) if inventory_file else cluster_hosts(unplaced, detected)
             budget.check_prices(inventory)
             footprints = Footprints(study, inventory, peaks)
-            placements = Placements(footprints, open_lanes(plan, footprints, finished, records))
+            lanes = open_lanes(plan, footprints, finished, records)
+            placements = Placements(footprints, lanes)
             placements.check(plan.sample_trials)
+            slots = max_concurrent or placements.slots(plan.sample_trials)
             hosts = Hosts() if inventory_file else growing_hosts(inventory)
             queue = TrialQueue(source, placements, hosts, records, progress.say, prepared.infeasible)
             hours, minutes = study.trial_hours, study.report_minutes
             limits = Overdue(hours and 3600 * hours, minutes and 60 * minutes)
-            with (
-                progress.shown(max_concurrent or placements.slots(plan.sample_trials)),
-                compacting(records) as compactor,
-            ):
+            # One listing of an object store spares each new trial three requests. A folder is asked for nothing, and a
+            # search copies checkpoints into trials that are to begin.
+            has_files = None if source.adaptive or isinstance(records.store, LocalStore) else records.with_files()
+            with progress.shown(slots), compacting(records) as compactor:
                 loop = TrialLoop(
                     queue,
                     Accounts(budget, limits, lease),
@@ -88,7 +96,7 @@ def train(
                     progress,
                     compactor,
                     unreported="" if progress.scored else study.metric,
-                    has_files=_with_files(source, records),
+                    has_files=has_files,
                 )
                 context = RunContext(
                     records.storage,
@@ -112,7 +120,7 @@ def train(
     return used_up
 
 
-def _progress(plan: Plan, records: StudyRecords, finished: Collection[str]) -> Progress:
+def _progress(plan: Plan, records: StudyRecords, finished: Collection[str], quiet: bool) -> Progress:
     """Return how a run of what is not `finished` is shown: here, and in the storage for `contrasweep watch`."""
     study, own, axes = plan.study, plan.own(finished), plan.varied
     state = RunState(
@@ -130,23 +138,4 @@ def _progress(plan: Plan, records: StudyRecords, finished: Collection[str]) -> P
     trials = () if plan.declared_search is not None else plan.trials
     planned = {t.id: cell_of(t.arm, axes_as_text(axes, t.config, t.data.name)) for t in trials if t.id not in own}
     earlier = list(compact.read_records(records, records.etags(), only=own).values())
-    return Progress(state, axes, [display_here(), LiveFile(records)], planned, earlier)
-
-
-def _with_files(source: Source, records: StudyRecords) -> set[str] | None:
-    """Return the trials of which something is in an object store: one listing spares each other trial three requests.
-
-    None where asking costs nothing, and for searches, which copy checkpoints into trials that are to begin.
-    """
-    return None if source.adaptive or isinstance(records.store, LocalStore) else records.with_files()
-
-
-def _hosts(plan: Plan, peaks: Learned, detected: Inventory) -> Inventory:
-    """Return the hosts of the cluster; one that no trial fits yet is waited for."""
-
-    def unplaced(inventory: Inventory) -> Footprint | None:
-        footprints = Footprints(plan.study, inventory, peaks)
-        smallest = footprints.missing(plan.sample_trials)
-        return footprints.of(smallest).footprint if smallest else None
-
-    return cluster_hosts(unplaced, detected)
+    return Progress(state, axes, [Quiet(sys.stderr) if quiet else display_here(), LiveFile(records)], planned, earlier)

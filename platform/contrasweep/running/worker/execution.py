@@ -147,7 +147,7 @@ class Execution:
                 notes=notes if self.elsewhere is None else notes.joined(self.elsewhere.notes),
                 versions=self.packages | versions(),
                 code=attempt.code,
-                unread=() if self.watched is None else self.watched.unread(),
+                unused_settings=() if self.watched is None else self.watched.unused_settings(),
             )
             if not reports.records.create(record):
                 raise attempt.claim.superseded("another attempt has written its record")

@@ -26,14 +26,14 @@ class RecordedConfig(canonical.Config):
                 self, key, RecordedConfig(value, self._at(key), self.read) if isinstance(value, Mapping) else value
             )
 
-    def unread(self) -> tuple[str, ...]:
+    def unused_settings(self) -> tuple[str, ...]:
         """Dotted keys of the settings that nobody has read, in the order of the config."""
-        return tuple(self._unread())
+        return tuple(self._unused())
 
-    def _unread(self) -> Iterator[str]:
+    def _unused(self) -> Iterator[str]:
         for key, value in dict.items(self):
             if isinstance(value, RecordedConfig) and len(value):
-                yield from value._unread()
+                yield from value._unused()
             elif self._at(key) not in self.read:
                 yield self._at(key)
 

@@ -12,9 +12,9 @@ from contrasweep.cluster import hosts
 from contrasweep.cluster.footprint import Footprint
 from contrasweep.code import CurrentCode
 from contrasweep.planning.planner import plan
-from contrasweep.running.code_changes import decide, infeasible_records
 from contrasweep.running.engine.accounts import ActiveTrial
 from contrasweep.running.engine.trial_queue import MAX_WAITING_PER_ARM
+from contrasweep.running.prepare import decide, infeasible_records
 from contrasweep.storage.record import DatasetRef, Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tuning.source import Finished

@@ -51,7 +51,7 @@ class Own:
 def test_what_was_read_is_noted(read, left):
     config = RecordedConfig(CONFIG)
     read(config)
-    assert config.unread() == left
+    assert config.unused_settings() == left
 
 
 def test_it_is_the_config_it_was_made_of():
@@ -82,13 +82,15 @@ def test_the_record_names_what_was_never_read(function, left, tmp_path):
     while execution.advance().record is None:
         pass
     record = records.read_one(trial.id)
-    assert record is not None and (record.status, record.unread) == (Status.DONE, left)
-    assert (b'"unread"' in record.to_json()) == bool(left), "records of others stay as they were"
+    assert record is not None and (record.status, record.unused_settings) == (Status.DONE, left)
+    assert (b'"unused_settings"' in record.to_json()) == bool(left), "records of others stay as they were"
 
 
-def record(arm, unread=(), status=Status.DONE):
+def record(arm, unused_settings=(), status=Status.DONE):
     return Record.of(
-        Trial("s", arm, "m:f", CONFIG, Manifest("d", "", "image", {})), status=status, unread=tuple(unread)
+        Trial("s", arm, "m:f", CONFIG, Manifest("d", "", "image", {})),
+        status=status,
+        unused_settings=tuple(unused_settings),
     )
 
 

@@ -12,8 +12,9 @@ import toy_cohort
 from raylets import wait_for
 
 from contrasweep import AblationGrid, Arm
+from contrasweep.data import resolve
 from contrasweep.planning.lanes import FailedElsewhere
-from contrasweep.planning.planner import plan, staged
+from contrasweep.planning.planner import plan
 from contrasweep.trainables.fusing.host import host as cohort_host
 from contrasweep.trainables.fusing.host.host import CohortHost
 from contrasweep.trainables.fusing.host.messages import STOPPED_HOST, CohortFault, Message
@@ -27,7 +28,8 @@ def trials(tmp_path_factory):
         "long": Arm("toy_cohort:train", config={"epochs": 4, "lr": 0.1}),
     }
     storage = str(tmp_path_factory.mktemp("data"))
-    return staged(plan(AblationGrid("s", arms, "digits-lt", folds=3), storage=storage), storage).trials
+    resolve("digits-lt", folds=3, storage=storage, write=True)
+    return plan(AblationGrid("s", arms, "digits-lt", folds=3), storage=storage).trials
 
 
 @pytest.fixture

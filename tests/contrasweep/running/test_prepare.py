@@ -4,8 +4,8 @@ import pytest
 
 from contrasweep import AblationGrid, Arm, SpecError, plan
 from contrasweep.code import CurrentCode
-from contrasweep.running.code_changes import CodeChanged, decide
-from contrasweep.running.study_code import StudyCode
+from contrasweep.running.engine.loop import StudyCode
+from contrasweep.running.prepare import CodeChanged, decide
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.archive import list_archived
 from contrasweep.storage.record import Record, Status
