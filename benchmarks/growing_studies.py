@@ -228,6 +228,8 @@ ROWS = [
         margin=0.75,
         against=True,
     ),
+    *(Row("3 arms of equal means, one collapses in 15 % of its seeds", one, collapses=COLLAPSES) for one in SPENDINGS),
+    Row("3 arms, one 0.5 sd better", "obrien-fleming", ((0.0, 0.0, 0.5),), against=True),
 ]
 KINDS = [f"{row.name}, {row.spending}" for row in ROWS]
 
