@@ -3,8 +3,9 @@
     python -m benchmarks.mutations [--only WORD] [--workers 2] [--output benchmarks/results]
 
 A `Mutant` replaces one text of one file. Its text must stand in that file exactly once: `misplaced` names those of
-which it does not, and nothing runs then (tests/test_mutations.py looks at each commit). All tests must pass without a
-mutant. It is caught where a test fails, or does not end within `LIMIT_S`.
+which it does not, and nothing runs then (tests/test_mutations.py looks at each commit). The test that caught it before,
+by mutations.md, runs first, and all of its tests where that one passes. All that runs must pass without a mutant. A
+mutant is caught where a test fails, or does not end within `LIMIT_S`.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -524,8 +525,8 @@ MUTANTS = (
         PLAN,
         (
             "arms have other seeds",
-            "config=config, data=data, fold=fold, seed=seed)",
-            "config=config, data=data, fold=fold, seed=seed + len(arm))",
+            "whole, data, fold, seed) for fold, seed",
+            "whole, data, fold, seed + len(arm)) for fold, seed",
             f"{PLAN} {TESTS}/planning/test_plans.py",
         ),
     ),
@@ -649,24 +650,43 @@ def outcome(tree: Path, tests: Sequence[str], limit_s: float = LIMIT_S) -> tuple
     return done.returncode, failed[0].split(" - ")[0].partition(" ")[2] if failed else done.stdout[-300:]
 
 
-def failing_without(mutants: Sequence[Mutant]) -> str:
-    """The first of the mutants' tests that fails in the tree as it is; "" where all pass."""
+def caught_before(page: Path, root: Path = ROOT) -> dict[str, str]:
+    """The test that caught each mutant in the run that a page of results is of, where its file is still there."""
+    rows = (
+        [line.strip("|").split(" | ") for line in page.read_text().splitlines() if "::" in line]
+        if page.exists()
+        else []
+    )
+    found = {row[1].strip(): f"{TESTS}/{row[3].strip()}" for row in rows}
+    return {what: test for what, test in found.items() if (root / test.partition("::")[0]).exists()}
+
+
+def failing_without(mutants: Sequence[Mutant], first: Mapping[str, str]) -> str:
+    """The first of the tests that would run and that fails in the tree as it is; "" where all pass."""
     tree = copy_of_the_tree()
     try:
-        files = sorted({test for mutant in mutants for test in mutant.tests if test.startswith("tests/")})
-        answer, test = outcome(tree, files, 10 * LIMIT_S)
+        alone = {first[mutant.what] for mutant in mutants if mutant.what in first}
+        whole = [test for mutant in mutants if mutant.what not in first for test in mutant.tests]
+        files = {test for test in whole if test.startswith("tests/")}
+        files |= {test for test in alone if test.partition("::")[0] not in files}
+        answer, test = outcome(tree, sorted(files), 10 * LIMIT_S)
         return "" if answer == PASSED else test
     finally:
         shutil.rmtree(tree, ignore_errors=True)
 
 
-def fate(tree: Path, mutant: Mutant) -> tuple[str, str]:
-    """Put a mutant into the copy, run its tests, and take it out again: what became of it, and by which test."""
+def fate(tree: Path, mutant: Mutant, first: str = "") -> tuple[str, str]:
+    """Put a mutant into the copy, run its tests, and take it out again: what became of it, and by which test.
+
+    The test `first` runs before the others.
+    """
     path = tree / mutant.file
     text = path.read_text()
     path.write_text(text.replace(mutant.before, mutant.after))
     try:
-        answer, test = outcome(tree, mutant.tests)
+        answer, test = outcome(tree, [first]) if first else (PASSED, "")
+        if answer not in (FAILED, None):
+            answer, test = outcome(tree, mutant.tests)
     finally:
         path.write_text(text)
     if answer is None:
@@ -676,7 +696,7 @@ def fate(tree: Path, mutant: Mutant) -> tuple[str, str]:
     )
 
 
-def run(mutants: Sequence[Mutant], workers: int) -> dict[Mutant, tuple[str, str]]:
+def run(mutants: Sequence[Mutant], workers: int, first: Mapping[str, str]) -> dict[Mutant, tuple[str, str]]:
     """The fate of every mutant, several at a time, each in a copy of its own."""
     waiting: queue.Queue[Mutant] = queue.Queue()
     for mutant in mutants:
@@ -691,7 +711,7 @@ def run(mutants: Sequence[Mutant], workers: int) -> dict[Mutant, tuple[str, str]
                     mutant = waiting.get_nowait()
                 except queue.Empty:
                     return
-                fates[mutant] = fate(tree, mutant)
+                fates[mutant] = fate(tree, mutant, first.get(mutant.what, ""))
                 said, test = fates[mutant]
                 line = f"{len(fates):3}/{len(mutants)} {said}: {mutant.area}: {mutant.what} ({test})"
                 print(line[:300], flush=True)
@@ -739,10 +759,11 @@ def main() -> None:
     if lines := misplaced():
         raise SystemExit("\n".join(lines))
     chosen = [m for m in MUTANTS if options.only in f"{m.area} {m.file} {m.what}"]
-    if failed := failing_without(chosen):
+    first = caught_before(options.output / "mutations.md")
+    if failed := failing_without(chosen, first):
         raise SystemExit(f"a test fails without any defect, so that it can catch none: {failed}")
     began = time.monotonic()
-    text = report(run(chosen, options.workers), time.monotonic() - began)
+    text = report(run(chosen, options.workers, first), time.monotonic() - began)
     print(text)
     if not options.only:
         (options.output / "mutations.md").write_text(text)

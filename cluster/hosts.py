@@ -65,7 +65,7 @@ class ClusterHosts(Hosts):
         return seen
 
     def may_grow(self) -> bool:
-        """Return whether a host joined lately, or an autoscaler has had less time than one takes."""
+        """Return whether more hosts may come: one joined lately, or an autoscaler had too little time so far."""
         return self.clock() - self.grown < (HOST_TIMEOUT_S if self.autoscaled else JOIN_QUIET_S)
 
     def request(self, footprints: Iterable[Footprint]) -> None:

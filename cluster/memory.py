@@ -112,15 +112,19 @@ class Count:
 class Workload:
     """What a trainable says of one trial, so that its memory can be estimated before it runs.
 
-    `architecture` names what shares calibration constants, `resnet50 bf16`; `shape` is all that the count depends on
-    beside it (batch, image size, head, ...), so that equal ones are counted once. `build`, `inputs`, `loss`,
-    `optimizer_states` and `precision` are those of `count`. `resident_bytes` lie on the device for the whole trial
-    (its data, views drawn ahead). `device`: `auto` takes a GPU where there is one, `cpu` never does, and any other
-    needs one. `cpus` are the host cores that the trial keeps busy. A model that looks at its inputs' values is counted
-    on real tensors (`fake` False), and then best on a small part of a batch, of which the whole one has `parts`.
-    `step` is what `build` and `inputs` would be counted to, where that is known already.
-    `gpus` whole GPUs each hold all of this. `steps` such steps are a whole trial (0: not known); what is evaluated,
-    read and drawn comes on top of them.
+    Attributes:
+        architecture: A name for all trials with the same calibration constants, for example `resnet50 bf16`.
+        shape: All else that the count depends on (batch, image size, head); trials of equal shape are counted once.
+        build, inputs, loss, precision: The arguments of `count`.
+        optimizer_states: How many values the optimiser keeps for each parameter.
+        resident_bytes: What lies on the device during the whole trial: its data, views drawn in advance.
+        device: `auto` takes a GPU where there is one, `cpu` never takes one, any other name needs one.
+        cpus: Host cores that the trial keeps busy.
+        fake: Count without values. A model that looks at its inputs' values needs False, and real tensors.
+        parts: How many times larger a batch is than the counted one, which may be small where `fake` is False.
+        gpus: Whole GPUs, each of which holds all of this.
+        steps: Training steps of the whole trial, without evaluation; 0 if not known.
+        step: The result of the count, where it is known already.
     """
 
     architecture: str

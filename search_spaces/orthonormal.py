@@ -92,7 +92,7 @@ the same, the seeds are others."""
 LONG_TAILS = _study(
     "local-long-tails",
     "Does OCL keep rare classes apart where SCL does not? Macro-F1 at imbalance 10, 50 and 100",
-    SCL_AND_OCL,
+    SCL_AND_OCL | {"cross-entropy": {"loss": "supcon", "alpha": 0.0}},
     LONG,
     floor=True,
     reference="ocl",
@@ -136,7 +136,8 @@ CLASS_WEIGHTS = _study(
     {
         kind.replace("_", "-"): {"loss": "ocl", "wce.class_weights": kind}
         for kind in ("balanced", "effective_number", "none")
-    },
+    }
+    | {"cross-entropy": {"loss": "ocl", "alpha": 0.0, "wce.class_weights": "balanced"}},
     reference="balanced",
     axes={"data": ["digits-lt", "digits-lt?imbalance_factor=50"]},
 )

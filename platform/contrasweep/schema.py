@@ -130,7 +130,7 @@ def unknown_field(cls: Any, key: str, rule: str = "there is no such field", kind
 
 
 def _key_inside(cls: Any, key: str) -> str | None:
-    """The dotted key of a setting `key` inside a field of `cls` as its defaults are; None where there is none."""
+    """Return the dotted key of a setting `key` that a nested field of `cls` has by default; None if no field has it."""
     try:
         config = resolved_config(cls())
     except (TypeError, ValueError, SpecError):  # a field has no default

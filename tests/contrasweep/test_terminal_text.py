@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from contrasweep.cli import main
+from contrasweep.errors import BrokenFileError, SpecError
 from contrasweep.live.displays import Terminal, display_here
 from contrasweep.storage.records import LOG, StudyRecords
 from contrasweep.storage.study_document import StudyDocument
@@ -39,6 +40,14 @@ def test_control_characters_are_shown_and_colours_are_left_out() -> None:
     assert printable("\x1b[32mgreen\x1b[0m Müller\u00a0\u4e2d\u6587 \U0001f600\t1\n") == (
         "green Müller\u00a0\u4e2d\u6587 \U0001f600\t1\n"
     )
+
+
+def test_an_error_is_one_line_that_moves_no_cursor() -> None:
+    for error in (
+        SpecError(HOSTILE, place=HOSTILE, value=HOSTILE, hint=HOSTILE),
+        BrokenFileError("record.json", HOSTILE, "delete it"),
+    ):
+        assert str(error).isprintable() and "loss .2 done" in str(error)
 
 
 def test_a_hostile_log_does_not_reach_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,10 @@ ASKED = {
     "SMALL_BATCHES": {"loss"},
     "OVER_SMALL_BATCHES": {"loss", "alpha"},
     "FEW_EPOCHS": {"loss"},
-    "LONG_TAILS": {"loss"},
+    "LONG_TAILS": {"loss", "alpha"},
     "CENTRES": {"loss", "alpha"},
     "ALPHA": {"alpha", "alpha_schedule"},
-    "CLASS_WEIGHTS": {"wce.class_weights"},
+    "CLASS_WEIGHTS": {"wce.class_weights", "alpha"},
     "TABLE_6_SMALL": {"loss", "alpha"},
     "TABLE_7_SMALL": {"loss"},
 }

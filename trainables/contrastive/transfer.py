@@ -28,7 +28,7 @@ class Other(NamedTuple):
 
 
 def with_digests(names: tuple[str, ...], data: Manifest) -> tuple[str, ...]:
-    """Each name as `name#digest`, which says the content: it is part of what a trial is.
+    """Return each dataset's name as `name#digest`: the content of the datasets is part of a trial's identity.
 
     `DataError` where a dataset is not staged beside `data`, has no labels or is of another kind.
     """

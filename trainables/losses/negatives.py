@@ -22,7 +22,7 @@ def counted(loss: Any) -> tuple[Any, NegativeTally | None]:
 
 
 def counts_of(tally: NegativeTally | None) -> Counts | None:
-    """What a tally has counted; None where there is no tally, or the loss was not called."""
+    """Return the counts of a tally; None without a tally, or if the loss was not called."""
     return None if tally is None else tally.counts
 
 

@@ -97,7 +97,7 @@ class Epoch:
 
 
 class PairedTraining:
-    """A trial in training."""
+    """A trial of a paired method in training: network, objective, optimiser and epochs."""
 
     def __init__(self, trial: Trial, inputs: Inputs) -> None:
         self.trial, self.inputs, self.key = trial, inputs, (trial.seed, trial.fold)

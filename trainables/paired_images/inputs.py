@@ -76,7 +76,7 @@ class ImageInputs:
         train_mode(model, self.settings.encoder.parameters.get("bn", "train"))
 
     def plain(self, split: str, rows: Tensor) -> Sides:
-        """Rows of `split` ("train", "test") without augmentation."""
+        """Return the images of `split` ("train", "test") without augmentation."""
         return self._normal(
             [side[rows].to(self.device).float() / 255 for side in self.sides[split]]
         ) + self._colour_statistics(split, rows)

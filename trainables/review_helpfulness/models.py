@@ -21,7 +21,7 @@ HEADS = 4
 
 @checked
 class BiMPMOptions:
-    """BiMPM."""
+    """Settings of BiMPM, bilateral multi-perspective matching."""
 
     dim: Count = 128
     """Size h of the context and aggregation BiLSTMs, per direction."""

@@ -248,7 +248,7 @@ def _texts(records: "StudyRecords", by_code: "dict[str, list[Record]]", digest: 
 
 
 def _ask(question: str, yes: bool) -> None:
-    """Go on only after a yes."""
+    """Ask `question` on the terminal, unless `yes` was passed; anything but a yes ends the command."""
     if yes:
         return
     if not sys.stdin.isatty():

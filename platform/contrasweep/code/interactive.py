@@ -122,7 +122,7 @@ def _import_of(name: str, value: Any) -> str:
 
 
 def _source(thing: Any) -> str:
-    """The source of a function or class, without its indentation; of one that was never written, its bytecode."""
+    """Return the source of a function or class without indentation; its bytecode where there is no source."""
     for look in (inspect.getsource, _from_cells, _from_files):
         with contextlib.suppress(OSError, TypeError, LookupError, SyntaxError):
             return textwrap.dedent(look(thing))

@@ -264,7 +264,7 @@ def _is_platform(name: str) -> bool:
 
 
 def _absolute(imported: Import, package: str) -> str:
-    """The dotted name of what is imported from; empty where a relative import leads out of its package."""
+    """Return the dotted name of the module of a `from` import; empty where a relative import leaves its package."""
     if not imported.level:
         return imported.module
     parts = package.split(".") if package else []

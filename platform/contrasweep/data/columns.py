@@ -90,7 +90,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _feed_chunks(state: Any, kind: pa.DataType, chunks: Sequence[pa.Array]) -> None:
-    """Type, which rows are there, for bytes of any length their lengths, and all bytes; nulls have none, or zeros."""
+    """Feed a column to a hash: its type, which rows are null, lengths of values of any length, and all bytes."""
     state.update(f"{kind}\0".encode())
     valid = [chunk.is_valid().to_numpy(zero_copy_only=False) for chunk in chunks]
     state.update(np.packbits(np.concatenate(valid) if valid else np.zeros(0, bool)).tobytes())

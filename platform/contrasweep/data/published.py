@@ -13,7 +13,7 @@ from contrasweep.data.names import parse
 
 
 class _Images(NamedTuple):
-    """Images of a split for training and one for tests, classes, how an image is stored, and the columns of a row."""
+    """What a paper says of an image dataset: images for training and for tests, classes, and how they are stored."""
 
     train: int
     test: int

@@ -207,7 +207,7 @@ class Part:
         return self.split.files[name]
 
     def read(self, name: str, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """These rows of this part (0 is its first) of an array column; see `ArrayFile.read`."""
+        """Return rows of an array column; row 0 is the first of this part. See `ArrayFile.read`."""
         return self.file(name).read(self.rows[rows], out)
 
     def blocks(self, name: str) -> Iterator[NDArray[Any]]:

@@ -96,7 +96,7 @@ class _Watched:
         self.silence_told = False
 
     def seen(self, state: RunState, now: float, clock: float) -> RunState:
-        """The state as it will be by now, if it goes on as it did."""
+        """Return the last written state, with its clocks moved on to now."""
         if state.updated != self.updated:
             # Of the first state its age is not known but by both clocks; an old one is not a second old.
             age = max(0.0, now - state.updated) if not self.updated and not state.ended else 0.0

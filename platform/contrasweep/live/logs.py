@@ -63,7 +63,7 @@ def follow(records: StudyRecords, trial_id: str, write: Callable[[str], object],
 
 
 def _new(written: str, text: str) -> str:
-    """What of `text` comes after what was `written`, also where its middle was left out meanwhile."""
+    """Return the part of `text` after `written`, even if the middle of the log has been left out since."""
     if text.startswith(written):
         return text[len(written) :]
     place = text.rfind(written[-KNOWN:])

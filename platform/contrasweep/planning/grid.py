@@ -107,7 +107,7 @@ class GridPlan(PlanDisplay):
         return granted.over and all(trial.id in finished for trial in granted.trials)
 
     def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame":
-        """The frame of the trials that the looks so far grant."""
+        """Return the frame of the trials that may run before the next look."""
         frame = self.to_frame()
         granted = {trial.id for trial in stage(self, records).trials}
         return frame[frame["trial_id"].isin(granted)].reset_index(drop=True)
@@ -117,7 +117,7 @@ class GridPlan(PlanDisplay):
         return {}
 
     def own(self, finished: Collection[str]) -> set[str]:
-        """Those `finished` that are in the grid; others are left from an earlier, larger one."""
+        """Return the `finished` trials of this grid. The storage may have others, of an earlier and larger grid."""
         return {trial.id for trial in self.trials} & set(finished)
 
     def source(self, records: StudyRecords, finished: Collection[str]) -> FixedSource:

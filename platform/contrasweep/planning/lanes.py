@@ -61,7 +61,7 @@ class Lane(Protocol):
         """Planned trials in the order in which they are handed out."""
 
     def take_changed(self) -> bool:
-        """Whether `arranged` gives another order than when this was asked last."""
+        """Return whether `arranged` gives another order than at the last call."""
 
     def annotated(self, rows: Sequence[PlanRow]) -> Sequence[PlanRow]:
         """The rows of a plan, with how their trials train."""
@@ -103,7 +103,7 @@ class Lanes:
         return "by memory" if ride is None else self.of_arm[trial.arm].after_error(trial, ride, error)
 
     def ended(self, trial: Trial, ride: Ride | None, record: Record) -> None:
-        """A trial has its record."""
+        """Tell the trial's lane that the trial has its record."""
         if (lane := self.of_arm.get(trial.arm)) is not None:
             lane.ended(trial, ride, record)
 
@@ -114,7 +114,7 @@ class Lanes:
         return trials
 
     def take_changed(self) -> bool:
-        """Whether `arranged` gives another order than when this was asked last."""
+        """Return whether `arranged` gives another order than at the last call."""
         changed = [lane.take_changed() for lane in self.all]  # each is asked
         return any(changed)
 

@@ -46,7 +46,7 @@ def cell_name(arm: str, axes: Config) -> str:
 
 
 def schedule(study: Study) -> list[Any]:
-    """What of a study's digest says when it is looked at; nothing where it has a fixed number of replicates."""
+    """Return the schedule of looks as a part of the plan's digest; [] for a fixed number of replicates."""
     declared = study.replicates
     return [[declared.looks, declared.of, declared.spending]] if declared else []
 
@@ -94,7 +94,7 @@ def spending_time(declared: Replicates, log: LookLog | None, replicates: int) ->
 
 
 def check_log(declared: Replicates | None, log: LookLog | None) -> None:
-    """`SpecError` where the looks that were taken leave nothing of what is declared now."""
+    """Raise `SpecError` where the declared replicates do not go on from the looks that were taken."""
     if log is None or not log.looks or (declared is None and log.spending == HALVING):
         return
     last = log.looks[-1]

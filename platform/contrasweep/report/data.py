@@ -61,7 +61,7 @@ class TrialData:
 
     @cached_property
     def done(self) -> pd.DataFrame:
-        """Finished trials with labels for axes, and `value`."""
+        """Finished trials: a row each, with the labels of their axes and the metric as `value`."""
         frame = self.frame[self.frame["status"].isin(COUNTING)]
         values = frame[self.metric].astype("float64") if self.metric in frame else pd.Series(dtype="float64")
         named = frame.assign(value=values, **{axis: [label(v) for v in frame[axis]] for axis in self.axes})

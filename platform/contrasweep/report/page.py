@@ -42,7 +42,7 @@ class Section:
 def html_report(data: ReportData, *, served: bool = False) -> str:
     """Return the report of a study as one HTML document, which asks nothing of any other file or host.
 
-    A `served` report keeps itself true by asking its own server (`serve`).
+    A `served` report asks its own server (`serve`) for changes and shows them.
     """
     document = data.document
     shown = {key: (title, show(data)) for key, (title, show) in SECTIONS.items()}

@@ -42,12 +42,12 @@ class Size:
 
     @property
     def replicates(self) -> str:
-        """`10 seeds`."""
+        """The number of replicates in words, for example `10 seeds`."""
         return f"{self.count} {self.unit if self.count != 1 else self.unit[:-1]}"
 
 
 class Prices:
-    """What a larger study costs, by the trials there are: as many to each replicate, as long, and as many at a time.
+    """What a larger study costs, if each replicate takes as many trials, of the same length, as those so far.
 
     `present` counts the study's replicates, `trials` each arm's in the first of them, which no look has cut short.
     """

@@ -40,7 +40,7 @@ class ItemReader:
         return self._known[trial_id]
 
     def ahead(self, trial_ids: Iterable[str]) -> None:
-        """Read what will be asked for."""
+        """Read the items of trials that will be asked for, so that later calls find them."""
         missing = [trial_id for trial_id in dict.fromkeys(trial_ids) if trial_id not in self._known]
         if self.remote and len(missing) > 1:
             with ThreadPoolExecutor(THREADS) as pool:

@@ -46,7 +46,7 @@ class PlaceDescription(TypedDict, total=False):
 
 
 class TrialFields(TypedDict):
-    """The fields of a `Trial` that its study and dataset do not say."""
+    """The fields of a `Trial` except its study and its dataset."""
 
     arm: str
     trainable: str

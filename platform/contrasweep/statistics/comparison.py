@@ -497,7 +497,7 @@ class Comparison:
         return "".join(f"; {arm} collapsed at {what}" for (arm, _), what in zip(told, more, strict=True))
 
     def _reason(self, a: str, b: str) -> str:
-        """Why nothing is decided, where it is not the noise."""
+        """Return why a comparison is undecided for a reason other than noise; "" where noise is the reason."""
         gaps = self.gaps
         if self.judgement is not None and self.judgement.reason:
             return self.judgement.reason

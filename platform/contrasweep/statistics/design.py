@@ -286,7 +286,7 @@ class Contrast:
         return SIGN_FLIP if self.n > 1 and self.standard_error == 0 else self.design.test(level)
 
     def p_value(self, level: float = 0.05) -> float:
-        """Two-sided p of no difference, by the test used at `level`. One replicate has p 1."""
+        """Return the two-sided p value of no difference, by the test used at `level`; 1 for a single replicate."""
         return min(1.0, 2 * min(self.p_below(0.0, level), self.p_above(0.0, level)))
 
     def p_above(self, bound: float, level: float = 0.05) -> float:

@@ -294,11 +294,14 @@ class _Rows:
         return tuple(dict.fromkeys(named))
 
     def kept(self, d: Any) -> Any:
-        """Which rows the contrast of `d` is over."""
+        """Return the rows that enter the contrast of the difference `d`."""
         return np.isfinite(d) & np.isin(self.unit, self._complete(np.isfinite(d), whole=True)[1])
 
     def _complete(self, kept: Any, whole: bool) -> tuple[Any, Any]:
-        """How many rows each replicate keeps, and the replicates that have every cell that any has."""
+        """Return the number of rows kept of each replicate, and the replicates that have all cells.
+
+        Unless `whole`, a replicate needs one row alone.
+        """
         count = np.bincount(self.unit[kept], minlength=len(self.units))
         return count, np.flatnonzero(count >= (len(np.unique(self.cell[kept])) if whole else 1))
 

@@ -71,9 +71,10 @@ class Family:
         return self.alpha / max(1, len(p_values) - min(before, decided))
 
     def levels(self, decided: int) -> float:
-        """The level of the comparisons that are left once `decided` of them are; group-sequential tests spend it.
+        """Return the level at which the remaining comparisons are tested once `decided` of them are decided.
 
-        It is alpha over the number left (Holm's step-down), or alpha / size where there is a margin.
+        It is alpha over the number left (Holm's step-down), or alpha / size where there is a margin; group-sequential
+        tests spend this level over their looks.
         """
         return self.alpha / max(1, self.size - decided) if self.margin is None else self.level
 

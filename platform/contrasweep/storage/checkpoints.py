@@ -92,7 +92,7 @@ class Checkpoints:
             return None
 
     def fetch(self, to: Path) -> Saved | None:
-        """Bring the newest checkpoint into the folder `to`; None, and `to` empty, if there is no whole one."""
+        """Fetch the newest complete checkpoint into the folder `to`; None, and `to` stays empty, if there is none."""
         if not self._fresh:
             self._known, self._newest = True, self.latest()
         saved = self._newest

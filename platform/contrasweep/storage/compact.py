@@ -120,7 +120,7 @@ def compact_finished(records: StudyRecords, stop: threading.Event) -> None:
 
 @contextlib.contextmanager
 def _collected(broken: list[BrokenFileError] | None) -> Iterator[None]:
-    """What is broken goes into the list, or is raised where there is none."""
+    """Append errors of broken files to the list `broken`; without a list, raise the first."""
     try:
         yield
     except BrokenFileError as error:

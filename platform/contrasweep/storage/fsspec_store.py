@@ -128,7 +128,7 @@ class FsspecStore:
         self.delete(key)
 
     def has_conditional_writes(self) -> bool:
-        """Whether it says so by its protocol: a probe of one process cannot tell."""
+        """Return whether this protocol is known to write conditionally; one process alone cannot find it out."""
         return self.protocol in CONDITIONAL
 
     def _put(self, key: str, data: bytes, **options: Any) -> None:

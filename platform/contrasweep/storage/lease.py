@@ -89,7 +89,7 @@ class Lease:
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
 
     def acquire(self) -> None:
-        """Take the lease, after a holder that does not live any more too; `StudyHeld` if another process has it."""
+        """Take the lease, also from a holder that has died; `StudyHeld` if a living process has it."""
         if not self.store.has_conditional_writes():
             self.on_message(
                 f"{self.store.uri} has no conditional writes: of two runs of {self.records.study} that start within "

@@ -89,7 +89,7 @@ def decode_table(
 
 
 def _check_size(about: pq.FileMetaData, max_values: int) -> None:
-    """A few bytes may stand for any number of rows."""
+    """Refuse a table with too many values before it is decoded: a few bytes can stand for any number of rows."""
     values = about.num_rows * max(1, about.num_columns)
     size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
     if about.num_rows > MAX_ROWS or about.num_columns > MAX_COLUMNS or values > max_values or size > MAX_BYTES:

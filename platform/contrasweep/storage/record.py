@@ -323,7 +323,7 @@ class Record:
 
     @property
     def missing(self) -> bool:
-        """Whether the trial has ended without a value for a reason that says nothing of its method."""
+        """Whether the trial has no value for a reason outside its method, as a lost host or a full disk."""
         return self.status.infeasible or bool(self.status.failed and self.cause and self.cause.outside)
 
     def to_json(self) -> bytes:

@@ -90,7 +90,7 @@ class Spending:
 
     @property
     def _pace(self) -> float:
-        """GPU-hours a step."""
+        """GPU-hours that a step of the arm has taken on average; 0 while no trial has ended."""
         known = sum(self.steps[trial] for trial in self.hours)
         return sum(self.hours.values()) / known if known else 0.0
 

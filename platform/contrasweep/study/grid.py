@@ -197,7 +197,7 @@ class AblationGrid(StudyBase):
         return list(dict.fromkeys(axis for _, _, axes, _ in self._grids() for axis in axes))
 
     def _grids(self) -> Iterator[Grid]:
-        """Each grid as (place, arm names, what each axis sets, extra config), sub-grids flattened."""
+        """Yield the grid and its sub-grids, each as (place, arm names, what each axis sets, extra config)."""
         yield "", list(self.arms), axis_leaves(self.axes, self.zipped), {}
         yield from flattened(self.subgrids, "subgrids", list(self.arms), {})
 

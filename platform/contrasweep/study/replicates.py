@@ -51,7 +51,7 @@ class Replicates:
             )
 
     def check_seeds(self, seeds: Sequence[int], place: str) -> None:
-        """Refuse seeds that no cell would ever get."""
+        """Raise `SpecError` for more seeds than the last look needs: no cell would ever train them."""
         if len(seeds) > self.most:
             raise SpecError(
                 f"a cell gets {self.most} seeds at most, as `replicates.most` says",

@@ -205,7 +205,7 @@ def sample(space: Space, point: Sequence[float], fixed: Config | None = None) ->
 
 
 def nearest(parameter: Float | Int | Choice, value: Any) -> Any:
-    """The value of `parameter` nearest to a number `value`; a choice is itself."""
+    """Return the allowed value of `parameter` that is nearest to the number `value`; a choice stays as it is."""
     if isinstance(parameter, Choice):
         return value
     inside = min(max(value, parameter.low), parameter.high)
@@ -314,7 +314,7 @@ def fits(space: Space, config: Config, whole: Config) -> bool:
 
 
 def _values(parameter: Float | Int | Choice) -> list[Any]:
-    """All values of a finite parameter."""
+    """Return all values of a parameter that has finitely many."""
     if isinstance(parameter, Int):
         return list(range(parameter.low, parameter.high + 1, parameter.step or 1))
     if isinstance(parameter, Float):

@@ -102,7 +102,7 @@ class Follower:
     """Follows the storage of one study for one tracker."""
 
     def __init__(self, records: StudyRecords, target: Target, *, whole: bool = False) -> None:
-        """`whole`: `compare` will be called."""
+        """Follow the study of `records`; `whole` says that `compare` will be called, so that all values are kept."""
         self.records, self.target, self._whole = records, target, whole
         self.ended: dict[str, EndedTrial] = {}  # the trials that have a record
         self.waiting: dict[str, Record] = {}  # of these, what the tracker has still to be shown

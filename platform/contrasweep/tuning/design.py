@@ -22,7 +22,7 @@ DEV_SPLITS = ("dev", "validation")
 """Splits of a dataset that a search without folds looks at."""
 NO_RESULT = (
     *("name", "description", "labels", "tracking", "max_failures", "budget_hours", "budget_gpu_hours", "budget_cost"),
-    *("question", "smallest_difference", "trial_hours", "report_minutes", "process", "cohort"),
+    *("question", "smallest_difference", "trial_hours", "report_minutes", "process", "cohort", "pilot"),
 )
 """Fields of a study that change no result."""
 SEARCH_FIELDS = (
@@ -52,7 +52,7 @@ class SweepDesign:
 
     @property
     def search_folds(self) -> list[int | None]:
-        """Fold 0 unless the study names others; the dataset's own splits where it has no folds."""
+        """Folds of the search: fold 0 unless the study names others; [None] stands for the dataset's own splits."""
         return [None] if self.study.folds is None else list(self.study.search_folds or [0])
 
     @cached_property

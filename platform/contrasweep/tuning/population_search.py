@@ -206,7 +206,7 @@ class PopulationSearch:
             self._begin()
 
     def _end_generation(self) -> None:
-        """Value every member and decide who goes on from whom, with which settings."""
+        """Score every member; decide whose checkpoint and which settings each one continues with."""
         metric, step = self.plan.study.metric, self.population.ends[self.generation]
         valued = []
         for member in self.members:

@@ -104,5 +104,5 @@ class FixedSource:
         """A plan does not change with its results."""
 
     def warnings(self) -> list[str]:
-        """None."""
+        """Return no warnings: a grid has nothing to warn of."""
         return []

@@ -71,6 +71,16 @@ def table(values, **rule):
     )
 
 
+def test_pairs_are_of_one_seed_in_whatever_order_the_trials_stand():
+    values = {"a": np.arange(12.0), "b": np.arange(12.0) + 0.5}
+    trials = frame(values)
+    mixed = pd.concat([trials[trials["arm"] == "a"], trials[trials["arm"] == "b"][::-1].iloc[2:]], ignore_index=True)
+    rule = DecisionRule(question="overall")
+    (pair,) = build_table(mixed, rows=["arm"], columns=[], axes=[], metric="accuracy", rule=rule).pairs
+    assert pair.comparison.n == 10
+    assert abs(pair.comparison.difference) == 0.5 and pair.comparison.low == pair.comparison.high
+
+
 def test_compare_and_versus_are_one_computation_with_a_quarter_missing(tmp_path):
     lost = lambda t: Status.FAILED if int(t.id[8:12], 16) % 4 == 0 else Status.DONE  # noqa: E731
     results = study(

@@ -424,6 +424,14 @@ def test_every_mean_is_over_the_same_cells():
     assert result.gaps == Gaps(failed_a=1, planned=12) and result.a_loses.n == 6
 
 
+def test_a_loss_is_as_large_as_the_largest_difference_of_its_cell():
+    """Differences of cell one are ten times those of cell two, in which `a` fails."""
+    one, two = np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.01, 0.04, 0.02, np.nan])
+    rows = pd.concat([pairs(one, np.zeros(4), cell="one"), pairs(two, np.zeros(4), cell="two", failed_a=[3])])
+    result = paired_evidence(rows.reset_index(drop=True), Design(seeds=4))
+    assert sorted(result.a_loses.values) == pytest.approx(sorted([0.055, 0.12, 0.16, (0.4 - 0.04) / 2]))
+
+
 def test_no_replicate_in_common_is_no_evidence():
     assert paired_evidence(pairs([1.0, np.nan], [np.nan, 1.0], failed_a=[1], failed_b=[0]), Design(seeds=2)) is None
 

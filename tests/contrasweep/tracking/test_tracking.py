@@ -31,6 +31,7 @@ from contrasweep.storage.attempts import Attempt
 from contrasweep.storage.record import RECORD_FILE, CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.dotted import flatten
+from contrasweep.tracking import process as tracking_process
 from contrasweep.tracking.follower import Follower
 from contrasweep.tracking.kinds import checked_tracking
 from contrasweep.tracking.links import read_links
@@ -202,13 +203,21 @@ def postgres_uri() -> Iterator[str]:
         yield uri
 
 
-@pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param("server", marks=pytest.mark.slow),
-        pytest.param("postgres", marks=[pytest.mark.long, pytest.mark.timeout(900)]),
-    ]
+@pytest.fixture(scope="session")
+def server_on_postgres_uri(tmp_path_factory: pytest.TempPathFactory, postgres_uri: str) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("postgres")
+    with mlflow_server(postgres_uri, str(folder / "artifacts"), folder) as server:
+        yield server.uri
+
+
+EVERYWHERE = pytest.mark.parametrize(
+    "study",
+    ["sqlite", pytest.param("server", marks=pytest.mark.slow), pytest.param("postgres", marks=pytest.mark.long)],
+    indirect=True,
 )
+
+
+@pytest.fixture(params=["sqlite", pytest.param("server_on_postgres", marks=pytest.mark.long)])
 def study(request: pytest.FixtureRequest, tmp_path: Path) -> Study:
     from mlflow import MlflowClient
 
@@ -217,6 +226,7 @@ def study(request: pytest.FixtureRequest, tmp_path: Path) -> Study:
     return Study(uri, name, make_trials(name), StudyRecords(str(tmp_path / "storage"), name), MlflowClient(uri))
 
 
+@EVERYWHERE
 def test_shows_every_trial_of_a_study(study: Study) -> None:
     for trial in study.trials:
         study.record(trial)
@@ -266,6 +276,7 @@ def test_nothing_is_shown_twice(study: Study) -> None:
         study.assert_shows(trial)
 
 
+@EVERYWHERE
 def test_a_follower_shows_what_sync_shows(study: Study) -> None:
     """Trials begin, report in between, and end; the study's runs are then deleted and synced."""
     follower, rows = study.follower(), {trial.id: make_rows(trial) for trial in study.trials}
@@ -324,6 +335,12 @@ def test_another_follower_goes_on_where_one_was_killed(study: Study) -> None:
     for key in ("loss", "accuracy"):
         shown = [(step, value) for step, value, _ in study.history(run, key)]
         assert shown == [(row["step"], row[key]) for row in rows if key in row]
+
+
+@pytest.fixture(autouse=True)
+def not_behind_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that shows a study waits for whatever else these cores do; here, for other tests."""
+    monkeypatch.setattr(tracking_process, "NICENESS", 0)
 
 
 def test_a_driver_says_what_it_did_not_show_in_time_and_the_rest_follows(study: Study) -> None:
@@ -671,6 +688,7 @@ def test_a_trained_module_is_loaded_back(study: Study) -> None:
     assert torch.equal(loaded.weight, module.weight)
 
 
+@EVERYWHERE
 def test_artifacts_of_a_trial_are_with_its_run(study: Study, tmp_path: Path) -> None:
     (tmp_path / "confusion.csv").write_text("0,1\n")
     trial = study.trials[0]
@@ -694,7 +712,6 @@ def test_a_sync_keeps_where_the_runs_are(study: Study) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
 def test_a_dead_server_loses_nothing_and_no_trial_waits(tmp_path: Path, template: Path) -> None:
     """All trials train to their end while the server is dead. One driver ends meanwhile, and `sync` fills its gap;
     the process of the other is still there when the server comes back."""
@@ -731,7 +748,6 @@ def test_a_dead_server_loses_nothing_and_no_trial_waits(tmp_path: Path, template
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("study", ["sqlite"], indirect=True)
 def test_a_killed_process_is_completed_and_one_whose_driver_died_completes_itself(study: Study, tmp_path: Path) -> None:
     """The process is killed while it shows trials that have ended; then another one loses its driver."""
@@ -795,7 +811,6 @@ def test_a_database_that_has_no_connection_left_is_asked_again(tmp_path: Path, m
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_processes_that_open_a_fresh_store_at_once_share_it(tmp_path: Path) -> None:
     code = (
         "import sys; from contrasweep.tracking.mlflow.client import new_client; "
@@ -819,7 +834,6 @@ def test_there_is_no_ui_without_tracking() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
 def test_the_ui_shows_a_study_until_it_is_ended(tmp_path: Path, template: Path) -> None:
     """`serve` in a process of its own, as `contrasweep ui` runs it: the address it tells has the study."""
     from mlflow import MlflowClient

@@ -1,6 +1,7 @@
 """Early stopping rules: laws that hold for each, and what each one decides by hand."""
 
 import itertools
+import math
 
 import pytest
 from hypothesis import given, settings
@@ -52,6 +53,38 @@ def test_asha_keeps_the_best_third_of_those_before():
         pruner.add(str(i), i, 0)
         kept.append(pruner.on_report(str(i), 1, value) is CONTINUE)
     assert kept == [True, True, True, False, True]
+
+
+def test_asha_looks_at_rungs_alone():
+    """At step 2, between the rungs 1 and 3, the worst of nine is not compared."""
+    pruner = build("asha", mode="max", budget=9)
+    for i in range(9):
+        pruner.add(str(i), i, 0)
+        assert [pruner.on_report(str(i), step, value) for step, value in ((1, i / 10), (2, 1 - i / 10))] == [
+            CONTINUE,
+            CONTINUE,
+        ]
+
+
+def test_median_stopping_leaves_a_trial_its_grace():
+    pruner = build("median", mode="max", budget=9, grace_steps=3)
+    for i in range(4):
+        pruner.add(str(i), i, 0)
+        decisions = [pruner.on_report(str(i), step, 0.1 if i == 3 else 0.9) for step in (1, 2, 3)]
+    assert decisions == [CONTINUE, CONTINUE, STOP]
+
+
+@pytest.mark.parametrize(
+    ("mode", "values", "best"),
+    [("min", [0.9, 0.2, 0.5, 0.7], "1"), ("max", [math.nan, 0.2, 0.5, 0.7], "3"), ("min", [0.5, math.nan], "0")],
+)
+def test_halving_keeps_the_best_and_what_is_not_finite_is_worst(mode, values, best):
+    pruner = build("halving", mode=mode, budget=len(values), reduction=len(values), bracket=len(values))
+    for i, value in enumerate(values):
+        pruner.add(str(i), i, 0)
+        pruner.on_report(str(i), 1, value)
+        pruner.on_pause(str(i))
+    assert pruner.resumable() == [best]
 
 
 OUTSIDE = """

@@ -71,7 +71,7 @@ class Subject:
     together: int = 1
 
     def build(self) -> Timed:
-        """Return the method as the trial has it."""
+        """Return the method that the trial trains, built as its worker builds it."""
         return self.of_batches(self.images)
 
 
@@ -199,7 +199,11 @@ def _beside_steps(clock: Clock, method: Timed, subject: Subject, trial: Trial) -
 
 @dataclass(frozen=True)
 class Fused:
-    """Seconds of a step of a whole cohort, of a process's start with all that is compiled on disk, and of compiling."""
+    """Measured seconds of a fused cohort.
+
+    `step_s` is a step of all members, `start_s` the start of a process that finds compiled code on disk, `compile_s`
+    compiling it.
+    """
 
     step_s: float
     start_s: float

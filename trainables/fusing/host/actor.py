@@ -143,7 +143,7 @@ class HostConnection:
 
 
 def prefix(context: RunContext) -> str:
-    """Return how the names of a run's hosts begin."""
+    """Return the prefix of the names of a run's host actors."""
     return f"contrasweep-cohort-{context.run}-"
 
 

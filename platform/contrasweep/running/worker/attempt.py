@@ -201,6 +201,6 @@ class CheckpointWriter:
 
 
 def _with_earlier(code: CodeRef, checkpoint: Extra) -> CodeRef:
-    """`code` with the others that trained the trial up to the checkpoint."""
+    """Return `code` with the digests of the other codes that trained the trial before the checkpoint."""
     before = [*checkpoint.earlier_code, checkpoint.code or ""]
     return replace(code, earlier=tuple(dict.fromkeys(digest for digest in before if digest != code.digest)))

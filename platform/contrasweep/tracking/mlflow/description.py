@@ -58,7 +58,7 @@ class DescribedDataset:
 
 
 def describe_run(study: TrackedStudy, trial: TrialOrRecord) -> RunDescription:
-    """How MLflow shows a trial; a `Trial` and its `Record` give the same."""
+    """Return the tags and parameters of a trial's run in MLflow; a `Trial` and its `Record` give the same."""
     config, data = dotted.flatten(trial.config), _dataset(study, trial.data)
     own = {"arm": trial.arm, "data": data.name, "fold": trial.fold, "seed": trial.seed}
     params = dict.fromkeys(map(metric_key, study.keys), MISSING)
@@ -86,7 +86,7 @@ def run_name(study: TrackedStudy, trial: TrialOrRecord) -> str:
 
 
 def final_tags(record: Record) -> dict[str, str]:
-    """Tags that a finished trial adds to those of its description."""
+    """Return the tags of a run that are known once its trial has ended."""
     tags = {
         "status": record.status,
         "host": record.host,

@@ -138,7 +138,7 @@ class Server:
         return self.runs.get(trial_id)
 
     def is_reachable(self) -> bool:
-        """Whether the store is there at all, after a call that failed."""
+        """After a failed call: return whether the store answers at all."""
         try:
             translate_errors(lambda: self.client.search_experiments(max_results=1))
         except TrackingError as error:
@@ -448,7 +448,7 @@ def _points(files: TrialFiles) -> list[Point]:
 
 
 def _summary(record: Record, points: Sequence[Point]) -> list[Point]:
-    """What a record tells beside its reports, and its metrics where no report has them."""
+    """Return the metrics of a run that its record adds: duration, memory, and metrics that no report has."""
     last = [(metric_key(k), float(v), milliseconds(record.ended), record.step) for k, v in record.metrics.items()]
     reported = {point[0] for point in points}
     every = [*system_points(record), *setting_points(record), *last]
@@ -487,7 +487,7 @@ def _dataset_input(dataset: DescribedDataset) -> Any:
 
 
 def _source_tags() -> dict[str, str]:
-    """Who started a run, and by what."""
+    """Return MLflow's tags of who started a run, and with which program."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container without a passwd entry

@@ -120,7 +120,7 @@ class Brackets(ABC):
             self.level[bracket] += 1
 
     def _value(self, config: int, rung: float) -> float | None:
-        """Mean over the folds at `rung`; None while one of them is not there."""
+        """Return the mean over the folds of what was reported at `rung`; None while a fold has not reported there."""
         known = [v for trial in self.trials[config] if (v := self._at(trial, rung)) is not None]
         return statistics.fmean(known) if len(known) == self.folds else None
 
@@ -212,6 +212,9 @@ class HyperBand(Brackets):
         return turn * len(self.ends) + bisect_right(self.ends, place)
 
     def rung(self, bracket: int, level: int) -> float:
-        """max_step / reduction^s, with s one less at each level; infinite once s is 0."""
+        """Return the step at which a `level` of a bracket ends: max_step / reduction^s, s one less at each level.
+
+        Infinite once s is 0: the last level runs to the end.
+        """
         left = self.most - bracket % len(self.ends) - level
         return max(1, self.max_step // self.reduction**left) if left > 0 else math.inf

@@ -66,7 +66,7 @@ class Asha(StoppingRule):
         self.reduction, self.min_step = reduction, min_step
 
     def should_continue(self, own: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
-        """False where `step` is its first at or past a rung and it is not in the best 1/reduction so far."""
+        """Return False at the first `step` at or past a rung if the trial is not among the best 1/reduction there."""
         rung = self.min_step
         while rung <= step:
             before = [s for s in own if s >= rung]

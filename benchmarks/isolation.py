@@ -1,0 +1,107 @@
+"""What it costs to keep trials that share a process apart: processor time of isolation in a study of short trials.
+
+    python -m benchmarks.isolation [--trials 300] [--epochs 40] [--output benchmarks/results]
+
+A study of the quickstart's cnn is run by the command line, two trials at once. Its trainable is `train` here, whose
+import makes each worker write the processor seconds of `Isolation.begin` and `end`, and of all else that its process
+did meanwhile. So both are of one run, and other work on the machine changes their ratio little.
+"""
+
+import argparse
+import datetime
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from benchmarks.losses import processor
+
+from contrasweep.running.worker.isolation import Isolation
+from contrasweep.search_spaces.quickstart import BASE
+from contrasweep.trainables import contrastive
+
+TIMES = "CONTRASWEEP_BENCHMARK_TIMES"
+"""The variable of the environment that names the folder to which workers write."""
+
+
+def _timed(call: Callable[..., Any], folder: str) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def timed(*arguments: Any, **named: Any) -> Any:
+        before, clock = time.thread_time(), time.perf_counter()
+        try:
+            return call(*arguments, **named)
+        finally:
+            took, waited = time.thread_time() - before, time.perf_counter() - clock
+            with Path(folder, str(os.getpid())).open("a") as file:
+                file.write(f"{call.__name__} {took} {waited} {time.process_time()} {time.perf_counter()}\n")
+
+    return timed
+
+
+if folder := os.environ.get(TIMES):
+    for name in ("begin", "end"):
+        setattr(Isolation, name, _timed(getattr(Isolation, name), folder))
+
+train = contrastive.train
+
+
+def measured(trials: int, epochs: int) -> list[str]:
+    """Run the study; what its workers wrote, as lines of a table."""
+    with tempfile.TemporaryDirectory() as folder:
+        times = Path(folder, "times")
+        times.mkdir()
+        arm = {"trainable": "benchmarks.isolation:train", "config": BASE | {"epochs": epochs}}
+        arm["config"] |= {"loss": {"name": "supcon", "temperature": 0.2}, "batch_size": 32}
+        study = {"name": "isolation", "arms": {"supcon": arm}, "data": "digits-lt", "cohort": "off", "folds": 5}
+        study |= {"seeds": list(range(-(-trials // 5))), "metric": "f1_macro"}
+        (Path(folder) / "study.yaml").write_text(yaml.safe_dump(study))
+        words = ["run", "study.yaml", "--storage", "runs", "--tracking", "none", "--max-concurrent", "2"]
+        environment = os.environ | {TIMES: str(times)}
+        subprocess.run([sys.executable, "-m", "contrasweep", *words], cwd=folder, env=environment, check=True)
+        rows = [[line.split() for line in file.read_text().splitlines()] for file in times.iterdir()]
+    # from the first line of each process on, so that imports count on neither side
+    spent = sum(float(process[-1][3]) - float(process[0][3]) for process in rows)
+    lived = sum(float(process[-1][4]) - float(process[0][4]) for process in rows)
+    lines = [row for process in rows for row in process[1:]]
+    cells = []
+    for name in ("begin", "end"):
+        took, waited = (np.array([float(row[at]) for row in lines if row[0] == name]) for at in (1, 2))
+        cells += [f"{1000 * np.median(took):.1f}", f"{1000 * np.percentile(took, 99):.1f}"]
+        cells += [f"{100 * took.sum() / spent:.2f} %", f"{100 * waited.sum() / lived:.2f} %"]
+    ended = sum(row[0] == "end" for row in lines)
+    return [f"| {ended} | {len(rows)} | {spent / ended:.2f} | {lived / ended:.2f} | {' | '.join(cells)} |"]
+
+
+def main() -> None:
+    """Measure, print and write isolation.md."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--trials", type=int, default=300)
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
+    options = parser.parse_args()
+    load = Path("/proc/loadavg").read_text().split()[0]
+    rows = measured(options.trials, options.epochs)
+    lines = [
+        "# What it costs to keep trials apart",
+        "",
+        f"{datetime.date.today()}, {processor()}, {os.cpu_count()} cores, load average {load} at the start; "
+        f"`python -m benchmarks.isolation --trials {options.trials} --epochs {options.epochs}`.",
+        "",
+        "| trials | workers | processor s a trial | s a trial | begin, median ms | 99 % ms | of processor s | of s | "
+        "end, median ms | 99 % ms | of processor s | of s |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        *rows,
+    ]
+    print("\n".join(lines))
+    (options.output / "isolation.md").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
