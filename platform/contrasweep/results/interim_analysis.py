@@ -215,7 +215,8 @@ def _after_look(
         mode=mode,
         inflation=inflation,
     )
-    return tuple(one.entry(*judged, mode) for one, *judged in zip(tested, standings, may, strict=True))
+    judged = zip(tested, standings, may, strict=True)
+    return tuple(one.entry(standing, ready, mode) for one, standing, ready in judged)
 
 
 def _of_seeds(pairs: Sequence[Compared]) -> bool:
