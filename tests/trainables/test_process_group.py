@@ -38,6 +38,12 @@ FIRST_STEPS: list[dict[str, Any]] = [
     {"loss": "triplet"},
     {"loss": "barlow_twins"},
     {"loss": "proxy_anchor"},
+    {"loss": "supcon", "targets": "moco"},
+    {"loss": "triplet", "targets": "xbm"},
+    {"loss": "infonce", "targets": "nnclr"},
+    {"targets": "byol"},
+    {"targets": {"name": "dino", "prototypes": 32}, "n_views": 3},
+    {"targets": {"name": "swav", "prototypes": 32}},
     {"loss": "sincere", "chunk_rows": 64, "projection": "none", "batch_size": 64},
 ]
 

@@ -113,7 +113,7 @@ class Contrastive:
         self.data = data = opener(trial, settings, self.device)
         self.train, self.test, self.normalise = data.train, data.test, data.normalise
         self.classes = len(trial.data.classes) or int(max(part.labels.max() for part in (self.train, self.test))) + 1
-        self.policy = augmentations.policy_of(settings.augmentation)
+        self.policies = [augmentations.policy_of(chosen) for chosen in settings.augmentations]
         seeding.reseed(*self.key, "weights")
         self.model = network(settings, self.train.shape)
         if distributed.processes() > 1:
@@ -157,7 +157,12 @@ class Contrastive:
 
     def _targets(self) -> Targets:
         dim = self._dim() if self.settings.targets.name != "batch" else 0
+        self.model.train()  # so that copies of it normalise by their batches, as it does
         built: Targets = self.settings.targets.build(self.model, self.schedule.steps, dim)
+        if hasattr(built, "n_views"):
+            built.n_views = self.settings.n_views
+        if distributed.processes() > 1:
+            joined_batch.convert(built.trained)
         for part in (built.trained, *built.parts.values()):
             if isinstance(part, nn.Module):
                 part.to(self.device)
@@ -219,7 +224,7 @@ class Contrastive:
         if size % share[1]:
             raise SpecError(f"a batch of {size} images is divided equally", place="resources", value=share[1])
         stream = images.batches(
-            self.train, self.normalise, self.policy, order, size, *self.key, epoch, places=places, share=share
+            self.train, self.normalise, self.policies, order, size, *self.key, epoch, places=places, share=share
         )
         if parts > count:
             raise SpecError(f"an epoch has {count} batches", place="reports_per_epoch", value=parts)
@@ -285,9 +290,9 @@ class Contrastive:
         return loss, process_group.average(gradients) if distributed.processes() > 1 else gradients, step
 
     def _own_gradients(self, views: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor], Step]:
-        """Loss and gradients of a batch: both views of each image, one view after the other, and the images' rows."""
-        rows = rows.to(self.device)
-        labels, rows, (loss, tally) = self.train.labels[rows].repeat(2), rows.repeat(2), counted(self._loss())
+        """Loss and gradients of a batch: the views of each image, one view after the other, and the images' rows."""
+        rows, count = rows.to(self.device), self.settings.n_views
+        labels, rows, (loss, tally) = self.train.labels[rows].repeat(count), rows.repeat(count), counted(self._loss())
 
         def objective(embeddings: Tensor) -> Tensor:
             with torch.autocast(self.device.type, enabled=False):

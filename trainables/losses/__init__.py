@@ -40,6 +40,7 @@ __all__ = [
     "build",
     "check_loss",
     "compose",
+    "kind_of",
 ]
 AnyLoss = ComposedLoss | ComposedViewsLoss | ComposedProxyLoss | ExternalLoss
 
@@ -194,6 +195,13 @@ def check_loss(chosen: Component) -> None:
 FORM = ", ".join(external.SCORE_LEVEL)
 
 
+def kind_of(value: object) -> str:
+    """What somebody else's function gave, in a word: a tensor's shape or number, or a type."""
+    if isinstance(value, Tensor):
+        return f"{value.item():.4g}" if value.numel() == 1 else f"a tensor {list(value.shape)}"
+    return type(value).__name__
+
+
 def _try(name: str, loss: AnyLoss) -> None:
     labels, ids = torch.tensor(LABELS), torch.tensor(IDS)
     embeddings = torch.randn(len(labels), DIM, generator=torch.Generator().manual_seed(0)).requires_grad_()
@@ -201,7 +209,7 @@ def _try(name: str, loss: AnyLoss) -> None:
         _check_values(loss, embeddings, labels)
     value = loss(embeddings, labels, ids)
     if not isinstance(value, Tensor) or value.shape != () or not torch.isfinite(value):
-        raise SpecError("a loss gives one finite number", place="loss", value=value)
+        raise SpecError("a loss gives one finite number", place="loss", value=kind_of(value))
     if not value.requires_grad or torch.autograd.grad(value, embeddings, allow_unused=True)[0] is None:
         raise SpecError("a loss has a gradient, so it is of torch's operations", value=name)
 

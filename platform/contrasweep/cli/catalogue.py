@@ -41,6 +41,7 @@ TABLES = {
 SIGNATURES = {
     "methods": "a generator function (trial, resume=None)",
     "losses": "a function of (scores, positives, negatives), (embeddings, labels) or (first, second), or a class",
+    "targets": "a class (model, steps, dim, **options) with trained, parts, step and after_step",
     "similarities": "a function (rows, columns) that gives scores [n m], larger for what is more alike",
     "encoders": "a callable (shape, **options) that gives a torch module with dim; torchvision's by name, timm:NAME",
     "heads": "a callable (features, **options) that gives a torch module",

@@ -31,6 +31,7 @@ from contrasweep.storage.attempts import Attempt
 from contrasweep.storage.record import RECORD_FILE, CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.dotted import flatten
+from contrasweep.tracking import process as tracking_process
 from contrasweep.tracking.follower import Follower
 from contrasweep.tracking.kinds import checked_tracking
 from contrasweep.tracking.links import read_links
@@ -320,6 +321,12 @@ def test_another_follower_goes_on_where_one_was_killed(study: Study) -> None:
     for key in ("loss", "accuracy"):
         shown = [(step, value) for step, value, _ in study.history(run, key)]
         assert shown == [(row["step"], row[key]) for row in rows if key in row]
+
+
+@pytest.fixture(autouse=True)
+def not_behind_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that shows a study waits for whatever else these cores do; here, for other tests."""
+    monkeypatch.setattr(tracking_process, "NICENESS", 0)
 
 
 def test_a_driver_says_what_it_did_not_show_in_time_and_the_rest_follows(study: Study) -> None:
