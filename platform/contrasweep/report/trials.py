@@ -28,6 +28,10 @@ OWN = (*OWN_COLUMNS, *SPENT, "error", "phase")
 """What a frame has beside settings and metrics."""
 
 
+Column = dict[str, Any]
+"""What the page's script is given of the trials, as JSON has it: a name, and values or words."""
+
+
 def trials_section(data: ReportData) -> Variables:
     """Every trial, those of a search too, as columns of values: settings, metrics, and what became of it."""
     phases = [("", data.frame)] if data.searched is None else [("confirmation", data.frame), ("search", data.searched)]
@@ -48,7 +52,7 @@ def trials_section(data: ReportData) -> Variables:
     trials = list(frame["trial_id"].astype(str))
     links = list(data.links.values())
     start = os.path.commonprefix(links) if len(links) > 1 else ""  # noqa: RUF071  # characters it is
-    listed: dict[str, Any] = {
+    listed: Column = {
         "columns": [*columns, {"name": "trial", "values": trials}],
         "size": len(frame),
         "metric": data.names(data.metric),
@@ -91,7 +95,7 @@ def _metrics(frame: pd.DataFrame, known: set[str]) -> list[str]:
     return [str(name) for name in numeric.columns if frame[name].notna().any()][:MAX_METRICS]
 
 
-def _column(name: str, values: "pd.Series[Any]", names: DisplayNames) -> dict[str, Any]:
+def _column(name: str, values: "pd.Series[Any]", names: DisplayNames) -> Column:
     """A setting: numbers where all of its values are, else words."""
     known = [v for v in values if v is not None and v is not pd.NA and v == v]
     if known and all(isinstance(v, int | float) and not isinstance(v, bool) for v in known):
@@ -99,13 +103,13 @@ def _column(name: str, values: "pd.Series[Any]", names: DisplayNames) -> dict[st
     return _words(name, [names(label(v)) for v in values])
 
 
-def _words(name: str, texts: Sequence[str], words: Sequence[str] | None = None) -> dict[str, Any]:
+def _words(name: str, texts: Sequence[str], words: Sequence[str] | None = None) -> Column:
     """A column of words, each written once."""
     known = {word: i for i, word in enumerate(words or dict.fromkeys(texts))}
     return {"name": name, "words": list(known), "at": [known[text] for text in texts]}
 
 
-def _numbers(name: str, values: "pd.Series[Any]") -> dict[str, Any]:
+def _numbers(name: str, values: "pd.Series[Any]") -> Column:
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
     shown = (float(f"{v:.6g}") if math.isfinite(v) else None for v in numbers)
     return {"name": name, "values": [int(v) if v is not None and v.is_integer() else v for v in shown]}
