@@ -136,9 +136,8 @@ def main() -> None:
         "\n## Error: any verdict among equal arms, at alpha .05\n",
         *table,
         *lines(errors(rng, options.studies)),
-        "\nThe worst fifth of one arm is what a cause does that depends on the score. As a loss it decides nothing "
-        "falsely. Called outside the method, it is left out, and the error shows why a note below the verdicts says "
-        "that the result is then biased.\n",
+        "\nThe worst fifth of one arm is what a cause does that depends on the score. A verdict for an arm must stand "
+        "as well with bad scores where it is missing; without that rule 8 seeds erred in .075 and 16 in .138.\n",
     ]
     (options.output / "failures_by_cause.md").write_text("\n".join(text))
 

@@ -26,7 +26,7 @@ from contrasweep.results.interim_analysis import UNIT, Compared, judge_look, loo
 from contrasweep.results.interim_verdicts import ExtensionVerdicts
 from contrasweep.statistics.comparison import judge, judged
 from contrasweep.statistics.design import contrast
-from contrasweep.statistics.evidence import Evidence, Gaps
+from contrasweep.statistics.evidence import Evidence, Gaps, collapsed
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.group_sequential import Looks, SpendingName
 from contrasweep.storage.interim_log import HALVING, LookLog
@@ -38,6 +38,8 @@ DRAWS: dict[str, Draw] = {
     "discrete (accuracy of 50 items)": lambda rng, shape: (rng.binomial(50, 0.8, size=shape) - 40) / 4,
 }
 """Values of one arm; the difference of two has a standard deviation of about 1."""
+COLLAPSES, GOOD, GONE, NOISE = 0.15, 0.92, 0.10, 0.01
+"""The first of three arms of equal means collapses to a low score in this share of its seeds; the noise of a score."""
 ALL_PAIRS = [(0, 1), (0, 2), (1, 2)]
 
 
@@ -91,7 +93,34 @@ class Declared:
         return cls(study, tuple(every))
 
 
-def grow(values: Any, means: Any, replicates: Replicates, margin: float | None, folds: int | None = None) -> Grown:
+def collapsing(rng: np.random.Generator, share: float, seeds: int) -> Any:
+    """Scores [1, 3, seeds] of three arms of equal means, the first of which collapses in this share of its seeds."""
+    gone = rng.uniform(size=(1, 3, seeds)) < np.array([share, 0.0, 0.0])[:, None]
+    centre = np.where(gone, GONE, np.array([GOOD, *[GOOD - share * (GOOD - GONE)] * 2])[:, None])
+    return centre + NOISE * rng.normal(size=gone.shape)
+
+
+def evidence_of(a: Any, b: Any, folds: int | None) -> Evidence:
+    """What `report` makes of the values of two arms; [seeds], or [seeds, folds]."""
+    far = [tuple(map(str, np.flatnonzero(collapsed(v.ravel(), np.zeros(v.size, np.intp))))) for v in (a, b)]
+    return Evidence(
+        contrast_of(a - b, folds),
+        Gaps(planned=a.size),
+        pairs=a.size,
+        means=(float(a.mean()), float(b.mean())),
+        collapsed_a=far[0],
+        collapsed_b=far[1],
+    )
+
+
+def grow(
+    values: Any,
+    means: Any,
+    replicates: Replicates,
+    margin: float | None,
+    folds: int | None = None,
+    bounds: tuple[float, float] | None = None,
+) -> Grown:
     """One study of `values` [cells, arms, replicates] (of folds: [cells, arms, seeds, folds]) that has `means` [cells,
     arms], as `contrasweep run` takes its looks; every two arms of a cell are compared."""
     cells, arms = means.shape
@@ -105,9 +134,9 @@ def grow(values: Any, means: Any, replicates: Replicates, margin: float | None, 
         pairs = []
         for c, a, b in compared:
             n = min(counts[c, a], counts[c, b])
-            evidence = Evidence(contrast_of(values[c, a, :n] - values[c, b, :n], folds), Gaps(planned=n * (folds or 1)))
+            evidence = evidence_of(values[c, a, :n], values[c, b, :n], folds)
             pairs.append(Compared((("task", str(c)),), str(a), str(b), evidence))
-        look, _ = judge_look(pairs, stage, log, replicates, family)
+        look, _ = judge_look(pairs, stage, log, replicates, family, bounds=bounds)
         log = log.with_look(look)
     said = [log.latest[(("task", str(c)),), frozenset((str(a), str(b)))].decision for c, a, b in compared]
     share = float(counts.mean() / replicates.most)
@@ -134,6 +163,7 @@ class Row:
     margin: float | None = None
     folds: int | None = None
     against: bool = False
+    collapses: float = 0.0
 
     @property
     def replicates(self) -> Replicates:
@@ -145,9 +175,12 @@ class Row:
         rng, means, most = np.random.default_rng(seed), np.array(self.means), self.replicates.most
         if self.folds:
             values = fold_values(rng, most)
+        elif self.collapses:
+            values = collapsing(rng, self.collapses, most)
         else:
             values = means[:, :, None] + DRAWS[self.draw](rng, (*means.shape, most))
-        grown = grow(values, means, self.replicates, self.margin, self.folds)
+        bounds = (0.0, 1.0) if self.collapses else None
+        grown = grow(values, means, self.replicates, self.margin, self.folds, bounds)
         counted = {"grown": grown.counts(self.margin), "share": grown.share}
         if self.against:
             counted["fixed"] = fixed(values, means, self.margin, self.folds).counts(self.margin)
@@ -195,6 +228,8 @@ ROWS = [
         margin=0.75,
         against=True,
     ),
+    *(Row("3 arms of equal means, one collapses in 15 % of its seeds", one, collapses=COLLAPSES) for one in SPENDINGS),
+    Row("3 arms, one 0.5 sd better", "obrien-fleming", ((0.0, 0.0, 0.5),), against=True),
 ]
 KINDS = [f"{row.name}, {row.spending}" for row in ROWS]
 

@@ -79,7 +79,8 @@ def power_lines(study: Study) -> list[str]:
 def power_warnings(study: Study) -> tuple[str, ...]:
     """What the study's question cannot decide with this many replicates."""
     power = study_power(study)
-    return power.warnings if power else ()
+    early = study.replicates is not None and study.replicates.spending == "power"
+    return (*(power.warnings if power else ()), *(EARLY * early))
 
 
 def _has_scipy() -> bool:
@@ -97,6 +98,10 @@ def _cells(study: Study) -> list[set[str]]:
     return list(cells.values())
 
 
+EARLY = (
+    "spending: power stops early, on seeds that may not show how often an arm collapses; obrien-fleming waits longer",
+)
+"""The warning of a study with this spending."""
 TIMES = (1, 2, 4)
 
 

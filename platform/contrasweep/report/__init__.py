@@ -15,7 +15,7 @@ import yaml
 from contrasweep.errors import SpecError, StorageError, choose_from
 from contrasweep.markdown_text import fenced
 from contrasweep.report import trials
-from contrasweep.report.data import ReportData
+from contrasweep.report.data import SPENT, ReportData
 from contrasweep.report.formats import csv_text
 from contrasweep.report.page import html_report
 from contrasweep.report.search_notes import search_notes
@@ -44,7 +44,6 @@ __all__ = [
     "write_report",
 ]
 
-SPENT = ("host", "started", "ended", "gpu_utilisation", "host_memory_gib")
 FORMATS = ("text", "markdown", "latex", "html", "csv", "parquet", "yaml")
 PAPER_FORMATS = ("text", "markdown", "latex")
 COMPARISON_FORMATS = ("text", "markdown", "latex", "csv", "json")
@@ -261,6 +260,7 @@ def report_data(results: Results, table: Table) -> ReportData:
         system=results.system(),
         storage=results.records.store.uri,
         links=results.run_urls,
+        searched=trials.searched_trials(results),
         images=trials.figures(results.records, frame, results.trial_records, results.axes),
         search=results.search if len(results.search) else None,
         by_item=compared,

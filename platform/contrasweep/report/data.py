@@ -18,6 +18,8 @@ from contrasweep.storage.record import COUNTING
 from contrasweep.storage.records import LOG
 from contrasweep.storage.study_document import StudyDocument
 
+SPENT = ("host", "started", "ended", "gpu_utilisation", "host_memory_gib")
+"""What a trial took, as its record names it and a column of the report's frame."""
 Variables = Mapping[str, Any]
 """What a template shows, by the names that it uses; empty: the page has no such section."""
 
@@ -79,6 +81,7 @@ class ReportData(TrialData):
     table: Table
     overall: Table | None = None  # the arms over all axes; None where the table is that already
     links: Mapping[str, str] = field(default_factory=dict)  # trial id -> MLflow run
+    searched: pd.DataFrame | None = None  # the trials of a search as `frame` has those of the table
     images: list[tuple[str, bytes]] = field(default_factory=list)  # figures of single trials: caption, PNG
     by_item: list[FrameRow] = field(default_factory=list)  # comparisons over test items of single trials
     over_groups: list[Table] = field(default_factory=list)  # tables over the test items of all folds

@@ -92,15 +92,13 @@ class Axis:
 class Parallel:
     """Parallel coordinates: upright axes and one line a trial over them.
 
-    Line i has the colour `colours[i]`, the name `names[i]` (its arm) and the text `tips[i]` for a pointer over it.
-    `note` says of which trials the lines are.
+    Line i has the colour `colours[i]` and the name `names[i]` (its arm). `note` says of which trials the lines are.
     """
 
     title: str
     axes: Sequence[Axis]
     colours: Sequence[int]
     names: Sequence[str]
-    tips: Sequence[str]
     note: str
 
 
@@ -114,17 +112,16 @@ class Ranks:
     cliques: Sequence[Sequence[str]]
 
 
-Chart = Lines | Bars | HeatMap | Parallel | Ranks
+Chart = Lines | Bars | HeatMap | Ranks
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart with what stands above and below it; a `wide` one scrolls sideways where the screen is narrow."""
+    """A chart with what stands above and below it."""
 
     chart: Chart
     caption: str = ""
     title: str = ""
-    wide: bool = False
 
 
 def axis(name: str, values: Sequence[object], *, log: bool = False) -> Axis:

@@ -1,8 +1,5 @@
 """What a search came to: what its budget bought, how each setting went, and every trial at once."""
 
-import math
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
@@ -13,7 +10,6 @@ from contrasweep.report.slices import POINTS
 from contrasweep.results.effects import INDEPENDENT, budget_curves
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.search import settings
-from contrasweep.results.table import label
 
 LINES = 2000
 
@@ -126,30 +122,9 @@ def parallel_lines(data: TrialData) -> Parallel | None:
         for name in names
     ]
     axes.append(axis(data.names(data.metric), list(frame["value"])))
-    tips = [
-        _tip(arm, list(map(shown, names)), [shown(v) if isinstance(v, str) else v for v in row], value)
-        for arm, row, value in zip(arms, frame[names].to_numpy().tolist(), frame["value"], strict=True)
-    ]
     note = f"{LINES} of {total} {what}, drawn at random" if total > LINES else f"{total} {what}"
     colours = [data.colour(str(arm)) for arm in frame["arm"]]
-    return Parallel("parallel coordinates", axes, colours, arms, tips, note)
-
-
-def parallel_figure(data: TrialData) -> Figure | None:
-    """The parallel coordinates of the trials as a drawing of the page."""
-    lines = parallel_lines(data)
-    if lines is None:
-        return None
-    caption = f"One line each: {lines.note}. Point at a line for its values; click an arm above to hide it."
-    return Figure(lines, caption, "Parallel coordinates", wide=True)
-
-
-def _value(value: object) -> str:
-    return short(value) if isinstance(value, float) and not math.isnan(value) else label(value)
-
-
-def _tip(arm: str, names: Sequence[str], row: Sequence[object], value: float) -> str:
-    return f"{arm}, {', '.join(f'{name} {_value(v)}' for name, v in zip(names, row, strict=True))}: {short(value)}"
+    return Parallel("parallel coordinates", axes, colours, arms, note)
 
 
 def _log(data: TrialData, name: str, numbers: "pd.Series[float]") -> bool:

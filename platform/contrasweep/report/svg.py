@@ -16,19 +16,7 @@ from html import escape
 
 from markupsafe import Markup
 
-from contrasweep.report.figures import (
-    Bars,
-    Chart,
-    Dots,
-    HeatMap,
-    Lines,
-    Parallel,
-    Ranks,
-    Series,
-    log_ticks,
-    short,
-    ticks,
-)
+from contrasweep.report.figures import Bars, Chart, Dots, HeatMap, Lines, Ranks, Series, log_ticks, short, ticks
 
 WIDTH, HEIGHT = 360, 240
 LEFT, RIGHT, TOP, BOTTOM = 48, 12, 12, 40
@@ -52,8 +40,6 @@ def draw(chart: Chart) -> Markup:
             return _bars(chart)
         case HeatMap():
             return _heat_map(chart)
-        case Parallel():
-            return _parallel(chart)
         case Ranks():
             return _ranks(chart)
 
@@ -217,45 +203,6 @@ def _heat_map(chart: HeatMap) -> Markup:
                     f'text-anchor="middle">{short(value)}</text>'
                 )
     return svg(parts, WIDTH, height, chart.title)
-
-
-GAP, WIDE, TALL = 128, 1040, 330
-EDGES = 84, 66, 34, 314  # left, right, top, bottom of upright axes
-SMALLEST = 0.8  # of its size, so that its text stays legible
-SINGLE = 400  # up to so many lines each is an element of its own, which a pointer can find
-
-
-def _parallel(chart: Parallel) -> Markup:
-    axes, names, tips = chart.axes, chart.names, chart.tips
-    left, right, top, bottom = EDGES
-    gap = max(GAP, (WIDE - left - right) / max(1, len(axes) - 1))
-    width = left + gap * (len(axes) - 1) + right
-    groups: dict[tuple[int, str], list[str]] = {}
-    for i, (colour, name) in enumerate(zip(chart.colours, names, strict=True)):
-        at = [
-            (left + gap * j, bottom - a.positions[i] * (bottom - top))
-            for j, a in enumerate(axes)
-            if math.isfinite(a.positions[i])
-        ]
-        tip = f"<title>{escape(tips[i])}</title>" if tips else ""
-        one = f'<path class="thin" d="{path(at)}">{tip}</path>' if len(names) <= SINGLE else path(at)
-        groups.setdefault((colour % COLOURS, name), []).append(one)
-    parts = []
-    for (colour, name), lines in groups.items():
-        inner = "".join(lines) if len(names) <= SINGLE else f'<path class="thin" d="{"".join(lines)}"/>'
-        parts.append(f'<g class="c{colour}" data-name="{escape(name)}">{inner}</g>')
-    for j, a in enumerate(axes):
-        x = left + gap * j
-        side, anchor = (-6, "end") if j == 0 else (6, "start")
-        parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{bottom}"/>')
-        parts.append(f'<text class="label" x="{x:.1f}" y="16" text-anchor="middle">{escape(a.name)}</text>')
-        parts += [
-            f'<text class="tick halo" x="{x + side:.1f}" y="{bottom - p * (bottom - top) + 3.5:.1f}" '
-            f'text-anchor="{anchor}">{escape(text)}</text>'
-            for p, text in a.marks
-        ]
-    smallest = f' style="min-width:{round(SMALLEST * width)}px"'  # a phone scrolls
-    return svg(parts, round(width), TALL, chart.title, smallest)
 
 
 ROW, BAR, EDGE = 20, 10, 24

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,49 +11,108 @@ import pandas as pd
 
 from contrasweep.data.reading import GROUP
 from contrasweep.errors import StorageError
-from contrasweep.report.data import ReportData, Variables
-from contrasweep.report.searching import parallel_figure
+from contrasweep.report.data import SPENT, ReportData, Variables
 from contrasweep.results.building import scores
 from contrasweep.results.items import MAX_PAIRS, row_keys
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.results import Results
+from contrasweep.results.study_data import OWN_COLUMNS
 from contrasweep.results.table import Table, label
 from contrasweep.storage.record import COUNTING, Record
 from contrasweep.storage.records import StudyRecords
+from contrasweep.study import dotted
 
-LARGEST = 20_000
+LARGEST, DETAILED, MAX_METRICS = 100_000, 5_000, 16
+"""Trials that a page lists at most, with all of their metrics at most, and how many metrics those are."""
+OWN = (*OWN_COLUMNS, *SPENT, "error", "phase")
+"""What a frame has beside settings and metrics."""
+
+
+Column = dict[str, Any]
+"""What the page's script is given of the trials, as JSON has it: a name, and values or words."""
 
 
 def trials_section(data: ReportData) -> Variables:
-    """All trials as lines over their settings, and as data: one array of values a trial, its run last."""
-    parallel, frame = parallel_figure(data), data.frame.head(LARGEST)
+    """Every trial, those of a search too, as columns of values: settings, metrics, and what became of it."""
+    phases = [("", data.frame)] if data.searched is None else [("confirmation", data.frame), ("search", data.searched)]
+    whole = pd.concat([frame.assign(phase=phase) for phase, frame in phases if len(frame)] or [data.frame])
+    frame = whole.head(LARGEST).reset_index(drop=True)
     if frame.empty:
         return {}
-    texts = ["arm", *data.axes, "fold", "seed", "status"]
-    numbers = [name for name in (data.metric, "seconds") if name in frame]
+    settings = [*data.axes, *([] if data.searched is None else _settings(data.searched, data.axes))]
+    metrics = (
+        [data.metric, *_metrics(frame, {*OWN, *settings, data.metric})] if len(frame) <= DETAILED else [data.metric]
+    )
+    columns = [_words("arm", list(map(data.names, frame["arm"])), list(map(data.names, data.arms)))]
+    columns += [] if data.searched is None else [_words("phase", list(frame["phase"]))]
+    columns += [_column(data.names(name), frame[name], data.names) for name in settings]
+    columns += [_words(name, list(map(label, frame[name]))) for name in ("fold", "seed") if frame[name].notna().any()]
+    columns.append(_words("status", list(frame["status"].astype(str))))
+    columns += [_numbers(data.names(name), frame[name]) for name in [*metrics, "seconds"] if name in frame]
+    trials = list(frame["trial_id"].astype(str))
     links = list(data.links.values())
     start = os.path.commonprefix(links) if len(links) > 1 else ""  # noqa: RUF071  # characters it is
-    columns: list[list[Any]] = [[data.names(label(v)) for v in frame[name]] for name in texts]
-    columns += [[None if pd.isna(v) else round(float(v), 6) for v in frame[name]] for name in numbers]
-    columns += [
-        list(frame["trial_id"].astype(str)),
-        [data.links.get(i, start)[len(start) :] for i in frame["trial_id"]],
-    ]
-    listed = {
-        "head": [*map(data.names, [*texts, *numbers]), "trial"],
+    listed: Column = {
+        "columns": [*columns, {"name": "trial", "values": trials}],
+        "size": len(frame),
+        "metric": data.names(data.metric),
+        "settings": list(map(data.names, settings)),
         "start": start,
-        "rows": list(zip(*columns, strict=True)),
+        "links": [data.links.get(i, start)[len(start) :] for i in trials] if links else [],
     }
     first = data.names(data.arms[0])
-    example = f"{first} {data.names(data.axes[0])}={columns[1][0]}" if data.axes else f"{first} failed"
-    logs = data.log_command("TRIAL")
+    named = next((column for column in columns[1:] if column["name"] in map(data.names, settings)), None)
+    value = (named.get("words") or named["values"])[0] if named else ""
     return {
-        "logs": logs,
-        "parallel": parallel,
+        "logs": data.log_command("TRIAL"),
         "listed": listed,
-        "example": example,
-        "omitted": len(data.frame) - len(frame),
+        "example": f"{first} {named['name']}={value}" if named else f"{first} failed",
+        "omitted": len(whole) - len(frame),
     }
+
+
+def searched_trials(results: Results) -> pd.DataFrame | None:
+    """One row a trial of a search, as the frame of a study's trials has them; None of a grid."""
+    if not results.search_records:
+        return None
+    names = dict.fromkeys(name for arm in results.document.arms for name in results.document.space(arm))
+    rows = [
+        {name: dotted.name(dotted.lookup(record.config, name)) for name in names}
+        | {name: getattr(record, name) for name in ("trial_id", "arm", "fold", "seed", "seconds")}
+        | {"status": record.status.value, **record.metrics}
+        for record in results.search_records.values()
+    ]
+    return pd.DataFrame(rows)
+
+
+def _settings(searched: pd.DataFrame, axes: Sequence[str]) -> list[str]:
+    return [str(name) for name in searched.columns[: list(searched.columns).index("trial_id")] if name not in axes]
+
+
+def _metrics(frame: pd.DataFrame, known: set[str]) -> list[str]:
+    """The metrics beside the study's; of many the first."""
+    numeric = frame.drop(columns=[name for name in known if name in frame]).select_dtypes("number")
+    return [str(name) for name in numeric.columns if frame[name].notna().any()][:MAX_METRICS]
+
+
+def _column(name: str, values: "pd.Series[Any]", names: DisplayNames) -> Column:
+    """A setting: numbers where all of its values are, else words."""
+    known = [v for v in values if v is not None and v is not pd.NA and v == v]
+    if known and all(isinstance(v, int | float) and not isinstance(v, bool) for v in known):
+        return _numbers(name, values)
+    return _words(name, [names(label(v)) for v in values])
+
+
+def _words(name: str, texts: Sequence[str], words: Sequence[str] | None = None) -> Column:
+    """A column of words, each written once."""
+    known = {word: i for i, word in enumerate(words or dict.fromkeys(texts))}
+    return {"name": name, "words": list(known), "at": [known[text] for text in texts]}
+
+
+def _numbers(name: str, values: "pd.Series[Any]") -> Column:
+    numbers = pd.to_numeric(values, errors="coerce").astype("float64")
+    shown = (float(f"{v:.6g}") if math.isfinite(v) else None for v in numbers)
+    return {"name": name, "values": [int(v) if v is not None and v.is_integer() else v for v in shown]}
 
 
 MAX_READ, MAX_TABLES = 400, 6  # trials whose items are read at all, and scores that have a table of them

@@ -29,6 +29,7 @@ from contrasweep.storage.interim_log import (
 )
 from contrasweep.storage.record import Phase
 from contrasweep.storage.records import StudyRecords
+from contrasweep.study.objectives import metric_range
 from contrasweep.study.replicates import Replicates
 
 Context = tuple[tuple[str, str], ...]
@@ -57,7 +58,8 @@ def take_look(plan: Planned, stage: Stage, records: StudyRecords) -> str:
     results = Results.load(plan.study.name, records.storage)
     pairs = compared(results)
     family = results.answer.pairs[0].comparison.family if pairs else Family(0)
-    look, open_cells = judge_look(pairs, stage, log, declared, family, results.document.mode)
+    bounds = metric_range(results.metric)
+    look, open_cells = judge_look(pairs, stage, log, declared, family, results.document.mode, bounds)
     write_looks(records, log.with_look(look))
     counts = Counter(_SAID[one.decision] for one in look.comparisons)
     said = ", ".join(f"{count} {word}" for word, count in counts.items())
@@ -72,9 +74,14 @@ def judge_look(
     declared: Replicates,
     family: Family,
     mode: Literal["max", "min"] = "max",
+    bounds: tuple[float, float] | None = None,
 ) -> tuple[LookTaken, list[Cell]]:
-    """Return the look that is due at `stage`, after those of `log`, and the cells that go on."""
-    after = _after_look(pairs, log, planned_looks(declared, log, stage), family, mode, declared)
+    """Return the look that is due at `stage`, after those of `log`, and the cells that go on.
+
+    `bounds` are the least and the largest value of the metric, where these are known.
+    """
+    early = [stage.time >= 1 or one.evidence.early(mode, bounds) for one in pairs]
+    after = _after_look(pairs, log, planned_looks(declared, log, stage), family, mode, declared, early)
     wanted = {(one.context, arm) for one in after if one.decision == "open" for arm in (one.a, one.b)}
     open_cells = [c for c in stage.open if {((), c.arm), (_context(c.axes), c.arm)} & wanted and stage.time < 1]
     names = {cell_name(c.arm, c.axes) for c in open_cells}
@@ -160,16 +167,17 @@ class _Tested:
             _nan(getattr(self, name)),
         ]
 
-    def entry(self, standing: Standing, mode: Literal["max", "min"]) -> LookAt:
-        """What the log keeps of it."""
+    def entry(self, standing: Standing, early: bool, mode: Literal["max", "min"]) -> LookAt:
+        """What the log keeps of it; without an interval where the look is too `early` for one."""
         one = self.compared
+        ends = one.evidence.interval(standing.level, self.level, mode) if early else (-math.inf, math.inf)
         return LookAt(
             one.context,
             one.a,
             one.b,
             one.evidence.gaps.planned if self.kept is None else self.kept.pairs,
             self.difference,
-            *LookAt.ends(*one.evidence.interval(standing.level, self.level, mode)),
+            *LookAt.ends(*ends),
             self.p_value,
             self.equivalence_p,
             standing.p_value,
@@ -186,12 +194,15 @@ def _after_look(
     family: Family,
     mode: Literal["max", "min"],
     declared: Replicates,
+    early: Sequence[bool],
 ) -> tuple[LookAt, ...]:
     """Every comparison after this look: what has new replicates is tested, what has a verdict keeps it."""
     if not pairs:
         return ()
     inflation = looks.t_inflation(family.level) if _of_seeds(pairs) else 1.0
     tested = [_Tested.of(one, log, looks, family, mode, inflation) for one in pairs]
+    # What was decided stays so, and is judged by all of its data now.
+    may = [ready or one.decided for one, ready in zip(tested, early, strict=True)]
     standings = judge_looks(
         [one.p_values("p_value") for one in tested],
         [one.difference for one in tested],
@@ -200,10 +211,12 @@ def _after_look(
         equivalence_p=[one.p_values("equivalence_p") for one in tested],
         standard_errors=[_last_error(one.evidence, declared) for one in pairs],
         decided=[one.decided for one in tested],
+        early=may,
         mode=mode,
         inflation=inflation,
     )
-    return tuple(one.entry(standing, mode) for one, standing in zip(tested, standings, strict=True))
+    judged = zip(tested, standings, may, strict=True)
+    return tuple(one.entry(standing, ready, mode) for one, standing, ready in judged)
 
 
 def _of_seeds(pairs: Sequence[Compared]) -> bool:

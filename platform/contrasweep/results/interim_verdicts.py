@@ -16,6 +16,7 @@ from contrasweep.storage.interim_log import HALVING, VERDICTS, LookLog, read_loo
 from contrasweep.storage.records import StudyRecords
 
 Context = tuple[tuple[str, str], ...]
+TOO_EARLY = ": a verdict before the last look needs more pairs of trials, none of them collapsed"
 SAME_DATA = 1e-9
 """Estimates of the same trials agree to this share of their size and standard error."""
 
@@ -92,7 +93,7 @@ class InterimVerdicts:
         if stands.decision == "futile":
             reason = f"futile: {self.most} {self.unit} would hardly decide it"
         elif stands.decision == "open" and not self.over:
-            reason = "open"
+            reason = f"open{'' if stands.low is not None else TOO_EARLY}"
         judgement = replace(
             waiting,
             verdict=verdict,

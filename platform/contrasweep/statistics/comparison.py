@@ -8,9 +8,9 @@ that of the test: its level is the share of alpha that the family (Holm, Bonferr
 comparison. So verdict, interval and adjusted p are one analysis and cannot contradict each other.
 
 Gaps help no arm. The estimate is over the replicates that both arms finished; a verdict for an arm must stand as well
-when each replicate in which it failed (or was not finite) counts as a loss, as large as the largest difference seen. A
-replicate that is missing for a cause outside the method, such as a lost host, is no loss and is left out. A verdict
-waits while replicates are still to run: until then there is neither an interval nor a p.
+when each replicate in which it failed (or was not finite) counts as a loss, as large as the largest difference seen.
+Where it is missing for a cause outside the method, such as a lost host, a bad score counts, as if that cause had ended
+its worst trials. A verdict waits while replicates are still to run: until then there is neither an interval nor a p.
 """
 
 import html
@@ -182,12 +182,15 @@ ONE_SEED = (
 )
 """The note on folds with one seed."""
 MISSING = (
-    "a replicate that is missing for a cause outside the method (its host was lost, say) is left out and is no loss; "
-    "the same command runs it again. If what ended it has to do with the score it would have had, the result is biased"
+    "a replicate that is missing for a cause outside the method (its host was lost, say) is no loss, and the "
+    "difference is without it; but a verdict for its arm must stand as well with a bad score there. The same command "
+    "runs it again"
 )
 EARLIER = ("look", "replicates", "verdict", "difference", "low", "high", "p_value")
 """What `Comparison.to_dict` has of the look that decided it first."""
 MOST_DECIMALS = 8
+MOST_NAMED = 4
+"""So many collapsed trials of an arm are named in a sentence."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -466,6 +469,7 @@ class Comparison:
         lacks = " and ".join(f"{arm} is missing in {n}" for arm, n in gone if n)
         over = f", over {self.evidence.pairs} pair{'s' * (self.evidence.pairs != 1)}" * bool(self.evidence.unpaired)
         over += f" ({lacks} of {self.gaps.planned})" * bool(lacks)
+        over += self._collapses(a, b)
         if self.judgement is None:
             return f"{a} - {b}: {numbers}{over}"
         if decision != "undecided":
@@ -483,6 +487,15 @@ class Comparison:
         """
         return span(self.difference, self.low, self.high)
 
+    def _collapses(self, a: str, b: str) -> str:
+        """Which trials of either arm collapsed."""
+        of_a, of_b = self.evidence.collapsed_a, self.evidence.collapsed_b
+        told = [(arm, which) for arm, which in ((a, of_a), (b, of_b)) if which]
+        if self.turned:
+            told = [(arm, which) for arm, which in ((b, of_a), (a, of_b)) if which]
+        more = [", ".join(w[:MOST_NAMED]) + f" and {len(w) - MOST_NAMED} more" * (len(w) > MOST_NAMED) for _, w in told]
+        return "".join(f"; {arm} collapsed at {what}" for (arm, _), what in zip(told, more, strict=True))
+
     def _reason(self, a: str, b: str) -> str:
         """Return why a comparison is undecided for a reason other than noise; "" where noise is the reason."""
         gaps = self.gaps
@@ -490,9 +503,11 @@ class Comparison:
             return self.judgement.reason
         if gaps.pending:
             return f"{gaps.pending} of {gaps.planned} replicates are still to run"
-        if self.judgement is not None and self.judgement.gaps_decide and (gaps.failed_a or gaps.failed_b):
+        if self.judgement is not None and self.judgement.gaps_decide:
             lost = [(a, gaps.failed_a), (b, gaps.failed_b)]
-            return " and ".join(f"{arm} failed in {n}" for arm, n in lost if n) + f" of {gaps.planned}"
+            if any(n for _, n in lost):
+                return " and ".join(f"{arm} failed in {n}" for arm, n in lost if n) + f" of {gaps.planned}"
+            return "bad scores where it is missing would change the verdict"
         if self.n == 1:
             return "one replicate tells nothing about noise"
         return ""

@@ -269,6 +269,7 @@ def judge_looks(
     equivalence_p: Sequence[Sequence[float]] | None = None,
     standard_errors: Sequence[float] | None = None,
     decided: Sequence[bool] | None = None,
+    early: Sequence[bool] | None = None,
     mode: Literal["max", "min"] = "max",
     inflation: float = 1.0,
 ) -> list[Standing]:
@@ -283,16 +284,18 @@ def judge_looks(
         standard_errors: Those that the estimates will have at the last look.
         decided: Which comparisons an earlier look decided: these pass their share of alpha on, whatever they come to
             now.
+        early: Which comparisons may have a verdict at this look; others have a p of 1, and may be futile.
         mode: Whether larger or smaller values are better.
         inflation: What repeated p-values are multiplied by (`Looks.t_inflation`, where the statistics are those of
             seeds).
     """
     p = np.asarray(p_values, dtype=np.float64)
     before = [False] * len(p) if decided is None else list(decided)
+    waits = [False] * len(p) if early is None else [not one for one in early]
     tested = [int(np.flatnonzero(np.isfinite(row))[-1]) if np.isfinite(row).any() else -1 for row in p]
     repeated = [
-        1.0 if look < 0 else min(1.0, inflation * looks.repeated_p(row[look], look))
-        for row, look in zip(p, tested, strict=True)
+        1.0 if look < 0 or wait else min(1.0, inflation * looks.repeated_p(row[look], look))
+        for row, look, wait in zip(p, tested, waits, strict=True)
     ]
     passed = [0.0 if done else own for own, done in zip(repeated, before, strict=True)]
     waiting = [1.0] * max(0, family.size - len(p))
@@ -303,7 +306,7 @@ def judge_looks(
         adjusted, share = float(family.adjusted(family_p)[i]), family.share(family_p, i)
         same = None
         if family.margin is not None and equivalence_p is not None:
-            same = 1.0 if look < 0 else inflation * looks.repeated_p(equivalence_p[i][look], look)
+            same = 1.0 if look < 0 or waits[i] else inflation * looks.repeated_p(equivalence_p[i][look], look)
             same = min(1.0, same * max(1, family.size))
         decision: Decision = "open"
         if adjusted <= family.alpha:

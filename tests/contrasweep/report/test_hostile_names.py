@@ -19,7 +19,7 @@ from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.planning.grid import make_plan
 from contrasweep.report import render, write_report
-from contrasweep.report.figures import Axis, Bars, Dots, HeatMap, Lines, Parallel, Ranks, Series
+from contrasweep.report.figures import Bars, Dots, HeatMap, Lines, Ranks, Series
 from contrasweep.report.formats import csv_text, inert_cell
 from contrasweep.report.svg import draw
 from contrasweep.results.rendering import DisplayNames
@@ -78,13 +78,11 @@ def test_every_format_shows_hostile_names_as_text(records, format):
 def test_every_name_in_a_chart_is_text(name):
     series = Series(name, 0, (1.0, 2.0), (0.1, 0.2), dots=True)
     dots = Dots(name, 0, (1.0,), (0.1,), [name])
-    axis = Axis(name, (0.0, 1.0), ((0.5, name),))
     charts = [
         (Lines((series,), (dots,), name, name), 2),
         (Lines((series,), x_label=name, x_names=(name, name)), 1),
         (Bars(name, (name,), (0.5,), (name,), (name,)), 0),
         (HeatMap(name, (name,), (name,), ((0.5,),), name, name), 0),
-        (Parallel(name, (axis, axis), (1, 2), (name, name), (name, name), name), 2),
         (Ranks(name, {name: 1.0, "b": 2.0}, {name: 0, "b": 1}, [[name, "b"]]), 0),
     ]
     for chart, named in charts:

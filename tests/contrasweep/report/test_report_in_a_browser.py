@@ -46,7 +46,7 @@ def page_file(tmp_path_factory) -> Path:
     return path
 
 
-def seen(page_file: Path, width: int, height: int, *codes: str) -> list:
+def seen(page_file: Path, width: int, height: int, *codes: str, part: str = "") -> list:
     """The values of `codes` in the opened page, one after the other, and the errors of its scripts."""
 
     async def look():
@@ -56,7 +56,7 @@ def seen(page_file: Path, width: int, height: int, *codes: str) -> list:
                 "Page.addScriptToEvaluateOnNewDocument",
                 source="window.wrong = []; onerror = (...all) => wrong.push(String(all))",
             )
-            await page.open(page_file.as_uri())
+            await page.open(page_file.as_uri() + part)
             return [*[await page.js(code) for code in codes], await page.js("wrong")]
 
     return asyncio.run(look())
@@ -96,6 +96,59 @@ def test_trials_are_filtered_sorted_and_linked(page_file):
     assert len(order) == 5 and [float(v) for v in order] == sorted(map(float, order), reverse=True)
     assert same.startswith("5 of 40")
     assert link.startswith("http://127.0.0.1:5000/#/runs/b-16-")
+
+
+DRAG = """(async () => { const frame = () => new Promise(requestAnimationFrame);
+    await frame(); await frame();
+    const svg = document.querySelector('.plot svg'), box = svg.getBoundingClientRect();
+    svg.setPointerCapture = () => {};
+    const at = (type, x, y) => svg.dispatchEvent(new PointerEvent(type, {bubbles: true, clientX: box.x + x * box.width,
+        clientY: box.y + y * box.height}));
+    at('pointerdown', FROM); at('pointermove', TO); at('pointerup', TO);
+    await frame(); await frame();
+    return document.querySelector('.count').innerText; })()"""
+
+
+@pytest.mark.slow
+def test_trials_are_selected_in_the_plot_and_the_address_keeps_what_is_shown(page_file):
+    """The upper half of a scatter is dragged over: fewer trials, all of them above the middle; the same by a link."""
+    drag = DRAG.replace("FROM", "0.07, 0.0").replace("TO", "0.99, 0.45")
+    choose = (
+        "const k = document.querySelector('select[name=kind]'); k.value = '{}'; k.dispatchEvent(new Event('change'))"
+    )
+    scores = "[...document.querySelectorAll('.trials tbody tr')].map(row => +row.children[5].innerText)"
+    hide = "document.querySelector('.columns input').click(); document.querySelectorAll('.trials th').length"
+    picked, high, address, head, box, wrong = seen(
+        page_file, *LAPTOP, drag, scores, "location.hash", hide, f"{choose.format('parallel')}; {drag}"
+    )
+    assert wrong == [] and 0 < len(high) < 40 and picked == f"{len(high)} of 40 trials"
+    everything = seen(page_file, *LAPTOP, scores)[0]
+    assert len(everything) == 40 and min(high) > float(np.median([v for v in everything if v == v]))
+    assert head == 7 and box != picked, "a range on one axis is another selection"
+    linked, wrong = seen(page_file, *LAPTOP, "document.querySelector('.count').innerText", part=address)
+    assert linked == picked and wrong == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["scatter", "parallel", "box", "contour"])
+def test_each_plot_is_drawn_and_given_as_a_file(page_file, kind):
+    """As SVG with its colours in it; a plot that these trials do not have says why."""
+    drawn, file, wrong = seen(
+        page_file,
+        *LAPTOP,
+        f"""(async () => {{ const k = document.querySelector('select[name=kind]'); k.value = '{kind}';
+        k.dispatchEvent(new Event('change')); await new Promise(requestAnimationFrame);
+        await new Promise(requestAnimationFrame); return document.querySelector('.plot').innerHTML; }})()""",
+        """(async () => { let given = null; const make = URL.createObjectURL;
+        URL.createObjectURL = content => { given = content; return make(content); };
+        HTMLAnchorElement.prototype.click = () => {};
+        document.querySelector('button.svg').click(); return given && await given.text(); })()""",
+    )
+    assert wrong == []
+    if kind == "contour":
+        assert "needs two settings" in drawn and file is None
+    else:
+        assert "<svg" in drawn and file.startswith("<svg") and 'stroke="rgb(' in file
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from contrasweep.statistics.design import (
     contrast_over_items,
     crossed,
 )
-from contrasweep.statistics.evidence import Evidence, Gaps, paired_evidence
+from contrasweep.statistics.evidence import Evidence, Gaps, collapsed, paired_evidence
 from contrasweep.statistics.family import Family, family_size, pairs_of
 from contrasweep.statistics.resampling import sign_flip_interval, sign_flip_p
 
@@ -309,7 +309,7 @@ def test_one_failure_of_twelve_changes_no_clear_verdict():
     assert verdict(b, a, failed_b=[0]).verdict == "worse"
 
 
-def test_a_replicate_that_is_missing_for_a_cause_outside_the_method_is_left_out_and_no_loss():
+def test_a_replicate_that_is_missing_for_a_cause_outside_the_method_is_no_loss():
     rng = np.random.default_rng(2)
     b = rng.normal(0.8, 0.01, 8)
     a = b + rng.normal(0.02, 0.01, 8)
@@ -319,11 +319,62 @@ def test_a_replicate_that_is_missing_for_a_cause_outside_the_method_is_left_out_
     evidence = paired_evidence(pairs(a, b, missing_a=[0]), Design(seeds=8))
     seven = paired_evidence(pairs(a[1:], b[1:]), Design(seeds=7))
     [comparison], [of_seven] = (judged_comparisons([e], Family(1), "max") for e in (evidence, seven))
-    assert comparison.verdict == "better" and comparison.p_value == of_seven.p_value
-    assert evidence.gaps == Gaps(planned=8, missing_a=1) and evidence.a_loses is None
+    assert comparison.verdict == "better" and comparison.difference == of_seven.difference
+    assert evidence.gaps == Gaps(planned=8, missing_a=1)
     assert "(a is missing in 1 of 8)" in comparison.sentence("a", "b") and MISSING in comparison.notes
     assert "(a is missing in 1 of 8)" in comparison.reversed().sentence("b", "a")
     assert comparison.reversed().to_dict()["missing_b"] == 1
+
+
+def test_no_verdict_rests_on_what_is_missing_having_been_no_worse_than_the_rest():
+    b, rng = np.full(16, 0.8), np.random.default_rng(0)
+    a = np.sort(b + rng.normal(0.004, 0.01, 16))
+    gone = [0, 1, 2]  # the three worst
+    with_all, without = (
+        judge([paired_evidence(pairs(x, b[: len(x)]), Design(seeds=len(x)))], Family(1))[0] for x in (a, a[3:])
+    )
+    assert (with_all.verdict, without.verdict) == ("undecided", "better")
+    a[gone] = np.nan
+    evidence = paired_evidence(pairs(a, b, missing_a=gone), Design(seeds=16))
+    seen, d = a[3:], a[3:] - b[3:]
+    bad = np.concatenate([np.full(3, seen.mean() - math.sqrt(3) * seen.std(ddof=1) - 0.8), d])
+    assert evidence.a_loses.values == pytest.approx(bad) and evidence.b_loses is None
+    [comparison] = judged_comparisons([evidence], Family(1), "max")
+    assert comparison.verdict == "undecided" and comparison.difference == pytest.approx(d.mean())
+    assert "bad scores where it is missing would change the verdict" in comparison.sentence()
+
+
+def test_collapsed_trials_are_named_and_noise_is_not():
+    rng = np.random.default_rng(3)
+    a, b = rng.normal(0.92, 0.01, (2, 12))
+    a[[3, 7]], b[0] = 0.1, 0.97
+    evidence = paired_evidence(pairs(a, b), Design(seeds=12))
+    assert (evidence.collapsed_a, evidence.collapsed_b) == (("seed 3", "seed 7"), ())
+    [comparison] = judged_comparisons([evidence], Family(1), "max")
+    assert "; ours collapsed at seed 3, seed 7" in comparison.sentence("ours", "theirs")
+    assert "; ours collapsed at seed 3, seed 7" in comparison.reversed().sentence("theirs", "ours")
+    false_alarms = sum(collapsed(rng.standard_t(3, 20), np.zeros(20, int)).any() for _ in range(200))
+    assert false_alarms <= 20
+
+
+@pytest.mark.parametrize(
+    ("n", "difference", "bounds", "may"),
+    [
+        (5, 0.12, (0, 1), False),  # collapses in 13 % of seeds would explain it, and 5 seeds would hardly show these
+        (5, 0.60, (0, 1), True),
+        (5, 0.60, None, False),
+        (25, 0.01, (0, 1), True),
+        (25, 0.01, None, True),
+    ],
+)
+def test_an_early_look_may_decide_what_collapses_that_did_not_show_cannot_explain(n, difference, bounds, may):
+    a = 0.92 + np.random.default_rng(0).normal(0, 0.001, n)
+    for mode, sign in (("max", 1), ("min", -1)):
+        one, other = (sign * x % 1 for x in (a, a - difference))  # mirrored where smaller is better
+        evidence = paired_evidence(pairs(one, other), Design(seeds=n), mode=mode)
+        assert evidence.early(mode, bounds) == may
+        a_gone = np.where(np.arange(n) == 2, (0.1, 0.9)[mode == "min"], one)
+        assert n < 8 or not paired_evidence(pairs(a_gone, other), Design(seeds=n), mode=mode).early(mode, bounds)
 
 
 def test_each_earlier_look_doubles_p():

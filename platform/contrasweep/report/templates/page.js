@@ -36,63 +36,7 @@ part.querySelectorAll(".command button").forEach(button => button.addEventListen
   setTimeout(() => { button.textContent = "copy"; }, 1200);
 }));
 
-part.querySelectorAll(".trials").forEach(box => {
-  const data = JSON.parse(box.querySelector("script").textContent), { head, start } = data, PAGE = 100;
-  const status = head.indexOf("status");
-  const words = data.rows.map(row => ` ${[...row.slice(0, status + 1), row[head.length - 1]].join(" ")} `.toLowerCase());
-  const holds = (i, word) => {  // axis=value, a whole number, or a part of any other word
-    const [name, value] = word.split("="), column = head.findIndex(h => h.toLowerCase() === name);
-    if (value !== undefined && column >= 0) return String(data.rows[i][column]).toLowerCase() === value;
-    return words[i].includes(/^[\d.]+$/.test(word) ? ` ${word} ` : word);
-  };
-  const [input, count, more, body] = ["input", ".count", ".more", "tbody"].map(name => box.querySelector(name));
-  let order = data.rows.map((_, i) => i), shown = PAGE, column = -1, down = false;
-  const draw = () => {
-    const asked = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const found = asked.length ? order.filter(i => asked.every(word => holds(i, word))) : order;
-    body.replaceChildren(...found.slice(0, shown).map(i => {
-      const row = data.rows[i], line = document.createElement("tr");
-      head.forEach((_, j) => {
-        const cell = make("td", row[j] === null ? "–" : short(row[j]));
-        if (j === status) cell.className = "s-" + row[j];
-        if (j === head.length - 1 && row[head.length]) {
-          const link = make("a", row[j]);
-          link.href = start + row[head.length];
-          cell.replaceChildren(link);
-        }
-        line.append(cell);
-      });
-      return line;
-    }));
-    count.textContent = `${found.length} of ${data.rows.length} trials`;
-    more.hidden = found.length <= shown;
-  };
-  const top = document.createElement("tr");
-  head.forEach((name, j) => {
-    const cell = make("th", name);
-    cell.addEventListener("click", () => {
-      down = column === j ? !down : typeof data.rows[0][j] === "number";
-      column = j;
-      const sign = down ? -1 : 1, at = i => data.rows[i][j], number = x => x === null || x === "" ? NaN : Number(x);
-      const numeric = order.every(i => at(i) === null || at(i) === "–" || !Number.isNaN(number(at(i))));
-      const key = numeric ? i => number(at(i)) : at;
-      order.sort((a, b) => {
-        const x = key(a), y = key(b);
-        if (numeric && (Number.isNaN(x) || Number.isNaN(y))) return Number.isNaN(x) - Number.isNaN(y);
-        return x < y ? -sign : x > y ? sign : a - b;
-      });
-      top.querySelectorAll("th").forEach(other => delete other.dataset.dir);
-      cell.dataset.dir = down ? "down" : "up";
-      shown = PAGE;
-      draw();
-    });
-    top.append(cell);
-  });
-  box.querySelector("thead").append(top);
-  input.addEventListener("input", () => { shown = PAGE; draw(); });
-  more.addEventListener("click", () => { shown += 5 * PAGE; draw(); });
-  draw();
-});
+part.querySelectorAll(".trials").forEach(explore);
 };
 dress(document);
 
@@ -108,6 +52,7 @@ const point = event => {
   ruler = null;
   tip.replaceChildren();
   if (title) tip.textContent = title.textContent;
+  else if (svg?.tell) tip.append(...svg.tell(event));
   else if (svg?.dataset.scales) {
     const [x0, x1, left, right, y0, y1, bottom, top] = svg.dataset.scales.split(" ").map(Number);
     const box = svg.getBoundingClientRect(), scale = svg.viewBox.baseVal.width / box.width;

@@ -1,0 +1,315 @@
+// All trials: a table that is filtered and sorted, and one plot of them in which a range is selected by dragging.
+// Each change is written into the address, so that a link shows the same again.
+const NS = document.createRange().createContextualFragment("<svg>").firstChild.namespaceURI, WIDE = 1040, TALL = 360, EDGE = { left: 70, right: 1020, top: 16, bottom: 320 };
+const KINDS = ["scatter", "parallel", "box", "contour"], PAGE = 100, LINES = 4000, CELLS = 26, CATEGORIES = 12;
+const shape = (tag, attributes, ...inside) => {
+  const node = document.createElementNS(NS, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...inside);
+  return node;
+};
+const ticks = (low, high) => {
+  const rough = (high - low) / 5, power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 5, 10].find(factor => power * factor >= rough), found = [];
+  for (let t = Math.ceil(low / step) * step; t <= high; t += step) found.push(+t.toPrecision(12));
+  return found;
+};
+const quantile = (sorted, share) => {
+  const at = share * (sorted.length - 1), below = Math.floor(at);
+  return sorted[below] + (at - below) * ((sorted[below + 1] ?? sorted[below]) - sorted[below]);
+};
+
+const explore = box => {
+const { columns, start, links, size, metric, settings } = JSON.parse(box.querySelector("script").textContent);
+const part = name => box.querySelector(name), named = name => columns.findIndex(column => column.name === name);
+const text = (j, i) => {
+  const column = columns[j], value = column.words ? column.words[column.at[i]] : column.values[i];
+  return value === null ? "–" : short(value);
+};
+const value = (j, i) => columns[j].words ? columns[j].at[i] : columns[j].values[i] ?? NaN;
+const arm = named("arm"), status = named("status"), trial = columns.length - 1;
+const numbers = columns.map((column, j) => j).filter(j => !columns[j].words && j !== trial);
+const all = [...Array(size).keys()], lines = [];
+const state = { q: "", sort: "", down: false, kind: "scatter", x: settings[0] ?? "seed", y: metric, zoom: false, hide: new Set(), ranges: {} };
+let order = all, rows = all, shown = PAGE, places = [], drawn = null, coming = 0;
+
+const spoken = columns.map((_, j) => j).filter(j => !numbers.includes(j) || settings.includes(columns[j].name));
+const line = i => lines[i] ??= ` ${spoken.map(j => text(j, i)).join(" ")} `.toLowerCase();
+const holds = (i, word) => {  // axis=value, a whole number, or a part of any other word
+  const [name, wanted] = word.split("="), j = columns.findIndex(column => column.name.toLowerCase() === name);
+  if (wanted !== undefined && j >= 0) return String(text(j, i)).toLowerCase() === wanted;
+  return line(i).includes(/^[\d.]+$/.test(word) ? ` ${word} ` : word);
+};
+const inside = i => Object.entries(state.ranges).every(([name, [low, high]]) => {
+  const at = value(named(name), i);
+  return at >= low && at <= high;
+});
+const sorted = () => {
+  const j = named(state.sort), sign = state.down ? -1 : 1;
+  if (j < 0) return all;
+  const column = columns[j], { compare } = new Intl.Collator(undefined, { numeric: true }), rank = [];
+  if (column.words) [...column.words.keys()].sort((a, b) => compare(column.words[a], column.words[b])).forEach((w, at) => { rank[w] = at; });
+  const keys = all.map(i => column.words ? rank[column.at[i]] : j === trial ? i : column.values[i] ?? NaN);
+  return [...all].sort((a, b) => Number.isNaN(keys[a]) || Number.isNaN(keys[b])
+    ? Number.isNaN(keys[a]) - Number.isNaN(keys[b]) : sign * (keys[a] - keys[b]) || a - b);
+};
+
+const scale = (name, from, to) => {
+  const column = columns[named(name)];
+  if (column.words) {
+    const many = column.words.length, map = v => from + (v + .5) / many * (to - from);
+    return Object.assign(map, { band: Math.abs(to - from) / many, back: p => (p - from) / (to - from) * many - .5,
+      ticks: column.words.map((word, v) => [v, word]).filter((_, v) => v % Math.ceil(many / 14) === 0) });
+  }
+  let low = Infinity, high = -Infinity;
+  for (const v of column.values) if (v !== null) { if (v < low) low = v; if (v > high) high = v; }
+  if (state.zoom && state.ranges[name]) [low, high] = state.ranges[name];
+  if (!(low < high)) [low, high] = Number.isFinite(low) ? [low - .5, low + .5] : [0, 1];
+  const log = low > 0 && high / low > 50, into = log ? Math.log10 : v => v, out = log ? v => 10 ** v : v => v;
+  const pad = .03 * (into(high) - into(low)), a = into(low) - pad, b = into(high) + pad;
+  const map = v => from + (into(v) - a) / (b - a) * (to - from);
+  const marks = log ? ticks(a, b).map(t => +(10 ** t).toPrecision(1)) : ticks(a, b);
+  return Object.assign(map, { band: 0, back: p => out(a + (p - from) / (to - from) * (b - a)), ticks: [...new Set(marks)].filter(t => into(t) >= a && into(t) <= b).map(t => [t, String(short(t))]) });
+};
+const across = (svg, sx, sy, x, y) => {
+  const { left, right, top, bottom } = EDGE;
+  for (const [v, word] of sy.ticks) svg.append(shape("line", { class: "grid", x1: left, x2: right, y1: sy(v), y2: sy(v) }), shape("text", { class: "tick", x: left - 8, y: sy(v) + 4, "text-anchor": "end" }, word));
+  for (const [v, word] of sx.ticks) svg.append(shape("text", { class: "tick", x: sx(v), y: bottom + 18, "text-anchor": "middle" }, word));
+  svg.append(shape("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }),
+    shape("text", { class: "label", x: (left + right) / 2, y: bottom + 36, "text-anchor": "middle" }, x), shape("text", { class: "label", x: left, y: top - 5 }, y));
+};
+const groups = paths => Object.entries(paths).map(([key, d]) => {
+  const [i, ...kind] = key.split(" ");
+  return shape("g", { class: `c${i % 12}`, "data-name": columns[arm].words[i] }, shape("path", { class: kind.join(" "), d: d.join("") }));
+});
+const kept = () => { const wanted = new Uint8Array(size); for (const i of rows) wanted[i] = 1; return wanted; };
+
+const scatter = svg => {
+  const sx = scale(state.x, EDGE.left, EDGE.right), sy = scale(state.y, EDGE.bottom, EDGE.top), jx = named(state.x), jy = named(state.y);
+  const paths = {}, wanted = kept();
+  across(svg, sx, sy, state.x, state.y);
+  places = [];
+  for (const i of all) {
+    const jitter = sx.band && .6 * sx.band * ((i * 61 % 97) / 97 - .5), x = sx(value(jx, i)) + jitter, y = sy(value(jy, i));
+    if (!Number.isFinite(x + y) || x < EDGE.left - 5 || x > EDGE.right + 5 || y < 0 || y > EDGE.bottom + 5) continue;
+    const cross = text(status, i) === "pruned", key = `${columns[arm].at[i]} ${wanted[i] ? "" : "faint "}${cross ? "crosses" : "points"}`;
+    (paths[key] ??= []).push(`M${x.toFixed(1)} ${y.toFixed(1)}` + (cross ? "m-4 -4l8 8m0-8l-8 8" : "h0"));
+    if (wanted[i]) places.push([x, y, i]);
+  }
+  svg.append(...groups(paths));
+  drawn = { ranges: (x0, x1, y0, y1) => ({ [state.x]: [sx.back(x0), sx.back(x1)], [state.y]: [sy.back(y1), sy.back(y0)] }) };
+};
+const parallel = svg => {
+  const names = [...new Set(["arm", ...settings, state.y])].filter(name => named(name) >= 0).slice(0, 12), wanted = kept(), paths = {};
+  const place = k => EDGE.left + 20 + k / Math.max(1, names.length - 1) * (EDGE.right - EDGE.left - 60);
+  const scales = names.map(name => scale(name, EDGE.bottom, EDGE.top + 14)), js = names.map(named);
+  places = [];
+  for (let n = 0, step = Math.max(1, size / LINES); n < size; n += step) {
+    const i = Math.floor(n), ys = js.map((j, k) => scales[k](value(j, i)));
+    if (ys.some(y => !Number.isFinite(y))) continue;
+    (paths[`${columns[arm].at[i]} ${wanted[i] ? "thin" : "faint thin"}`] ??= []).push("M" + ys.map((y, k) => `${place(k).toFixed(1)} ${y.toFixed(1)}`).join("L"));
+    if (wanted[i]) ys.forEach((y, k) => places.push([place(k), y, i]));
+  }
+  svg.append(...groups(paths));
+  names.forEach((name, k) => {
+    svg.append(shape("line", { class: "axis", x1: place(k), x2: place(k), y1: EDGE.top + 14, y2: EDGE.bottom }), shape("text", { class: "label", x: place(k), y: EDGE.top, "text-anchor": "middle" }, name));
+    for (const [v, word] of scales[k].ticks) svg.append(shape("text", { class: "tick halo", x: place(k) + 5, y: scales[k](v) + 4 }, word));
+  });
+  drawn = { upright: true, ranges: (x0, x1, y0, y1) => {
+    const k = names.reduce((best, _, at) => Math.abs(place(at) - x0) < Math.abs(place(best) - x0) ? at : best, 0);
+    return { ...state.ranges, [names[k]]: [scales[k].back(y1), scales[k].back(y0)] };
+  } };
+};
+const boxes = svg => {
+  const jx = named(state.x), jy = named(state.y), found = [...new Set(rows.map(i => value(jx, i)))].filter(Number.isFinite).sort((a, b) => a - b);
+  const sy = scale(state.y, EDGE.bottom, EDGE.top), arms = columns[arm].words.length, wide = (EDGE.right - EDGE.left) / Math.max(1, found.length);
+  places = [];
+  drawn = null;
+  if (found.length > CATEGORIES) return `${state.x} has ${found.length} values; box plots show at most ${CATEGORIES}`;
+  const sx = Object.assign(v => EDGE.left + (found.indexOf(v) + .5) * wide, { ticks: found.map(v => [v, columns[jx].words ? columns[jx].words[v] : String(short(v))]) });
+  across(svg, sx, sy, state.x, state.y);
+  const parts = {};
+  for (const i of rows) if (Number.isFinite(value(jy, i))) (parts[`${value(jx, i)} ${columns[arm].at[i]}`] ??= []).push(i);
+  for (const [key, members] of Object.entries(parts)) {
+    const [v, a] = key.split(" ").map(Number), ys = members.map(i => value(jy, i)).sort((p, q) => p - q), [q1, q2, q3] = [.25, .5, .75].map(s => sy(quantile(ys, s)));
+    const half = .36 * wide / arms, x = sx(v) + (a - (arms - 1) / 2) * 2.2 * half, [low, high] = [sy(ys[0]), sy(ys[ys.length - 1])];
+    svg.append(shape("g", { class: `c${a % 12}`, "data-name": columns[arm].words[a] }, shape("path", { class: "stroke", d: `M${x} ${low}V${q1}M${x} ${q3}V${high}M${x - half} ${q2}h${2 * half}M${x - half} ${q1}h${2 * half}V${q3}h${-2 * half}z` })));
+    for (const i of members) places.push([x, sy(value(jy, i)), i]);
+  }
+};
+const contour = svg => {
+  const others = settings.filter(name => name !== state.x && !columns[named(name)].words), across_ = state.x, up = others[0];
+  places = [];
+  drawn = null;
+  if (!up || columns[named(across_)].words) return "a contour needs two settings that are numbers";
+  const sx = scale(across_, EDGE.left, EDGE.right), sy = scale(up, EDGE.bottom, EDGE.top), jz = named(state.y), points = [];
+  for (const i of rows) {
+    const point = [sx(value(named(across_), i)), sy(value(named(up), i)), value(jz, i)];
+    if (point.every(Number.isFinite)) { points.push(point); places.push([point[0], point[1], i]); }
+  }
+  const few = points.filter((_, n) => n % Math.ceil(points.length / 600) === 0), zs = few.map(p => p[2]), low = Math.min(...zs), high = Math.max(...zs);
+  const w = (EDGE.right - EDGE.left) / CELLS, h = (EDGE.bottom - EDGE.top) / CELLS;
+  for (let a = 0; a < CELLS; a++) for (let b = 0; b < CELLS; b++) {
+    const x = EDGE.left + (a + .5) * w, y = EDGE.top + (b + .5) * h;
+    let sum = 0, weight = 0;
+    for (const [px, py, z] of few) { const near = 1 / ((px - x) ** 2 + (py - y) ** 2 + 60) ** 1.5; sum += near * z; weight += near; }
+    const share = high > low ? (sum / weight - low) / (high - low) : .5;
+    svg.append(shape("rect", { x: EDGE.left + a * w, y: EDGE.top + b * h, width: w, height: h, "shape-rendering": "crispEdges", fill: "var(--c0)", opacity: (.06 + .8 * share).toFixed(3) }));
+  }
+  across(svg, sx, sy, across_, up);
+  svg.append(shape("path", { class: "points strong", d: places.map(([x, y]) => `M${x.toFixed(1)} ${y.toFixed(1)}h0`).join("") }),
+    shape("text", { class: "label", x: EDGE.right, y: EDGE.top - 5, "text-anchor": "end" }, `${state.y}: ${short(low)} (light) to ${short(high)}, interpolated between trials`));
+  drawn = { ranges: (x0, x1, y0, y1) => ({ [across_]: [sx.back(x0), sx.back(x1)], [up]: [sy.back(y1), sy.back(y0)] }) };
+};
+const plots = { scatter, parallel, box: boxes, contour };
+
+const plot = () => {
+  const svg = shape("svg", { viewBox: `0 0 ${WIDE} ${TALL}`, class: "explored", role: "img", "aria-label": `${state.kind} of ${size} trials` });
+  const refused = plots[state.kind](svg);
+  svg.tell = event => {
+    const at = where(svg, event), near = places.reduce((best, p) => Math.hypot(p[0] - at.x, p[1] - at.y) < best[0] ? [Math.hypot(p[0] - at.x, p[1] - at.y), p[2]] : best, [14, -1])[1];
+    return near < 0 ? [] : [make("b", `${text(arm, near)} ${text(named(metric), near)}`), ...["status", ...settings, "fold", "seed"].filter(name => named(name) >= 0).map(name => make("div", `${name} ${text(named(name), near)}`)), make("div", text(trial, near))];
+  };
+  svg.addEventListener("pointerdown", event => drawn && brush(svg, event));
+  part(".plot").replaceChildren(refused ? make("p", refused) : svg);
+  dim();
+};
+const where = (svg, event) => {
+  const bounds = svg.getBoundingClientRect(), factor = WIDE / bounds.width;
+  return { x: (event.clientX - bounds.x) * factor, y: (event.clientY - bounds.y) * factor };
+};
+const brush = (svg, first) => {
+  const a = where(svg, first), frame = shape("rect", { class: "brush" });
+  let b = a;
+  svg.append(frame);
+  svg.setPointerCapture(first.pointerId);
+  const move = event => {
+    b = where(svg, event);
+    const x = drawn.upright ? a.x - 9 : Math.min(a.x, b.x), width = drawn.upright ? 18 : Math.abs(a.x - b.x);
+    for (const [name, at] of Object.entries({ x, y: Math.min(a.y, b.y), width, height: Math.abs(a.y - b.y) })) frame.setAttribute(name, at);
+  };
+  svg.addEventListener("pointermove", move);
+  svg.addEventListener("pointerup", () => {
+    svg.removeEventListener("pointermove", move);
+    const far = Math.abs(a.y - b.y) > 4 && (drawn.upright || Math.abs(a.x - b.x) > 4), low = Math.min;
+    state.ranges = far ? drawn.ranges(low(a.x, b.x), Math.max(a.x, b.x), low(a.y, b.y), Math.max(a.y, b.y)) : {};
+    state.zoom &&= far;
+    show();
+  }, { once: true });
+};
+
+const table = () => {
+  const seen = columns.map((_, j) => j).filter(j => !state.hide.has(columns[j].name)), top = document.createElement("tr");
+  for (const j of seen) {
+    const cell = make("th", columns[j].name);
+    if (state.sort === columns[j].name) cell.dataset.dir = state.down ? "down" : "up";
+    cell.addEventListener("click", () => {
+      state.down = state.sort === columns[j].name ? !state.down : !columns[j].words;
+      state.sort = columns[j].name;
+      order = sorted();
+      show();
+    });
+    top.append(cell);
+  }
+  part("thead").replaceChildren(top);
+  part("tbody").replaceChildren(...rows.slice(0, shown).map(i => {
+    const row = document.createElement("tr");
+    for (const j of seen) {
+      const cell = make("td", text(j, i));
+      if (j === status) cell.className = "s-" + text(j, i);
+      if (j === trial && links[i]) {
+        const link = make("a", text(j, i));
+        link.href = start + links[i];
+        cell.replaceChildren(link);
+      }
+      row.append(cell);
+    }
+    return row;
+  }));
+  part(".count").textContent = `${rows.length} of ${size} trials`;
+  part(".more").hidden = rows.length <= shown;
+};
+const write = () => {
+  const said = new URLSearchParams();
+  for (const name of ["q", "sort", "kind", "x", "y"]) if (state[name]) said.set(name, state[name]);
+  for (const name of ["down", "zoom"]) if (state[name]) said.set(name, "1");
+  if (state.hide.size) said.set("hide", JSON.stringify([...state.hide]));
+  if (Object.keys(state.ranges).length) said.set("ranges", JSON.stringify(state.ranges));
+  try { history.replaceState(null, "", `#trials?${said}`); } catch { /* a sandboxed frame has no address of its own */ }
+};
+const show = (keep = true) => {
+  const asked = state.q.toLowerCase().split(/\s+/).filter(Boolean);
+  rows = order.filter(i => inside(i) && asked.every(word => holds(i, word)));
+  part(".clear").hidden = part(".zoom").hidden = !Object.keys(state.ranges).length;
+  table();
+  cancelAnimationFrame(coming);
+  coming = requestAnimationFrame(plot);  // of many trials the table comes first
+  if (keep) write();
+};
+
+const choose = (name, words) => {
+  const select = part(`select[name=${name}]`);
+  select.replaceChildren(...words.map(word => make("option", word)));
+  select.value = state[name];
+  select.addEventListener("change", () => { state[name] = select.value; state.ranges = {}; state.zoom = false; show(); });
+};
+const saved = location.hash.startsWith("#trials?") && !explore.opened;
+if (saved) {
+  const said = new URLSearchParams(location.hash.slice(8)), known = name => named(name) >= 0;
+  for (const name of ["q", "sort"]) state[name] = said.get(name) ?? "";
+  for (const name of ["down", "zoom"]) state[name] = said.has(name);
+  if (KINDS.includes(said.get("kind"))) state.kind = said.get("kind");
+  if (known(said.get("x"))) state.x = said.get("x");
+  if (numbers.includes(named(said.get("y")))) state.y = said.get("y");
+  try {
+    state.hide = new Set(JSON.parse(said.get("hide") ?? "[]"));
+    state.ranges = Object.fromEntries(Object.entries(JSON.parse(said.get("ranges") ?? "{}")).filter(([name, range]) => known(name) && range.every(Number.isFinite)));
+  } catch { /* an address that somebody has changed */ }
+  order = sorted();
+}
+explore.opened = true;
+choose("kind", KINDS);
+choose("x", columns.map(column => column.name).filter((_, j) => j !== trial));
+choose("y", numbers.map(j => columns[j].name));
+const input = part("input[type=search]");
+input.value = state.q;
+input.addEventListener("input", () => { state.q = input.value; shown = PAGE; show(); });
+part(".more").addEventListener("click", () => { shown += 5 * PAGE; table(); });
+part(".clear").addEventListener("click", () => { state.ranges = {}; state.zoom = false; show(); });
+part(".zoom").addEventListener("click", () => { state.zoom = !state.zoom; show(); });
+part(".columns").append(...columns.map(({ name }) => {
+  const label = make("label"), tick = make("input");
+  tick.type = "checkbox";
+  tick.checked = !state.hide.has(name);
+  tick.addEventListener("change", () => { tick.checked ? state.hide.delete(name) : state.hide.add(name); table(); write(); });
+  label.append(tick, ` ${name}`);
+  return label;
+}));
+const picture = () => {  // the drawing with its colours written into it, since a file has no style sheet
+  const svg = part(".plot svg"), copy = svg.cloneNode(true), marks = [...svg.querySelectorAll("*")];
+  copy.querySelectorAll("*").forEach((node, n) => {
+    const style = getComputedStyle(marks[n]);
+    for (const name of ["fill", "stroke", "stroke-width", "stroke-linecap", "opacity", "font-size", "font-family"]) node.setAttribute(name, style.getPropertyValue(name));
+    if (style.display === "none") node.setAttribute("display", "none");
+  });
+  copy.setAttribute("xmlns", NS);
+  copy.setAttribute("width", WIDE);
+  copy.setAttribute("height", TALL);
+  copy.prepend(shape("rect", { width: WIDE, height: TALL, fill: getComputedStyle(root).getPropertyValue("--card") }));
+  return new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" });
+};
+const give = (content, name) => { const link = make("a"); link.href = URL.createObjectURL(content); link.download = name; link.click(); };
+part(".svg").addEventListener("click", () => part(".plot svg") && give(picture(), "trials.svg"));
+part(".png").addEventListener("click", () => {
+  if (!part(".plot svg")) return;
+  const image = new Image(), canvas = document.createElement("canvas");
+  image.onload = () => {
+    [canvas.width, canvas.height] = [2 * WIDE, 2 * TALL];
+    canvas.getContext("2d").drawImage(image, 0, 0, 2 * WIDE, 2 * TALL);
+    canvas.toBlob(content => give(content, "trials.png"));
+  };
+  image.src = URL.createObjectURL(picture());
+});
+show(false);
+if (saved) box.scrollIntoView();
+};
