@@ -1,6 +1,7 @@
 """The house itself: imports run one way, one module per engine, docstrings, nothing shadows the standard library."""
 
 import ast
+import functools
 import graphlib
 import importlib
 import platform
@@ -48,6 +49,7 @@ SHOWN_BY = (
 )
 
 
+@functools.cache
 def imported(path: Path) -> set[str]:
     """Top-level packages that a file imports, wherever in it."""
     collected = set()
@@ -76,6 +78,7 @@ def test_tests_of_a_group_stay_on_one_worker(request):
     assert request.node.nodeid.endswith("@house") == getattr(request.config.option, "loadgroup", False)
 
 
+@functools.cache
 def names_used(path: Path) -> set[str]:
     """Dotted names that a file imports or reads an attribute by."""
     used = set()
