@@ -651,14 +651,16 @@ def outcome(tree: Path, tests: Sequence[str], limit_s: float = LIMIT_S) -> tuple
 
 
 def caught_before(page: Path, root: Path = ROOT) -> dict[str, str]:
-    """The test that caught each mutant in the run that a page of results is of, where its file is still there."""
-    rows = (
-        [line.strip("|").split(" | ") for line in page.read_text().splitlines() if "::" in line]
-        if page.exists()
-        else []
-    )
-    found = {row[1].strip(): f"{TESTS}/{row[3].strip()}" for row in rows}
-    return {what: test for what, test in found.items() if (root / test.partition("::")[0]).exists()}
+    """The test that caught each mutant in the run that a page of results is of, where it is still there."""
+    found = {}
+    for line in page.read_text().splitlines() if page.exists() else ():
+        if "::" in line:
+            what, test = (line.strip("| ").split(" | ")[at] for at in (1, 3))
+            file, _, name = test.partition("::")
+            path = root / TESTS / file
+            if path.exists() and f"def {name.partition('[')[0]}(" in path.read_text():
+                found[what] = f"{TESTS}/{test}"
+    return found
 
 
 def failing_without(mutants: Sequence[Mutant], first: Mapping[str, str]) -> str:
