@@ -525,8 +525,8 @@ MUTANTS = (
         PLAN,
         (
             "arms have other seeds",
-            "config=config, data=data, fold=fold, seed=seed)",
-            "config=config, data=data, fold=fold, seed=seed + len(arm))",
+            "path, whole, data, fold, seed) for",
+            "path, whole, data, fold, seed + len(arm)) for",
             f"{PLAN} {TESTS}/planning/test_plans.py",
         ),
     ),
