@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO := build/demo
 
-.PHONY: demo test test-long test-fast test-again gpu-test same check docs pictures install clean
+.PHONY: demo test test-long test-fast gpu-test same check docs pictures install clean
 
 demo: $(VENV)/.installed
 	$(BIN)/contrasweep run contrasweep.search_spaces.demo:STUDY --storage $(DEMO)/runs --tracking sqlite:///$(DEMO)/mlflow.db
@@ -16,14 +16,11 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-test check
 	$(BIN)/pytest -n 2 --dist loadgroup --durations=15 -m "not long"
 
-test-long: $(VENV)/.installed-test
-	$(BIN)/pytest -n 2 --dist loadgroup --durations=15 -m long
+test-long: $(VENV)/.installed-test  ## three at once on two cores: they mostly wait
+	$(BIN)/pytest -n 3 --dist loadgroup --durations=15 -m long
 
 test-fast: $(VENV)/.installed-test
 	$(BIN)/pytest -n 2 --dist loadgroup --durations=15 -m "not slow and not long"
-
-test-again: $(VENV)/.installed-test  ## what failed last, once more and alone; fails where nothing had failed
-	$(BIN)/pytest --last-failed --last-failed-no-failures none
 
 gpu-test: $(VENV)/.installed  ## correctness on this machine's GPU: losses, bit-equal resume, memory limits
 	$(BIN)/python -m benchmarks.gpu --only correctness --output build/gpu

@@ -35,7 +35,7 @@ def arms(base: MutableConfig, names: tuple[str, ...] = PAPERS, trainable: str = 
 
 
 # The paper states no optimiser, epochs, temperature or beta; these are the family's defaults (temperature .5, since
-# at .1 the optima of SCL and OCL differ by 2e-4 only).
+# at .1 the optima of SCL and OCL differ by 2e-4 only, and no cosine may ever be negative). Alpha falls as it says.
 _PAPER: MutableConfig = {
     "encoder": "resnet50",
     "encoder.stem": "imagenet",
@@ -102,7 +102,6 @@ _SINGLE: MutableConfig = {
     "n_views": 2,
     "optimizer": "sgd",
     "warmup_epochs": 5,
-    "loss.temperature": 0.1,
     "epochs": 200,
     "autocast": True,
     "augmentation": "photos",
@@ -168,7 +167,6 @@ _NETWORK: MutableConfig = {
     "latent.size": 4,
     "centre": "item",
     "learning_rate": 3e-3,
-    "alpha_schedule": "inverse",
     "evaluate_every": 0,
     "checkpoint_every": 0,
     "artifacts": "none",

@@ -1,5 +1,6 @@
 """Fixtures that every area of the tests shares."""
 
+import gc
 import os
 import pkgutil
 import shutil
@@ -14,10 +15,11 @@ import pytest
 import shapes
 from jaxtyping import install_import_hook
 
-# No deadlines: machines are shared. The same examples in every run of CI, so that a failure there is the change's;
-# new ones are found where people work.
-hypothesis.settings.register_profile("here", deadline=None)
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
+# Nothing depends on time: machines are shared. The same examples in every run of CI, so that a failure there is the
+# change's; new ones are found where people work.
+untimed = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("here", untimed)
+hypothesis.settings.register_profile("ci", untimed, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two cores, two test workers
@@ -126,17 +128,16 @@ def unchecked_shapes() -> Iterator[None]:
         yield
 
 
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: the garbage collector, which takes a tenth of the time, leaves it alone."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # libraries complain at the end of what they find alive
+
+
 def pytest_runtest_setup() -> None:
     shapes.next_test()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_logreport(report: pytest.TestReport) -> Iterator[None]:
-    """Under `--dist loadgroup` a test's name ends in @GROUP; without it `--last-failed` finds the test."""
-    whole = report.nodeid
-    name, at, group = whole.rpartition("@")
-    is_own = set(group) & set("]:/")  # stand behind an @ that is the test's own
-    if at and not is_own and "PYTEST_XDIST_WORKER" not in os.environ:  # a worker says it with its group
-        report.nodeid = name
-    yield
-    report.nodeid = whole

@@ -90,6 +90,6 @@ def test_it_runs_the_quickstart(core: Path) -> None:
     words = ["run", "contrasweep.search_spaces.quickstart:STUDY", "--tracking", "none"]
     with ray_folder() as ray:
         driver = start_driver(*words, folder=core, ray=ray, environment=environment(core))
-        printed, errors = driver.communicate(timeout=280)
+        printed, errors = driver.communicate()
     assert driver.returncode == 0, errors
     assert "quickstart on digits-lt: f1_macro" in printed and "ocl" in printed

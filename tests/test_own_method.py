@@ -67,7 +67,6 @@ def test_init_overwrites_and_hides_nothing(words, says, tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(560)
 def test_the_method_runs_from_the_wheel_outside_of_the_repository(tmp_path):
     """Build and install the wheel, write the skeleton, stage a folder of images, test the method, run its study."""
     from PIL import Image

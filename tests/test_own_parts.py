@@ -58,7 +58,6 @@ def test_the_pages_study_is_planned_and_its_parts_are_part_of_the_trials(thesis)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(560)
 def test_a_study_of_own_parts_alone_runs_through_ray(thesis, tmp_path):
     """Its storage is on a server of Google's protocol."""
     scratch = tempfile.mkdtemp(prefix="cs-")  # short: Ray puts sockets below it

@@ -35,9 +35,7 @@ def do(page: str, folder: Path, ray: Path, leave_out: tuple[str, ...] = ()) -> d
         if name:
             (folder / name).write_text(text)
         elif not text.startswith(leave_out):
-            done = subprocess.run(
-                text, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=280
-            )
+            done = subprocess.run(text, shell=True, cwd=folder, env=environment, capture_output=True, text=True)
             assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
             printed[text] = done.stdout
     return printed

@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -171,23 +171,24 @@ class Normalise:
 def batches(
     images: Images,
     normalise: Normalise,
-    policy: augmentations.Policy | augmentations.Transform,
+    policies: Sequence[augmentations.Policy | augmentations.Transform],
     order: Int[Tensor, " m"],
     size: int,
     *key: int | None,
     places: range | None = None,
     share: tuple[int, int] = (0, 1),
-) -> Generator[tuple[Float[Tensor, "b2 c h w"], Int[Tensor, " b"]]]:
-    """One epoch in batches: (both views of `size` images, one view after the other; their rows).
+) -> Generator[tuple[Float[Tensor, "bv c h w"], Int[Tensor, " b"]]]:
+    """One epoch in batches: (the views of `size` images, one view after the other; their rows).
 
-    Views are drawn from `key` (seed, fold, epoch) for each place in `order`, so they do not depend on `size`, and a
-    row that is drawn twice looks different each time. The last, smaller batch is left out (it is another in each
-    epoch) unless it is the only one. `places` are the batches wanted, by number (None: all), and `share` the part of
-    each (its number and how many there are): the views of a part are those it has in the whole batch. Images that are
-    streamed are read and augmented by a thread, ahead of the batches that are asked for.
+    There is a view for each of `policies`. Views are drawn from `key` (seed, fold, epoch) for each place in `order`, so
+    they do not depend on `size`, and a row that is drawn twice looks different each time. The last, smaller batch is
+    left out (it is another in each epoch) unless it is the only one. `places` are the batches wanted, by number (None:
+    all), and `share` the part of each (its number and how many there are): the views of a part are those it has in the
+    whole batch. Images that are streamed are read and augmented by a thread, ahead of the batches that are asked for.
     """
-    stream = _batches(images, normalise, policy, order, size, key, places, share)
-    ahead = images.streamed and isinstance(policy, augmentations.Policy)  # others draw from torch's global generator
+    stream = _batches(images, normalise, policies, order, size, key, places, share)
+    ours = all(isinstance(policy, augmentations.Policy) for policy in policies)
+    ahead = images.streamed and ours  # others draw from torch's global generator
     return prefetched(stream) if ahead else stream
 
 
@@ -236,16 +237,16 @@ def prefetched(items: Iterator[T], ahead: int = AHEAD) -> Generator[T]:
 def _batches(
     images: Images,
     normalise: Normalise,
-    policy: augmentations.Policy | augmentations.Transform,
+    policies: Sequence[augmentations.Policy | augmentations.Transform],
     order: Int[Tensor, " m"],
     size: int,
     key: tuple[int | None, ...],
     places: range | None,
     share: tuple[int, int],
-) -> Generator[tuple[Float[Tensor, "b2 c h w"], Int[Tensor, " b"]]]:
+) -> Generator[tuple[Float[Tensor, "bv c h w"], Int[Tensor, " b"]]]:
     draws = [
         augmentations.draw(policy, len(order), images.shape[0], seeding.generator(*key, f"view {view}"))
-        for view in (1, 2)
+        for view, policy in enumerate(policies, 1)
     ]
     size = min(size, len(order))
     step = size * max(1, CHUNK[images.device.type] // (size * int(np.prod(images.shape))))

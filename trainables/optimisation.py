@@ -260,6 +260,42 @@ class TorchOptimizer:
         self.inner.load_state_dict(state)
 
 
+class WithOwnRates:
+    """Several optimizers as one: those after the first at fixed multiples of the first one's learning rate."""
+
+    def __init__(self, optimizers: list[Optimizer], ratios: list[float]) -> None:
+        self.optimizers, self.ratios = optimizers, ratios
+        self.parameters = [parameter for optimizer in optimizers for parameter in optimizer.parameters]
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the first."""
+        return self.optimizers[0].lr
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        """Set the first one's, and so those of the others."""
+        for optimizer, ratio in zip(self.optimizers, self.ratios, strict=True):
+            optimizer.lr = value * ratio
+
+    def step(self, gradients: list[Tensor]) -> None:
+        """Take a step with each."""
+        start = 0
+        for optimizer in self.optimizers:
+            end = start + len(optimizer.parameters)
+            optimizer.step(gradients[start:end])
+            start = end
+
+    def state_dict(self) -> StateDict:
+        """The state of each."""
+        return {"each": [optimizer.state_dict() for optimizer in self.optimizers]}
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        """Restore the state of each."""
+        for optimizer, own in zip(self.optimizers, state["each"], strict=True):
+            optimizer.load_state_dict(own)
+
+
 def is_torchs(name: str) -> bool:
     """Whether torch.optim has an optimizer of this name that takes gradients alone."""
     entry = getattr(torch.optim, name, None) if name.isidentifier() and name not in NOT_OURS else None

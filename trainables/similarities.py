@@ -3,8 +3,12 @@
 Every function takes rows [n d] and columns [m d] and gives scores [n m]. Values and gradients are finite for
 duplicates, antipodes and zero vectors. A temperature or margin that suits one similarity means something else for
 another: search them per similarity.
+
+Somebody else's go by dotted path: `loss: {name: supcon, similarity: "mypackage.similarities:rbf"}`. A function (rows,
+columns) gives the scores; where 0 means unrelated, as `ocl` needs it, it has the attribute `signed = True`.
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,6 +16,8 @@ from types import MappingProxyType
 
 from jaxtyping import Float
 
+from contrasweep.errors import SpecError
+from contrasweep.imports import errors_named, import_path
 from contrasweep.trainables.pytorch import Tensor, torch
 
 Scores = Float[Tensor, "n m"]
@@ -120,3 +126,37 @@ SIMILARITIES: Mapping[str, Similarity] = MappingProxyType(
         )
     }
 )
+
+
+def find_similarity(name: str) -> Similarity:
+    """The similarity of this name, or at this dotted path."""
+    return own_similarity(name) if ":" in name else SIMILARITIES[name]
+
+
+@functools.cache
+def own_similarity(path: str, *, signed: bool = False) -> Similarity:
+    """The similarity at a dotted path; `SpecError` where there is none, or one that is not `signed` and should be."""
+    function = import_path(path, kind="similarity")
+    own = bool(getattr(function, "signed", False))
+    if signed and not own:
+        raise SpecError(
+            "this loss needs a similarity where 0 means unrelated", value=path, hint="set its attribute signed = True"
+        )
+    description = (getattr(function, "__doc__", "") or path).strip().split("\n")[0]
+    return Similarity(path, description, function, -math.inf, math.inf, signed=own)
+
+
+def check_similarity(path: str) -> None:
+    """Raise `SpecError` where a similarity at a dotted path does not suit: it is asked for 4 rows and 3 of them."""
+    place = "loss.similarity"
+    rows = torch.randn(4, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    with errors_named(f"{path} fails on rows [4, 8] and columns [3, 8]", place):
+        scores = own_similarity(path)(rows, rows[:3])
+    if not isinstance(scores, Tensor) or tuple(scores.shape) != (4, 3) or not torch.isfinite(scores).all():
+        shown = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        rule = "a similarity gives a finite score for each row with each column"
+        raise SpecError(rule, place=place, value=f"{shown} for 4 rows and 3 columns", hint=path)
+    if not scores.requires_grad:
+        raise SpecError("a similarity has a gradient, so it is of torch's operations", place=place, value=path)
+    if scores[:3].diagonal().mean() < scores.mean():
+        raise SpecError("a row is more alike itself than others, so a distance is negated", place=place, value=path)

@@ -8,6 +8,7 @@ results.table()           # the table; results.compare("ocl", "scl")
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from contrasweep.results.results import Results
     from contrasweep.results.table import TableStyle
     from contrasweep.running.driver import run
+    from contrasweep.running.session import session
     from contrasweep.running.submit import submit
     from contrasweep.statistics.comparison import Comparison
     from contrasweep.study.arm import Arm
@@ -61,6 +63,7 @@ __all__ = [
     "load",
     "plan",
     "run",
+    "session",
     "submit",
 ]
 
@@ -77,6 +80,7 @@ __getattr__ = importer(
         "submit": "running.submit",
         "plan": "planning.planner",
         "run": "running.driver",
+        "session": "running.session",
         "Arm": "study.arm",
         "SubGrid": "study.grid",
         "AblationGrid": "study.grid",
@@ -89,18 +93,19 @@ __getattr__ = importer(
 )
 
 
-def load(name: str, *, storage: str = STORAGE) -> "Results":
+def load(name: str | Sequence[str], *, storage: str = STORAGE) -> "Results":
     """Return the results of a study as they lie in a storage; its code and data are not needed.
 
     Args:
-        name: The study's name.
+        name: The study's name; several names, or a pattern such as `supcon-*`, for several studies as one. Their arms
+            are then called `STUDY/ARM`, paired by fold and seed, and one family of comparisons.
         storage: The folder or address of the storage.
 
     Returns:
         The results so far, of a study that still runs too.
 
     Raises:
-        SpecError: There is no study of this name in the storage.
+        SpecError: There is no study of this name in the storage, or studies have too little in common to be one.
         StorageError: The storage cannot be read, or a file of it is broken.
 
     Example:
@@ -109,9 +114,9 @@ def load(name: str, *, storage: str = STORAGE) -> "Results":
         >>> results.name
         'quickstart'
     """
-    from contrasweep.results.results import Results
+    from contrasweep.results.joined import load_joined
 
-    return Results.load(name, storage)
+    return load_joined([name] if isinstance(name, str) else name, storage)
 
 
 def __dir__() -> list[str]:

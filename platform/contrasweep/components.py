@@ -219,16 +219,22 @@ def declared(cls: Any, field: str) -> Declared | None:
     return next((mark for mark in getattr(info, "metadata", ()) if isinstance(mark, Declared)), None)
 
 
-def one_of(kind: str, plural: str, names: Iterable[str]) -> Any:
-    """The type of a field that is one of these names; another value's error says which is the nearest."""
+def one_of(kind: str, plural: str, names: Iterable[str], find: Callable[[str], object] | None = None) -> Any:
+    """The type of a field that is one of these names; another value's error says which is the nearest.
+
+    With `find`, which raises `SpecError` where nothing suits, it may be a dotted path too.
+    """
     known = list(names)
 
     def check(value: str) -> str:
-        if value not in known:
+        if find is not None and ":" in value:
+            find(value)
+        elif value not in known:
             raise SpecError(f"there is no such {kind}", value=value, hint=choose_from(plural, known, value))
         return value
 
-    return Annotated[str, pydantic.AfterValidator(check), pydantic.WithJsonSchema({"enum": known})]
+    schema: JsonSchema = {"type": "string", "examples": known} if find else {"enum": known}
+    return Annotated[str, pydantic.AfterValidator(check), pydantic.WithJsonSchema(schema)]
 
 
 def _is_said(value: Any) -> bool:

@@ -253,11 +253,7 @@ def test_slurm_script_starts_two_nodes_runs_the_study_and_leaves_nothing(tmp_pat
         "SLURM_GPUS_ON_NODE": "0",
     }
     done = subprocess.run(
-        ["bash", str(FILES / "slurm.sh"), "a:STUDY", "--storage", "x"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=150,
+        ["bash", str(FILES / "slurm.sh"), "a:STUDY", "--storage", "x"], env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "NODES 2 CPUS 2.0 ARGS run a:STUDY --storage x" in done.stdout
@@ -284,9 +280,7 @@ def test_slurm_script_ends_when_the_head_does(tmp_path):
         "SLURM_JOB_ID": "12007",
         "SLURM_TMPDIR": str(tmp_path),
     }
-    done = subprocess.run(
-        ["bash", str(FILES / "slurm.sh"), "a:STUDY"], env=environment, capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run(["bash", str(FILES / "slurm.sh"), "a:STUDY"], env=environment, capture_output=True, text=True)
     assert done.returncode == 1
     assert "the Ray head on 127.0.0.1 did not start on port 20007" in done.stderr
 

@@ -16,7 +16,7 @@ from contrasweep.results.results import Results
 from contrasweep.storage.record import Phase
 from contrasweep.storage.records import StudyRecords
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.long
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 GRID = {"folds": 3}
 SWEEP = {"folds": 3, "type": "sweep", "trials_per_arm": 2, "searcher": "random", "confirm_seeds": [1000]}
@@ -60,14 +60,14 @@ class Command:
 
     def wait_for(self, process: "subprocess.Popen[bytes]", true: Callable[[], bool]) -> None:
         """Until it is true; an error as soon as the command has ended."""
-        wait_for(lambda: true() or process.poll() is not None, 200)
+        wait_for(lambda: true() or process.poll() is not None)
         assert process.poll() is None, self.errors
 
     def run(self, hosts: list[str]) -> tuple[int, str]:
         """Run to the end on these hosts; the exit status and what was said."""
         nodes = [{"cpus": 1, "memory_gib": 2, "gpu": kind} for kind in hosts]
         (self.folder / "hosts.yaml").write_text(yaml.safe_dump({"nodes": nodes}))
-        return self.start("--cluster", "hosts.yaml").wait(timeout=200), self.errors
+        return self.start("--cluster", "hosts.yaml").wait(), self.errors
 
     def placed(self) -> list[tuple[str, str, str, str | None]]:
         """Arm, phase, status and type of GPU of each record."""
@@ -101,7 +101,7 @@ def test_hosts_that_join_late_are_used_and_nothing_is_infeasible(tmp_path: Path,
     wait_for(lambda: time.monotonic() - began > 40, 50)
     assert command.placed() == small, "searches of other arms go on beside what waits"
     cluster.add_node("large", "H100", "workers")
-    assert process.wait(timeout=200) == 0, command.errors
+    assert process.wait() == 0, command.errors
     assert command.placed() == on_the_smallest(SWEEP)
 
 

@@ -419,7 +419,7 @@ def test_ray_grants_what_a_placement_asks_for_where_the_label_is(ray_gpu):
     other = placement_group([elsewhere.resources()], bundle_label_selector=[elsewhere.label_selector()])
     assert not other.wait(2), "there is no H100, though the resources are free"
     groups = [placement_group([p.resources()], bundle_label_selector=[p.label_selector()]) for p in placements]
-    assert all(group.wait(60) for group in groups[:4])
+    assert all(group.wait(300) for group in groups[:4])
     assert not groups[4].wait(2), "a fifth quarter"
     for group in [other, *groups]:
         remove_placement_group(group)

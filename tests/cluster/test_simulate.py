@@ -1,6 +1,4 @@
-"""The simulator against hand-worked schedules, its bounds, the factor of packing, and a real run on Ray."""
-
-import time
+"""The simulator against hand-worked schedules, its bounds, and the factor of packing."""
 
 import pytest
 from benchmarks.simulate import expected_factor, read_mix
@@ -139,23 +137,3 @@ def test_many_trials_on_a_thousand_gpus_all_get_their_turn():
     packed = simulate(trials, seconds, inventory)
     assert packed.finished == 40_000 and packed.infeasible == 0
     assert packed.utilisation > 0.9 and packed.peak_concurrency > 2000
-
-
-@pytest.mark.slow
-def test_makespan_of_forty_real_trials_on_two_slots_within_10_percent(ray_session):
-    """Forty Ray tasks of unequal length, of one core each on two; the simulator gets what each of them took."""
-    import ray
-
-    @ray.remote(num_cpus=1)
-    def trial(seconds: float) -> float:
-        start = time.monotonic()
-        while time.monotonic() - start < seconds:
-            time.sleep(0.01)
-        return time.monotonic() - start
-
-    ray.get([trial.remote(0.2) for _ in range(4)])  # workers are started
-    planned = [0.1 + i * 37 % 40 / 50 for i in range(40)]
-    start = time.monotonic()
-    took = ray.get([trial.remote(seconds) for seconds in planned])
-    real = time.monotonic() - start
-    assert simulate([CPU] * 40, took, TWO_CORES).hours * 3600 == pytest.approx(real, rel=0.1)

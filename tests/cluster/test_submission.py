@@ -637,7 +637,7 @@ def test_plain_ray_job_submit_as_the_docs_have_it(head, tmp_path):
     code = "import contrasweep, os; print(contrasweep.__file__, sorted(os.listdir()))"
     words[words.index("--") + 1 :] = ["python", "-c", code]
     words[0] = str(Path(sys.executable).parent / "ray")
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=180)
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "working_dir_files" in done.stdout and "platform/contrasweep/__init__.py ['platform']" in done.stdout
 

@@ -163,7 +163,6 @@ def test_the_extras_of_the_distribution():
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)
 def test_an_installed_client_is_small_and_plans(work):
     """A fresh environment with the client's packages alone: under 300 MB (without compiled modules), and it plans."""
     environment, dist = work / "venv", work / "dist"

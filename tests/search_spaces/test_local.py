@@ -74,3 +74,14 @@ def test_the_papers_axes() -> None:
     assert column(local.TABLE_6, "batch_size") == [4, 8, 12, 32, 64, 80, 4, 8, 16]
     assert column(local.TABLE_7, "batch_size") == [4, 8, 16]
     assert local.TABLE_6.folds == 5 and local.TABLE_6_BALANCED.folds is None
+
+
+def test_tables_at_the_papers_scale_let_alpha_fall_as_it_says_where_ocl_can_differ_from_scl() -> None:
+    for name in ("TABLE_2", "TABLE_6", "TABLE_6_BALANCED", "TABLE_7"):
+        for arm in GRIDS[name].arms.values():
+            settings = settings_of(arm, arm.config)
+            assert (settings.alpha, settings.alpha_schedule, settings.loss.parameters["temperature"]) == (
+                1.0,
+                "inverse",
+                0.5,
+            )

@@ -22,8 +22,11 @@ def first_step(trial: Trial) -> tuple[torch.Tensor, list[torch.Tensor], dict[str
     """Loss, gradients and the network's state after one forward pass in training mode."""
     run: Contrastive = build(trial)
     run.trained.double().train()
+    for part in [*run.targets.parts.values(), run.loss.weights]:
+        if isinstance(part, torch.nn.Module):
+            part.double()
     order = images.epoch_order(run.train.labels, "shuffled", seeding.generator(0))
-    key = (run.train, run.normalise, run.policy, order, run.settings.batch_size, 0, 0, 1)
+    key = (run.train, run.normalise, run.policies, order, run.settings.batch_size, 0, 0, 1)
     views, rows = next(iter(images.batches(*key, share=distributed.place())))
     loss, gradients, _ = run._gradients(views.double(), rows)
     return loss.detach(), gradients, run.model.state_dict()

@@ -133,14 +133,12 @@ class RayCluster:
             return 0
 
     def wait_for_nodes(self, count: int) -> None:
-        wait_for(
-            lambda: self.alive() == count, 150, lambda: "".join(n.log.read_text()[-2000:] for n in self.nodes.values())
-        )
+        wait_for(lambda: self.alive() == count, lambda: "".join(n.log.read_text()[-2000:] for n in self.nodes.values()))
 
     def wait_until_idle(self) -> None:
         """Until no raylet and no worker of the nodes lives; their agents, which take a minute longer, are killed."""
         nodes = [node for name, node in self.nodes.items() if name != "head"]
-        wait_for(lambda: not any(node.running(TRIAL) or node.running("raylet/raylet") for node in nodes), 60)
+        wait_for(lambda: not any(node.running(TRIAL) or node.running("raylet/raylet") for node in nodes))
         for node in nodes:
             node.kill()
 
@@ -157,9 +155,9 @@ def kill(processes: Iterable[psutil.Process]) -> None:
             process.kill()
 
 
-def wait_for(true: Callable[[], object], seconds: float, said: Callable[[], str] = lambda: "") -> None:
-    """Ask every tenth of a second; AssertionError with what `said` gives once it took too long."""
-    until = time.monotonic() + seconds
+def wait_for(true: Callable[[], object], said: Callable[[], str] = lambda: "") -> None:
+    """Ask every tenth of a second; AssertionError with what `said` gives once nothing can be expected any more."""
+    until = time.monotonic() + 300
     while not true():
         assert time.monotonic() < until, said()
         time.sleep(0.1)

@@ -148,7 +148,7 @@ def test_views_and_order_do_not_depend_on_the_batch_size(make_trial: MakeTrial) 
     order = images.epoch_order(data.labels, "shuffled", seeding.generator(0))
     policy, seen = augmentations.AUGMENTATIONS["glyphs"](), []
     for size in (7, 64):
-        stream = images.batches(data, images.Normalise(data), policy, order, size, 0, 0, 1)
+        stream = images.batches(data, images.Normalise(data), [policy] * 2, order, size, 0, 0, 1)
         views, rows = zip(*stream, strict=True)
         assert all(len(v) == 2 * size for v in views)
         first = torch.cat([v[:size] for v in views])
@@ -162,7 +162,7 @@ def test_the_two_views_of_an_image_differ(make_trial: MakeTrial) -> None:
     trial = make_trial()
     run = contrastive_method.Contrastive(trial, Settings(**trial.config))
     order = torch.arange(len(run.train))
-    views, rows = next(images.batches(run.train, run.normalise, run.policy, order, 16, 0, 0, 1))
+    views, rows = next(images.batches(run.train, run.normalise, run.policies, order, 16, 0, 0, 1))
     assert rows.tolist() == list(range(16)) and not torch.allclose(views[:16], views[16:], atol=0.1)
 
 
@@ -176,7 +176,9 @@ def test_training_images_have_mean_zero_and_standard_deviation_one(make_trial: M
 def test_an_image_drawn_twice_looks_different_each_time(make_trial: MakeTrial) -> None:
     trial = make_trial()
     run = contrastive_method.Contrastive(trial, Settings(**trial.config))
-    views, _ = next(images.batches(run.train, run.normalise, run.policy, torch.zeros(8, dtype=torch.int64), 8, 0, 0, 1))
+    views, _ = next(
+        images.batches(run.train, run.normalise, run.policies, torch.zeros(8, dtype=torch.int64), 8, 0, 0, 1)
+    )
     assert len(torch.unique(views, dim=0)) == 16
 
 

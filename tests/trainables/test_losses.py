@@ -276,7 +276,8 @@ def test_no_tensor_is_cubic_in_the_batch(loss: str) -> None:
         (("pytorch_metric_learning.losses:CircleLoss", "neg_arc_length"), {}, ["neg_arc_length", "cosine"]),
         (("pytorch_metric_learning.losses:CircleLoss",), {"reduction": "mean"}, ["reduction"]),
         (("pytorch_metric_learning.losses:CircleLoss",), {"gama": 3}, ["gama"]),
-        (("pytorch_metric_learning.losses:ArcFaceLoss",), {"num_classes": 3, "embedding_size": 4}, ["weights"]),
+        (("pytorch_metric_learning.losses:ArcFaceLoss",), {"margin": "wide"}, ["ArcFaceLoss cannot be built"]),
+        (("proxy_anchor", "dot"), {}, ["similarity", "margin", "scale"]),
     ],
 )
 def test_unknown_names_and_wrong_values_are_named(

@@ -24,9 +24,16 @@ COMPARED: dict[str, dict[str, Any]] = {
     "moco with labels": {"loss": "supcon", "targets": {"name": "moco", "size": 300, "momentum": 0.9}},
     "xbm": {"loss": "margin_contrastive", "targets": {"name": "xbm", "size": 300, "start": 2}},
     "byol": {"targets": {"name": "byol", "momentum": 0.9, "width": 32}},
+    "nnclr": {"loss": "infonce", "targets": {"name": "nnclr", "size": 300, "width": 32}},
+    "dino": {"targets": {"name": "dino", "prototypes": 64, "momentum": 0.9}, "n_views": 4},
+    "swav": {"targets": {"name": "swav", "prototypes": 32}, "n_views": 3},
+    "views": {"loss": "supcon", "n_views": 3, "view_augmentations": ["none", {"name": "photos", "flip": 0}]},
     "barlow_twins": {"loss": "barlow_twins", "learning_rate": 0.01},
     "vicreg": {"loss": "vicreg", "learning_rate": 0.01},
     "learnable temperature": {"loss": "sincere", "learnable_temperature": True},
+    "siglip": {"loss": {"name": "siglip", "bias": -5.0}, "learning_rate": 0.02, "loss_learning_rate": 0.01},
+    "proxy_anchor": {"loss": "proxy_anchor", "loss_learning_rate": 1.0, "optimizer": "adamw", "learning_rate": 0.003},
+    "theirs": {"loss": "pytorch_metric_learning.losses:SoftTripleLoss"},
 }
 
 

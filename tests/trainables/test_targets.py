@@ -9,8 +9,19 @@ import torch
 import torch.nn.functional as F
 
 from contrasweep.errors import SpecError
+from contrasweep.trainables.contrastive.prototypes import Prototypes
 from contrasweep.trainables.contrastive.settings import Settings
-from contrasweep.trainables.contrastive.targets import Byol, CrossBatchMemory, EmbeddingQueue, Moco, regression, rising
+from contrasweep.trainables.contrastive.targets import (
+    TARGETS,
+    Byol,
+    CrossBatchMemory,
+    Dino,
+    EmbeddingQueue,
+    Moco,
+    Nnclr,
+    Swav,
+)
+from contrasweep.trainables.contrastive.targets.teachers import regression, rising, sinkhorn
 from contrasweep.trainables.contrastive.temperature import LearnableTemperature
 from contrasweep.trainables.losses import LOSSES, ComposedLoss, Loss, build
 from contrasweep.trainables.losses.batch import masks
@@ -129,6 +140,126 @@ def test_byol_is_the_papers() -> None:
     assert torch.autograd.gradcheck(lambda a: regression(a, z[0]), (q[0].detach().requires_grad_(),))
 
 
+def softmax(values: list[float], temperature: float) -> list[float]:
+    powers = [math.exp(value / temperature) for value in values]
+    return [power / sum(powers) for power in powers]
+
+
+def cross_entropy(q: list[list[float]], p: list[list[float]]) -> float:
+    return -sum(
+        a * math.log(b) for one, other in zip(q, p, strict=True) for a, b in zip(one, other, strict=True)
+    ) / len(q)
+
+
+def scored(prototypes: Prototypes, z: torch.Tensor) -> list[list[float]]:
+    return (F.normalize(z, dim=1) @ F.normalize(prototypes.rows, dim=1).T).tolist()
+
+
+def test_dino_is_the_papers() -> None:
+    """Caron et al. 2021, equations 1 to 4: the teacher sees the two first views, the student all three."""
+    online = network()
+    dino = Dino(online, 8, 5, prototypes=6, temperature=0.2, teacher_temperature=0.1, momentum=0.8, centre_momentum=0.7)
+    dino.n_views = 3
+    for part in dino.parts.values():
+        part.double()  # type: ignore[attr-defined]
+    followed, centre, ids = copy.deepcopy(dino.student), [0.0] * 6, torch.arange(4).repeat(3)
+    for step in range(2):
+        batch = torch.randn(12, 3, 2, 2, generator=torch.Generator().manual_seed(step), dtype=torch.float64)
+        value = dino.step(batch, ids, ids, build("supcon")).loss
+        student = [scored(dino.trained, online(view)) for view in batch.chunk(3)]
+        teacher = [scored(followed[1], followed[0](view)) for view in batch.chunk(3)[:2]]
+        terms = [
+            cross_entropy(
+                [softmax([x - c for x, c in zip(row, centre, strict=True)], 0.1) for row in taught],
+                [softmax(row, 0.2) for row in told],
+            )
+            for i, taught in enumerate(teacher)
+            for j, told in enumerate(student)
+            if i != j
+        ]
+        assert len(terms) == 4 and value.item() == pytest.approx(sum(terms) / 4, rel=1e-9)
+        with torch.no_grad():
+            for p in dino.student.parameters():
+                p += 0.1  # in the place of an optimiser
+            m = rising(0.8, step, 8)
+            for mine, theirs in zip(followed.parameters(), dino.student.parameters(), strict=True):
+                mine.copy_(m * mine + (1 - m) * theirs)
+        dino.after_step(step)
+        mean = [sum(row[k] for view in teacher for row in view) / 8 for k in range(6)]
+        centre = [0.7 * c + 0.3 * x for c, x in zip(centre, mean, strict=True)]
+        assert dino.centre.value.tolist() == pytest.approx(centre, rel=1e-9)
+
+
+def sinkhorn_by_loops(scores: list[list[float]], epsilon: float, iterations: int) -> list[list[float]]:
+    """Caron et al. 2020, algorithm 1 of the supplement: rows are samples here, classes there."""
+    q = [[math.exp(x / epsilon) for x in row] for row in scores]
+    n, k = len(q), len(q[0])
+    whole = sum(map(sum, q))
+    q = [[x / whole for x in row] for row in q]
+    for _ in range(iterations):
+        of_class = [sum(q[i][j] for i in range(n)) for j in range(k)]
+        q = [[q[i][j] / of_class[j] / k for j in range(k)] for i in range(n)]
+        q = [[x / sum(row) / n for x in row] for row in q]
+    return [[x * n for x in row] for row in q]
+
+
+def test_swav_is_the_papers() -> None:
+    """Caron et al. 2020, equations 1 and 2 over three views, of which two have codes."""
+    online = network()
+    swav = Swav(online, 8, 5, prototypes=3, temperature=0.3, epsilon=0.1)
+    swav.trained.double()
+    swav.n_views = 3
+    batch, ids = torch.randn(15, 3, 2, 2, dtype=torch.float64), torch.arange(5).repeat(3)
+    value = swav.step(batch, ids, ids, build("supcon")).loss
+    scores = [scored(swav.trained, online(view)) for view in batch.chunk(3)]
+    codes = [sinkhorn_by_loops(view, 0.1, 3) for view in scores]
+    terms = [
+        cross_entropy(codes[i], [softmax(row, 0.3) for row in scores[j]]) for i in (0, 1) for j in (0, 1, 2) if i != j
+    ]
+    assert value.item() == pytest.approx(sum(terms) / 4, rel=1e-9)
+    balanced = sinkhorn(torch.randn(12, 3, dtype=torch.float64), 0.5, 50)
+    torch.testing.assert_close(balanced.sum(0), torch.full((3,), 4.0, dtype=torch.float64))
+
+
+def test_nnclr_is_the_papers() -> None:
+    """Dwibedi et al. 2021, equation 3 in both directions, the neighbours from a queue of first views."""
+    online, t = network(), 0.2
+    nnclr, loss, queue = Nnclr(online, 8, 5, size=6, width=7), build("infonce", temperature=t), None
+    nnclr.trained.double()
+    for step in range(3):
+        batch, ids = views(4, step), rows(4, 4 * step)
+        value = nnclr.step(batch, ids, ids, loss).loss
+        z = [F.normalize(online(view), dim=1).detach() for view in batch.chunk(2)]
+        p = [F.normalize(nnclr.trained(online(view)), dim=1).detach() for view in batch.chunk(2)]
+        total = 0.0
+        for side, other in ((0, 1), (1, 0)):
+            for i in range(4):
+                near = z[side][i] if queue is None else max(queue, key=lambda past: float(past @ z[side][i]))
+                scores = softmax([float(near @ p[other][j]) for j in range(4)], t)
+                total -= math.log(scores[i]) / 4
+        assert value.item() == pytest.approx(total / 2, rel=1e-9)
+        nnclr.after_step(step)
+        queue = list(z[0] if queue is None else torch.cat([torch.stack(queue), z[0]]))[-6:]
+        with torch.no_grad():
+            for weight in online.parameters():
+                weight *= 1.1
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_all_targets_give_a_loss_with_gradients_and_what_they_learn_is_kept(name: str) -> None:
+    online, loss = network().float(), build("infonce")
+    targets = TARGETS.choose(name).build(online, 10, 5)
+    for step in range(2):
+        ids = rows(6, 6 * step)
+        found = targets.step(views(6, step).float(), ids, ids, loss)
+        assert found.embeddings.shape == (12, 5) and torch.isfinite(found.loss)
+        targets.after_step(step)
+    slopes = torch.autograd.grad(found.loss, [*online.parameters(), *targets.trained.parameters()])
+    assert all(slope.abs().max() > 0 for slope in slopes if slope.ndim == 2)
+    kept = {id(p) for part in targets.parts.values() if isinstance(part, torch.nn.Module) for p in part.parameters()}
+    assert {id(p) for p in targets.trained.parameters()} <= kept
+
+
 def test_a_queue_keeps_the_newest_rows_and_its_state() -> None:
     queue = EmbeddingQueue(5)
     for start in (0, 3, 6):
@@ -173,6 +304,14 @@ def test_a_learned_temperature_is_the_temperature_with_its_derivative(name: str)
         ({"targets": "xbm", "chunk_rows": 8}, "chunk_rows: .* got 8"),
         ({"learnable_temperature": True, "loss": "triplet"}, "learnable_temperature: .*loss with a temperature"),
         ({"learnable_temperature": True, "targets": "byol"}, "learnable_temperature: byol has no temperature"),
+        (
+            {"targets": "nnclr"},
+            "loss: targets 'nnclr' need .* positives are views of one image, got 'supcon'; take inf",
+        ),
+        ({"targets": "byol", "n_views": 3}, "n_views: targets 'byol' compare two views, got 3; .* batch, xbm, dino"),
+        ({"n_views": 3, "loss": "vicreg"}, "n_views: a loss of two views takes views in pairs, got 3"),
+        ({"view_augmentations": ["none"] * 3}, "view_augmentations: each image has 2 views, got 3"),
+        ({"view_augmentations": ["nome"]}, "view_augmentations.0: there is no such augmentation, got 'nome'"),
     ],
 )
 def test_what_does_not_go_together_is_said_before_anything_is_spent(config: dict[str, Any], message: str) -> None:

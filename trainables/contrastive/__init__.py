@@ -64,25 +64,28 @@ def load_model(folder: Path, trial: Trial) -> "nn.Module":
 
 
 def memory(config: Config, data: Manifest) -> Workload:
-    """Return what a trial of this config takes: one step of both views of a batch, or of one chunk of it.
+    """Return what a trial of this config takes: one step of all views of a batch, or of one chunk of it.
 
-    On the device beside the network lie the images as uint8, and the views that are drawn ahead. The loss's own
-    matrices [2B 2B] are left out: with a ResNet they stay below 3 % of the rest. Of the work, the networks of targets
-    (BYOL, MoCo) are left out, and that chunks are encoded twice.
+    On the device beside the network lie the images as uint8, the views that are drawn ahead, and the loss's own weights
+    with gradients and what the optimizer keeps of them. The loss's own matrices [2B 2B] are left out: with a ResNet
+    they stay below 3 % of the rest. Of the work, the networks of targets (BYOL, MoCo) are left out, and that chunks are
+    encoded twice.
     """
     s = Settings(**config)
     shape = image_shape(data, "image")
     pixels = math.prod(shape)
     processes = s.resources.size
-    rows = 2 * s.batch_size // processes
+    rows = s.n_views * s.batch_size // processes
     chunks = math.ceil(rows / s.chunk_rows) if s.chunk_rows else 1
     rows = min(rows, s.chunk_rows) if s.chunk_rows else rows
     images = data.rows("train") + data.rows("test")
     ahead = min(images, max(s.batch_size, CHUNK["cuda"] // pixels))
     resident = 0 if images * pixels > s.resident_gib * GIB else images * pixels
-    views = 3 * ahead * pixels * FLOAT
+    views = (s.n_views + 1) * ahead * pixels * FLOAT
     if not resident:  # streamed: more of them wait, as prefetched batches
-        views += (AHEAD + 1) * 2 * s.batch_size * pixels * FLOAT
+        views += (AHEAD + 1) * s.n_views * s.batch_size * pixels * FLOAT
+    states = optimizer_states(s.optimizer)
+    own = int(s.loss_weights(shape, len(data.classes)) * (2 + states) * FLOAT)
     precision: Precision = "bf16" if s.autocast else "fp32"
     return Workload(
         architecture=f"{s.encoder.name} {precision}",
@@ -90,9 +93,9 @@ def memory(config: Config, data: Manifest) -> Workload:
         build=functools.partial(s.build_network, shape),
         inputs=(rows, *shape),
         step=known_step(s.network_text, shape, rows, precision),
-        optimizer_states=optimizer_states(s.optimizer),
+        optimizer_states=states,
         precision=precision,
-        resident_bytes=resident + views,
+        resident_bytes=resident + views + own,
         device=s.device,
         cpus=float(s.threads * processes),
         gpus=max(1, s.resources.gpus),

@@ -37,6 +37,7 @@ from contrasweep.trainables.evaluation import target_noise
 from contrasweep.trainables.losses import distributed
 from contrasweep.trainables.losses.negatives import counted, counts_of, has_signed_scores
 from contrasweep.trainables.losses.tiled import Counts
+from contrasweep.trainables.losses.weights import LearnedNumbers
 from contrasweep.trial import Trial
 
 EVAL_BATCH_ROWS = 1024
@@ -112,32 +113,56 @@ class Contrastive:
         self.data = data = opener(trial, settings, self.device)
         self.train, self.test, self.normalise = data.train, data.test, data.normalise
         self.classes = len(trial.data.classes) or int(max(part.labels.max() for part in (self.train, self.test))) + 1
-        self.policy = augmentations.policy_of(settings.augmentation)
+        self.policies = [augmentations.policy_of(chosen) for chosen in settings.augmentations]
         seeding.reseed(*self.key, "weights")
         self.model = network(settings, self.train.shape)
         if distributed.processes() > 1:
             joined_batch.convert(self.model)
         self.model.to(self.device)
-        self.loss = settings.build_loss()
+        self.loss = self._built_loss()
         self.schedule = self._schedule()
         self.targets = self._targets()
         initial = initial_temperature(self.loss) if settings.learnable_temperature else None
         self.temperature = None if initial is None else LearnableTemperature(initial).to(self.device)
         trained = (self.model, self.targets.trained, self.temperature)
         self.trained = nn.ModuleList([part for part in trained if part is not None])
-        self.optimizer: optimisation.Optimizer = settings.optimizer.build(
-            self.trained.parameters(), settings.learning_rate
-        )
+        self.optimizer = self._optimizer()
         self.average = Averaged(self.model, settings.ema) if settings.ema else None
         self.guard, self.trial = loop.Guard(), trial
         self.evaluated_rows = min(EVAL_BATCH_ROWS, 4 * settings.batch_size)
 
+    def _built_loss(self) -> losses.AnyLoss:
+        loss = self.settings.build_loss()
+        if not loss.has_weights:
+            return loss
+        loss = self.settings.build_loss(self._dim(), self.classes)
+        assert loss.weights is not None
+        loss.weights.to(self.device)
+        return loss
+
+    def _optimizer(self) -> optimisation.Optimizer:
+        s = self.settings
+        optimizer: optimisation.Optimizer = s.optimizer.build(self.trained.parameters(), s.learning_rate)
+        if self.loss.weights is None:
+            return optimizer
+        rate = s.loss_learning_rate or s.learning_rate
+        own = s.optimizer.build(self.loss.weights.parameters(), rate)
+        return optimisation.WithOwnRates([optimizer, own], [1.0, rate / s.learning_rate])
+
+    def _dim(self) -> int:
+        """The dimension of the embeddings."""
+        with torch.no_grad():
+            embeddings: Tensor = self.model.eval()(torch.zeros(1, *self.train.shape, device=self.device))
+        return embeddings.shape[1]
+
     def _targets(self) -> Targets:
-        dim = 0
-        if self.settings.targets.name != "batch":
-            with torch.no_grad():
-                dim = self.model.eval()(torch.zeros(1, *self.train.shape, device=self.device)).shape[1]
+        dim = self._dim() if self.settings.targets.name != "batch" else 0
+        self.model.train()  # so that copies of it normalise by their batches, as it does
         built: Targets = self.settings.targets.build(self.model, self.schedule.steps, dim)
+        if hasattr(built, "n_views"):
+            built.n_views = self.settings.n_views
+        if distributed.processes() > 1:
+            joined_batch.convert(built.trained)
         for part in (built.trained, *built.parts.values()):
             if isinstance(part, nn.Module):
                 part.to(self.device)
@@ -154,7 +179,8 @@ class Contrastive:
         """What a checkpoint saves and restores."""
         learned = {} if self.temperature is None else {"temperature": self.temperature}
         average = {} if self.average is None else {"average": self.average}
-        return {"model": self.model, "optimizer": self.optimizer, **self.targets.parts, **learned, **average}
+        own = {} if self.loss.weights is None else {"loss": self.loss.weights}
+        return {"model": self.model, "optimizer": self.optimizer, **self.targets.parts, **learned, **average, **own}
 
     def epoch(self, epoch: int) -> dict[str, float]:
         """Train epoch 1, 2, ..., or where there are several reports an epoch its part 1, 2, ..., and return metrics."""
@@ -198,7 +224,7 @@ class Contrastive:
         if size % share[1]:
             raise SpecError(f"a batch of {size} images is divided equally", place="resources", value=share[1])
         stream = images.batches(
-            self.train, self.normalise, self.policy, order, size, *self.key, epoch, places=places, share=share
+            self.train, self.normalise, self.policies, order, size, *self.key, epoch, places=places, share=share
         )
         if parts > count:
             raise SpecError(f"an epoch has {count} batches", place="reports_per_epoch", value=parts)
@@ -221,6 +247,8 @@ class Contrastive:
         assert means is not None and last is not None
         metrics = {"loss": means[0], "grad_norm": means[1], "learning_rate": self.optimizer.lr}
         learned = {} if self.temperature is None else {"temperature": self.temperature.value}
+        if isinstance(self.loss.weights, LearnedNumbers):
+            learned |= self.loss.weights.metrics()
         counts = {"negative_cosines": negatives} if has_signed_scores(self.loss) else {}
         ends = self.ends(epoch.report)
         seen = diagnostics.of_negatives(self.loss, counts, self.guard, ends=ends, name=self._name)
@@ -262,9 +290,9 @@ class Contrastive:
         return loss, process_group.average(gradients) if distributed.processes() > 1 else gradients, step
 
     def _own_gradients(self, views: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor], Step]:
-        """Loss and gradients of a batch: both views of each image, one view after the other, and the images' rows."""
-        rows = rows.to(self.device)
-        labels, rows, (loss, tally) = self.train.labels[rows].repeat(2), rows.repeat(2), counted(self._loss())
+        """Loss and gradients of a batch: the views of each image, one view after the other, and the images' rows."""
+        rows, count = rows.to(self.device), self.settings.n_views
+        labels, rows, (loss, tally) = self.train.labels[rows].repeat(count), rows.repeat(count), counted(self._loss())
 
         def objective(embeddings: Tensor) -> Tensor:
             with torch.autocast(self.device.type, enabled=False):

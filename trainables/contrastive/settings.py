@@ -6,22 +6,24 @@ from typing import Annotated, Literal
 import pydantic
 
 from contrasweep import canonical
-from contrasweep.components import Component
+from contrasweep.components import Component, Declared
 from contrasweep.data.manifest import Manifest
-from contrasweep.errors import SpecError
+from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables import losses
 from contrasweep.trainables.augmentations import AUGMENTATIONS, check_augmentation, resolved
-from contrasweep.trainables.contrastive.targets import TARGETS, check_targets
+from contrasweep.trainables.contrastive.targets import TARGETS, check_own_targets, check_targets, looks_at_loss
 from contrasweep.trainables.contrastive.transfer import with_digests
 from contrasweep.trainables.encoders import ENCODERS, HEADS, Shape, check_encoder
 from contrasweep.trainables.fields import BelowOne, Count, Device, MaybeCount, NotNegative, Positive
 from contrasweep.trainables.files import with_digest_of_weights
 from contrasweep.trainables.losses import LOSSES
 from contrasweep.trainables.optimisation import OPTIMIZERS, check_optimizer
-from contrasweep.trainables.pytorch import nn
+from contrasweep.trainables.pytorch import nn, torch
 
 RESIDENT_GIB = 8.0
+ViewAugmentation = Annotated[Component, Declared(AUGMENTATIONS, "auto", {})]
+"""The augmentation of one view."""
 
 
 @checked
@@ -46,8 +48,8 @@ class Settings:
     loss: Component = LOSSES.setting("supcon")
     """The loss, its similarity and reduction, and its own parameters."""
     targets: Annotated[Component, OMIT_DEFAULT] = TARGETS.setting("batch")
-    """What embeddings are compared with: the batch, a queue of past ones (`moco`, `xbm`), or a momentum encoder's
-    projections (`byol`, whatever the loss)."""
+    """What embeddings are compared with: the batch, a queue of past ones (`moco`, `xbm`, `nnclr`), or whatever the
+    loss, a momentum encoder's projections (`byol`), its classes (`dino`) or balanced codes (`swav`)."""
     learnable_temperature: Annotated[bool, OMIT_DEFAULT] = False
     """Whether the temperature is learned with the network, from loss.temperature on."""
     encoder: Component = ENCODERS.setting("cnn")
@@ -57,11 +59,15 @@ class Settings:
     epochs: Count = 20
     """How often the training part is seen."""
     batch_size: Annotated[int, pydantic.Field(ge=2)] = 128
-    """Images of a step; the loss sees twice as many rows."""
+    """Images of a step; the loss sees `n_views` rows of each."""
     sampling: Literal["shuffled", "class_balanced"] = "shuffled"
     """Each row once an epoch, or as many draws in which all classes are equally likely."""
     augmentation: Component = AUGMENTATIONS.setting("auto")
-    """What the two views of an image may differ in; `auto` is decided by the dataset's manifest."""
+    """What the views of an image may differ in; `auto` is decided by the dataset's manifest."""
+    n_views: Annotated[int, pydantic.Field(ge=2), OMIT_DEFAULT] = 2
+    """Views of each image in a step; the loss sees so many rows an image."""
+    view_augmentations: Annotated[tuple[ViewAugmentation, ...], OMIT_DEFAULT] = ()
+    """Augmentations of the first views, one a view, where they differ; the other views have `augmentation`."""
     optimizer: Component = OPTIMIZERS.setting("sgd", weight_decay=1e-4)
     """What takes the steps."""
     clip: Annotated[NotNegative, OMIT_DEFAULT] = 0.0
@@ -70,6 +76,8 @@ class Settings:
     """Decay of an exponential moving average of the weights, evaluated and exported in their place (0: none)."""
     learning_rate: Positive = 0.1
     """The largest learning rate."""
+    loss_learning_rate: Annotated[Positive | None, OMIT_DEFAULT] = None
+    """The largest learning rate of the loss's own weights (proxies, SigLIP's bias). None: that of the network."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """The learning rate after the warm-up: a cosine down to a thousandth, or constant."""
     warmup_epochs: MaybeCount | None = None
@@ -113,7 +121,15 @@ class Settings:
 
     def __post_init__(self) -> None:
         loss = self.build_loss()
-        check_targets(self.targets, loss)
+        check_targets(self.targets, loss, n_views=self.n_views, processes=self.resources.size)
+        self._check_views(loss)
+        if self.loss_learning_rate is not None and not loss.has_weights:
+            raise SpecError(
+                f"loss {self.loss.name!r} has no weights of its own",
+                place="loss_learning_rate",
+                value=self.loss_learning_rate,
+                hint="take siglip, proxy_anchor, arcface or cosface",
+            )
         if self.learnable_temperature:
             initial_temperature(loss)
         if self.targets.name != "batch" and self.chunk_rows:
@@ -121,8 +137,17 @@ class Settings:
                 "a batch is encoded in chunks with targets: batch only", place="chunk_rows", value=self.chunk_rows
             )
         self._check_resources()
-        if self.targets.name == "byol" and self.learnable_temperature:
-            raise SpecError("byol has no temperature", place="learnable_temperature", value=True)
+        if self.learnable_temperature and not looks_at_loss(self.targets):
+            rule = f"{self.targets.name} has no temperature that is learned"
+            raise SpecError(rule, place="learnable_temperature", value=True)
+
+    def _check_views(self, loss: losses.AnyLoss) -> None:
+        if len(self.view_augmentations) > self.n_views:
+            raise SpecError(
+                f"each image has {self.n_views} views", place="view_augmentations", value=len(self.view_augmentations)
+            )
+        if self.n_views % 2 and isinstance(loss, losses.ComposedViewsLoss) and looks_at_loss(self.targets):
+            raise SpecError("a loss of two views takes views in pairs", place="n_views", value=self.n_views)
 
     def _check_resources(self) -> None:
         size = self.resources.size
@@ -132,14 +157,14 @@ class Settings:
             )
         if self.batch_size % size:
             raise SpecError(f"{size} processes divide a batch equally", place="batch_size", value=self.batch_size)
-        if size > 1 and self.targets.name != "batch":
-            raise SpecError("several processes go with targets: batch only", place="targets", value=self.targets.name)
 
     def resolve(self, data: Manifest) -> "Settings":
         """The same settings with everything concrete that depends on other settings or on the dataset."""
         warmup = self.warmup_epochs
         if warmup is None:
             warmup = 10 if self.batch_size > 256 and self.epochs > 50 else 0
+        if data.kind != "image":
+            raise DataError(f"contrastive trains on images; dataset {data.name} is of kind {data.kind!r}")
         if not data.classes and self.needs_labels:
             raise SpecError(
                 f"dataset {data.name!r} has no labels, which this loss needs",
@@ -149,18 +174,26 @@ class Settings:
             )
         encoder = with_digest_of_weights(self.encoder)
         losses.check_loss(self.loss)
+        check_own_targets(self.targets, self.build_loss(5, 2), self.n_views)
         check_optimizer(self.optimizer, self.learning_rate)
         if "image" in data.columns and "shape" in data.columns["image"]:
             height, width, channels = data.columns["image"]["shape"]
             check_encoder(encoder, self.projection, (channels, height, width))
-            check_augmentation(self.augmentation, (channels, height, width))
+            for chosen in self.augmentations:
+                check_augmentation(chosen, (channels, height, width))
         return replace(
             self,
             encoder=encoder,
             augmentation=resolved(self.augmentation, data),
+            view_augmentations=tuple(resolved(chosen, data) for chosen in self.view_augmentations),
             warmup_epochs=warmup,
             transfer=with_digests(self.transfer, data),
         )
+
+    @property
+    def augmentations(self) -> tuple[Component, ...]:
+        """The augmentation of each view."""
+        return self.view_augmentations + (self.augmentation,) * (self.n_views - len(self.view_augmentations))
 
     @property
     def network_text(self) -> str:
@@ -172,18 +205,32 @@ class Settings:
         encoder = self.encoder.build(shape)
         return nn.Sequential(encoder, self.projection.build(encoder.dim))
 
+    def loss_weights(self, shape: Shape, classes: int) -> int:
+        """How many weights the loss itself has, for images of `shape`."""
+        if not self.build_loss().has_weights:
+            return 0
+        dim = self.projection.parameters.get("dim")  # of our heads; another's embeddings are counted
+        if not isinstance(dim, int):
+            with torch.no_grad():
+                dim = self.build_network(shape).eval()(torch.zeros(1, *shape)).shape[1]
+        weights = self.build_loss(dim, classes).weights
+        return sum(p.numel() for p in weights.parameters()) if weights is not None else 0
+
     @property
     def needs_labels(self) -> bool:
         """Whether training looks at labels."""
         loss = self.build_loss()
         by_views = isinstance(loss, losses.ComposedViewsLoss)
         by_instance = isinstance(loss, losses.ComposedLoss) and loss.loss.positives == "instances"
-        return self.sampling == "class_balanced" or not (by_views or by_instance or self.targets.name == "byol")
+        return self.sampling == "class_balanced" or (looks_at_loss(self.targets) and not (by_views or by_instance))
 
-    def build_loss(self) -> losses.AnyLoss:
-        """The loss as a function of (embeddings, labels, instance_ids); `SpecError` if it cannot be built."""
+    def build_loss(self, dim: int = 0, classes: int = 0) -> losses.AnyLoss:
+        """The loss as a function of (embeddings, labels, instance_ids); `SpecError` if it cannot be built.
+
+        A loss with weights of its own has them for embeddings of `dim` dimensions.
+        """
         try:
-            return losses.compose(self.loss)
+            return losses.compose(self.loss, dim, classes)
         except SpecError as error:
             raise error.at("loss") from None
 
@@ -191,6 +238,8 @@ class Settings:
 def initial_temperature(loss: losses.AnyLoss) -> float:
     """The temperature of `loss`, which is learned from there on; `SpecError` where it has none."""
     params = loss.params if isinstance(loss, losses.ComposedLoss) else {}
+    if "temperature" in params and loss.has_weights:
+        raise SpecError("siglip learns its own temperature", place="learnable_temperature", value=True)
     if "temperature" not in params or params.get("base_temperature") is not None:
         raise SpecError(
             "a learnable temperature needs a loss with a temperature, and without base_temperature",

@@ -4,50 +4,57 @@
     loss(embeddings, labels).backward()
 
 Adding a loss is a function and its line in `LOSSES`: its keyword-only parameters are what can be set of it. Losses of
-two views (`views`) are functions of two matrices of embeddings instead. Never rank trials by the value of a loss across
-losses, temperatures, epsilons or batch sizes: rank them by a validation metric.
+two views (`views`) are functions of two matrices of embeddings instead, those of classes (`proxies`) of embeddings,
+labels and learned vectors. Losses with `weights` are trained with the network. Never rank trials by the value of a loss
+across losses, temperatures, epsilons or batch sizes: rank them by a validation metric.
 """
 
+from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 from contrasweep.components import Component, Table
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named
-from contrasweep.trainables.losses import cross_entropy, external, margin, tiled
+from contrasweep.trainables.losses import cross_entropy, external, margin, proxies, sigmoid, tiled
 from contrasweep.trainables.losses.batch import masks
 from contrasweep.trainables.losses.composed import ComposedLoss
 from contrasweep.trainables.losses.external import External, ExternalLoss
 from contrasweep.trainables.losses.loss import SIGNED, Loss, loss_settings
+from contrasweep.trainables.losses.proxies import ComposedProxyLoss, ProxyLoss
 from contrasweep.trainables.losses.views import ComposedViewsLoss, ViewsLoss, barlow_twins, vicreg
 from contrasweep.trainables.pytorch import Tensor, torch
-from contrasweep.trainables.similarities import SIMILARITIES
+from contrasweep.trainables.similarities import check_similarity, find_similarity
 
 __all__ = [
     "LOSSES",
     "AnyLoss",
     "ComposedLoss",
+    "ComposedProxyLoss",
     "ComposedViewsLoss",
     "ExternalLoss",
     "Loss",
+    "ProxyLoss",
     "ViewsLoss",
     "build",
     "check_loss",
     "compose",
+    "kind_of",
 ]
-AnyLoss = ComposedLoss | ComposedViewsLoss | ExternalLoss
+AnyLoss = ComposedLoss | ComposedViewsLoss | ComposedProxyLoss | ExternalLoss
 
 
 def _takes(entry: Any, given: Config) -> type:
     similarity = given.get("similarity", "cosine")
-    if isinstance(entry, ViewsLoss):
+    if isinstance(entry, ViewsLoss | ProxyLoss):
         return entry.settings
     if isinstance(entry, Loss):
         return loss_settings(entry, similarity if isinstance(similarity, str) else "cosine")
     return external.settings(entry)
 
 
-LOSSES: Table[Loss | ViewsLoss] = Table(
+LOSSES: Table[Loss | ViewsLoss | ProxyLoss] = Table(
     "loss",
     {
         loss.name: loss
@@ -62,6 +69,14 @@ LOSSES: Table[Loss | ViewsLoss] = Table(
                 similarities=SIGNED,
                 closed=tiled.ocl_,
                 closed_is_denominator=True,
+            ),
+            Loss(
+                "siglip",
+                "sigmoid",
+                sigmoid.siglip,
+                positives="instances",
+                learned=("temperature", "bias"),
+                logs=("temperature",),
             ),
             Loss(
                 "margin_contrastive",
@@ -80,6 +95,9 @@ LOSSES: Table[Loss | ViewsLoss] = Table(
             Loss("batch_hard", "margin", margin.batch_hard, reduction="mean"),
             ViewsLoss("barlow_twins", barlow_twins),
             ViewsLoss("vicreg", vicreg),
+            ProxyLoss("proxy_anchor", proxies.proxy_anchor),
+            ProxyLoss("arcface", proxies.arcface),
+            ProxyLoss("cosface", proxies.cosface),
         )
     },
     plural="losses",
@@ -89,13 +107,23 @@ LOSSES: Table[Loss | ViewsLoss] = Table(
 """A loss is its function and its line here; one that is not here is named by its dotted path (see `external`)."""
 
 
-def build(loss: str, similarity: str | None = None, *, reduction: str | None = None, **parameters: Any) -> AnyLoss:
+def build(
+    loss: str,
+    similarity: str | None = None,
+    *,
+    reduction: str | None = None,
+    dim: int = 0,
+    classes: int = 0,
+    **parameters: Any,
+) -> AnyLoss:
     """Build a loss with a similarity.
 
     Args:
         loss: A name of `LOSSES`, or the dotted path of a loss elsewhere (see `external`).
-        similarity: A name of `SIMILARITIES`; None for cosine where the loss compares scores.
+        similarity: A name of `SIMILARITIES` or a dotted path; None for cosine where the loss compares scores.
         reduction: A name of `REDUCTIONS`; None for the loss's own.
+        dim: The dimension of the embeddings, for a loss with weights; its `weights` are made where it is given.
+        classes: The number of classes, for a loss with weights.
         parameters: The loss's own parameters; those not given have its defaults for this similarity.
 
     Returns:
@@ -113,45 +141,77 @@ def build(loss: str, similarity: str | None = None, *, reduction: str | None = N
     """
     compared = {"similarity": similarity, "reduction": reduction}
     chosen = {"name": loss, **{key: value for key, value in compared.items() if value is not None}, **parameters}
-    return compose(LOSSES.choose(chosen))
+    return compose(LOSSES.choose(chosen), dim, classes)
 
 
-def compose(chosen: Component) -> AnyLoss:
-    """Return the loss that a component of `LOSSES` means, as `build` gives it."""
-    parameters = chosen.parameters
-    if isinstance(chosen.entry, ViewsLoss):
-        return ComposedViewsLoss(chosen.entry, parameters)
+def compose(chosen: Component, dim: int = 0, classes: int = 0) -> AnyLoss:
+    """Return the loss that a component of `LOSSES` means, as `build` gives it; without `dim` it has no weights yet."""
+    entry, parameters = chosen.entry, chosen.parameters
+    if isinstance(entry, ViewsLoss):
+        return ComposedViewsLoss(entry, parameters)
+    if isinstance(entry, ProxyLoss):
+        return ComposedProxyLoss(entry, parameters, _weights().Proxies(classes, dim) if dim else None)
     similarity = parameters.pop("similarity")
-    if isinstance(chosen.entry, Loss):
+    if isinstance(entry, Loss):
         reduction = parameters.pop("reduction")
-        return ComposedLoss(chosen.entry, SIMILARITIES[similarity], reduction, parameters)
-    return external.build(chosen.entry, similarity, parameters)
+        loss = ComposedLoss(entry, find_similarity(similarity), reduction, parameters)
+        return _with_numbers(loss) if dim and loss.has_weights else loss
+    return external.build(entry, similarity, parameters, dim or DIM, classes or len(set(LABELS)))
 
 
-LABELS = (0, 0, 1, 1)
+def _with_numbers(loss: ComposedLoss) -> ComposedLoss:
+    initial = {name: loss.params[name] for name in loss.loss.learned}
+    return replace(loss, weights=_weights().LearnedNumbers(initial, loss.loss.logs))
+
+
+def _weights() -> Any:
+    """The module whose classes derive from PyTorch's, imported where a loss is to be trained."""
+    return import_module("contrasweep.trainables.losses.weights")
+
+
+LABELS, IDS, DIM = (0, 0, 1, 1), (0, 1, 0, 1), 8
+"""The batch that a loss at a dotted path is tried on: labels, instances, and the dimension of embeddings."""
 
 
 def check_loss(chosen: Component) -> None:
-    """Raise `SpecError` where a loss at a dotted path does not suit: it is asked with four rows.
+    """Raise `SpecError` where a loss or similarity at a dotted path does not suit: it is asked with four rows.
 
     It fails, gives another shape than it must, or has no gradient. Our own are known to suit.
     """
-    ours = isinstance(chosen.entry, Loss) and chosen.entry.family != "external"
-    if ours or not isinstance(chosen.entry, Loss | External):
-        return
-    labels = torch.tensor(LABELS)
-    generator = torch.Generator().manual_seed(0)
-    embeddings = torch.randn(len(labels), 8, generator=generator).requires_grad_()
+    entry = chosen.entry
     try:
-        loss = compose(chosen)
-        with errors_named(f"{chosen.name} fails on {len(labels)} embeddings of 2 classes", "loss"):
-            if isinstance(loss, ComposedLoss):
-                _check_values(loss, embeddings, labels)
-            value = loss(embeddings, labels)
-        if not value.requires_grad:
-            raise SpecError("a loss has a gradient, so it is of torch's operations", value=chosen.name)
+        if ":" in (similarity := chosen.parameters.get("similarity", "")):
+            check_similarity(similarity)
+        if chosen.name not in LOSSES:
+            with errors_named(f"{chosen.name} fails on {len(LABELS)} embeddings of 2 classes", "loss"):
+                _try(chosen.name, compose(chosen, DIM, 2))
     except SpecError as error:
+        if isinstance(entry, External) and error.rule.startswith(f"{chosen.name} fails"):
+            hint = f"{error.hint}; a loss of two views calls what it takes first and second, one of scores {FORM}"
+            raise SpecError(error.rule, place="loss", hint=hint) from None
         raise (error if error.place else error.at("loss")) from None
+
+
+FORM = ", ".join(external.SCORE_LEVEL)
+
+
+def kind_of(value: object) -> str:
+    """What somebody else's function gave, in a word: a tensor's shape or number, or a type."""
+    if isinstance(value, Tensor):
+        return f"{value.item():.4g}" if value.numel() == 1 else f"a tensor {list(value.shape)}"
+    return type(value).__name__
+
+
+def _try(name: str, loss: AnyLoss) -> None:
+    labels, ids = torch.tensor(LABELS), torch.tensor(IDS)
+    embeddings = torch.randn(len(labels), DIM, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    if isinstance(loss, ComposedLoss):
+        _check_values(loss, embeddings, labels)
+    value = loss(embeddings, labels, ids)
+    if not isinstance(value, Tensor) or value.shape != () or not torch.isfinite(value):
+        raise SpecError("a loss gives one finite number", place="loss", value=kind_of(value))
+    if not value.requires_grad or torch.autograd.grad(value, embeddings, allow_unused=True)[0] is None:
+        raise SpecError("a loss has a gradient, so it is of torch's operations", value=name)
 
 
 def _check_values(loss: ComposedLoss, embeddings: Tensor, labels: Tensor) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Bool, Float
 
@@ -13,6 +13,9 @@ from contrasweep.trainables.losses.batch import Ids, joined, masks, others
 from contrasweep.trainables.losses.loss import REDUCTIONS, Loss, Terms
 from contrasweep.trainables.pytorch import Tensor, torch
 from contrasweep.trainables.similarities import Similarity
+
+if TYPE_CHECKING:
+    from contrasweep.trainables.losses.weights import LearnedNumbers
 
 Scalar = Float[Tensor, ""]
 
@@ -34,6 +37,13 @@ class ComposedLoss:
     """What scores are multiplied by, where it is learned (see `temperature`); batches are not tiled then."""
     tally: tiled.NegativeTally | None = None
     """What is told the scores and which of them are negatives (see `negatives`)."""
+    weights: "LearnedNumbers | None" = None
+    """Parameters that are learned with the network, in place of those in `params`."""
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether it has parameters that are learned."""
+        return bool(self.loss.learned) and bool(self.params.get("learned"))
 
     def __call__(self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None) -> Scalar:
         """Return the loss of a batch.
@@ -136,7 +146,8 @@ class ComposedLoss:
         if self.tally is not None:
             self.tally.add(scores, negatives)
         scores = scores if self.scale is None else scores * self.scale
-        values = self.loss.function(scores, positives, negatives, **self.params)
+        params = self.params if self.weights is None else {**self.params, **self.weights.values()}
+        values = self.loss.function(scores, positives, negatives, **params)
         if isinstance(values, Tensor):
             valid = positives.any(1)
             values = Terms(values, valid.to(values.dtype), (values.detach() > 0).to(values.dtype))

@@ -1,11 +1,13 @@
 """Losses of other packages, by dotted path `package.module:name`: pytorch-metric-learning's, or a user's own.
 
-Three kinds work, told apart by what they take:
+Three kinds work, told apart by the names of what they take:
 - a function (scores, positives, negatives, **parameters), as ours are: with any similarity and reduction;
-- a class whose instances take (embeddings, labels), built with the parameters;
-- a function (embeddings, labels, **parameters).
-The latter two compare embeddings in their own way: their similarity is "own" (or left at "cosine", the default).
-Pytorch-metric-learning's are given the named similarity as their `distance`; "own" leaves them theirs.
+- a function (embeddings, labels, **parameters), or a class whose objects take these, built with the parameters;
+- a function (first, second, **parameters) of the embeddings of two views, or a class whose objects take these.
+Classes may be torch modules with weights, which are trained with the network; parameters called `dim` or
+`embedding_size`, `classes` or `num_classes` are given to them. Losses of the second kind compare embeddings in their
+own way: their similarity is "own" (or left at "cosine", the default). Pytorch-metric-learning's are given the named
+similarity as their `distance`; "own" leaves them theirs.
 """
 
 import functools
@@ -14,19 +16,26 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Float, Int
 
 from contrasweep.components import one_of, parameters_class, signature_fields
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
-from contrasweep.imports import import_path
+from contrasweep.imports import errors_named, import_path
 from contrasweep.trainables.losses.batch import joined
 from contrasweep.trainables.losses.loss import Loss
+from contrasweep.trainables.losses.views import ComposedViewsLoss, ViewsLoss
 from contrasweep.trainables.pytorch import Tensor, torch
 
+if TYPE_CHECKING:
+    from torch import nn
+
 SCORE_LEVEL = ("scores", "positives", "negatives")
+VIEWS = ("first", "second")
+DIMS, CLASSES = ("dim", "embedding_size"), ("classes", "num_classes")
+"""Parameters of a class that are the dimension of embeddings, and the number of classes."""
 METRIC_LEARNING = "pytorch_metric_learning"
 DISTANCES: Mapping[str, tuple[str, Config]] = {
     "cosine": ("CosineSimilarity", {}),
@@ -48,23 +57,26 @@ class External:
 
 
 def find(path: str) -> Any:
-    """What stands at the path: a `Loss` if it works on scores, otherwise an `External`."""
+    """What stands at the path: a `Loss` if it works on scores, a `ViewsLoss` on two views, otherwise an `External`."""
     extra = "pip install 'contrasweep[metric-learning]'" if path.startswith(METRIC_LEARNING) else ""
     return _known(path, import_path(path, kind="loss", extra=extra))
 
 
 @functools.cache
-def _known(path: str, target: Callable[..., Any]) -> Loss | External:
-    if not inspect.isclass(target) and tuple(inspect.signature(target).parameters)[:3] == SCORE_LEVEL:
+def _known(path: str, target: Callable[..., Any]) -> Loss | ViewsLoss | External:
+    if inspect.isclass(target):
+        return External(path, target)
+    takes = tuple(inspect.signature(target).parameters)
+    if takes[:3] == SCORE_LEVEL:
         return Loss(path, "external", target)
-    return External(path, target)
+    return ViewsLoss(path, target) if takes[:2] == VIEWS else External(path, target)
 
 
 @functools.cache
 def settings(entry: External) -> type:
     """What can be set of it: how rows are compared, and its own parameters."""
     after = 0 if inspect.isclass(entry.target) else 2
-    fields = signature_fields(entry.target, after=after)
+    fields = {k: f for k, f in signature_fields(entry.target, after=after).items() if k not in (*DIMS, *CLASSES)}
     more = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(entry.target).parameters.values())
     kinds = METRIC_LEARNING_SIMILARITIES if entry.path.startswith(METRIC_LEARNING) else ("own", "cosine")
     compared = one_of(f"similarity of {entry.path}", f"similarities of {entry.path}", kinds)
@@ -80,6 +92,13 @@ class ExternalLoss:
 
     name: str
     function: Callable[[Tensor, Tensor], Any]
+    weights: "nn.Module | None" = None
+    """The function itself where it is a module with weights."""
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether it has parameters that are learned."""
+        return self.weights is not None
 
     def __call__(
         self, embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], instance_ids: Int[Tensor, " n"] | None = None
@@ -103,8 +122,10 @@ class ExternalLoss:
         return value.reshape(())
 
 
-def build(entry: External, similarity: str, parameters: Config) -> ExternalLoss:
-    """An embedding-level loss with its parameters."""
+def build(
+    entry: External, similarity: str, parameters: Config, dim: int, classes: int
+) -> ExternalLoss | ComposedViewsLoss:
+    """A loss of embeddings with its parameters, for embeddings of so many dimensions and so many classes."""
     path, target, parameters = entry.path, entry.target, dict(parameters)
     if "reduction" in parameters and "reduction" not in signature_fields(target, after=0):
         raise SpecError(
@@ -116,16 +137,16 @@ def build(entry: External, similarity: str, parameters: Config) -> ExternalLoss:
         parameters["distance"] = _distance(similarity)
     if not inspect.isclass(target):
         return ExternalLoss(path, partial(target, **parameters))
-    try:
-        loss: Any = target(**parameters)
-    except (TypeError, ValueError, AssertionError) as error:
-        raise SpecError(f"{path} cannot be built: {error}", value=parameters) from None
-    if isinstance(loss, torch.nn.Module) and any(True for _ in loss.parameters()):
-        raise SpecError(
-            f"{path} has weights of its own, which no trainable here would train",
-            hint="use a loss of embeddings and labels alone",
-        )
-    return ExternalLoss(path, loss)
+    taken = inspect.signature(target).parameters
+    sizes = {**dict.fromkeys(DIMS, dim), **dict.fromkeys(CLASSES, classes)}
+    given = {name: value for name, value in sizes.items() if name in taken}
+    with errors_named(f"{path} cannot be built"):
+        loss: Any = target(**(given | parameters))
+    weights = loss if isinstance(loss, torch.nn.Module) and any(True for _ in loss.parameters()) else None
+    called = loss.forward if isinstance(loss, torch.nn.Module) else loss
+    if tuple(inspect.signature(called).parameters)[:2] == VIEWS:
+        return ComposedViewsLoss(ViewsLoss(path, loss), {}, weights)
+    return ExternalLoss(path, loss, weights)
 
 
 def _distance(similarity: str) -> Any:

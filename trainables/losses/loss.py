@@ -8,7 +8,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -18,7 +18,7 @@ from contrasweep.components import one_of, parameters_class, signature_fields
 from contrasweep.config import Config
 from contrasweep.trainables.losses import tiled
 from contrasweep.trainables.pytorch import Tensor
-from contrasweep.trainables.similarities import SIMILARITIES
+from contrasweep.trainables.similarities import SIMILARITIES, own_similarity
 
 ANY = tuple(SIMILARITIES)
 SIGNED = tuple(name for name, s in SIMILARITIES.items() if s.signed)
@@ -92,10 +92,12 @@ class Loss:
     `all_pairs`: an anchor's value needs the scores of other rows too.
     `closed` is the in-place form for tiles of inner products, of the whole value or of its denominator only; without
     one, autograd does the tile.
+    `learned` are parameters that are trained with the network where the parameter `learned` is true, `logs` those of
+    them that are learned as logarithms.
     """
 
     name: str
-    family: Literal["cross_entropy", "margin", "external"]
+    family: Literal["cross_entropy", "sigmoid", "margin", "external"]
     function: Callable[..., Tensor | Terms | tuple[Terms, ...]]
     similarities: tuple[str, ...] = ANY
     positives: Literal["labels", "instances"] = "labels"
@@ -104,6 +106,8 @@ class Loss:
     all_pairs: bool = False
     closed: tiled.Closed | None = None
     closed_is_denominator: bool = False
+    learned: tuple[str, ...] = ()
+    logs: tuple[str, ...] = ()
 
     @property
     def description(self) -> str:
@@ -124,7 +128,15 @@ def loss_settings(loss: Loss, similarity: str) -> type:
     """
     first = "cosine" if "cosine" in loss.similarities else loss.similarities[0]
     fields = {
-        "similarity": (one_of(f"similarity of {loss.name}", f"similarities of {loss.name}", loss.similarities), first),
+        "similarity": (
+            one_of(
+                f"similarity of {loss.name}",
+                f"similarities of {loss.name}",
+                loss.similarities,
+                partial(own_similarity, signed=loss.similarities is SIGNED),
+            ),
+            first,
+        ),
         "reduction": (one_of("reduction", "reductions", tuple(REDUCTIONS)), loss.reduction),
     }
     defaults = loss.defaults.get(similarity, {})

@@ -8,16 +8,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import pydantic
 from jaxtyping import Bool, Float, Int
 
-from contrasweep.components import parameters_class, signature_fields
+from contrasweep.components import Field, parameters_class, signature_fields
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.trainables.losses.batch import Ids, joined
 from contrasweep.trainables.pytorch import Tensor, torch
+
+if TYPE_CHECKING:
+    from torch import nn
 
 View = Float[Tensor, "b d"]
 Scalar = Float[Tensor, ""]
@@ -100,12 +103,16 @@ class ViewsLoss:
     @cached_property
     def parameters(self) -> Config:
         """Parameter of the function -> default."""
-        return MappingProxyType({name: default for name, (_, default) in signature_fields(self.function).items()})
+        return MappingProxyType({name: default for name, (_, default) in self._fields.items()})
 
     @cached_property
     def settings(self) -> type:
         """What can be set of it: the function's own parameters."""
-        return parameters_class(self.name, signature_fields(self.function))
+        return parameters_class(self.name.rpartition(":")[2], self._fields)
+
+    @property
+    def _fields(self) -> dict[str, Field]:
+        return signature_fields(self.function, after=2)
 
 
 @dataclass(frozen=True)
@@ -118,6 +125,13 @@ class ComposedViewsLoss:
 
     loss: ViewsLoss
     params: Config
+    weights: "nn.Module | None" = None
+    """The function itself where it is a module with weights."""
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether it has parameters that are learned."""
+        return self.weights is not None
 
     def __call__(self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None) -> Scalar:
         """Return the loss of a batch.

@@ -104,3 +104,4 @@ def memory(config: Config, data: Manifest) -> Workload:
 
 train.settings = Settings  # type: ignore[attr-defined]
 train.memory = memory  # type: ignore[attr-defined]
+train.floor = True  # type: ignore[attr-defined]

@@ -14,7 +14,14 @@ from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables.encoders import HEADS
 from contrasweep.trainables.fields import Count, Device, MaybeCount, NotNegative, Positive, Share
 from contrasweep.trainables.images import rows_to_train
-from contrasweep.trainables.losses import LOSSES, ComposedLoss, ComposedViewsLoss, ExternalLoss, compose
+from contrasweep.trainables.losses import (
+    LOSSES,
+    ComposedLoss,
+    ComposedProxyLoss,
+    ComposedViewsLoss,
+    ExternalLoss,
+    compose,
+)
 from contrasweep.trainables.optimisation import OPTIMIZERS, optimizer_states
 from contrasweep.trainables.pytorch import Tensor, torch
 
@@ -25,8 +32,8 @@ ALPHAS: dict[str, Callable[[int, int], float]] = {
     "cosine": lambda epoch, epochs: (1 + math.cos(math.pi * epoch / epochs)) / 2,
     "const": lambda epoch, epochs: 1.0,
 }
-"""Name -> share of alpha_0 in an epoch, counted from 0. The paper says only "inversely proportional to the number
-of epochs" (after equation 6); all but `const` start at 1 and fall."""
+"""Name -> share of alpha_0 in an epoch, counted from 0; all but `const` start at 1 and fall. The paper has `inverse`:
+"inversely proportional to the number of epochs" (after equation 6)."""
 
 
 def alpha(schedule: str, epoch: int, epochs: int, start: float = 1.0) -> float:
@@ -150,8 +157,9 @@ class PairedSettings:
     """How l is made."""
     alpha: Share = 1.0
     """alpha_0, the weight of the contrastive part in the first epoch; the rest is WCE's."""
-    alpha_schedule: str = "parabolic"
-    """How alpha falls with the epochs: parabolic, linear, inverse, cosine or const."""
+    alpha_schedule: str = "inverse"
+    """How alpha falls with the epochs: inverse (the paper's), parabolic, linear, cosine or const. Parabolic and linear
+    leave the classifier little weight for half of the epochs, which costs accuracy where there are few."""
     wce: CrossEntropy = CrossEntropy()
     """The classifier's loss."""
     projection: Component = HEADS.setting("mlp")
@@ -196,7 +204,14 @@ class PairedSettings:
     def build_loss(self) -> ComposedLoss | ExternalLoss:
         """C as a function of (embeddings, labels); `SpecError` where its positives are not the rows of a class."""
         loss = compose(self.loss)
-        if isinstance(loss, ComposedViewsLoss) or _of_instances(loss):
+        if loss.has_weights:
+            raise SpecError(
+                "a loss with weights of its own is trained by contrastive alone",
+                place="loss",
+                value=self.loss.name,
+                hint="take supcon, sincere or ocl",
+            )
+        if isinstance(loss, ComposedViewsLoss | ComposedProxyLoss) or _of_instances(loss):
             raise SpecError(
                 "positives are views of one image here, and this family's are the rows of a class",
                 place="loss",

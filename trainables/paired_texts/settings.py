@@ -50,8 +50,6 @@ class Settings(PairedSettings):
 
     latent: TextLatent = TextLatent()
     """How l is made."""
-    alpha_schedule: str = "inverse"
-    """How alpha falls with the epochs: parabolic, linear, inverse, cosine or const."""
     batch_size: Annotated[int, pydantic.Field(ge=2)] = 32
     """Pairs a batch."""
     learning_rate: Positive = 1e-3

@@ -53,3 +53,4 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
 
 train.settings = Settings  # type: ignore[attr-defined]
+train.floor = True  # type: ignore[attr-defined]

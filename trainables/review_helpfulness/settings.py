@@ -118,6 +118,8 @@ class Settings:
 
         The content of that file is part of what a trial is.
         """
+        if data.kind != "reviews":
+            raise DataError(f"review_helpfulness trains on reviews; {data.name} is of kind {data.kind!r}")
         resolved = self.with_threshold(data)
         if self.word_vectors is None:
             return resolved

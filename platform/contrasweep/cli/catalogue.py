@@ -40,8 +40,9 @@ TABLES = {
 """Kind of thing -> the table of its names, as `package.module:TABLE`."""
 SIGNATURES = {
     "methods": "a generator function (trial, resume=None)",
-    "losses": "a function (scores, positives, negatives, **options) or (embeddings, labels, **options), or a class",
-    "similarities": "",
+    "losses": "a function of (scores, positives, negatives), (embeddings, labels) or (first, second), or a class",
+    "targets": "a class (model, steps, dim, **options) with trained, parts, step and after_step",
+    "similarities": "a function (rows, columns) that gives scores [n m], larger for what is more alike",
     "encoders": "a callable (shape, **options) that gives a torch module with dim; torchvision's by name, timm:NAME",
     "heads": "a callable (features, **options) that gives a torch module",
     "augmentations": "a function (image, **options), or a class whose objects take one: torchvision.transforms.v2:NAME",
@@ -199,7 +200,9 @@ def _type_name(hint: Any) -> str:
     origin = typing.get_origin(hint)
     if origin is typing.Annotated:
         inner, *marks = typing.get_args(hint)
-        names = next((m.json_schema["enum"] for m in marks if "enum" in (getattr(m, "json_schema", None) or ())), None)
+        schemas = [getattr(mark, "json_schema", None) or {} for mark in marks]
+        names = next((s["enum"] for s in schemas if "enum" in s), None)
+        names = names or next((s["examples"] for s in schemas if "examples" in s), None)
         return _type_name(typing.Literal[tuple(names)] if names else inner)
     if origin is typing.Literal:
         return "one of " + ", ".join(map(repr, typing.get_args(hint)))

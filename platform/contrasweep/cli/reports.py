@@ -8,6 +8,7 @@ import typer
 
 from contrasweep.cli.options import Json, Storage, Study, print_json, width
 from contrasweep.defaults import STORAGE
+from contrasweep.errors import SpecError
 from contrasweep.study.file import load_study
 from contrasweep.text_table import WIDTH
 
@@ -36,7 +37,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def report(
-    study: Study,
+    studies: Annotated[
+        list[str],
+        typer.Argument(metavar="STUDY...", help="module:NAME, a .yaml file, a name, a pattern; several are one table."),
+    ],
     storage: Storage = STORAGE,
     json: Json = False,
     format: Annotated[
@@ -46,12 +50,18 @@ def report(
     columns: Annotated[list[str] | None, typer.Option(help="arm or an axis; repeatable.")] = None,
     metric: Metric = None,
     spread: Annotated[bool, typer.Option("--spread", help="Show (min–max) in the cells.")] = False,
+    cell: Annotated[
+        Literal["mean-ci", "mean-std", "mean-se", "mean"],
+        typer.Option(help="What stands behind a mean: its interval, a deviation, or nothing."),
+    ] = "mean-ci",
+    no_interval: Annotated[bool, typer.Option("--no-interval", help="The same as --cell mean.")] = False,
     over: OverWhat = "replicates",
     output: Output = None,
     caption: Annotated[str, typer.Option(help="Of a paper's table, instead of the legend.")] = "",
     label: Annotated[str, typer.Option(help="Of a paper's table, for LaTeX's \\ref.")] = "",
     digits: Annotated[int | None, typer.Option(help="Of a paper's table: digits after the point.")] = None,
     percent: Annotated[bool, typer.Option("--percent", help="A paper's table in percent.")] = False,
+    wide: Annotated[bool, typer.Option("--wide", help="A paper's table over both columns of a page.")] = False,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve the HTML report and keep it true while it runs.")
     ] = False,
@@ -60,14 +70,21 @@ def report(
 ) -> None:
     """Print or write the table of a study, as it stands now.
 
-    A csv or parquet file gets NAME.comparisons beside it.
+    A csv or parquet file gets NAME.comparisons beside it. Several studies are one table, and their arms one family of
+    comparisons; with `--rows study` each study stands by itself.
     """
     from contrasweep.report import serve_report, write_report
+    from contrasweep.results.joined import JoinedResults, load_joined
     from contrasweep.results.table import TableStyle
 
-    results = load(study, storage)
+    def load_all() -> "Results":
+        return load_joined(list(map(name, studies)), storage)
+
+    results = load_all()
+    if isinstance(results, JoinedResults) and (serve or format in ("html", "yaml")):
+        raise SpecError("the whole report and a study file are of one study", place="STUDY", value=" ".join(studies))
     if serve:
-        serve_report(results, lambda: load(study, storage), metric=metric, host=host, port=port, announce=_served)
+        serve_report(results, load_all, metric=metric, host=host, port=port, announce=_served)
         return
     if json:
         table = results.table(rows or None, columns or None, metric, over=over)
@@ -82,7 +99,7 @@ def report(
         output=output,
         over=over,
         width=(width() if output is None else None) or WIDTH,
-        style=TableStyle(spread, digits, percent, caption, label),
+        style=TableStyle(spread, digits, percent, caption, label, cell="mean" if no_interval else cell, wide=wide),
     )
 
 
@@ -121,7 +138,7 @@ def claims(
     ] = None,
     of: Annotated[str, typer.Option(metavar="CLAIMS", help="Where the claims are, as module:NAME.")] = LEDGER,
     storage: Storage = STORAGE,
-    run: Annotated[bool, typer.Option("--run", help="Run their studies first, or go on with them.")] = False,
+    run: Annotated[bool, typer.Option("--run", help="Run their studies first, and on fresh seeds.")] = False,
     cluster: Annotated[
         Path | None, typer.Option(help="Inventory file of hosts that the studies at the papers' scale are planned for.")
     ] = None,
@@ -129,12 +146,13 @@ def claims(
         Path | None, typer.Option("--output", "-o", help="File to write the page to, in Markdown.")
     ] = None,
     reports: Annotated[
-        Path | None, typer.Option(help="Folder for a report of each study, in Markdown, to which the page links.")
+        Path | None, typer.Option(help="Folder for a report of each study, in Markdown, and for estimates.json.")
     ] = None,
 ) -> None:
     """Set each claim of a paper beside what its study decided.
 
-    Verdict, difference, interval, replicates, a floor and a ceiling, and the commands that make it again.
+    Whether it held, verdict, the estimates of first and of fresh seeds, a floor, cross-entropy, and the commands that
+    make it again.
     """
     from contrasweep.imports import import_path
 

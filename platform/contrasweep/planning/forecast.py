@@ -3,7 +3,7 @@
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
@@ -23,6 +23,7 @@ from contrasweep.planning.power import PlannedSize, other_question, planned_size
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.grid import AblationGrid
+from contrasweep.study.study import Study
 from contrasweep.study.trainables import unchecked_settings
 from contrasweep.text_table import text_table
 from contrasweep.trial import Trial
@@ -33,6 +34,24 @@ COUNTED = (
     "by the counted operations and bytes of training steps at the GPUs' peaks, without evaluation and start-up; "
     "measured as soon as a trial has finished"
 )
+
+
+PILOT_GPU_HOURS = 50.0
+"""A study of more has a pilot, unless it says otherwise."""
+
+
+def asks_pilot(study: Study, hours: float) -> bool:
+    """Whether one trial of each arm is trained and checked before the rest of a study of so many GPU-hours."""
+    return hours > PILOT_GPU_HOURS if study.pilot is None else study.pilot
+
+
+def gpu_hours(plan: Plan, footprints: Footprints, done: Collection[str]) -> float:
+    """Return the GPU-hours of trials that are not `done`, as far as the work of their steps is known."""
+    hours = 0.0
+    for trial, number in plan.expected(done):
+        share = next((float(place.share) for place in footprints.options(trial)), 0.0)
+        hours += number * share * (footprints.seconds(trial) or 0.0) / 3600
+    return hours
 
 
 @dataclass(frozen=True)
@@ -214,6 +233,7 @@ class Forecast:
             *_packing_lines(self.packing),
             *self.lanes,
             *self._time_lines(),
+            *self._pilot_lines(),
             *_notes(self.rows, self.inventory),
         ]
         said = [*self.power_lines(), *(f"warning   {line}" for line in self.warnings)]
@@ -223,6 +243,13 @@ class Forecast:
                 for line in said
             ]
         return "\n".join([*lines, *said])
+
+    def _pilot_lines(self) -> list[str]:
+        study, hours = self.plan.study, self.makespan.gpu_hours if self.makespan and self.inventory.gpus else 0.0
+        if not asks_pilot(study, hours):
+            return []
+        why = "" if study.pilot else f" (more than {PILOT_GPU_HOURS:g} GPU-hours)"
+        return [f"pilot     one trial of each arm is trained and checked before the rest{why}"]
 
     def _time_lines(self) -> list[str]:
         """Say wall time, GPU-hours and cost of what is to run."""
@@ -274,9 +301,28 @@ def forecast(
         packing = place(needs, inventory, seconds=[s or 1.0 for s in seconds]).summary()
         makespan = durations.makespan(needs, seconds)
     budget = Budget(study, records, known.values())
-    warnings = (*durations.warnings(), *budget.warnings(makespan), *power_warnings(study), *unchecked_settings(study))
+    warnings = (
+        *durations.warnings(),
+        *budget.warnings(makespan),
+        *power_warnings(study),
+        *group_warnings(plan),
+        *unchecked_settings(study),
+    )
     lines = tuple(lanes.lines(planned))
     return Forecast(plan, known, rows, inventory, tuple(packing), makespan, budget, warnings, durations, lines, missing)
+
+
+def group_warnings(plan: Plan) -> list[str]:
+    """Where seeds on one test split are to decide, though its rows come in groups: no seed speaks of other groups."""
+    if plan.table_folds is not None:
+        return []
+    counted = {data.name: data.counts.get("test", {}).get("groups", 0) for data in plan.table_datasets}
+    return [
+        f"{name}: verdicts hold for the {groups} groups of the test split; for others like them hold each out whole "
+        "(stage all groups as training rows with a fold each, and set folds)"
+        for name, groups in counted.items()
+        if groups > 1
+    ]
 
 
 def _seconds(row: PlanRow, durations: Durations, footprints: Footprints) -> tuple[float | None, bool]:

@@ -230,11 +230,13 @@ def table_environment(
     *,
     packages: str = r"\usepackage{booktabs}",
     label: str = "",
+    wide: bool = False,
 ) -> str:
     """Return a table of these lines; `caption` is LaTeX already, `layout` the argument of tabular."""
+    environment = "table*" if wide else "table"
     lines = [
         f"% needs {packages}",
-        r"\begin{table}",
+        rf"\begin{{{environment}}}",
         r"\centering",
         rf"\caption{{{caption}}}",
         *([rf"\label{{{label}}}"] if label else []),
@@ -245,7 +247,7 @@ def table_environment(
         *body,
         r"\bottomrule",
         r"\end{tabular}",
-        r"\end{table}",
+        rf"\end{{{environment}}}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -376,7 +378,9 @@ class PaperTable:
             for table in self.tables
         )
         packages = r"\usepackage{booktabs} and \usepackage{siunitx}"
-        return table_environment(escape(caption), layout, head, body, packages=packages, label=self.style.label)
+        return table_environment(
+            escape(caption), layout, head, body, packages=packages, label=self.style.label, wide=self.style.wide
+        )
 
     def _format(self, table: Table) -> str:
         """The table-format of siunitx: digits before and after the point of the widest mean."""

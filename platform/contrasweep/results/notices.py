@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from contrasweep.code import difference, dotted_paths
 from contrasweep.errors import StorageError
+from contrasweep.rows import Row, step_of
 from contrasweep.storage.archive import list_archived, read_archived_record
 from contrasweep.storage.code_files import accepted, kept_codes, read_sources
 from contrasweep.storage.record import Record
@@ -19,6 +20,21 @@ if TYPE_CHECKING:
 
 NOTICES = {"ocl_equals_scl": "OCL equals SCL at every step: no cosine of two negatives was negative"}
 """By the metric whose last value is 1 in trials of which the sentence is true."""
+
+
+FIRST_EPOCHS = 3
+"""After so many epochs a notice that still holds is said while the trial trains."""
+
+
+def early_notices(rows: Iterable[Row]) -> list[str]:
+    """Return a sentence for each notice that holds in reports of a running trial after its first epochs."""
+    return [
+        f"after epoch {step_of(row)}: {sentence}"
+        for row in rows
+        if step_of(row) >= FIRST_EPOCHS
+        for name, sentence in NOTICES.items()
+        if row.get(name) == 1
+    ]
 
 
 def notice_lines(records: Iterable[Record]) -> list[str]:

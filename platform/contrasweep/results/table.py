@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 
-from contrasweep.errors import SpecError
+from contrasweep.errors import SpecError, choose_from
 from contrasweep.results.answer import Answer, Pair
 from contrasweep.results.rendering import NONE, DisplayNames, Renderable
 from contrasweep.statistics.design import Design
@@ -26,6 +26,12 @@ ARROWS: Mapping[str, str] = {"": "", "better": " ↑", "worse": " ↓"}
 
 
 MOST_DIGITS = 8
+CellKind = Literal["mean-ci", "mean-std", "mean-se", "mean"]
+BEHIND: Mapping[str, str] = {
+    "mean-std": "standard deviation of single trials",
+    "mean-se": "standard error of the mean as if trials were independent",
+}
+"""What stands behind ± in a cell."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +40,17 @@ class TableStyle:
 
     Args:
         spread: Show (min–max) over single trials behind each interval.
+        cell: What stands behind a mean: its interval (`mean-ci`), the standard deviation of single trials (`mean-std`),
+            the standard error of their mean as if they were independent (`mean-se`), or nothing (`mean`).
         digits: Digits after the point, 0 to 8. By default as many as show two digits of the typical half-width.
         percent: Show 0.912 as 91.2.
         caption: What stands above the table, in LaTeX in place of its legend.
         label: The label for LaTeX's references.
+        wide: In LaTeX a table over both columns of the page, `table*`.
         names: What arms, axes, metrics and their values are called, beside the study's `labels`.
 
     Raises:
-        SpecError: For other numbers of digits.
+        SpecError: For other numbers of digits and other cells.
 
     Example:
         >>> import contrasweep as cs
@@ -56,15 +65,20 @@ class TableStyle:
     caption: str = ""
     label: str = ""
     names: DisplayNames = NONE
+    cell: CellKind = "mean-ci"
+    wide: bool = False
 
     def __post_init__(self) -> None:
+        if self.cell not in get_args(CellKind):
+            hint = choose_from("cells", list(get_args(CellKind)), self.cell)
+            raise SpecError("there is no such cell", place="--cell", value=self.cell, hint=hint)
         if self.digits is not None and not 0 <= self.digits <= MOST_DIGITS:
             raise SpecError(f"digits are 0 to {MOST_DIGITS}", place="--digits", value=self.digits)
 
     @property
     def of_paper(self) -> bool:
         """Whether something is chosen that only tables of papers have."""
-        return bool(self.caption or self.label or self.percent or self.digits is not None)
+        return bool(self.caption or self.label or self.percent or self.digits is not None or self.wide)
 
 
 PLAIN = TableStyle()
@@ -122,10 +136,17 @@ class Cell:
         """Its trials of any status."""
         return sum(self.statuses.values())
 
+    @property
+    def deviation(self) -> float | None:
+        """The standard deviation of its finished trials; None for less than two."""
+        values = [replicate.value for replicate in self.replicates if replicate.value is not None]
+        return float(np.std(values, ddof=1)) if len(values) > 1 else None
+
     def parts(self, decimals: int, style: TableStyle) -> tuple[str, str]:
         """Return mean and rest: `0.912` and `[0.897, 0.930]`, with a spread `[0.897, 0.930] (0.881–0.944)`.
 
-        A cell without a mean has the rest alone: what is missing is counted, and nothing else stands for a number.
+        The style's `cell` may put `± 0.016` or nothing in place of the interval. A cell without a mean has the rest
+        alone: what is missing is counted, and nothing else stands for a number.
         """
         if self.mean is None or self.low is None or self.high is None:
             return "", self._missing()
@@ -133,9 +154,11 @@ class Cell:
         def shown(value: float) -> str:
             return number(100 * value if style.percent else value, decimals)
 
-        rest = [f"[{shown(self.low)}, {shown(self.high)}]"] if self.low != self.high else []
-        if math.isinf(self.low):
-            rest = ["[one replicate]"]
+        rest = []
+        if style.cell == "mean-ci" and self.low != self.high:
+            rest = ["[one replicate]" if math.isinf(self.low) else f"[{shown(self.low)}, {shown(self.high)}]"]
+        elif style.cell in BEHIND and (deviation := self.deviation) is not None:
+            rest = [f"± {shown(deviation / (math.sqrt(self.n) if style.cell == 'mean-se' else 1))}"]
         if style.spread and self.least is not None and self.most is not None and self.n > 1:
             rest.append(f"({shown(self.least)}–{shown(self.most)})")
         if self.n < self.planned:
@@ -309,8 +332,12 @@ class Table(Renderable):
         if methods == [NO_INTERVAL]:
             lines.append("one replicate a cell, so there are no intervals")
         elif methods := [method for method in methods if method != NO_INTERVAL]:
-            interval = f"{100 * (1 - self.alpha):g} % interval: {', '.join(methods)}"
-            lines.append(f"mean [{interval}]{' (min–max)' * self.style.spread} over {self._replicates}")
+            behind = ""
+            if self.style.cell == "mean-ci":
+                behind = f" [{100 * (1 - self.alpha):g} % interval: {', '.join(methods)}]"
+            elif self.style.cell in BEHIND:
+                behind = f" ± {BEHIND[self.style.cell]}"
+            lines.append(f"mean{behind}{' (min–max)' * self.style.spread} over {self._replicates}")
         if self.style.spread and methods:
             lines.append("min and max are those of single trials")
         if any(cell.best for cell in cells):

@@ -148,7 +148,7 @@ def bounded(call: Callable[[Allowance], T], allowance: Allowance) -> T:
     threading.Thread(target=work, name="s3-call", daemon=True).start()
     while not ended.wait(max(0.0, allowance.until - time.monotonic())):
         if time.monotonic() >= allowance.until:
-            raise AttemptTimeout(f"no whole answer within {time.monotonic() - began:.0f} s")
+            raise AttemptTimeout(f"no whole answer within {allowance.until - began:.0f} s")
     result, error = outcome[0]
     if error is not None:
         raise error

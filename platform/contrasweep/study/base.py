@@ -86,6 +86,8 @@ class StudyBase(ABC):
         budget_cost: What the study may cost, at the prices of the inventory.
         trial_hours: Hours after which a trial that still trains ends as `failed`.
         report_minutes: Minutes without a report after which a trial ends as `failed`.
+        pilot: Whether one trial of each arm is trained and checked before the rest: that none fails, collapses or is
+            below a floor, and that arms differ. Default: where over 50 GPU-hours are to go. It changes no id.
         process: Whether a process trains many trials one after the other (`shared`) or one (`own`). It changes no id.
         cohort: Whether trials of equal shapes train several as one network: `off`, `auto`, 2, 4, 8 or 16. Default:
             `off`. It changes no id.
@@ -111,6 +113,7 @@ class StudyBase(ABC):
     budget_cost: Above0 | None = None
     trial_hours: Above0 | None = None
     report_minutes: Above0 | None = None
+    pilot: bool | None = None
     process: Literal["shared", "own"] = "shared"
     cohort: CohortChoice | None = None
 

@@ -13,7 +13,7 @@ from contrasweep.canonical import Config
 from contrasweep.code.entry_points import FILE, dotted_paths
 from contrasweep.commands import COMMAND, PATH, placeholders
 from contrasweep.data.manifest import Manifest
-from contrasweep.errors import SpecError
+from contrasweep.errors import DataError, SpecError
 from contrasweep.imports import TRAINING, errors_named, import_path, is_installed
 from contrasweep.schema import resolved_config
 from contrasweep.study import dotted
@@ -205,7 +205,10 @@ def _build(function: Callable[..., Any], config: Config) -> Any:
 def _resolve(settings: Any, config: Config, data: Manifest) -> Config:
     if callable(resolve := getattr(settings, "resolve", None)):
         with errors_named(f"the settings for {data.name} cannot be built"):
-            settings = resolve(data)
+            try:
+                settings = resolve(data)
+            except DataError as error:  # the method says what it does not take
+                raise SpecError(str(error)) from None
     known = dataclasses.is_dataclass(settings) or isinstance(settings, pydantic.BaseModel)
     return Config(resolved_config(settings)) if known else config
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.follower import Follower, follow_all
@@ -15,8 +16,7 @@ from contrasweep.tracking.mlflow.address import TrackingAddress
 from contrasweep.tracking.sync import targets
 from contrasweep.tracking.tracker import Outcome, TrackedStudy
 
-NICENESS = 15
-"""Training goes first: of a core that both want, this process gets 3 %."""
+AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
 WORDS: tuple[Outcome, ...] = ("complete", "interrupted")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -38,6 +38,7 @@ class Driver:
 
     def _listen(self) -> None:
         word = sys.stdin.readline().strip()
+        _be_nice(0)
         self._outcome = next((outcome for outcome in WORDS if outcome == word), "interrupted")
         self._over.set()
 
@@ -46,10 +47,10 @@ def main() -> None:
     """Follow until the driver has ended and all is shown."""
     for number in SIGNALS:  # sent to all processes of a job; this one ends after the driver, which is told by them
         signal.signal(number, signal.SIG_IGN)
-    os.nice(NICENESS)
     setup = json.loads(sys.stdin.readline() or "null")
     if setup is None:  # the driver died before it said anything
         return
+    _be_nice(setup["niceness"])
     driver = Driver()
     study, trackers = TrackedStudy(**setup["study"]), Trackers(TrackingAddress(setup["store"]), tuple(setup["others"]))
     records = StudyRecords(setup["storage"], study.name)
@@ -60,6 +61,21 @@ def main() -> None:
     for thread in threads:
         thread.join()
     _say({"gaps": [gap for follower in followers if (gap := follower.gap())]})
+
+
+def _be_nice(niceness: int) -> None:
+    """Set the priority of this process.
+
+    Linux may divide each core between sessions first (autogroups). This process has a session of its own, so the
+    niceness of the session counts then, which can be lowered again. That of a process cannot: it stays.
+    """
+    try:
+        if AUTOGROUPS.read_text().strip() == "1":
+            Path("/proc/self/autogroup").write_text(str(niceness))
+            return
+    except OSError:  # another system, or a container that does not show it
+        pass
+    os.nice(max(0, niceness - os.nice(0)))
 
 
 def _say(answer: object) -> None:

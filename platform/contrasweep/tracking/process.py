@@ -25,6 +25,8 @@ FINISH_S = 30.0
 """How long a driver waits at its end for what is not shown yet."""
 INTERRUPT_S = 5.0
 """The same for one that was interrupted."""
+NICENESS = 15
+"""Training goes first while it runs: of a core that both want, this process gets 3.5 %."""
 
 
 class TrackingProcess:
@@ -35,6 +37,7 @@ class TrackingProcess:
             "store": trackers.store.reveal(),
             "others": trackers.others,
             "storage": records.storage,
+            "niceness": NICENESS,
             "study": asdict(replace(study, extra=dict(study.extra))),
         }
         self.name = str(trackers)

@@ -22,7 +22,7 @@ DEV_SPLITS = ("dev", "validation")
 """Splits of a dataset that a search without folds looks at."""
 NO_RESULT = (
     *("name", "description", "labels", "tracking", "max_failures", "budget_hours", "budget_gpu_hours", "budget_cost"),
-    *("question", "smallest_difference", "trial_hours", "report_minutes", "process", "cohort"),
+    *("question", "smallest_difference", "trial_hours", "report_minutes", "process", "cohort", "pilot"),
 )
 """Fields of a study that change no result."""
 SEARCH_FIELDS = (

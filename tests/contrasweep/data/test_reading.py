@@ -302,7 +302,6 @@ def test_ray_data_opens_the_files(files: Any, tmp_path: Path) -> None:
         [sys.executable, "-c", code, json.dumps(files[0])],
         capture_output=True,
         text=True,
-        timeout=200,
         check=False,
         env={**os.environ, "RAY_DATA_DISABLE_PROGRESS_BARS": "1", "RAY_AUTH_MODE": "disabled"},
     )

@@ -23,7 +23,6 @@ cs.plan(study, storage="runs")""",
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 def test_a_notebook_plans_runs_and_shows_a_study(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ROOT / "platform", ROOT / "tests" / "support"))))
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "cache"))

@@ -133,7 +133,7 @@ def test_watch_ends_with_the_run_and_says_each_event_once(records):
     while "the first" not in stream.getvalue():
         time.sleep(0.01)
     keep(records, events=[(1.0, "the first"), (2.0, "the second")], ended="complete", running={})
-    watcher.join(30)
+    watcher.join(300)
     assert not watcher.is_alive()
     lines = stream.getvalue().splitlines()
     assert lines.count("the first") == 1 and lines.count("the second") == 1
@@ -174,7 +174,7 @@ def test_a_log_is_followed_until_the_trial_has_its_record(records):
         time.sleep(0.01)
     records.store.write(key, b"one\ntwo\n")
     records.write(Record.of(running, status=Status.DONE))
-    follower.join(30)
+    follower.join(300)
     assert "".join(written) == "one\ntwo\n--- done\n"
 
 

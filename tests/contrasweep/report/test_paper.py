@@ -2,6 +2,8 @@
 
 import dataclasses
 import re
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -96,3 +98,43 @@ def test_bad_input_is_one_line(results, tmp_path):
         written(results, tmp_path, "text", "knn1,knn7")
     with pytest.raises(cs.SpecError, match=r"--format: .* are for tables of papers"):
         written(results, tmp_path, "csv", "knn1,knn5")
+
+
+@pytest.mark.parametrize(("cell", "divisor"), [("mean-std", 1), ("mean-se", 8**0.5), ("mean", None)])
+@pytest.mark.parametrize("format", ["text", "markdown", "latex", "html"])
+def test_another_number_than_the_interval_may_stand_behind_a_mean(results, tmp_path, format, cell, divisor):
+    style = TableStyle(cell=cell, digits=5)
+    text = (
+        results.table(style=style).to_html()
+        if format == "html"
+        else written(results, tmp_path, format, cell=cell, digits=5)
+    )
+    plain = text.replace(r"$\pm$", "±").replace(r"{\scriptsize ", "").replace(" & ", " ")
+    shown = next(iter(results.table().cells.values()))
+    deviation = np.std([replicate.value for replicate in shown.replicates], ddof=1)
+    table = plain if format != "html" else plain.partition("<table")[2].partition("</table>")[0]
+    assert f"{shown.mean:.5f}" in table and f"{shown.low:.5f}" not in table
+    assert (divisor is None) == ("±" not in table)
+    if divisor:
+        assert f"± {deviation / divisor:.5f}" in table
+
+
+def test_a_cell_that_there_is_not_is_refused_by_its_name():
+    with pytest.raises(cs.ContrasweepError, match="mean-sd"):
+        TableStyle(cell="mean-sd")
+
+
+@pytest.mark.slow
+def test_a_wide_table_of_two_metrics_compiles(results, tmp_path):
+    text = written(results, tmp_path, "latex", "knn1,knn5", cell="mean-std", wide=True, label="tab:main")
+    assert r"\begin{table*}" in text and r"\end{table*}" in text
+    if shutil.which("pdflatex") is None:
+        pytest.skip("pdflatex is not installed, so that the table compiles was not checked")
+    packages = r"\usepackage{booktabs}\usepackage{siunitx}"
+    if subprocess.run(["kpsewhich", "siunitx.sty"], capture_output=True).returncode:
+        pytest.skip("siunitx is not installed, so that the table compiles was not checked")
+    (tmp_path / "t.tex").write_text(
+        rf"\documentclass[twocolumn]{{article}}{packages}\begin{{document}}{text}\end{{document}}"
+    )
+    done = subprocess.run(["pdflatex", "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True)
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]

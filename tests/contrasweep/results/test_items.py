@@ -13,7 +13,7 @@ from contrasweep.storage.record import Status
 
 def test_what_is_read_ahead_is_read_at_once_and_never_again():
     """Each reader waits for another one: alone it would wait for ever."""
-    both, asked = threading.Barrier(2, timeout=60), []
+    both, asked = threading.Barrier(2, timeout=300), []
 
     def read(trial_id: str) -> ItemColumns:
         asked.append(trial_id)

@@ -29,10 +29,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def stop(driver: Driver, number: signal.Signals, records: StudyRecords, count: int) -> str:
     """Send it the signal as soon as so many trials are finished. What it printed on stderr."""
-    wait_for(lambda: len(records.finished()) >= count or driver.poll() is not None, 120)
+    wait_for(lambda: len(records.finished()) >= count or driver.poll() is not None)
     assert driver.poll() is None, driver.communicate()
     driver.send_signal(number)
-    return driver.communicate(timeout=60)[1]
+    return driver.communicate()[1]
 
 
 def values(results: Results) -> pd.DataFrame:
@@ -61,7 +61,7 @@ def test_a_stopped_driver_goes_on_where_it_was(tmp_path: Path, start: Start) -> 
     second = ended()
     assert len(first) + 2 <= len(second) < 8 and first.items() <= second.items()
     driver = start(tracking)
-    printed, errors = driver.communicate(timeout=240)
+    printed, errors = driver.communicate()
     assert driver.returncode == 0, (errors, [record.error for record in records.read(records.finished()).values()])
     assert second.items() <= ended().items()
     results = Results.load("stopped", str(tmp_path / "runs"))
@@ -92,7 +92,7 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path, start: Start) -> No
     assert 4 <= len(seen) < 14
     assert Results.load("killed", storage).counts["pending"] >= 1
     second = start("none")
-    printed, errors = second.communicate(timeout=240)
+    printed, errors = second.communicate()
     assert second.returncode == 0, errors
     after = records.read(records.finished())
     assert before.items() <= after.items() and seen <= set(after) and len(after) == 14

@@ -10,7 +10,7 @@ import pytest
 import contrasweep as cs
 from contrasweep.trainables.contrastive import train
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(560)]
+pytestmark = pytest.mark.long
 RANK = "from contrasweep.trainables.process_group import work"
 
 

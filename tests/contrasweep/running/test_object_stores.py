@@ -46,11 +46,11 @@ def test_a_study_from_a_store_to_it_survives_a_kill(
             assert time.monotonic() < until
             time.sleep(0.1)
         first.kill()
-        first.communicate(timeout=60)
+        first.communicate()
         before = {i: record.ended for i, record in records.read(records.finished()).items()}
         assert 2 <= len(before) < 6
         second = start_driver(*words, folder=tmp_path, ray=ray)
-        printed, errors = second.communicate(timeout=270)
+        printed, errors = second.communicate()
         assert second.returncode == 0, errors
     after = records.read(records.finished())
     assert len(after) == 6 and {record.status for record in after.values()} == {"done"}

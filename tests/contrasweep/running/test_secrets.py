@@ -60,7 +60,6 @@ class Watch:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(280)
 @pytest.mark.skipif(bool(postgres_missing()), reason=postgres_missing())
 def test_six_secrets_are_nowhere(s3: Any, s3_client: Any, tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(STUDY)

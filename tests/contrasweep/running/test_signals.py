@@ -28,7 +28,7 @@ def start_in_import(module: str, body: str, folder: Path) -> Driver:
     (folder / "study.yaml").write_text(STUDY.format(trainable=f"{module}:train"))
     places = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     driver = start_driver("plan", "study.yaml", folder=folder, ray=folder, environment={"PYTHONPATH": places})
-    wait_for(lambda: waits.exists() or driver.poll() is not None, 120)
+    wait_for(lambda: waits.exists() or driver.poll() is not None)
     assert driver.poll() is None, driver.communicate()
     return driver
 
@@ -38,7 +38,7 @@ def test_a_signal_in_an_import_that_swallows_every_exception(number: signal.Sign
     """Before a command begins: `typer` is what the command line imports first."""
     driver = start_in_import("typer", "try:\n    wait()\nexcept BaseException:\n    pass\nwait()", tmp_path)
     driver.send_signal(number)
-    assert driver.communicate(timeout=60) == ("", LINE) and driver.returncode == 130
+    assert driver.communicate() == ("", LINE) and driver.returncode == 130
 
 
 @pytest.mark.parametrize("raised", ["ImportError", "SystemExit", "ValueError"])
@@ -46,14 +46,14 @@ def test_an_interrupt_that_an_import_turns_into_another_exception(raised: str, t
     body = f"try:\n    wait()\nexcept KeyboardInterrupt:\n    raise {raised}('partially initialized')"
     driver = start_in_import("trainable", body, tmp_path)
     driver.send_signal(signal.SIGTERM)
-    assert driver.communicate(timeout=60) == ("", LINE) and driver.returncode == 130
+    assert driver.communicate() == ("", LINE) and driver.returncode == 130
 
 
 def test_an_interrupt_that_a_destructor_swallows(tmp_path: Path) -> None:
     body = "class Slow:\n    def __del__(self):\n        wait()\nSlow()\nwait()"
     driver = start_in_import("trainable", body, tmp_path)
     driver.send_signal(signal.SIGTERM)
-    assert driver.communicate(timeout=60) == ("", LINE) and driver.returncode == 130
+    assert driver.communicate() == ("", LINE) and driver.returncode == 130
 
 
 def test_a_signal_while_compiled_code_does_not_come_back(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_signal_while_compiled_code_does_not_come_back(tmp_path: Path) -> None
     body = f"{lock}open({str(tmp_path / 'waits')!r}, 'w').close()\nc.pthread_mutex_lock(lock)"
     driver = start_in_import("trainable", body, tmp_path)
     driver.send_signal(signal.SIGTERM)
-    assert driver.communicate(timeout=60) == ("", LINE) and driver.returncode == 130
+    assert driver.communicate() == ("", LINE) and driver.returncode == 130
 
 
 def test_a_second_ctrl_c_ends_what_the_first_one_undoes(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_second_ctrl_c_ends_what_the_first_one_undoes(tmp_path: Path) -> None:
     body = f"try:\n    wait()\nfinally:\n    open({str(undoes)!r}, 'w').close()\n    time.sleep(600)"
     driver = start_in_import("trainable", body, tmp_path)
     driver.send_signal(signal.SIGINT)
-    wait_for(undoes.exists, 60)
+    wait_for(undoes.exists)
     while driver.poll() is None:  # one that comes with the first is no second one
         driver.send_signal(signal.SIGINT)
         time.sleep(0.1)
@@ -82,7 +82,7 @@ def test_a_signal_to_a_forked_child_is_the_childs(tmp_path: Path) -> None:
     body = f"reads, writes = os.pipe()\nchild = os.fork()\nif not child:\n{child}{parent}"
     driver = start_in_import("trainable", body, tmp_path)
     driver.send_signal(signal.SIGTERM)
-    assert driver.communicate(timeout=60) == ("ended by 15\n", LINE) and driver.returncode == 130
+    assert driver.communicate() == ("ended by 15\n", LINE) and driver.returncode == 130
 
 
 @pytest.mark.parametrize("words", [["schema"], ["list", "methods"], ["--help"]], ids=" ".join)
@@ -122,14 +122,13 @@ def started(driver: Driver, name: str) -> list[psutil.Process]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_ray_starts(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_signal_while_ray_starts(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(STUDY.format(trainable="toy:train"))
     with ray_folder() as ray:
         driver = start_driver(*WORDS, folder=tmp_path, ray=ray)
-        wait_for(lambda: started(driver, "gcs_server") or driver.poll() is not None, 120)
-        driver.send_signal(number)
-        assert driver.communicate(timeout=100)[1] == LINE and driver.returncode == 130
+        wait_for(lambda: started(driver, "gcs_server") or driver.poll() is not None)
+        driver.send_signal(signal.SIGINT)
+        assert driver.communicate()[1] == LINE and driver.returncode == 130
 
 
 @pytest.mark.long
@@ -137,10 +136,10 @@ def test_a_gcs_that_dies_while_ray_starts_is_said_in_one_line(tmp_path: Path) ->
     (tmp_path / "study.yaml").write_text(STUDY.format(trainable="toy:train"))
     with ray_folder() as ray:
         driver = start_driver(*WORDS, folder=tmp_path, ray=ray)
-        wait_for(lambda: started(driver, "raylet") or driver.poll() is not None, 120)
+        wait_for(lambda: started(driver, "raylet") or driver.poll() is not None)
         for gcs in started(driver, "gcs_server"):
             gcs.kill()
-        errors = driver.communicate(timeout=100)[1]
+        errors = driver.communicate()[1]
     assert driver.returncode == 130, errors
     (line,) = [line for line in errors.splitlines() if line.startswith("contrasweep:")]
     says = "finished trials have their records; the same command goes on from here"
@@ -148,18 +147,20 @@ def test_a_gcs_that_dies_while_ray_starts_is_said_in_one_line(tmp_path: Path) ->
 
 
 @pytest.mark.long
-@pytest.mark.timeout(550)
 def test_sigterm_at_any_moment_of_a_study(tmp_path: Path) -> None:
-    """Every second from the command's first one to its end: 130 and one line, or 0 where it had ended."""
+    """After each eighth of the time that the command takes: 130 and one line, or 0 where it had ended."""
     (tmp_path / "study.yaml").write_text(STUDY.format(trainable="toy:train"))
-    for moment in range(1, 60):
+    began, took, ended = time.monotonic(), None, []
+    for eighth in (8, 1, 2, 3, 4, 5, 6, 7):
+        words = ("run", "study.yaml", "--storage", f"runs-{eighth}", "--tracking", "none")
         with ray_folder() as ray:
-            driver = start_driver(*WORDS, folder=tmp_path, ray=ray)
+            driver = start_driver(*words, folder=tmp_path, ray=ray)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                driver.wait(moment)
+                driver.wait(took and took * eighth / 8)
+            took = took or time.monotonic() - began
             driver.send_signal(signal.SIGTERM)
-            errors = driver.communicate(timeout=100)[1]
-        if driver.returncode == 0:
-            break
-        assert driver.returncode == 130 and errors.endswith(LINE) and errors.count("contrasweep:") == 1, errors
-    assert driver.returncode == 0
+            errors = driver.communicate()[1]
+        ended.append(driver.returncode)
+        one_line = errors.endswith(LINE) and errors.count("contrasweep:") == 1
+        assert driver.returncode == 0 or (driver.returncode == 130 and one_line), errors
+    assert ended[:2] == [0, 130], "the first was left to end, and the second began to import"

@@ -39,22 +39,22 @@ def test_a_trial_that_was_to_be_stopped_is_no_trial_of_other_code(tmp_path: Path
     with ray_folder() as ray:
         driver = start_driver("run", *words, *options, folder=tmp_path, ray=ray)
         process.write_text(str(driver.pid))
-        wait_for(lambda: not process.exists() or driver.poll() is not None, 200)  # it is stopped, see `valued`
+        wait_for(lambda: not process.exists() or driver.poll() is not None)  # it is stopped, see `valued`
         assert driver.poll() is None, driver.communicate()
         seen = records.finished()
-        wait_for(lambda: any(records.metrics(i) for i in records.with_files() - seen), 100)  # the report is stored
+        wait_for(lambda: any(records.metrics(i) for i in records.with_files() - seen))  # the report is stored
         driver.send_signal(signal.SIGKILL)
         driver.send_signal(signal.SIGCONT)
-        driver.communicate(timeout=100)
+        driver.communicate()
         (halted,) = records.with_files() - seen
         assert records.metrics(halted) and driver.returncode == -signal.SIGKILL
         assert records.read_one(halted) is None
         for _ in range(2):
             again = start_driver("run", *words, *options, folder=tmp_path, ray=ray)
-            _, errors = again.communicate(timeout=250)
+            _, errors = again.communicate()
             assert again.returncode == 0 and "other code" not in errors, errors
         planned = start_driver("plan", *words, folder=tmp_path, ray=ray)
-        printed, errors = planned.communicate(timeout=100)
+        printed, errors = planned.communicate()
     assert planned.returncode == 0 and "other code" not in printed + errors
     recorded = records.read(records.finished())
     pruned = [record for record in recorded.values() if record.status is Status.PRUNED]

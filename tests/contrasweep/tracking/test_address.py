@@ -6,7 +6,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -43,15 +42,18 @@ def test_a_database_whose_writer_was_killed_is_used_again(mlflow_uri: str, tmp_p
 def test_a_database_that_a_killed_process_was_making_is_made_anew(tmp_path: Path) -> None:
     """MLflow's own steps fail on what the earlier ones left: the tables are whole, or not there."""
     uri, fresh = f"sqlite:///{tmp_path}/mlflow.db", tmp_path / ".mlflow.db.new"
-    code = (
-        "import sys; from contrasweep.tracking.mlflow.address import TrackingAddress; "
-        "from contrasweep.tracking.mlflow.client import new_client; new_client(TrackingAddress(sys.argv[1]))"
-    )
-    with subprocess.Popen([sys.executable, "-c", code, uri]) as making:
-        while making.poll() is None and not (fresh.exists() and b"runs" in fresh.read_bytes()):
-            time.sleep(0.01)
-        making.kill()
-    assert making.returncode == -signal.SIGKILL and not (tmp_path / "mlflow.db").exists()
+    code = f"""
+import os, sqlalchemy
+from contrasweep.tracking.mlflow.address import TrackingAddress
+from contrasweep.tracking.mlflow.client import new_client
+@sqlalchemy.event.listens_for(sqlalchemy.Engine, "before_cursor_execute")
+def executes(connection, cursor, statement, *others):
+    if "_alembic_tmp_" in statement:
+        os.kill(os.getpid(), 9)
+new_client(TrackingAddress({uri!r}))
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
+    assert b"runs" in fresh.read_bytes() and not (tmp_path / "mlflow.db").exists()
     assert [e.name for e in new_client(TrackingAddress(uri)).search_experiments()] == ["Default"]
     assert not fresh.exists()
 

@@ -5,8 +5,10 @@ import importlib.util
 import sys
 import time
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
+from benchmarks.tracking_services import wait_until
 
 from contrasweep import AblationGrid, Arm, SpecError, data
 from contrasweep.defaults import OF_STUDY
@@ -19,12 +21,15 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import to_plain
 from contrasweep.tracking.follower import Follower
 from contrasweep.tracking.kinds import checked_tracking, tracking_of
-from contrasweep.tracking.process import TrackingProcess
+from contrasweep.tracking.process import NICENESS, TrackingProcess
 from contrasweep.tracking.sync import sync, targets
 from contrasweep.tracking.tracker import TrackedStudy
 from contrasweep.trial import Trial
 
 OWN = """
+import os
+import pathlib
+
 class Lines:
     def __init__(self, study):
         self.lines = LINES
@@ -47,6 +52,18 @@ class Unbuilt(Lines):
 class Exits(Lines):
     def __init__(self, study):
         raise SystemExit(3)
+
+class Priority(Lines):
+    def start(self, trial):
+        self.note("start")
+    def close(self, timeout_s=30.0):
+        self.note("close")
+    def note(self, name):
+        grouped = pathlib.Path("/proc/sys/kernel/sched_autogroup_enabled")
+        grouped = grouped.exists() and grouped.read_text().strip() == "1"
+        own = pathlib.Path("/proc/self/autogroup").read_text().split()[-1] if grouped else os.nice(0)
+        pathlib.Path(f"{name}.new").write_text(str(own))
+        os.rename(f"{name}.new", name)
 
 class ExitsLater(Lines):
     def finish(self, record):
@@ -188,6 +205,17 @@ def test_a_process_of_its_own_tells_all_trackers_and_one_that_fails_stops_no_oth
     said = process.close("complete", 240.0)
     assert said.startswith("own_trackers:Exits lacks 1 trial of study s (SystemExit: 3)")
     assert list((tmp_path / "tb" / "s").glob("*/events*"))
+
+
+def test_training_goes_first_while_it_runs_also_before_a_process_of_another_session(records, trial, tmp_path):
+    finish(records, trial, (0.5, 0.75))
+    process = TrackingProcess(checked_tracking("own_trackers:Priority"), STUDY, records)
+    wait_until((tmp_path / "start").exists, "the trial to be shown")
+    assert int((tmp_path / "start").read_text()) >= NICENESS
+    assert process.close("complete", 240.0) == ""
+    grouped = Path("/proc/sys/kernel/sched_autogroup_enabled")
+    if grouped.exists() and grouped.read_text().strip() == "1":  # elsewhere nobody may raise it again
+        assert (tmp_path / "close").read_text() == "0"
 
 
 def test_a_tracker_that_fails_stops_no_trial_and_is_named_at_the_end(records, trial, capsys):

@@ -70,6 +70,7 @@ class ContrastiveCohorts(MethodCohorts):
             "loss": structure_of_loss(settings.build_loss()),
             "optimizer": structure_of_optimizer(settings.optimizer),
             "batch_size": settings.batch_size,
+            "n_views": settings.n_views,
             "learnable_temperature": settings.learnable_temperature,
             "ema": settings.ema > 0,
             "autocast": settings.autocast,
@@ -97,7 +98,7 @@ class ContrastiveCohorts(MethodCohorts):
             of_batches=lambda size: Contrastive(trial, replace(settings, batch_size=size)),
             device=device,
             images=settings.batch_size,
-            rows=2 * settings.batch_size,
+            rows=settings.n_views * settings.batch_size,
             epochs=settings.epochs,
             evaluate_every=settings.evaluate_every,
             together=images.CHUNK[device.type] // pixels,
@@ -109,7 +110,7 @@ def _check(settings: Settings, data: Manifest) -> None:
         raise CannotFuse(f"targets: {settings.targets.name} keeps a state from step to step that is not folded")
     if settings.resources.size > 1:
         raise CannotFuse("it has several processes of its own (resources)")
-    if 0 < settings.chunk_rows < 2 * settings.batch_size:
+    if 0 < settings.chunk_rows < settings.n_views * settings.batch_size:
         raise CannotFuse(f"its batch is encoded in chunks (chunk_rows: {settings.chunk_rows})")
     if "shape" not in data.columns.get("image", {}):
         raise CannotFuse(f"dataset {data.name} does not say how large its images are")
@@ -143,7 +144,7 @@ class ContrastiveNetwork(CohortNetwork[Contrastive]):
     """What `contrastive.method.Contrastive` does in a step, for all members."""
 
     def __init__(self, settings: Settings, shape: Shape, slots: Slots, engine: str) -> None:
-        device = slots.active.device
+        device, self.n_views = slots.active.device, settings.n_views
         network = fold(settings.build_network(shape).to(device).train(), slots, engine)
         loss, learned = settings.build_loss(), settings.learnable_temperature
         self.loss = FoldedLoss(loss, slots, learnable_temperature=learned)
@@ -160,7 +161,7 @@ class ContrastiveNetwork(CohortNetwork[Contrastive]):
         counted = loss if isinstance(loss, ComposedLoss) and has_signed_scores(loss) else None
         step = Step(network, self.loss, optimizer, self.temperature, self.average, self.clip, counted)
         super().__init__(step, autocast=settings.autocast)
-        rows = 2 * settings.batch_size
+        rows = settings.n_views * settings.batch_size
         self.views = batch_buffer(network, (rows, *shape))
         self.labels = torch.zeros(slots.count, rows, dtype=torch.int64, device=device)
         self.rows = torch.zeros(slots.count, rows, dtype=torch.int64, device=device)
@@ -189,8 +190,8 @@ class ContrastiveNetwork(CohortNetwork[Contrastive]):
             views, rows = batch.values
             here = rows.to(self.device)
             self.views[slot].copy_(views)
-            self.rows[slot].view(2, -1).copy_(here)
-            self.labels[slot].view(2, -1).copy_(batch.method.train.labels[here])
+            self.rows[slot].view(self.n_views, -1).copy_(here)
+            self.labels[slot].view(self.n_views, -1).copy_(batch.method.train.labels[here])
         outcome = self.train(batches, self.views, self.labels, self.rows)
         self.sums.add(outcome, [outcome.losses, outcome.embeddings, self.labels, self.rows])
 

@@ -26,6 +26,8 @@ MEMBER_BY_MEMBER = ("triplet",)
 
 def loss_structure(loss: AnyLoss) -> tuple[str, ...]:
     """Return all of a loss that must be equal for members of one cohort: everything but its hyperparameters."""
+    if loss.has_weights:
+        raise Unfoldable("the loss has weights of its own")
     if isinstance(loss, ComposedLoss):
         compared = (loss.similarity.name, loss.reduction)
     elif isinstance(loss, ComposedViewsLoss):
@@ -81,7 +83,8 @@ class FoldedLoss:
         self.structure = loss_structure(loss)
         assert isinstance(loss, ComposedLoss | ComposedViewsLoss)
         self.slots, self.members = slots, [loss] * slots.count
-        ours = isinstance(loss, ComposedViewsLoss) or loss.loss.family != "external"
+        similarity = "" if isinstance(loss, ComposedViewsLoss) else loss.similarity.name
+        ours = ":" not in loss.loss.name + similarity  # no dotted path
         self.batched = ours and loss.loss.name not in MEMBER_BY_MEMBER
         self.learnable = learnable_temperature
         device = slots.active.device

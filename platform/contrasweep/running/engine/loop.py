@@ -7,6 +7,7 @@ from typing import Any
 
 from contrasweep.code import CurrentCode
 from contrasweep.live.progress import Progress
+from contrasweep.results.notices import early_notices
 from contrasweep.rows import Row
 from contrasweep.running.engine.accounts import Accounts, ActiveTrial
 from contrasweep.running.engine.compacting import Compactor
@@ -66,6 +67,7 @@ class TrialLoop:
         self.queue, self.accounts, self.placements = queue, accounts, queue.placements
         self.records, self.code, self.progress, self.compactor = records, code, progress, compactor
         self._unreported, self._has_files = unreported, has_files
+        self._arms_noticed: set[str] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Tune pickles what it was configured with, for a restore that we never do; open files cannot be."""
@@ -126,6 +128,9 @@ class TrialLoop:
         if any(self._unreported in row for row in reports):
             self._unreported = ""
         active = self.accounts.active.get(trial_id)
+        if active and active.trial.arm not in self._arms_noticed and (early := early_notices(reports)):
+            self._arms_noticed.add(active.trial.arm)
+            self.progress.say(f"{replicate_of(active.trial)}: {early[0]}")
         return active is not None and self.accounts.reported(active, reports, seconds)
 
     def peers_reported(self, reports: Mapping[str, Row]) -> None:

@@ -21,6 +21,7 @@ from contrasweep.errors import ContrasweepError
 from contrasweep.running.engine import ray_internals
 from contrasweep.running.engine.ray_watch import RayWatch
 from contrasweep.running.engine.tune_engine import TUNE_ENVIRONMENT
+from contrasweep.running.session import KEPT
 from contrasweep.running.signals import interruption
 
 MIN_ADDRESS_SPACE = 8 * 2**30
@@ -31,10 +32,18 @@ AUTH_MODE = "RAY_AUTH_MODE"
 
 @contextmanager
 def connected() -> Iterator[Inventory]:
-    """Connect to Ray and yield its hosts; disconnect at the end, unless Ray was connected before."""
-    if ray.is_initialized():
+    """Connect to Ray and yield its hosts; disconnect at the end, or at that of the session of several studies.
+
+    A Ray that was connected before stays as it is.
+    """
+    with contextlib.ExitStack() as own:
+        if not ray.is_initialized():
+            (KEPT.get() or own).enter_context(_connection())
         yield ray_inventory(ray.nodes())
-        return
+
+
+@contextmanager
+def _connection() -> Iterator[None]:
     os.environ.update({k: v for k, v in TUNE_ENVIRONMENT.items() if k.startswith("RAY_")})
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # a trial has one core unless it asks for more
     address, auth_mode = _address(), os.environ.get(AUTH_MODE)
@@ -54,7 +63,7 @@ def connected() -> Iterator[Inventory]:
         interruption.check()
         if address != "local":
             check_nodes()
-        yield ray_inventory(ray.nodes())
+        yield
     finally:
         watch.leave()
         # Tune leaves cycles with references into Ray; freed after the shutdown, by any thread, they end the process

@@ -17,6 +17,7 @@ from contrasweep.live.state import ArmState, RunState
 from contrasweep.planning import learned
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.footprints import Footprints
+from contrasweep.planning.forecast import asks_pilot, gpu_hours
 from contrasweep.planning.lanes import open_lanes
 from contrasweep.planning.plan import Plan
 from contrasweep.processes import sweep_scratch
@@ -26,6 +27,7 @@ from contrasweep.running.engine.compacting import compacting
 from contrasweep.running.engine.interim_source import InterimSource
 from contrasweep.running.engine.loop import StudyCode, TrialLoop
 from contrasweep.running.engine.overdue import Overdue
+from contrasweep.running.engine.pilot import PilotSource
 from contrasweep.running.engine.placement import Placements
 from contrasweep.running.engine.session import cluster_hosts, connected, growing_hosts
 from contrasweep.running.engine.trial_queue import TrialQueue
@@ -35,6 +37,7 @@ from contrasweep.running.run_context import RunContext
 from contrasweep.running.signals import interruptible
 from contrasweep.storage import compact
 from contrasweep.storage.lease import Lease
+from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
 
@@ -80,17 +83,20 @@ def train(
             placements = Placements(footprints, lanes)
             placements.check(plan.sample_trials)
             slots = max_concurrent or placements.slots(plan.sample_trials)
-            hosts = Hosts() if inventory_file else growing_hosts(inventory)
-            queue = TrialQueue(source, placements, hosts, records, progress.say, prepared.infeasible)
             hours, minutes = study.trial_hours, study.report_minutes
             limits = Overdue(hours and 3600 * hours, minutes and 60 * minutes)
+            accounts = Accounts(budget, limits, lease)
+            if asks_pilot(study, gpu_hours(plan, footprints, finished) if inventory.gpus else 0.0):
+                source = PilotSource(study, source, _pilots(plan, records, finished), accounts.stop, progress.say)
+            hosts = Hosts() if inventory_file else growing_hosts(inventory)
+            queue = TrialQueue(source, placements, hosts, records, progress.say, prepared.infeasible)
             # One listing of an object store spares each new trial three requests. A folder is asked for nothing, and a
             # search copies checkpoints into trials that are to begin.
             has_files = None if source.adaptive or isinstance(records.store, LocalStore) else records.with_files()
             with progress.shown(slots), compacting(records) as compactor:
                 loop = TrialLoop(
                     queue,
-                    Accounts(budget, limits, lease),
+                    accounts,
                     records,
                     StudyCode(records, code, progress.say),
                     progress,
@@ -118,6 +124,12 @@ def train(
     for warning in source.warnings():
         print(warning, file=sys.stderr)
     return used_up
+
+
+def _pilots(plan: Plan, records: StudyRecords, finished: Collection[str]) -> dict[str, Record]:
+    """Return the record of each arm's trial that ended first."""
+    ended = compact.read_records(records, records.etags(), only=plan.own(finished)).values()
+    return {record.arm: record for record in sorted(ended, key=lambda record: -record.ended)}
 
 
 def _progress(plan: Plan, records: StudyRecords, finished: Collection[str], quiet: bool) -> Progress:

@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import ray
 from drivers import SUPPORT, start_driver
 from raylets import RayCluster
 
 import contrasweep as cs
+from contrasweep.running.engine import session
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.long
 STUDY = """
 name: {name}
 data: digits-lt
@@ -43,12 +45,18 @@ def test_a_local_run_a_run_on_a_cluster_and_a_local_run(
     cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    start = session._start
     assert _statuses("here", tmp_path) == ["done", "done"]
     assert "RAY_AUTH_MODE" not in os.environ, "Ray's own has a token, and sets it"
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("RAY_ADDRESS", f"{cluster.host}:{cluster.gcs_port}")
         assert _statuses("elsewhere", tmp_path) == ["done", "done"]
-    assert _statuses("here-again", tmp_path) == ["done", "done"]
+    with cs.session():  # two studies on one Ray, which ends with the block
+        started = []
+        monkeypatch.setattr(session, "_start", lambda *given: started.append(given) or start(*given))
+        assert _statuses("here-again", tmp_path) == _statuses("and-again", tmp_path) == ["done", "done"]
+        assert len(started) == 1 and ray.is_initialized()
+    assert not ray.is_initialized()
 
 
 def test_trials_that_never_begin_are_not_said_to_have_crashed(cluster: RayCluster, tmp_path: Path) -> None:
@@ -56,7 +64,7 @@ def test_trials_that_never_begin_are_not_said_to_have_crashed(cluster: RayCluste
     asked = {"RAY_ADDRESS": f"{cluster.host}:{cluster.gcs_port}", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
     words = ["run", "study.yaml", "--storage", "runs", "--tracking", "none"]
     run = start_driver(*words, folder=tmp_path, ray=cluster.folder, environment=asked)
-    _, errors = run.communicate(timeout=200)
+    _, errors = run.communicate()
     assert run.returncode == 1, errors
     failed = [line for line in errors.splitlines() if line.startswith("failed:")]
     assert failed and all("its process never began: Ray gave it up before" in line for line in failed), errors

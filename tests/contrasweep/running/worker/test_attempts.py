@@ -224,7 +224,7 @@ def test_a_process_that_was_stopped_finds_it_out(trial, tmp_path):
         while time.monotonic() - began < 1.2:
             time.sleep(0.05)
         process.send_signal(signal.SIGCONT)
-        assert process.communicate("go on\n", timeout=60)[0] == "superseded 1\n"
+        assert process.communicate("go on\n")[0] == "superseded 1\n"
     finally:
         process.kill()
     assert left(records) == before and records.read_one(trial.id) == record

@@ -1,0 +1,137 @@
+"""Losses with weights of their own: the papers' equations in loops, and what is learned."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from loss_batches import batch, value_and_gradient
+
+from contrasweep.errors import SpecError
+from contrasweep.trainables.contrastive.settings import Settings
+from contrasweep.trainables.losses import LOSSES, ComposedLoss, ComposedProxyLoss, ProxyLoss, build
+from contrasweep.trainables.losses.weights import LearnedNumbers
+from contrasweep.trainables.optimisation import SGD, AdamW, WithOwnRates
+from contrasweep.trainables.paired.settings import Recipe
+
+CLASSES = 4
+PROXY_LOSSES = [loss.name for loss in LOSSES.values() if isinstance(loss, ProxyLoss)]
+
+
+def cosines(z: torch.Tensor, proxies: torch.Tensor) -> list[list[float]]:
+    return [[float(a @ b / (a.norm() * b.norm())) for b in proxies] for a in z]
+
+
+def proxy_anchor_by_loops(s: list[list[float]], labels: list[int], m: float, a: float) -> float:
+    """Kim et al. 2020, equation 4: alpha = 32, delta = .1."""
+    pull, push = [], []
+    for p in range(CLASSES):
+        own = [s[i][p] for i, label in enumerate(labels) if label == p]
+        others = [s[i][p] for i, label in enumerate(labels) if label != p]
+        if own:
+            pull.append(math.log(1 + sum(math.exp(-a * (x - m)) for x in own)))
+        push.append(math.log(1 + sum(math.exp(a * (x + m)) for x in others)))
+    return sum(pull) / len(pull) + sum(push) / CLASSES
+
+
+def softmax_by_loops(s: list[list[float]], labels: list[int], own: Any, scale: float) -> float:
+    """Deng et al. 2019, equation 3, with `own` in the place of cos(a_y + m)."""
+    total = 0.0
+    for row, y in zip(s, labels, strict=True):
+        mine = math.exp(scale * own(row[y]))
+        total -= math.log(mine / (mine + sum(math.exp(scale * x) for j, x in enumerate(row) if j != y)))
+    return total / len(labels)
+
+
+@pytest.mark.parametrize("name", PROXY_LOSSES)
+def test_losses_of_classes_are_the_papers(name: str) -> None:
+    z, labels = batch(7, 5, 3, seed=2)  # a fourth class is not in the batch
+    loss = build(name, dim=5, classes=CLASSES, margin=0.2, scale=6.0)
+    assert isinstance(loss, ComposedProxyLoss) and loss.weights is not None
+    proxies = loss.weights.double().rows
+    s, y = cosines(z, proxies.detach()), labels.tolist()
+    expected = {
+        "proxy_anchor": lambda: proxy_anchor_by_loops(s, y, 0.2, 6.0),
+        "arcface": lambda: softmax_by_loops(s, y, lambda x: math.cos(math.acos(x) + 0.2), 6.0),
+        "cosface": lambda: softmax_by_loops(s, y, lambda x: x - 0.2, 6.0),
+    }[name]()
+    assert loss(z, labels).item() == pytest.approx(expected, rel=1e-9)
+    assert torch.autograd.gradcheck(
+        lambda a, b: loss.loss.function(a, labels, b, **loss.params), (z.requires_grad_(), proxies)
+    )
+
+
+@pytest.mark.parametrize("name", PROXY_LOSSES)
+def test_at_a_proxy_and_at_zero_gradients_are_finite(name: str) -> None:
+    loss = build(name, dim=3, classes=3)
+    assert isinstance(loss, ComposedProxyLoss) and loss.weights is not None
+    z = torch.stack([loss.weights.rows[0], -loss.weights.rows[0], torch.zeros(3)]).detach()
+    value, gradient = value_and_gradient(loss, z, torch.tensor([0, 0, 1]))
+    assert torch.isfinite(value) and torch.isfinite(gradient).all()
+
+
+def test_siglip_is_the_papers() -> None:
+    """Zhai et al. 2023, algorithm 1: -1/B sum_ij log sigmoid(z_ij (t x_i.y_j + b)), two matrices and one batch."""
+    loss = build("siglip", temperature=0.2, bias=-3.0, dim=4, classes=2)
+    assert isinstance(loss, ComposedLoss) and isinstance(loss.weights, LearnedNumbers)
+    with torch.no_grad():
+        loss.weights.offsets["temperature"] += math.log(2)  # 0.4
+        loss.weights.offsets["bias"] += 1.0
+    x, y = batch(5, 4, 2, seed=3)[0], batch(5, 4, 2, seed=4)[0]
+    total = sum(
+        -math.log(1 / (1 + math.exp(-(1 if i == j else -1) * (cosine / 0.4 - 2))))
+        for i, row in enumerate(cosines(x, y))
+        for j, cosine in enumerate(row)
+    )
+    own = torch.eye(5, dtype=torch.bool)
+    assert loss.between(x, y, own, ~own).item() == pytest.approx(total / 5, rel=1e-6)
+    fixed = build("siglip", temperature=0.4, bias=-2.0, learned=False, dim=4)
+    assert fixed.weights is None
+    ids = torch.arange(5).repeat(2)
+    both = torch.cat([x, y])
+    torch.testing.assert_close(fixed(both, ids, ids), loss(both, ids, ids), rtol=1e-6, atol=1e-6)
+    assert loss.weights.metrics() == pytest.approx({"loss_temperature": 0.4, "loss_bias": -2.0})
+    slopes = torch.autograd.grad(loss(both, ids, ids), list(loss.weights.parameters()))
+    assert all(slope != 0 for slope in slopes)
+
+
+@pytest.mark.parametrize("kind", [SGD, AdamW])
+def test_a_rate_of_its_own_is_an_optimizer_of_its_own(kind: Any) -> None:
+    def weights() -> list[torch.Tensor]:
+        return [torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)]
+
+    together, alone = weights(), weights()
+    joined = WithOwnRates([kind(together[:1], 0.1), kind(together[1:], 0.5)], [1.0, 5.0])
+    apart = [kind(alone[:1], 0.1), kind(alone[1:], 0.5)]
+    for step in (1, 2, 3):
+        joined.lr = 0.1 / step
+        apart[0].lr, apart[1].lr = 0.1 / step, 0.1 / step * 5.0
+        joined.step([torch.ones(2), torch.ones(3)])
+        apart[0].step([torch.ones(2)])
+        apart[1].step([torch.ones(3)])
+    assert all(torch.equal(a, b) for a, b in zip(together, alone, strict=True))
+    assert len(joined.state_dict()["each"]) == 2 and [len(p) for p in joined.parameters] == [2, 3]
+
+
+def test_the_memory_of_a_loss_is_counted() -> None:
+    shape = (1, 8, 8)
+    assert Settings(loss="arcface", projection={"name": "linear", "dim": 16}).loss_weights(shape, 1000) == 16_000
+    assert Settings(loss="arcface", projection="none", encoder="cnn").loss_weights(shape, 10) % 10 == 0
+    assert Settings(loss="siglip").loss_weights(shape, 10) == 2 and Settings().loss_weights(shape, 10) == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "config", "message"),
+    [
+        (Settings, {"loss_learning_rate": 0.1}, "loss_learning_rate: loss 'supcon' has no weights of its own"),
+        (Settings, {"loss": {"name": "siglip", "learned": False}, "loss_learning_rate": 0.1}, "has no weights"),
+        (Settings, {"loss": "siglip", "learnable_temperature": True}, "siglip learns its own temperature"),
+        (Settings, {"loss": "arcface", "targets": "byol"}, "byol does not look at the loss"),
+        (Settings, {"loss": "arcface", "targets": "moco"}, "loss: targets 'moco' need a loss whose value"),
+        (Recipe, {"loss": "siglip"}, "loss: a loss with weights of its own is trained by contrastive alone"),
+    ],
+)
+def test_where_such_a_loss_does_not_fit_is_said_in_one_line(settings: Any, config: Any, message: str) -> None:
+    with pytest.raises(SpecError, match=message) as raised:
+        settings(**config)
+    assert "\n" not in str(raised.value)

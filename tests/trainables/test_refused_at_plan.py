@@ -1,0 +1,177 @@
+"""What does not fit is refused when a study is planned, in one line that names the place, before a GPU is asked for."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from contrasweep import AblationGrid, Arm, ContrasweepError, data, plan
+
+OWN = '''
+import torch
+from torch import nn
+
+class Nothing:
+    pass
+
+class NoStep:
+    def __init__(self, model, steps, dim):
+        self.trained, self.parts = nn.Module(), {}
+
+class Fails:
+    def __init__(self, model, steps, dim):
+        self.trained, self.parts = nn.Module(), {}
+    def step(self, views, labels, rows, loss):
+        return views.view(-1, 7)
+    def after_step(self, step):
+        pass
+
+class NoLoss(Fails):
+    def step(self, views, labels, rows, loss):
+        return None, views
+
+class Own(Fails):
+    joined = False
+    def step(self, views, labels, rows, loss):
+        z = views.flatten(1).requires_grad_()
+        return loss(z, labels, rows), z
+
+def two_views(z1, z2):
+    return (z1 - z2).square().mean()
+
+def rows_alone(first, second):
+    return (first - second).square().sum(1)
+
+class Weighted(nn.Module):
+    def __init__(self, dim, classes):
+        super().__init__()
+        self.layer = nn.Linear(dim, classes + 1)
+    def forward(self, embeddings, labels):
+        return nn.functional.cross_entropy(self.layer(embeddings), labels + 9)
+
+def distance(rows, columns):
+    return torch.cdist(rows, columns)
+
+def one_column(rows, columns):
+    return rows.sum(1)
+
+def fixed(rows, columns):
+    return (rows.detach() @ columns.detach().T)
+
+def cosine(rows, columns):
+    return nn.functional.normalize(rows) @ nn.functional.normalize(columns).T
+
+def fit(first, second, scale: float = 2.0):
+    """A loss of two views that suits."""
+    return scale * (first - second).square().mean()
+'''
+CONTRASTIVE, IMAGES, TEXTS = "contrastive", "paired_images", "paired_texts"
+REVIEWS = "contrasweep.trainables.review_helpfulness:train"
+SYNTHETIC_REVIEWS = "contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS"
+REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
+    (CONTRASTIVE, SYNTHETIC_REVIEWS, {}, "arms.a.config: contrastive trains on images; dataset "),
+    (CONTRASTIVE, "synthetic-pairs", {}, "is of kind 'image-pair'"),
+    (IMAGES, "digits-lt", {}, "needs a dataset of kind 'image-pair'"),
+    (TEXTS, "digits-lt", {}, "paired_texts trains on text pairs"),
+    (REVIEWS, "digits-lt", {}, "review_helpfulness trains on reviews"),
+    ("contrasweep.trainables.raw_pixels:train", "synthetic-pairs", {}, "needs labelled images"),
+    (CONTRASTIVE, "unlabelled", {"loss": "supcon"}, "has no labels, which this loss needs"),
+    (CONTRASTIVE, "unlabelled", {"loss": "arcface"}, "has no labels, which this loss needs"),
+    (
+        CONTRASTIVE,
+        "digits-lt",
+        {"targets": "own_parts:Nothing"},
+        "targets: own_parts:Nothing cannot take a step; TypeE",
+    ),
+    (CONTRASTIVE, "digits-lt", {"targets": "own_parts:NoStep"}, "targets: targets have step, after_step, got"),
+    (CONTRASTIVE, "digits-lt", {"targets": "own_parts:Fails"}, "targets: own_parts:Fails cannot take a step; Runtime"),
+    (CONTRASTIVE, "digits-lt", {"targets": "own_parts:NoLoss"}, "targets: a step of targets gives (loss, embeddings)"),
+    (CONTRASTIVE, "digits-lt", {"targets": "own_parts:Own", "n_views": 3}, "n_views: targets 'own_parts:Own' compare"),
+    (
+        CONTRASTIVE,
+        "digits-lt",
+        {"targets": "own_parts:Own", "resources": {"processes": 2}},
+        "targets: targets 'own_parts:Own' do not say that they join the rows of several processes",
+    ),
+    (CONTRASTIVE, "digits-lt", {"targets": "moco", "loss": "proxy_anchor"}, "loss: targets 'moco' need a loss whose"),
+    (CONTRASTIVE, "digits-lt", {"loss": "own_parts:two_views"}, "calls what it takes first and second"),
+    (CONTRASTIVE, "digits-lt", {"loss": "own_parts:rows_alone"}, "loss: a loss gives one finite number"),
+    (CONTRASTIVE, "digits-lt", {"loss": "own_parts:Weighted"}, "loss: own_parts:Weighted fails on 4 embeddings"),
+    (
+        CONTRASTIVE,
+        "digits-lt",
+        {"loss": {"name": "supcon", "similarity": "own_parts:distance"}},
+        "loss.similarity: a row is more alike itself than others, so a distance is negated",
+    ),
+    (
+        CONTRASTIVE,
+        "digits-lt",
+        {"loss": {"name": "supcon", "similarity": "own_parts:one_column"}},
+        "loss.similarity: a similarity gives a finite score for each row with each column, got '[4] for",
+    ),
+    (
+        CONTRASTIVE,
+        "digits-lt",
+        {"loss": {"name": "supcon", "similarity": "own_parts:fixed"}},
+        "loss.similarity: a similarity has a gradient",
+    ),
+    (
+        CONTRASTIVE,
+        "digits-lt",
+        {"loss": {"name": "ocl", "similarity": "own_parts:cosine"}},
+        "loss.similarity: this loss needs a similarity where 0 means unrelated",
+    ),
+    (
+        CONTRASTIVE,
+        "digits-lt",
+        {"loss": {"name": "supcon", "similarity": "own_parts:cosin"}},
+        "loss.similarity: the similarity's module has no such function or class",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "own_parts.py").write_text(OWN)
+    (folder / "images").mkdir()
+    for i in range(12):
+        pixels = np.random.default_rng(i).integers(0, 255, (8, 8, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / "images" / f"{i}.png")
+    data.stage("images", str(folder / "datasets" / "unlabelled"), source=folder / "images")
+    sys.path.insert(0, str(folder))
+    yield folder
+    sys.path.remove(str(folder))
+    sys.modules.pop("own_parts", None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("trainable", "dataset", "config", "says"), REFUSED, ids=[row[3][:40] for row in REFUSED])
+def test_what_does_not_fit_is_one_line(
+    storage: Path, unchecked_shapes: None, trainable: str, dataset: str, config: Any, says: str
+) -> None:
+    study = AblationGrid("s", {"a": Arm(trainable, config=config)}, dataset, metric="knn1")
+    with pytest.raises(ContrasweepError) as raised:
+        plan(study, storage=str(storage))
+    text = str(raised.value)
+    assert says in text and "\n" not in text and "Traceback" not in text and "(settings.py" not in text
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"loss": {"name": "own_parts:fit", "scale": 3.0}},
+        {"loss": {"name": "supcon", "similarity": "own_parts:cosine"}},
+        {"targets": "own_parts:Own"},
+    ],
+)
+def test_what_fits_is_planned_with_its_parameters(storage: Path, config: Any) -> None:
+    study = AblationGrid("s", {"a": Arm(CONTRASTIVE, config=config)}, "digits-lt", metric="knn1")
+    (trial,) = plan(study, storage=str(storage)).trials
+    for name, value in config.items():
+        assert trial.config[name]["name"] == (value if isinstance(value, str) else value["name"])
+    assert trial.config["loss"].get("scale", 3.0) == 3.0

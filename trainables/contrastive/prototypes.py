@@ -1,0 +1,29 @@
+"""What targets with classes of their own are made of (DINO, SwAV)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from contrasweep.trainables.similarities import cosine
+
+
+class Prototypes(nn.Module):
+    """Cosines of embeddings with learned vectors: a linear layer whose weights and inputs have length 1."""
+
+    def __init__(self, count: int, dim: int) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(torch.randn(count, dim))
+
+    def forward(self, embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
+        """Return the cosine of each embedding with each vector."""
+        return cosine(embeddings, self.rows)
+
+
+class Centre(nn.Module):
+    """A running mean of the teacher's scores."""
+
+    value: Tensor
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.register_buffer("value", torch.zeros(count))

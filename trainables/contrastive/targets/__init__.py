@@ -1,0 +1,100 @@
+"""Targets: what the embeddings of a training step are compared with.
+
+targets: batch                                    # the default: the rows of the batch with each other
+targets: {name: moco, size: 4096, momentum: .999} # a momentum encoder's keys, and a queue of those of past steps
+targets: {name: xbm, size: 8192}                  # the batch, and the embeddings of past steps
+targets: {name: nnclr, size: 4096}                # the nearest embedding of past steps
+targets: {name: byol, momentum: .996}             # a momentum encoder's projections, predicted; no negatives
+targets: {name: dino, prototypes: 1024}           # a momentum encoder's classes
+targets: {name: swav, prototypes: 256}            # balanced codes of the other views
+targets: "mypackage.targets:Mine"                 # a class of your own (see `Targets`)
+"""
+
+from contrasweep.components import Component, Table
+from contrasweep.errors import SpecError
+from contrasweep.imports import errors_named
+from contrasweep.trainables.contrastive.targets.protocol import Batch, Compared, Targets
+from contrasweep.trainables.contrastive.targets.queues import CrossBatchMemory, EmbeddingQueue, Moco, Nnclr
+from contrasweep.trainables.contrastive.targets.teachers import Byol, Dino, Swav
+from contrasweep.trainables.losses import AnyLoss, ComposedLoss, kind_of
+from contrasweep.trainables.pytorch import Tensor, nn, torch
+
+__all__ = [
+    "TARGETS",
+    "Batch",
+    "Byol",
+    "Compared",
+    "CrossBatchMemory",
+    "Dino",
+    "EmbeddingQueue",
+    "Moco",
+    "Nnclr",
+    "Swav",
+    "Targets",
+    "check_own_targets",
+    "check_targets",
+]
+
+TARGETS: Table[type[Targets]] = Table(
+    "targets",
+    {"batch": Batch, "moco": Moco, "xbm": CrossBatchMemory, "nnclr": Nnclr, "byol": Byol, "dino": Dino, "swav": Swav},
+    plural="targets",
+)
+"""name -> (network, number of steps, dimension of the embeddings, its own parameters) -> targets."""
+
+
+def looks_at_loss(targets: Component) -> bool:
+    """Whether the trial's loss is used at all."""
+    return getattr(targets.entry, "needs", "any") != "nothing"
+
+
+def check_targets(targets: Component, loss: AnyLoss, *, n_views: int, processes: int) -> None:
+    """Raise `SpecError` where these targets do not go with the loss, the number of views or of processes."""
+    entry, name = targets.entry, targets.name
+    needs = getattr(entry, "needs", "any")
+    if needs in ("pairs", "instances"):
+        of_pairs = isinstance(loss, ComposedLoss) and not loss.loss.all_pairs
+        if not of_pairs or (needs == "instances" and loss.loss.positives != "instances"):  # type: ignore[union-attr]
+            known = "infonce, supcon, sincere, ocl, siglip, margin_contrastive, triplet, batch_hard"
+            raise SpecError(
+                f"targets {name!r} need a loss whose value for an anchor comes from its own scores"
+                + (", and whose positives are views of one image" if needs == "instances" else ""),
+                place="loss",
+                value=loss.name if hasattr(loss, "name") else loss.loss.name,
+                hint="take infonce or siglip" if needs == "instances" else f"take one of {known}",
+            )
+    if needs == "nothing" and loss.has_weights:
+        raise SpecError(f"{name} does not look at the loss, which has weights", place="loss")
+    if n_views != 2 and not getattr(entry, "many_views", False):
+        many = ", ".join(key for key, known in TARGETS.items() if getattr(known, "many_views", False))
+        raise SpecError(
+            f"targets {name!r} compare two views", place="n_views", value=n_views, hint=f"for more take {many}"
+        )
+    if processes > 1 and not getattr(entry, "joined", False):
+        raise SpecError(
+            f"targets {name!r} do not say that they join the rows of several processes",
+            place="targets",
+            value=name,
+            hint="gather them (`together`), and set the class's attribute joined = True",
+        )
+
+
+def check_own_targets(targets: Component, loss: AnyLoss, n_views: int) -> None:
+    """Raise `SpecError` where targets at a dotted path do not suit: a step of four images is taken with them."""
+    if targets.name in TARGETS:
+        return
+    with torch.random.fork_rng(devices=[]), errors_named(f"{targets.name} cannot take a step", "targets"):
+        network = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
+        built = targets.build(network, 10, 5)
+        lacking = [name for name in ("trained", "parts", "step", "after_step") if not hasattr(built, name)]
+        if lacking:
+            hint = "see contrasweep.trainables.contrastive.targets.Targets"
+            raise SpecError(f"targets have {', '.join(lacking)}", place="targets", value=targets.name, hint=hint)
+        if hasattr(built, "n_views"):
+            built.n_views = n_views
+        rows = torch.arange(4).repeat(n_views)
+        compared = built.step(torch.randn(4 * n_views, 3, 2, 2), rows % 2, rows, loss)
+        value = compared[0]
+        if not isinstance(value, Tensor) or value.shape != () or not value.requires_grad:
+            raise SpecError("a step of targets gives (loss, embeddings)", place="targets", value=kind_of(value))
+        built.after_step(0)

@@ -1,0 +1,115 @@
+"""What targets are, and the simplest of them: the batch itself."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from jaxtyping import Float, Int
+
+from contrasweep.trainables import checkpoint
+from contrasweep.trainables.losses import AnyLoss, distributed
+from contrasweep.trainables.losses.batch import Ids
+from contrasweep.trainables.pytorch import Tensor, nn, torch
+
+
+class Compared(NamedTuple):
+    """The loss of a step with its graph, and the embeddings of both views [n d] that diagnostics look at."""
+
+    loss: Float[Tensor, ""]
+    embeddings: Float[Tensor, "n d"]
+
+
+@runtime_checkable
+class Targets(Protocol):
+    """What a step compares embeddings with, built once a trial as `Class(model, steps, dim, **parameters)`.
+
+    The keyword-only parameters of the class are what a study can set (`targets: {name: moco, size: 64}`). A class may
+    say more of itself by attributes:
+    - `needs`: which losses go with it: "any" (the default), "pairs" (those whose value for an anchor comes from its own
+      scores), "instances" (those of them whose positives are views of one image), "nothing" (the loss is not used);
+    - `many_views`: whether an image may have more than two views; the object's `n_views` is set to their number;
+    - `joined`: whether it computes the loss of all rows where several processes share a batch (see `together`).
+
+    Args:
+        model: The network that is trained, from images [n c h w] to embeddings [n dim].
+        steps: The number of steps of the whole training.
+        dim: The dimension of the embeddings; 0 for `batch`, which does not need it.
+
+    Example:
+        >>> import torch
+        >>> from contrasweep.trainables.contrastive.targets import TARGETS
+        >>> from contrasweep.trainables.losses import build
+        >>> network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 5))
+        >>> targets = TARGETS.choose({"name": "xbm", "size": 64}).build(network, 10, 5)
+        >>> images, rows = torch.randn(8, 3, 2, 2), torch.arange(4).repeat(2)
+        >>> targets.step(images, rows % 2, rows, build("supcon")).embeddings.shape
+        torch.Size([8, 5])
+        >>> targets.after_step(0)
+    """
+
+    @property
+    def trained(self) -> "nn.Module":
+        """The part that is trained beside the network, as a predictor is; it may be empty."""
+
+    @property
+    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+        """The parts that a checkpoint saves, by name."""
+
+    def step(self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
+        """Compute the loss of a batch.
+
+        Args:
+            views: The first views of all images, then their second views, and so on.
+            labels: The label of each view's image, in the same order.
+            rows: The row of each view's image in the training part, in the same order.
+            loss: The trial's loss, at the temperature as it is now.
+
+        Returns:
+            The loss with its graph, and the embeddings of the views.
+        """
+
+    def after_step(self, step: int) -> None:
+        """Move averages on and keep what the next steps compare with.
+
+        Args:
+            step: The number of the step that the optimizer has just taken, from 0.
+        """
+
+
+class Batch:
+    """The batch itself: all its views, by the network that is trained."""
+
+    many_views = joined = True
+
+    def __init__(self, model: "nn.Module", steps: int, dim: int) -> None:
+        self.model, self.trained = model, nn.Module()
+
+    @property
+    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+        """Return nothing: there is no state."""
+        return {}
+
+    def step(self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
+        """Compute the loss of the embeddings of all views."""
+        embeddings = self.model(views)
+        with torch.autocast(views.device.type, enabled=False):
+            return Compared(loss(precise(embeddings), labels, rows), embeddings)
+
+    def after_step(self, step: int) -> None:
+        """Do nothing."""
+
+
+def precise(embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """Return the embeddings in float32 or more, which losses are computed in under autocast too."""
+    return embeddings if embeddings.dtype.itemsize > 4 else embeddings.float()
+
+
+def together(rows: Float[Tensor, "n d"], *ids: Int[Tensor, " n"]) -> tuple[Tensor, ...]:
+    """Return rows with their gradients, and ids, of all processes in the order of ranks; of one process as they are.
+
+    The gradient of this process's rows comes back times the number of processes, as `losses.distributed` wants it.
+    """
+    if distributed.processes() == 1:
+        return rows, *ids
+    from contrasweep.trainables.joined_batch import gather_with_gradient
+
+    return gather_with_gradient(rows), *(distributed.gather(values) for values in ids)

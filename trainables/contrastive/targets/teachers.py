@@ -1,0 +1,190 @@
+"""Targets with a momentum encoder that says what to predict, without negatives: BYOL and DINO; and SwAV's codes."""
+
+import math
+from collections.abc import Mapping
+
+from jaxtyping import Float
+
+from contrasweep.trainables import checkpoint
+from contrasweep.trainables.contrastive.targets.protocol import Compared, precise, together
+from contrasweep.trainables.fields import BelowOne, Count, Positive
+from contrasweep.trainables.losses import AnyLoss
+from contrasweep.trainables.losses.batch import Ids
+from contrasweep.trainables.pytorch import F, Tensor, nn, torch
+
+
+def predictor(dim: int, width: int) -> "nn.Module":
+    """Return a head from embeddings to embeddings with one hidden layer, as BYOL's and NNCLR's are."""
+    return nn.Sequential(nn.Linear(dim, width), nn.BatchNorm1d(width), nn.ReLU(inplace=True), nn.Linear(width, dim))
+
+
+class Byol:
+    """A momentum encoder's projections of the other view, which a predictor has to tell (BYOL: Grill et al. 2020).
+
+    The loss is `regression` of first views on second ones plus that of second on first, whatever the trial's `loss`.
+    There are no negatives. The momentum rises from `momentum` to 1 along a cosine.
+    """
+
+    needs, joined = "nothing", True
+
+    def __init__(
+        self, model: "nn.Module", steps: int, dim: int, *, momentum: BelowOne = 0.996, width: Count = 512
+    ) -> None:
+        from contrasweep.trainables.contrastive.averaging import MomentumEncoder
+
+        self.model, self.momentum, self.steps = model, momentum, steps
+        self.encoder = MomentumEncoder(model)
+        self.trained = predictor(dim, width)
+
+    @property
+    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+        """The momentum encoder and the predictor."""
+        return {"momentum_encoder": self.encoder, "predictor": self.trained}
+
+    def step(self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
+        """Compute the symmetric loss of both views."""
+        first, second = views.chunk(2)
+        embeddings = [self.model(first), self.model(second)]
+        predictions = [self.trained(z) for z in embeddings]
+        projections = [self.encoder(first), self.encoder(second)]
+        with torch.autocast(views.device.type, enabled=False):
+            q, z = ([together(precise(x))[0] for x in each] for each in (predictions, projections))
+            value = regression(q[0], z[1]) + regression(q[1], z[0])
+        return Compared(value, torch.cat(embeddings))
+
+    def after_step(self, step: int) -> None:
+        """Let the momentum encoder follow."""
+        self.encoder.update(self.model, rising(self.momentum, step, self.steps))
+
+
+def regression(predictions: Float[Tensor, "n d"], projections: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
+    """|q/|q| - z/|z||^2 = 2 - 2 cos(q, z), the mean over rows (BYOL: Grill et al. 2020, equation 2)."""
+    return (2 - 2 * F.cosine_similarity(predictions, projections, dim=1)).mean()
+
+
+def rising(base: float, step: int, steps: int) -> float:
+    """BYOL's momentum at step 0, 1, ..., `steps`: from `base` to 1 along a cosine (Grill et al. 2020, section 3.3)."""
+    return 1 - (1 - base) * (math.cos(math.pi * min(step, steps) / steps) + 1) / 2
+
+
+class Dino:
+    """A momentum encoder's classes of a view, centred and sharpened, as targets of all other views (DINO).
+
+    Source: Caron et al. 2021, equations 1 to 4 and algorithm 1. The classes are cosines with `prototypes` learned
+    vectors, the paper's last layer. The teacher sees the first `teacher_views` views of an image, the student all. The
+    loss is the mean of the cross-entropy over pairs of different views, whatever the trial's `loss`. The momentum rises
+    from `momentum` to 1 along a cosine.
+    """
+
+    needs, many_views, joined, n_views = "nothing", True, True, 2
+
+    def __init__(
+        self,
+        model: "nn.Module",
+        steps: int,
+        dim: int,
+        *,
+        prototypes: Count = 1024,
+        temperature: Positive = 0.1,
+        teacher_temperature: Positive = 0.04,
+        momentum: BelowOne = 0.996,
+        centre_momentum: BelowOne = 0.9,
+        teacher_views: Count = 2,
+    ) -> None:
+        from contrasweep.trainables.contrastive.averaging import MomentumEncoder
+        from contrasweep.trainables.contrastive.prototypes import Centre, Prototypes
+
+        self.model, self.steps, self.teacher_views = model, steps, teacher_views
+        self.temperatures, self.momenta = (temperature, teacher_temperature), (momentum, centre_momentum)
+        self.trained, self.centre = Prototypes(prototypes, dim), Centre(prototypes)
+        self.student = nn.Sequential(model, self.trained)
+        self.teacher = MomentumEncoder(self.student)
+        self.pending: Tensor | None = None
+
+    @property
+    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+        """The teacher, the prototypes and the centre."""
+        return {"momentum_encoder": self.teacher, "prototypes": self.trained, "centre": self.centre}
+
+    def step(self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
+        """Compute the cross-entropy of the student's views against the teacher's."""
+        embeddings = self.model(views)
+        each = views.chunk(self.n_views)
+        taught = [self.teacher(view) for view in each[: self.teacher_views]]
+        with torch.autocast(views.device.type, enabled=False):
+            student = [self.trained(together(precise(z))[0]) for z in embeddings.chunk(self.n_views)]
+            teacher = [together(precise(scores))[0] for scores in taught]
+            self.pending = torch.cat(teacher).mean(0)
+            targets = [((scores - self.centre.value) / self.temperatures[1]).softmax(1) for scores in teacher]
+            value = swapped(targets, student, self.temperatures[0])
+        return Compared(value, embeddings)
+
+    def after_step(self, step: int) -> None:
+        """Let teacher and centre follow."""
+        assert self.pending is not None
+        self.teacher.update(self.student, rising(self.momenta[0], step, self.steps))
+        self.centre.value.lerp_(self.pending, 1 - self.momenta[1])
+
+
+class Swav:
+    """Codes of a view, balanced over the batch, that all other views have to tell (SwAV: Caron et al. 2020).
+
+    Equations 1 to 5: scores are cosines with `prototypes` learned vectors; the codes of the first `assigned_views`
+    views are their scores after `iterations` of Sinkhorn-Knopp at `epsilon`; the loss is the mean of the cross-entropy
+    over pairs of different views, whatever the trial's `loss`. There is no queue, as in the paper for large batches.
+    """
+
+    needs, many_views, joined, n_views = "nothing", True, True, 2
+
+    def __init__(
+        self,
+        model: "nn.Module",
+        steps: int,
+        dim: int,
+        *,
+        prototypes: Count = 256,
+        temperature: Positive = 0.1,
+        epsilon: Positive = 0.05,
+        iterations: Count = 3,
+        assigned_views: Count = 2,
+    ) -> None:
+        from contrasweep.trainables.contrastive.prototypes import Prototypes
+
+        self.model, self.trained, self.temperature = model, Prototypes(prototypes, dim), temperature
+        self.epsilon, self.iterations, self.assigned_views = epsilon, iterations, assigned_views
+
+    @property
+    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+        """The prototypes."""
+        return {"prototypes": self.trained}
+
+    def step(self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
+        """Compute the cross-entropy of each view's scores against the codes of the others."""
+        embeddings = self.model(views)
+        with torch.autocast(views.device.type, enabled=False):
+            scores = [self.trained(together(precise(z))[0]) for z in embeddings.chunk(self.n_views)]
+            codes = [sinkhorn(s.detach(), self.epsilon, self.iterations) for s in scores[: self.assigned_views]]
+            value = swapped(codes, scores, self.temperature)
+        return Compared(value, embeddings)
+
+    def after_step(self, step: int) -> None:
+        """Do nothing."""
+
+
+def swapped(targets: list[Tensor], scores: list[Tensor], temperature: float) -> Float[Tensor, ""]:
+    """Return the mean cross-entropy of scores / temperature [n k] against the targets of the other views [n k]."""
+    logs = [(s / temperature).log_softmax(1) for s in scores]
+    pairs = [(q, log) for i, q in enumerate(targets) for j, log in enumerate(logs) if i != j]
+    return torch.stack([-(q * log).sum(1).mean() for q, log in pairs]).mean()
+
+
+def sinkhorn(scores: Float[Tensor, "n k"], epsilon: float, iterations: int) -> Float[Tensor, "n k"]:
+    """Return codes: exp(scores / epsilon) scaled so that classes are used equally and each row sums to 1.
+
+    Source: Caron et al. 2020, equations 3 to 5, by the authors' code: each iteration scales classes, then rows.
+    """
+    codes = ((scores - scores.max()) / epsilon).exp()
+    for _ in range(iterations):
+        codes = codes / codes.sum(0).clamp(min=torch.finfo(codes.dtype).tiny) / codes.shape[1]
+        codes = codes / codes.sum(1, keepdim=True)
+    return codes

@@ -1,0 +1,125 @@
+"""Losses of classes: embeddings against one learned vector a class. Functions of embeddings, labels and the vectors."""
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import pydantic
+from jaxtyping import Float
+
+from contrasweep.components import parameters_class, signature_fields
+from contrasweep.config import Config
+from contrasweep.errors import SpecError
+from contrasweep.trainables.losses.batch import Ids, joined
+from contrasweep.trainables.pytorch import F, Tensor, torch
+from contrasweep.trainables.similarities import cosine
+
+if TYPE_CHECKING:
+    from contrasweep.trainables.losses.weights import Proxies
+
+Rows = Float[Tensor, "n d"]
+Vectors = Float[Tensor, "k d"]
+Scalar = Float[Tensor, ""]
+Positive = Annotated[float, pydantic.Field(gt=0)]
+Margin = Annotated[float, pydantic.Field(ge=0)]
+
+
+def proxy_anchor(
+    embeddings: Rows, labels: Ids, proxies: Vectors, *, margin: Margin = 0.1, scale: Positive = 32.0
+) -> Scalar:
+    """Proxy Anchor: mean_P+ softplus(lse_X+ -a(s - m)) + mean_P softplus(lse_X- a(s + m)) (Kim et al. 2020, eq. 4).
+
+    s is the cosine of an embedding and a class's proxy, m `margin`, a `scale`; P+ are classes of the batch.
+    """
+    scores = cosine(embeddings, proxies)
+    own = F.one_hot(labels, len(proxies)).bool()
+    pull = torch.logsumexp((-scale * (scores - margin)).masked_fill(~own, -torch.inf), 0)
+    push = torch.logsumexp((scale * (scores + margin)).masked_fill(own, -torch.inf), 0)
+    return F.softplus(pull[own.any(0)]).mean() + F.softplus(push).mean()
+
+
+def arcface(embeddings: Rows, labels: Ids, proxies: Vectors, *, margin: Margin = 0.5, scale: Positive = 64.0) -> Scalar:
+    """ArcFace: -log e^{s cos(a_y + m)} / (e^{s cos(a_y + m)} + sum_{j != y} e^{s cos a_j}) (Deng et al. 2019, eq. 3).
+
+    a_j is the angle between an embedding and the vector of class j, m `margin`, s `scale`.
+    """
+    cosines = cosine(embeddings, proxies)
+    sines = (1 - cosines.square()).clamp(min=1e-12).sqrt()
+    return _against_own(cosines, cosines * math.cos(margin) - sines * math.sin(margin), labels, scale)
+
+
+def cosface(
+    embeddings: Rows, labels: Ids, proxies: Vectors, *, margin: Margin = 0.35, scale: Positive = 64.0
+) -> Scalar:
+    """CosFace: -log e^{s (cos a_y - m)} / (e^{s (cos a_y - m)} + sum_{j != y} e^{s cos a_j}) (Wang et al. 2018, eq. 4).
+
+    a_j is the angle between an embedding and the vector of class j, m `margin`, s `scale`.
+    """
+    cosines = cosine(embeddings, proxies)
+    return _against_own(cosines, cosines - margin, labels, scale)
+
+
+def _against_own(cosines: Float[Tensor, "n k"], own: Float[Tensor, "n k"], labels: Ids, scale: float) -> Scalar:
+    logits = torch.where(F.one_hot(labels, cosines.shape[1]).bool(), own, cosines)
+    return F.cross_entropy(scale * logits, labels)
+
+
+@dataclass(frozen=True, eq=False)
+class ProxyLoss:
+    """A row of the table: `function(embeddings [n d], labels [n], proxies [k d], **parameters)` gives the loss."""
+
+    name: str
+    function: Callable[..., Tensor]
+    family: ClassVar[str] = "proxies"
+    similarities: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def description(self) -> str:
+        """The first paragraph of the function's docstring, as one line."""
+        return " ".join((inspect.getdoc(self.function) or "").split("\n\n")[0].split())
+
+    @cached_property
+    def parameters(self) -> Config:
+        """Parameter of the function -> default."""
+        return MappingProxyType({name: default for name, (_, default) in signature_fields(self.function).items()})
+
+    @cached_property
+    def settings(self) -> type:
+        """What can be set of it: the function's own parameters."""
+        return parameters_class(self.name, signature_fields(self.function))
+
+
+@dataclass(frozen=True)
+class ComposedProxyLoss:
+    """A loss of classes, called like the others: embeddings [n d] and labels [n]; instance ids are not looked at.
+
+    In a process group the loss is that of the joined batch.
+    """
+
+    loss: ProxyLoss
+    params: Config
+    weights: "Proxies | None" = None
+    """The vectors of the classes, which are learned; without them it cannot be called."""
+    has_weights: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """Its name in the table."""
+        return self.loss.name
+
+    def __call__(self, embeddings: Rows, labels: Ids, instance_ids: Ids | None = None) -> Scalar:
+        """Return the loss of a batch.
+
+        Raises:
+            NotFiniteError: The embeddings hold NaN or infinite values.
+            SpecError: A shape does not fit, or the loss was built without `classes` and `dim`.
+        """
+        if self.weights is None:
+            raise SpecError(f"{self.name} has a vector for each class", place="classes", hint="give classes and dim")
+        with torch.autocast(embeddings.device.type, enabled=False):
+            z, labels = joined(embeddings, labels, instance_ids, lambda labels, _: labels)
+            return self.loss.function(z, labels, self.weights.rows, **self.params)

@@ -1,0 +1,39 @@
+"""Weights of losses: what a loss learns beside the network, trained by the same optimizer with a rate of its own."""
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class LearnedNumbers(nn.Module):
+    """Numbers of a loss, such as SigLIP's temperature and bias, each learned as its distance from where it starts.
+
+    A number is `initial` + x, or where it is above zero and in `logs`, `initial` exp(x); x starts at 0, so that weight
+    decay is towards `initial`.
+    """
+
+    def __init__(self, initial: Mapping[str, float], logs: tuple[str, ...]) -> None:
+        super().__init__()
+        self.initial, self.logs = dict(initial), logs
+        self.offsets = nn.ParameterDict({name: nn.Parameter(torch.zeros(())) for name in initial})
+
+    def values(self) -> dict[str, Float[Tensor, ""]]:
+        """Return the numbers as they are now, with gradients."""
+        return {
+            name: start * self.offsets[name].exp() if name in self.logs else start + self.offsets[name]
+            for name, start in self.initial.items()
+        }
+
+    def metrics(self) -> dict[str, float]:
+        """Return the numbers for a report, as `loss_<name>`."""
+        return {f"loss_{name}": float(value.detach()) for name, value in self.values().items()}
+
+
+class Proxies(nn.Module):
+    """One vector for each class, which embeddings are compared with; drawn as in Proxy Anchor's code."""
+
+    def __init__(self, classes: int, dim: int) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(nn.init.kaiming_normal_(torch.empty(classes, dim), mode="fan_out"))
