@@ -95,7 +95,7 @@ def full_disk(folder: Path, times: int, seed: int) -> list[Row]:
 def full_at_each_write(folder: Path, times: int, seed: int) -> list[Row]:
     """The disk is full at one write of a study, at another one each time: half of the file is there. The study's trials
     are trained in this process, one after another, and the same study is begun again after the fault."""
-    plain, row = os.fsync, Row("disk full at one write of a study")
+    plain, row = os.fsync, Row("disk full at one write of a study, in one process")
     expected, writes = calm(1), 0
 
     def failing(at: int) -> Callable[[int], None]:
