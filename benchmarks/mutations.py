@@ -32,6 +32,7 @@ WARM.set_forkserver_preload(["pytest", "hypothesis", "numpy", "pandas", "pyarrow
 """Processes in which the libraries of others are there already."""
 PASSED, FAILED = 0, 1
 """What pytest returns where every test passed, and where one failed."""
+BROKEN = -1
 
 
 @dataclass(frozen=True)
@@ -651,7 +652,9 @@ def outcome(tree: Path, tests: Sequence[str], limit_s: float = LIMIT_S) -> tuple
             return None, ""
         said = printed.read()
     failed = [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    return process.exitcode, failed[0].split(" - ")[0].partition(" ")[2] if failed else said[-300:]
+    if failed or process.exitcode != FAILED:
+        return process.exitcode, failed[0].split(" - ")[0].partition(" ")[2] if failed else said[-300:]
+    return BROKEN, said[-300:]  # the process itself failed, and no test
 
 
 def _pytest(tree: str, tests: Sequence[str], printed: str) -> None:
