@@ -530,8 +530,8 @@ MUTANTS = (
         PLAN,
         (
             "arms have other seeds",
-            "path, whole, data, fold, seed) for",
-            "path, whole, data, fold, seed + len(arm)) for",
+            "whole, data, fold, seed) for fold, seed",
+            "whole, data, fold, seed + len(arm)) for fold, seed",
             f"{PLAN} {TESTS}/planning/test_plans.py",
         ),
     ),
