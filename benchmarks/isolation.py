@@ -1,6 +1,6 @@
 """What it costs to keep trials that share a process apart: processor time of isolation in a study of short trials.
 
-    python -m benchmarks.isolation [--trials 300] [--epochs 40] [--output benchmarks/results]
+    python -m benchmarks.isolation [--trials 300] [--epochs 20] [--output benchmarks/results]
 
 A study of the quickstart's cnn is run by the command line, two trials at once. Its trainable is `train` here, whose
 import makes each worker write the processor seconds of `Isolation.begin` and `end`, and of all else that its process
@@ -83,7 +83,7 @@ def main() -> None:
     """Measure, print and write isolation.md."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--trials", type=int, default=300)
-    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
     load = Path("/proc/loadavg").read_text().split()[0]

@@ -9,11 +9,12 @@ mutant is caught where a test fails, or does not end within `LIMIT_S`.
 """
 
 import argparse
+import importlib
+import multiprocessing
 import os
 import platform
 import queue
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -26,8 +27,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 COPIED = ("platform", "trainables", "search_spaces", "cluster", "tests", "benchmarks", "docs", "pyproject.toml")
 LIMIT_S = 600.0
+WARM = multiprocessing.get_context("forkserver")
+WARM.set_forkserver_preload(["pytest", "hypothesis", "numpy", "pandas", "pyarrow.parquet", "scipy.stats", "pydantic"])
+"""Processes in which the libraries of others are there already."""
 PASSED, FAILED = 0, 1
 """What pytest returns where every test passed, and where one failed."""
+BROKEN = -1
 
 
 @dataclass(frozen=True)
@@ -638,27 +643,47 @@ def copy_of_the_tree() -> Path:
 
 def outcome(tree: Path, tests: Sequence[str], limit_s: float = LIMIT_S) -> tuple[int | None, str]:
     """Run tests in a copy of the tree: pytest's answer (None: they did not end) and the test that failed first."""
-    environment = os.environ | {"PYTHONPATH": f"{tree / 'platform'}:{tree}", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not long", *tests]
-    try:
-        done = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, text=True, timeout=limit_s, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return None, ""
-    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    return done.returncode, failed[0].split(" - ")[0].partition(" ")[2] if failed else done.stdout[-300:]
+    with tempfile.NamedTemporaryFile("r") as printed:
+        process = WARM.Process(target=_pytest, args=(str(tree), tuple(tests), printed.name))
+        process.start()
+        process.join(limit_s)
+        if process.is_alive():
+            process.kill()
+            return None, ""
+        said = printed.read()
+    failed = [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    if failed or process.exitcode != FAILED:
+        return process.exitcode, failed[0].split(" - ")[0].partition(" ")[2] if failed else said[-300:]
+    return BROKEN, said[-300:]  # the process itself failed, and no test
+
+
+def _pytest(tree: str, tests: Sequence[str], printed: str) -> None:
+    """Run pytest in this process, which has imported nothing but what others have written, and end it."""
+    os.chdir(tree)
+    sys.dont_write_bytecode = True
+    sys.path[:] = [f"{tree}/platform", tree, *(path for path in sys.path if not path.startswith(str(ROOT)))]
+    os.environ |= {"PYTHONPATH": f"{tree}/platform:{tree}", "PYTHONDONTWRITEBYTECODE": "1"}
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("benchmarks", "tests", "contrasweep")]:
+        del sys.modules[name]
+    with open(printed, "w") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    status = importlib.import_module("pytest").main(["-q", "-x", "-p", "no:cacheprovider", "-m", "not long", *tests])
+    sys.stdout.flush()
+    os._exit(status)
 
 
 def caught_before(page: Path, root: Path = ROOT) -> dict[str, str]:
-    """The test that caught each mutant in the run that a page of results is of, where its file is still there."""
-    rows = (
-        [line.strip("|").split(" | ") for line in page.read_text().splitlines() if "::" in line]
-        if page.exists()
-        else []
-    )
-    found = {row[1].strip(): f"{TESTS}/{row[3].strip()}" for row in rows}
-    return {what: test for what, test in found.items() if (root / test.partition("::")[0]).exists()}
+    """The test that caught each mutant in the run that a page of results is of, where it is still there."""
+    found = {}
+    for line in page.read_text().splitlines() if page.exists() else ():
+        if "::" in line:
+            what, test = (line.strip("| ").split(" | ")[at] for at in (1, 3))
+            file, _, name = test.partition("::")
+            path = root / TESTS / file
+            if path.exists() and f"def {name.partition('[')[0]}(" in path.read_text():
+                found[what] = f"{TESTS}/{test}"
+    return found
 
 
 def failing_without(mutants: Sequence[Mutant], first: Mapping[str, str]) -> str:

@@ -24,10 +24,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults.files import broken_files, full_disk
+from benchmarks.faults.files import broken_files, full_at_each_write, full_disk
 from benchmarks.faults.hosts import on_hosts, wrong_clock
 from benchmarks.faults.memory import out_of_memory
-from benchmarks.faults.operation import at_start_and_end, database_stopped, floods, read_only, two_drivers, under_limits
+from benchmarks.faults.operation import (
+    at_start_and_end,
+    database_stopped,
+    floods,
+    read_only,
+    submitted_twice,
+    two_drivers,
+    under_limits,
+)
 from benchmarks.faults.processes import on_processes
 from benchmarks.faults.servers import Scenario, on_the_wire
 from benchmarks.faults.study import EPOCHS, PAUSE_S, Row
@@ -55,12 +63,14 @@ SCENARIOS: dict[str, tuple[Scenario, int]] = {
     "memory": (out_of_memory, 12),
     "disk": (full_disk, 10),
     "files": (broken_files, 60),
+    "full": (full_at_each_write, 60),
     "start-end": (at_start_and_end, 60),
     "two": (two_drivers, 10),
     "read-only": (read_only, 20),
     "limits": (under_limits, 8),
     "database": (database_stopped, 12),
-    "floods": (floods, 8),
+    "floods": (floods, 10),
+    "submit": (submitted_twice, 6),
     "packets": (partial(on_hosts, "packets lost"), 8),
 }
 """What is run, and how many faults of it (of `wire`: of each of two servers)."""

@@ -1,16 +1,22 @@
 """What goes wrong with the files of a storage: broken ones, and a disk that is full."""
 
 import contextlib
+import errno
+import os
 import random
 import shutil
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.faults.injection import LIMIT_S, Process, inject
-from benchmarks.faults.study import FaultStudy, Row
+from benchmarks.faults.study import FaultStudy, Row, calm, declare, metrics_of
+from tests.support.calm import calm_run
+
+from contrasweep.errors import StorageError
+from contrasweep.study.file import load_study
 
 DAMAGES = {
     "truncated": lambda data, rng: data[: rng.randrange(len(data))],
@@ -84,6 +90,53 @@ def full_disk(folder: Path, times: int, seed: int) -> list[Row]:
             return True
 
         return inject(new_study, [("disk of the storage full for 2 to 6 s", fill)] * times, rng)
+
+
+def full_at_each_write(folder: Path, times: int, seed: int) -> list[Row]:
+    """The disk is full at one write of a study, at another one each time: half of the file is there. The study's trials
+    are trained in this process, one after another, and the same study is begun again after the fault."""
+    plain, row = os.fsync, Row("disk full at one write of a study, in one process")
+    expected, writes = calm(1), 0
+
+    def failing(at: int) -> Callable[[int], None]:
+        def fsync(file: int) -> None:
+            nonlocal writes
+            writes += 1
+            if writes == at:
+                os.ftruncate(file, os.fstat(file).st_size // 2)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            plain(file)
+
+        return fsync
+
+    def run_through(number: int, at: int) -> Row:
+        nonlocal writes
+        there, writes, runs = folder / str(number), 0, 0
+        there.mkdir(parents=True)
+        study = load_study(str(declare(there / "study.yaml", 1, 0.0, str(there / "trained"))))
+        os.fsync, message, results = failing(at), "", None
+        try:
+            while results is None and runs < 3:
+                runs += 1
+                try:
+                    results = calm_run(study, there / "runs")
+                except StorageError as error:
+                    message = message or str(error)
+        finally:
+            os.fsync = plain
+        shown = {} if results is None else metrics_of(results)
+        epochs = Counter((there / "trained").read_text().splitlines())
+        lost = sum(shown.get(cell) != metrics for cell, metrics in expected.items())
+        # a trial that has its record is trained by nobody: each of its epochs is there once, or again after the fault
+        twice = sum(count > 2 for count in epochs.values())
+        repeated = sum(count - 1 for count in epochs.values())
+        return Row("", int(bool(message)), lost, twice, repeated, runs=runs, studies=1, message=message)
+
+    run_through(0, 0)
+    every = sorted(random.Random(f"{seed} full").sample(range(1, writes + 1), min(times, writes)))
+    for number, at in enumerate(every, start=1):
+        row.add(run_through(number, at))
+    return [row]
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from benchmarks.faults.processes import stop
 from benchmarks.faults.servers import s3
 from benchmarks.faults.study import FaultStudy, Row
 from benchmarks.tracking_services import S3_ENV, mlflow_server, postgres
+from tests.support.raylets import RayCluster
 
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.kinds import checked_tracking
@@ -84,6 +85,34 @@ def two_drivers(folder: Path, times: int, seed: int) -> list[Row]:
             rows[on_s3].add(Row("", 1, message=study.message(words=["runs", "running"])))
             rows[on_s3].add(judged)
     return rows
+
+
+def submitted_twice(folder: Path, times: int, seed: int) -> list[Row]:
+    """The same study is submitted twice within a second to a cluster: one job runs it, the other is refused, before it
+    is queued or by the storage, or finds all done."""
+    folder.mkdir(parents=True)
+    rng, row, cluster = random.Random(f"{seed} submit"), Row("study submitted twice at once"), RayCluster()
+    try:
+        cluster.add_node("a", "T4", cpus=2)
+        cluster.wait_for_nodes(2)
+        for number in range(times):
+            storage = str(folder / f"runs {number}")
+            command = ("submit", "--address", cluster.address, "--follow")
+            environment = {"RAY_AUTH_MODE": "disabled"}
+            study = FaultStudy(folder / str(number), seeds=1, storage=storage, environment=environment, command=command)
+            jobs = [study.start()]
+            time.sleep(rng.uniform(0.0, 1.0))
+            jobs.append(study.start())
+            statuses = sorted(job.wait() for job in jobs)
+            if statuses[0]:
+                study.finish()
+            judged = study.judge({})
+            judged.lost += statuses[0] != 0  # nobody ran it
+            row.add(Row("", 1, message=study.message(words=["is running", "being run", "takes over"])))
+            row.add(judged)
+    finally:
+        cluster.close()
+    return [row]
 
 
 def read_only(folder: Path, times: int, seed: int) -> list[Row]:
@@ -172,6 +201,7 @@ def database_stopped(folder: Path, times: int, seed: int) -> list[Row]:
 
 
 FLOODS = {
+    "a trial makes 1,000,000 reports": {"epochs": 1_000_000},
     "a trial prints 100 MB": {"prints_mb": 100},
     "a trial makes 100,000 reports": {"epochs": 100_000},
     "a trial raises an error of 70 MB": {"error_mb": 70},
@@ -188,11 +218,12 @@ def floods(folder: Path, times: int, seed: int) -> list[Row]:
         there.mkdir(parents=True)
         arm = "a" * 100 if "name" in name else "a"
         arms = {arm: {"trainable": "flooding:train", "config": FLOODS[name]}}
-        declared = {"name": "floods", "data": "digits-lt", "folds": 3, "seeds": [0], "arms": arms}
+        declared = {"name": "floods", "data": "digits-lt", "seeds": [0], "arms": arms}
+        declared |= {"folds": 3} if "1,000,000" not in name else {}
         (there / "study.yaml").write_text(yaml.safe_dump(declared))
         program = [sys.executable, "-m", "contrasweep"]
         words = [*program, "run", "study.yaml", "--storage", "runs", "--tracking", "none"]
-        done = subprocess.run(words, cwd=there, capture_output=True, text=True, errors="replace", timeout=900)
+        done = subprocess.run(words, cwd=there, capture_output=True, text=True, errors="replace", timeout=3600)
         report = subprocess.run(
             [*program, "report", "floods", "--storage", "runs", "--json"], cwd=there, capture_output=True, text=True
         )

@@ -67,15 +67,16 @@ class FaultStudy:
         environment: Mapping[str, str] | None = None,
         prefix: tuple[str, ...] = (),
         max_concurrent: int = 2,
+        command: tuple[str, ...] = ("run",),
     ) -> None:
-        """`prefix` are words before the command; `max_concurrent` trials run at once."""
+        """`prefix` are words before the program's name, `command` its first; `max_concurrent` trials run at once."""
         folder.mkdir(parents=True)
         self.folder, self.log, self.output = folder, folder / "trained", folder / "output"
         self.seeds, self.storage, self.tracking, self.prefix = seeds, storage, tracking, prefix
-        self.max_concurrent = max_concurrent
+        self.max_concurrent, self.command = max_concurrent, command
         self.environment = os.environ | {"RAY_TMPDIR": f"/tmp/cs-f{os.getpid()}", "TMPDIR": str(folder)}
         self.environment |= environment or {}
-        self.study = _declare(folder / "study.yaml", seeds, PAUSE_S, str(self.log))
+        self.study = declare(folder / "study.yaml", seeds, PAUSE_S, str(self.log))
         self.runs = 0
         self.after_record: Counter[str] = Counter()  # trial id -> epochs that ended after it had its record
         self._watching = threading.Event()
@@ -93,7 +94,7 @@ class FaultStudy:
     def start(self) -> "subprocess.Popen[bytes]":
         """Run it, or go on with it."""
         self.runs += 1
-        words = ["run", str(self.study), "--storage", self.storage, "--tracking", self.tracking]
+        words = [*self.command, str(self.study), "--storage", self.storage, "--tracking", self.tracking]
         words += ["--max-concurrent", str(self.max_concurrent)]
         with self.output.open("ab") as output:
             process = subprocess.Popen(
@@ -138,7 +139,7 @@ class FaultStudy:
         """Count what is lost against a run that nothing disturbs, and against the records that were `seen` before."""
         self._watching.set()
         self._watcher.join()
-        now, shown = self.recorded(), _metrics(Results.load("faults", self.storage))
+        now, shown = self.recorded(), metrics_of(Results.load("faults", self.storage))
         lost = sum(shown.get(cell) != metrics for cell, metrics in calm(self.seeds).items())
         lost += sum(now.get(trial) != digest for trial, digest in seen.items())
         repeated = sum(n - 1 for n in Counter(self.epochs()).values())
@@ -168,11 +169,12 @@ class FaultStudy:
 def calm(seeds: int) -> dict[Cell, dict[str, float]]:
     """The metrics of each cell when nothing disturbs the study."""
     with tempfile.TemporaryDirectory(prefix="cs-calm-") as folder:
-        study = _declare(Path(folder) / "calm.yaml", seeds, 0.0, "")
-        return _metrics(calm_run(load_study(str(study)), Path(folder) / "runs"))
+        study = declare(Path(folder) / "calm.yaml", seeds, 0.0, "")
+        return metrics_of(calm_run(load_study(str(study)), Path(folder) / "runs"))
 
 
-def _declare(file: Path, seeds: int, pause_s: float, log: str) -> Path:
+def declare(file: Path, seeds: int, pause_s: float, log: str) -> Path:
+    """Write the study as a file."""
     each = {"epochs": EPOCHS, "pause_s": pause_s, "log": log, "keep_every": 2}
     arms = {n: {"trainable": "toy:train", "config": each | {"lr": lr}} for n, lr in {"a": 0.1, "b": 0.5}.items()}
     fields = {"name": "faults", "data": "digits-lt", "folds": 3, "seeds": list(range(seeds)), "arms": arms}
@@ -180,6 +182,7 @@ def _declare(file: Path, seeds: int, pause_s: float, log: str) -> Path:
     return file
 
 
-def _metrics(results: Results) -> dict[Cell, dict[str, float]]:
+def metrics_of(results: Results) -> dict[Cell, dict[str, float]]:
+    """The metrics of each cell that is done."""
     done = [record for record in results.trial_records.values() if record.status == "done"]
     return {(r.arm, r.fold or 0, r.seed): dict(r.metrics) for r in done}

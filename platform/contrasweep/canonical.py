@@ -15,9 +15,11 @@ def canonical(value: Any, place: str = "") -> Any:
     """`value` as plain JSON values: sorted string keys, lists for tuples, 1 for 1.0.
 
     1 and 1.0 are one value, because YAML, JSON and Python disagree about writing it and a trial must not.
-    Raises `SpecError` for what has no such form (NaN, infinity, callables, arrays), naming its place.
+    Raises `SpecError` for what has no such form (NaN, infinity, callables, arrays, lone surrogates), naming its place.
     """
-    if value is None or isinstance(value, bool | str | int):
+    if isinstance(value, str):
+        return _encodable(value, place)
+    if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
@@ -27,6 +29,7 @@ def canonical(value: Any, place: str = "") -> Any:
         for key in value:
             if not isinstance(key, str):
                 raise SpecError("config keys must be text", place=place, value=key)
+            _encodable(key, place)
         return {key: canonical(value[key], f"{place}.{key}".lstrip(".")) for key in sorted(value)}
     if isinstance(value, list | tuple):
         return [canonical(item, f"{place}[{i}]") for i, item in enumerate(value)]
@@ -35,6 +38,16 @@ def canonical(value: Any, place: str = "") -> Any:
     raise SpecError(
         "a config value must be text, a number, a bool, null, or a list or mapping of these", place=place, value=value
     )
+
+
+def _encodable(text: str, place: str) -> str:
+    """`text`; `SpecError` where no file could hold it: half of a surrogate pair has no UTF-8."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise SpecError("a text must have a UTF-8 form, without lone surrogates", place=place, value=text) from None
+    return text
 
 
 def dumps(value: Any) -> str:

@@ -344,6 +344,14 @@ def test_the_end_of_a_command_loses_nothing(daemon, arguments, status, said):
     assert daemon or "waited for" in done.stdout
 
 
+def test_a_limit_on_address_space_under_which_libraries_cannot_be_loaded_is_one_line(tmp_path):
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({3 * 10**8}, {3 * 10**8}))"
+    words = [sys.executable, "-c", f"{limit}; from contrasweep.cli import main; main()", "list", "losses"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    says = "contrasweep: the address space of this process is limited to 0.28 GiB, and libraries need 1 GiB"
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1) and done.stderr.startswith(says)
+
+
 @pytest.mark.slow
 def test_a_limit_on_address_space_under_which_ray_would_abort_is_one_line(tmp_path):
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({6 * 10**9}, {6 * 10**9}))"

@@ -16,7 +16,10 @@ def calm_run(study: AblationGrid, storage: Path) -> Results:
     planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
     records.claim(study_document(planned))
     write_planned(records, planned.to_frame())
+    finished = records.finished()  # where it goes on from a fault
     for trial in planned.trials:
+        if trial.id in finished:
+            continue
         execution = Execution(trial, import_path(trial.trainable, "trainable"), records, metric=study.metric)
         while execution.advance().record is None:
             pass

@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import os
+import resource
 import sys
 import threading
 from typing import NoReturn
@@ -12,6 +13,8 @@ PACKAGES_OF_ALL = {
     "torchvision",
 }
 """What the extra `all` installs, as it is imported."""
+MIN_ADDRESS_SPACE = 2**30
+"""What compiled libraries need to be loaded; with less they raise, or hang."""
 
 
 def program() -> None:
@@ -47,6 +50,11 @@ def main() -> None:
     Its code is 0 where all is done, 1 where something failed, 2 for wrong input, 3 where a budget is used up, 130 after
     an interruption (run the command again to go on).
     """
+    if 0 <= (limit := resource.getrlimit(resource.RLIMIT_AS)[0]) < MIN_ADDRESS_SPACE:
+        _fail(
+            f"the address space of this process is limited to {limit / 2**30:.2f} GiB, and libraries need 1 GiB "
+            "to be loaded; `ulimit -v unlimited` lifts the limit"
+        )
     import typer
 
     from contrasweep.cli.app import app

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
+from contrasweep.canonical import canonical
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import checked
 from contrasweep.secrets import redacted
@@ -138,6 +139,7 @@ class StudyBase(ABC):
 
     def check_shared(self, seeds: Sequence[int], field: str) -> None:
         """Check what every kind of study has, and its `seeds`, which stand in `field`. Raises `SpecError`."""
+        canonical(self.description, "description")
         if self.name.lower() in STORAGE_FOLDERS:
             raise SpecError(
                 "no study has this name, which is a folder of the storage",

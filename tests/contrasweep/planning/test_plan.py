@@ -147,6 +147,9 @@ def test_digests_differ_where_values_do(a, b):
         ({"arms": {"a": Arm("math:cosinus")}}, "arms.a.trainable: the trainable's module has no such function"),
         ({"axes": {"p": [math.nan]}}, "a config value must be finite"),
         ({"axes": {"p": [object]}}, "a config value must be text, a number"),
+        ({"axes": {"p": ["\ud800"]}}, "p: a text must have a UTF-8 form, without lone surrogates, got '\\ud800'"),
+        ({"axes": {"p": [{"\ud800": 1}]}}, "p: a text must have a UTF-8 form"),
+        ({"description": "\ud800"}, "description: a text must have a UTF-8 form"),
     ],
 )
 def test_a_wrong_study_is_refused_with_place_and_value(fields, says):
