@@ -128,7 +128,7 @@ class StreamedImages(Images):
         return host.to(self.device, non_blocking=True).permute(0, 3, 1, 2).contiguous()
 
     def stretches(self) -> Iterator[UInt8[Tensor, "k c h w"]]:
-        """All images in their order, some of them at a time."""
+        """Yield all images in their order, a block at a time."""
         step = max(1, 2 * CHUNK["cpu"] // int(np.prod(self.shape)))
         for rows in torch.split(torch.arange(len(self)), step):
             yield self.take(rows)

@@ -94,7 +94,7 @@ class JoinedMethod:
         return self.own.ends(epoch)
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
-        """By rank 0 alone."""
+        """Evaluate; the loop calls this in the process of rank 0 alone."""
         return self.own.evaluate(final, folder)
 
 

@@ -14,7 +14,7 @@ from contrasweep.trainables.losses.tiled import Counts, NegativeTally
 
 
 def counted(loss: Any) -> tuple[Any, NegativeTally | None]:
-    """`loss`, and what counts in its calls; None for a loss whose scores have no sign, or that is not ours."""
+    """Return `loss` with a tally of its calls; no tally for a loss whose scores have no sign, or that is not ours."""
     if not has_signed_scores(loss):
         return loss, None
     tally = NegativeTally()

@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _wait_for_one(control: int, woken: int, command: "subprocess.Popen[bytes]") -> None:
-    """Until the control pipe closes or the command ends."""
+    """Wait until the control pipe closes or the command ends."""
     while command.poll() is None:
         ready, _, _ = select.select([control, woken], [], [])
         if control in ready:

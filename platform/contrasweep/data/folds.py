@@ -73,7 +73,7 @@ def stratified(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
 
 
 def grouped(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
-    """Groups, largest first, each to the fold where the class counts then deviate least from equal shares."""
+    """Assign whole groups, the largest first, each to the fold where class counts then come closest to equal shares."""
     if groups is None:
         raise SpecError("grouped folds need a group column", place="folds.rule", value="grouped")
     group = _numbered(groups)

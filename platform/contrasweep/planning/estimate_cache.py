@@ -83,7 +83,7 @@ class Estimate(NamedTuple):
 
 
 def read(key: str) -> Estimate | None:
-    """The count that is kept for `key`; None where there is none that is whole and for exactly this key."""
+    """Return the stored count of `key`; None if there is none, or its file is broken or of another key."""
     try:
         kept = json.loads(_store().read(_name(key), MAX_BYTES))
     except (OSError, StorageError, ValueError, RecursionError):

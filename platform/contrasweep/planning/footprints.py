@@ -286,7 +286,7 @@ def cell_of(trial: Trial) -> Cell:
 
 
 def _times(slots: int, gib: float, base: float) -> float:
-    """Memory of `slots` trials in one process, one of which takes `gib`, of it `base` whatever it trains."""
+    """Return the memory of a process that trains `slots` trials; one takes `gib`, of which `base` is needed once."""
     base = min(base, gib)
     return base + slots * (gib - base)
 

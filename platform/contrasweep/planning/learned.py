@@ -133,7 +133,7 @@ def peak_of(record: Record) -> Peak | None:
 
 
 def peaks_key(records: StudyRecords) -> str:
-    """The key of the study's file."""
+    """Return the storage key of the file with the measured peaks of a study."""
     return f"{_FOLDER}{records.study}.json"
 
 

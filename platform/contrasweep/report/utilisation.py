@@ -53,7 +53,7 @@ def _mean(system: pd.DataFrame, column: str, place: Any) -> "pd.Series[float]":
 
 
 def _sum(system: pd.DataFrame, column: str, place: Any) -> "pd.Series[float]":
-    """The sum at each moment over the trials' means."""
+    """Return the sum over all running trials, at each moment, of what each used on average."""
     return system.groupby([place, system["trial_id"].astype(str)])[column].mean().groupby(level=0).sum(min_count=1)
 
 

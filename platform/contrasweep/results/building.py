@@ -490,7 +490,7 @@ class _Parts:
 
     @property
     def replicates(self) -> str:
-        """What the replicates are."""
+        """What the replicates are, in words: folds weighted by their items, or seeds and items."""
         return "folds weighted by their items" if any(fold != "-" for _, fold in self.groups) else "seeds and items"
 
     @property

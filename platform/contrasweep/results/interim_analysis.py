@@ -157,7 +157,7 @@ class _Tested:
 
     @property
     def difference(self) -> float:
-        """The estimate that the latest test is of."""
+        """The estimated difference: of the latest look that tested it, or of all data if none did."""
         return self.compared.evidence.common.difference if self.kept is None else self.kept.difference
 
     def p_values(self, name: Literal["p_value", "equivalence_p"]) -> list[float]:

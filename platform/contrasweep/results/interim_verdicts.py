@@ -166,7 +166,7 @@ class ExtensionVerdicts:
         return sum(one is not None and one.pairs < evidence.gaps.planned for one in history)
 
     def verdict_on(self, context: Context, a: str, b: str, comparison: Comparison) -> Comparison:
-        """Return the comparison, which is that of all data present, with what an earlier look decided."""
+        """Return the comparison of all present data with the verdict that an earlier look gave, if one did."""
         before = decided_before(self.log, context, a, b, comparison.evidence.gaps.planned)
         if comparison.judgement is None or before is None:
             return comparison

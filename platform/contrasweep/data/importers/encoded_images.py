@@ -37,7 +37,7 @@ class Encoded:
 
     @property
     def where(self) -> str:
-        """What messages call it."""
+        """The name of the image in messages."""
         return self.name if isinstance(self.data, bytes) else str(self.data)
 
 

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Sequence
 from pathlib import Path
 
 from contrasweep.cluster.footprint import Footprint
@@ -59,8 +59,9 @@ def train(
     Trials are placed on the hosts of `inventory_file`, or without one on those of the connected Ray. Raises
     KeyboardInterrupt on SIGINT and SIGTERM, and `SpecError` if no trial fits a host.
     """
-    study, finished = plan.study, prepared.finished
-    progress = _progress(plan, records, finished, quiet)
+    study, finished, own = plan.study, prepared.finished, plan.own(prepared.finished)
+    earlier = list(compact.read_records(records, records.etags(), only=own).values())
+    progress = _progress(plan, records, earlier, quiet)
     budget = Budget(study, records)
     source = plan.source(records, finished)
     if study.replicates is not None:
@@ -87,7 +88,8 @@ def train(
             limits = Overdue(hours and 3600 * hours, minutes and 60 * minutes)
             accounts = Accounts(budget, limits, lease)
             if asks_pilot(study, gpu_hours(plan, footprints, finished) if inventory.gpus else 0.0):
-                source = PilotSource(study, source, _pilots(plan, records, finished), accounts.stop, progress.say)
+                first = {record.arm: record for record in sorted(earlier, key=lambda record: -record.ended)}
+                source = PilotSource(study, source, first, accounts.stop, progress.say)
             hosts = Hosts() if inventory_file else growing_hosts(inventory)
             queue = TrialQueue(source, placements, hosts, records, progress.say, prepared.infeasible)
             # One listing of an object store spares each new trial three requests. A folder is asked for nothing, and a
@@ -126,15 +128,9 @@ def train(
     return used_up
 
 
-def _pilots(plan: Plan, records: StudyRecords, finished: Collection[str]) -> dict[str, Record]:
-    """Return the record of each arm's trial that ended first."""
-    ended = compact.read_records(records, records.etags(), only=plan.own(finished)).values()
-    return {record.arm: record for record in sorted(ended, key=lambda record: -record.ended)}
-
-
-def _progress(plan: Plan, records: StudyRecords, finished: Collection[str], quiet: bool) -> Progress:
-    """Return how a run of what is not `finished` is shown: here, and in the storage for `contrasweep watch`."""
-    study, own, axes = plan.study, plan.own(finished), plan.varied
+def _progress(plan: Plan, records: StudyRecords, earlier: Sequence[Record], quiet: bool) -> Progress:
+    """Return how a run beside the `earlier` records is shown: here, and in the storage for `contrasweep watch`."""
+    study, axes, own = plan.study, plan.varied, {record.trial_id for record in earlier}
     state = RunState(
         study=study.name,
         metric=study.metric,
@@ -149,5 +145,4 @@ def _progress(plan: Plan, records: StudyRecords, finished: Collection[str], quie
     )
     trials = () if plan.declared_search is not None else plan.trials
     planned = {t.id: cell_of(t.arm, axes_as_text(axes, t.config, t.data.name)) for t in trials if t.id not in own}
-    earlier = list(compact.read_records(records, records.etags(), only=own).values())
     return Progress(state, axes, [Quiet(sys.stderr) if quiet else display_here(), LiveFile(records)], planned, earlier)
