@@ -64,7 +64,9 @@ FLOODS_TRIED = (
     "3 tried for LOCAL (with colour statistics, with colours normalised by flood, and neither), on five of the ten "
     "floods, one held out at a time, seed 0; decided on all ten"
 )
-FLOODS_BEFORE = "with seeds as replicates, on five floods that stayed the same"
+FLOODS_BEFORE = (
+    "with seeds as replicates, on five floods that stayed the same and decided two studies one after another"
+)
 LOCAL_TRIED = (
     "25 tried on folds 0 and 1 of the training part, seed 0, and one on folds 2 and 3; decided on the test part"
 )
@@ -173,7 +175,7 @@ CLAIMS = [
         full_arms=["neg_arc_length", "cosine"],
         under="at temperatures of .025 and .2",
         same=True,
-        fresh=40,
+        fresh=16,
     ),
     *(
         _survey(

@@ -349,7 +349,8 @@ data than those that decide, unless a section says otherwise.
   **fresh** is the same study on seeds that it never used, of a fixed number, judged once. Where there is a fresh
   estimate, it decides. *Other design* is what a study found that asked otherwise; its section says how.
 - Verdicts count all comparisons and looks of their study, and so do intervals, unless a section says otherwise. They
-  do not count that a study was **declared** more than once, or that one test part decides many studies.
+  do not count that a study was **declared** more than once, that one test part decides many studies, or what another
+  choice of settings would have given: most were chosen by one seed.
 - **cross-entropy** is the mean of a network that cross-entropy alone trains on the same data. It is another network
   than that of the survey's rows, trained longer, and no ceiling.
 """
