@@ -1,9 +1,11 @@
 """Claims of papers beside what the studies that ask about them decided: the page docs/claims.md."""
 
+import json
 import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,55 +22,139 @@ from contrasweep.report import write, write_report
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run as run_study
 from contrasweep.search_spaces.claims.ledger import Claim
-from contrasweep.statistics.comparison import Comparison
+from contrasweep.statistics.comparison import Relevance, Verdict, in_words, relevance_of
 from contrasweep.storage.record import COUNTING
 from contrasweep.study.file import load_study
 
 NOT_RUN = "not run"
+NOT_SHOWN = "not shown here"
+ESTIMATES = "estimates.json"
+FRESH_SEEDS = 5000
+"""The first of the seeds that no study of a ledger uses but to be asked again."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What one study came to for one claim: `decision` is about the claim's arm, `scores` are means by arm."""
+
+    decision: Verdict
+    difference: float
+    low: float
+    high: float
+    p: float
+    n: int
+    scores: dict[str, float]
+    trials: int
+    hours: float
+    changed: int  # of its trials, those that the current code would make otherwise
+    until: str  # the day of its last trial
+    complete: bool = True
+    note: str = ""  # what else is to be known of its numbers
+
+    def verdict(self, margin: float | None) -> str:
+        """Both parts of the verdict in words; that the study runs, while it does."""
+        relevance = relevance_of(self.low, self.high, margin)
+        return in_words(self.decision, relevance) if self.complete else "running"
+
+    def span(self) -> str:
+        """The difference with its interval and the number of replicates."""
+        return f"{self.difference:+.3f} [{self.low:+.3f}, {self.high:+.3f}], n {self.n}"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What earlier pages found: estimates by study, arms and cell, and means by study, arm and metric."""
+
+    estimates: dict[str, Estimate] = field(default_factory=dict)
+    means: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, reports: Path | None) -> "Kept":
+        """Return what the file `ESTIMATES` in the folder of reports has; nothing where there is none."""
+        path = None if reports is None else reports / ESTIMATES
+        if path is None or not path.is_file():
+            return cls()
+        found = json.loads(path.read_text())
+        return cls({key: Estimate(**one) for key, one in found["estimates"].items()}, found["means"])
+
+    def to_json(self) -> str:
+        """Return the text of the file."""
+        estimates = {key: vars(one) for key, one in self.estimates.items()}
+        return json.dumps({"estimates": estimates, "means": self.means}, indent=1, sort_keys=True) + "\n"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A claim with what its study came to; `comparison` is None where it was not run."""
+    """A claim with what its study came to, `first`, and the same study on seeds that it never used, `fresh`.
+
+    `earlier` is what the claim came to where it was asked otherwise. Each is None where it was not run. `elsewhere` are
+    the means of floor and cross-entropy that other studies have.
+    """
 
     claim: Claim
     study: Any  # an AblationGrid or a Sweep
-    comparison: Comparison | None = None
-    scores: dict[str, float] = field(default_factory=dict)  # mean of the metric by arm, and of the ceiling
-    trials: int = 0
-    hours: float = 0.0
-    complete: bool = False
-    changed: int = 0  # of its trials, those that the current code would make otherwise
-    ended: str = ""  # the day of its last trial
+    first: Estimate | None = None
+    fresh: Estimate | None = None
+    earlier: Estimate | None = None
+    elsewhere: dict[str, float] = field(default_factory=dict)
     cost: str = ""  # what the claim's full study would take
 
     @property
+    def decides(self) -> Estimate | None:
+        """The estimate that decides: of fresh seeds where they were run, as nothing was chosen or stopped by them."""
+        return self.fresh or self.first
+
+    @property
     def verdict(self) -> str:
-        """Return the verdict on the claim's arm, or that its study was not run, or is running."""
-        if self.comparison is None:
-            return NOT_RUN
-        return self.comparison.verdict if self.complete else "running"
+        """Return the verdict on the claim's arm, in words, or that its study was not run, or is running."""
+        return NOT_RUN if self.decides is None else self.decides.verdict(self.study.smallest_difference)
 
     @property
-    def below_floor(self) -> bool:
-        """Whether neither of the two arms reaches the floor, so that the better one is of no use as it was trained."""
+    def scores(self) -> dict[str, float]:
+        """Means by arm, of the estimate that decides and of other studies."""
+        return (self.decides.scores if self.decides else {}) | self.elsewhere
+
+    @property
+    def unlearned(self) -> list[str]:
+        """The arms of the claim that are below the floor: as they were trained, they did not learn."""
         claim, scores = self.claim, self.scores
-        if claim.floor not in scores:
-            return False
+        if claim.floor not in scores or self.decides is None or not self.decides.complete:
+            return []
         sign = 1 if self.study.mode == "max" else -1
-        return max(sign * scores[claim.arm], sign * scores[claim.against]) < sign * scores[claim.floor]
+        pair = [arm for arm in (claim.arm, claim.against) if arm in scores]
+        return [arm for arm in pair if sign * scores[arm] < sign * scores[claim.floor]]
 
     @property
-    def remarks(self) -> list[str]:
-        """What a reader of the verdict must know beside it."""
-        lines = []
-        if self.below_floor:
-            lines.append(f"both arms are below the floor, {self.claim.floor}")
-        if self.changed:
-            lines.append(
-                f"{self.changed} of {self.trials} trials were made by other code than that which wrote this page"
-            )
-        return lines
+    def held(self) -> str:
+        """Whether the claim held, in words, with the settings that it was asked at."""
+        seen = self.decides
+        if seen is None or not seen.complete:
+            return self.verdict
+        if self.unlearned:
+            return f"{NOT_SHOWN}: {' and '.join(self.unlearned)} did not learn"
+        said = held(seen.decision, relevance_of(seen.low, seen.high, self.study.smallest_difference), self.claim.same)
+        return said + f", {self.claim.under}" * bool(self.claim.under)
+
+
+def held(decision: Verdict, relevance: Relevance | None, same: bool) -> str:
+    """Whether a claim held by the verdict on its arm: held, contradicted, or not shown here.
+
+    A claim that two arms do as well (`same`) holds where the difference is surely less than matters, and is
+    contradicted where there surely is one that may matter. A claim that an arm is better is contradicted where the arm
+    is worse, or no better by as much as matters.
+    """
+    sure = decision in ("better", "worse")
+    if same:
+        return "held" if relevance == "below" else "contradicted" if sure else NOT_SHOWN
+    if decision == "better":
+        return "held, by less than matters" if relevance == "below" else "held"
+    return NOT_SHOWN if decision == "undecided" else "contradicted"
+
+
+def fresh_study(study: Any, seeds: int) -> Any:
+    """Return the study on so many seeds from `FRESH_SEEDS` on, which it never used; it is judged once, at the end."""
+    numbers = list(range(FRESH_SEEDS, FRESH_SEEDS + seeds))
+    return replace(study, name=f"{study.name}-fresh", seeds=numbers, replicates=None)
 
 
 def write_page(
@@ -83,26 +169,32 @@ def write_page(
 ) -> None:
     """Write the page of the claims at the dotted path `of` to the file `output`, or print it: `contrasweep claims`.
 
-    `names` are the studies whose claims are meant, all where none is given. With `run` the studies are run first. With
-    an inventory file `cluster` each claim says what its full study would take there. `reports` is a folder for a report
-    of each study.
+    `names` are the studies whose claims are meant, all where none is given. With `run` the studies are run first, and
+    again on fresh seeds where a claim says how many. With an inventory file `cluster` each claim says what its full
+    study would take there. `reports` is a folder for a report of each study and for `ESTIMATES`: what the storage has
+    is written there, and what it lacks is read from there.
     """
     known = chosen(claims_at(of), names)
     if run:
-        for study in dict.fromkeys(claim.study for claim in known):
+        for path, seeds in dict.fromkeys((claim.study, claim.fresh) for claim in known):
+            study: Any = load_study(path)
             try:
-                run_study(load_study(study), storage=storage, tracking=None)
+                for one in [study, fresh_study(study, seeds)] if seeds else [study]:
+                    run_study(one, storage=storage, tracking=None)
             except NotStagedError as error:  # the others can be asked all the same
-                print(f"{study} is not run: {error}", file=sys.stderr)
-    rows = [read(claim, storage) for claim in known]
+                print(f"{path} is not run: {error}", file=sys.stderr)
+    kept = Kept.of(reports)
+    rows = [read(claim, storage, kept) for claim in known]
     if cluster is not None:
         full = dict.fromkeys(claim.full for claim in known if claim.full)
         costs = {study: paper_scale_cost(study, storage, cluster) for study in full}
         rows = [replace(row, cost=costs.get(row.claim.full, "")) for row in rows]
     if reports is not None:
-        for name in {row.study.name for row in rows if row.comparison is not None}:
-            write_report(Results.load(name, storage), "markdown", output=reports / f"{name}.md")
-    write(page(rows, _seen_from(output, reports)).encode(), output)
+        for name in {f"{row.study.name}{suffix}" for row in rows for suffix in ("", "-fresh")}:
+            with suppress(SpecError):  # not in the storage: the report of an earlier page stays
+                write_report(Results.load(name, storage), "markdown", output=reports / f"{name}.md")
+        write(kept.to_json().encode(), reports / ESTIMATES)
+    write(page(rows, reports, _seen_from(output, reports)).encode(), output)
 
 
 def claims_at(path: str) -> list[Claim]:
@@ -145,48 +237,78 @@ def chosen(claims: Sequence[Claim], names: Sequence[str]) -> list[Claim]:
     return [claim for claim, each in zip(claims, called, strict=True) if each & set(names)]
 
 
-def read(claim: Claim, storage: str) -> Row:
-    """Return the claim with its study's results in `storage`. `SpecError` where the study has no such arms."""
+def read(claim: Claim, storage: str, kept: Kept | None = None) -> Row:
+    """Return the claim with its study's results in `storage`, else those of `kept`, which gets what the storage has.
+
+    Raises `SpecError` where the study, or the one at the paper's scale, has no such arms.
+    """
     study: Any = load_study(claim.study)
-    for role in ("arm", "against", "floor", "ceiling"):
+    kept = kept or Kept()
+    for role in ("arm", "against", "floor", "cross_entropy"):
         name = getattr(claim, role)
-        if name is not None and "/" not in name and name not in study.arms:
-            raise SpecError(
-                f"the study {study.name} has no such arm",
-                place=role,
-                value=name,
-                hint=f"its arms: {', '.join(study.arms)}",
-            )
+        if name is not None and "/" not in name:
+            _has_arm(study, role, name)
+    for name in (claim.full_arms or [claim.arm, claim.against]) if claim.full else ():
+        _has_arm(load_study(claim.full), "full", name)
+    elsewhere: dict[str, float] = {}
+    for name in (claim.floor, claim.cross_entropy):
+        if name is not None and "/" in name:
+            elsewhere |= _elsewhere("floor or cross_entropy", name, study, storage, kept)
+    first = _estimate(claim, study, storage, kept)
+    fresh = _estimate(claim, fresh_study(study, claim.fresh), storage, kept) if claim.fresh else None
+    return Row(claim, study, first, fresh, kept.estimates.get(claim.earlier), elsewhere)
+
+
+def _has_arm(study: Any, role: str, name: str) -> None:
+    if name not in study.arms:
+        raise SpecError(
+            f"the study {study.name} has no such arm", place=role, value=name, hint=f"its arms: {', '.join(study.arms)}"
+        )
+
+
+def _key(claim: Claim, study: Any) -> str:
+    at = [f"{axis}={value}" for axis, value in (claim.at or {}).items()]
+    return "/".join([study.name, claim.arm, claim.against, *at])
+
+
+def _estimate(claim: Claim, study: Any, storage: str, kept: Kept) -> Estimate | None:
+    key = _key(claim, study)
     try:
         results = Results.load(study.name, storage)
     except SpecError:
-        return Row(claim, study)
+        return kept.estimates.get(key)
     frame = results.to_frame()
     done = frame[frame["status"].isin(COUNTING)]
-    if not {claim.arm, claim.against} <= set(done["arm"]):
-        return Row(claim, study)
+    here = done
+    for axis, value in (claim.at or {}).items():
+        here = here[(here[axis] == value) | ~here["arm"].isin([claim.arm, claim.against])]
+    if not {claim.arm, claim.against} <= set(here["arm"]):
+        return kept.estimates.get(key)
     planned, records = plan(study, storage=storage), list(results.trial_records.values())
     changed = compare_code(
         results.records, records, planned.sample_trials, CurrentCode(planned.study.functions), planned.total
     )
-    scores = {str(arm): float(mean) for arm, mean in done.groupby("arm")[results.metric].mean().items()}
-    for role in ("floor", "ceiling"):
-        if "/" in (name := getattr(claim, role) or ""):
-            scores |= _elsewhere(role, name, study, storage)
-    return Row(
-        claim,
-        study,
-        results.compare(claim.arm, claim.against),
-        scores,
+    seen = results.compare(claim.arm, claim.against, at=claim.at)
+    estimate = Estimate(
+        seen.decision,
+        seen.difference,
+        seen.low,
+        seen.high,
+        seen.p_value,
+        seen.n,
+        {str(arm): float(mean) for arm, mean in here.groupby("arm")[results.metric].mean().items()},
         len(done),
         float(done["seconds"].sum()) / 3600,
-        results.complete,
         len(changed.trial_ids()),
         datetime.fromtimestamp(max(record.ended for record in records), UTC).date().isoformat(),
+        results.complete,
     )
+    if estimate.complete:
+        kept.estimates[key] = estimate
+    return estimate
 
 
-def _elsewhere(role: str, name: str, asks: Any, storage: str) -> dict[str, float]:
+def _elsewhere(role: str, name: str, asks: Any, storage: str, kept: Kept) -> dict[str, float]:
     """Return the mean of an arm of another study, by the metric of the one that `asks`; empty where it was not run."""
     path, _, arm = name.rpartition("/")
     study: Any = load_study(path)
@@ -197,67 +319,127 @@ def _elsewhere(role: str, name: str, asks: Any, storage: str) -> dict[str, float
             value=name,
             hint=f"on {study.data} it has the arms {', '.join(study.arms)}; {asks.name} is on {asks.data}",
         )
+    key = f"{study.name}/{arm}/{asks.metric}"
     try:
         frame = Results.load(study.name, storage).to_frame()
     except SpecError:
-        return {}
+        return {name: kept.means[key]} if key in kept.means else {}
     values = frame[frame["status"].isin(COUNTING) & (frame["arm"] == arm)].get(asks.metric)
-    return {} if values is None or values.empty else {name: float(values.mean())}
+    if values is None or values.empty:
+        return {}
+    kept.means[key] = float(values.mean())
+    return {name: kept.means[key]}
 
 
 HEAD = """# Claims of papers, and what studies decided
 
-Each claim is asked by a study that two cores run in minutes. Its smallest difference of interest was declared before it
-was run and is justified beside it; its settings were chosen on other data than those that decide; replicates were added
-until a verdict was reached or out of reach. *Equivalent* is within the smallest difference of interest, also where
-the difference is shown; verdicts count all comparisons and looks of a study, the intervals here do not. Floor and
-ceiling are arms of the same table or of another study of the same data: *below the floor*, a difference is real and
-neither arm of use as it was trained.
-Small networks on small data: a verdict here holds for what was run, and is no verdict on the paper's own scale, for
-which each section names the study and an inventory of hosts: there `plan` says which GPUs hold it, what is to be
-staged, and the hours, counted from the operations of its steps until a trial has run.
+Each claim is asked by a study that two cores run in minutes, on small networks and small data: a row holds for what
+its title and its settings say, and is no verdict on the paper's own scale. Where a paper describes a device and does
+not say that it is better, the row asks whether it is; each section begins with what the paper says. The smallest
+difference of interest was declared before a study was run and is justified beside it. Settings were chosen on other
+data than those that decide, unless a section says otherwise.
+
+- **held?** is about the claim, the **verdict** is about its first arm. A claim that two arms do as well is *held*
+  where the difference is surely less than matters, and *contradicted* where there surely is one that may matter. A
+  claim that an arm is better is *contradicted* where it is worse, or no better by as much as matters. The rest is
+  *not shown here*.
+- **did not learn**: the arm is below the floor, an arm that learns nothing of the kind. The difference may be real, but
+  it is one from an arm that was not trained well enough to be of use, and shows nothing about its method.
+- **first** is the study as declared, which stops when it is decided, so that its estimates are a little too large.
+  **fresh** is the same study on seeds that it never used, of a fixed number, judged once. Where there is a fresh
+  estimate, it decides. *Other design* is what a study found that asked otherwise; its section says how.
+- Verdicts count all comparisons and looks of their study, and so do intervals, unless a section says otherwise. They
+  do not count that a study was **declared** more than once, or that one test part decides many studies.
+- **cross-entropy** is the mean of a network that cross-entropy alone trains on the same data. It is another network
+  than that of the survey's rows, trained longer, and no ceiling.
+"""
+HOW = """
 `contrasweep claims --run --cluster INVENTORY --output FILE --reports FOLDER` makes this page again, and `contrasweep
-claims NAME ...` shows only what the studies of these names decided.
+claims NAME ...` shows only what the studies of these names decided. Estimates that the storage lacks are those of an
+earlier page, which FOLDER/estimates.json keeps.
 """
 INVENTORY = "docs/cluster/example-inventory.yaml"
 """The hosts that a study at the paper's scale is planned for: the example, in whose place a reader puts their own."""
+COLUMNS = (
+    "claim",
+    "held?",
+    "verdict",
+    "fresh difference [interval]",
+    "first difference [interval]",
+    "smallest",
+    "floor",
+    "cross-entropy",
+    "declared",
+)
 
 
-def page(rows: Sequence[Row], reports: str = "") -> str:
+def page(rows: Sequence[Row], reports: Path | None = None, seen: str = "") -> str:
     """Return the page in Markdown: a table of verdicts, then each claim with how it was asked.
 
-    `reports` is the folder, as seen from the page, with a report of each study that was run, NAME.md.
+    `reports` is the folder with a report of each study that was run, NAME.md, and `seen` how the page names it.
     """
-    counts = Counter(row.verdict for row in rows)
-    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    changed = sum(bool(row.changed) for row in rows)
-    other = f" Trials of {changed} were made by other code than that which wrote this page." if changed else ""
-    lines = [
-        HEAD,
-        f"Of {len(rows)} claims: {said}.{other}",
-        "",
-        "| claim | verdict | difference [95 %] | smallest | replicates | floor | ceiling |",
-    ]
-    lines += ["|---|---|---|---|---|---|---|"]
+    counts = Counter(row.held.partition(",")[0].partition(":")[0] for row in rows)
+    said = ", ".join(f"{count} {word}" for word, count in counts.most_common())
+    lines = [HEAD, f"Of {len(rows)} claims: {said}.", *_totals(rows), "", f"| {' | '.join(COLUMNS)} |"]
+    lines += ["|---" * len(COLUMNS) + "|"]
     lines += [f"| {' | '.join(_cells(row))} |" for row in rows]
+    lines += ["", "What decided how often:", "", *_uses(rows), HOW]
     for number, row in enumerate(rows, 1):
-        lines += ["", *_section(number, row, reports)]
+        lines += ["", *_section(number, row, reports, seen)]
     return "\n".join(lines) + "\n"
 
 
+def _totals(rows: Sequence[Row]) -> list[str]:
+    """Return what a reader must know of all rows: fresh estimates, cross-entropy, trials of other code."""
+    lines = []
+    if any(row.decides for row in rows):
+        lines.append(f"{sum(row.fresh is not None for row in rows)} have an estimate from fresh seeds.")
+    beside = [row for row in rows if row.claim.cross_entropy in row.scores and row.study.mode == "max"]
+    if beside:
+        above = sum(max(row.scores[row.claim.arm], row.scores[row.claim.against]) > _ce(row) for row in beside)
+        lines.append(
+            f"In {above} of {len(beside)} rows with cross-entropy beside them one of the two arms is above it."
+        )
+    if other := sum(bool(row.decides and row.decides.changed) for row in rows):
+        lines.append(f"Trials of {other} were made by other code than that which wrote this page.")
+    return lines
+
+
+def _ce(row: Row) -> float:
+    return row.scores[row.claim.cross_entropy or ""]
+
+
+def _uses(rows: Sequence[Row]) -> list[str]:
+    """Return a table of what decides the studies, with how often each was used so far."""
+    studies = {row.claim.study: row for row in rows}
+    used: dict[str, list[int]] = {}
+    for row in studies.values():
+        part = "the test part" if row.study.folds is None else f"{row.study.folds} folds held out in turn"
+        data = (row.study.labels or {}).get(row.study.data, row.study.data).partition("?")[0]
+        where = used.setdefault(f"{data}, {part}", [0, 0, 0])
+        times = row.claim.declared + (row.fresh is not None)
+        shown = sum(other.claim.study == row.claim.study for other in rows)
+        for i, count in enumerate((1, times, shown * times)):
+            where[i] += count
+    lines = ["| data | studies | times asked, fresh seeds and earlier declarations too | verdicts on claims |"]
+    return [*lines, "|---|---|---|---|", *(f"| {name} | {a} | {b} | {c} |" for name, (a, b, c) in used.items())]
+
+
 def _cells(row: Row) -> list[str]:
-    claim, seen = row.claim, row.comparison
-    smallest = row.study.smallest_difference
-    if seen is None:
-        return [claim.says, NOT_RUN, "–", _number(smallest), "–", "–", "–"]
+    claim = row.claim
+    first = "–" if row.first is None else row.first.span()
+    if row.earlier is not None:
+        first = f"{row.earlier.span()} (other design)"
     return [
-        claim.says,
-        f"**{row.verdict}**" + ", below the floor" * row.below_floor,
-        f"{seen.difference:+.3f} [{seen.low:+.3f}, {seen.high:+.3f}]",
-        _number(smallest),
-        str(seen.n),
+        claim.title,
+        f"**{row.held}**",
+        row.verdict,
+        "–" if row.fresh is None else row.fresh.span(),
+        first,
+        _number(row.study.smallest_difference),
         _score(row, claim.floor),
-        _score(row, claim.ceiling),
+        _score(row, claim.cross_entropy),
+        {1: "once", 2: "twice"}.get(claim.declared, f"{claim.declared} times"),
     ]
 
 
@@ -269,27 +451,47 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:g}"
 
 
-def _section(number: int, row: Row, reports: str) -> list[str]:
-    claim, seen = row.claim, row.comparison
-    lines = [f"## {number}. {claim.says}", "", f"{claim.source}. {row.study.description}."]
-    if seen is not None:
-        means = ", ".join(f"{arm} {score:.3f}" for arm, score in row.scores.items())
-        lines += [
-            "",
-            f"{claim.arm} against {claim.against}, {row.study.metric}: {row.verdict}, {seen.difference:+.4f} "
-            f"[{seen.low:+.4f}, {seen.high:+.4f}], p = {seen.p_value:.3g}, {seen.n} replicates. Means: {means}. "
-            f"{row.trials} trials, {60 * row.hours:.0f} minutes of training in all, until {row.ended}.",
-            *(f"{remark[0].upper()}{remark[1:]}." for remark in row.remarks),
-            *([f"[Its report]({reports}/{row.study.name}.md): table, verdicts, looks."] if reports else []),
-        ]
+def _section(number: int, row: Row, reports: Path | None, seen: str) -> list[str]:
+    claim = row.claim
+    lines = [f"## {number}. {claim.title}", "", f"{claim.source}. {row.study.description}.", ""]
+    for kind, name, one in (
+        ("Fresh seeds", f"{row.study.name}-fresh", row.fresh),
+        ("First", row.study.name, row.first),
+    ):
+        if one is not None:
+            lines += [f"- {kind}: {_numbers(row, one)}" + _link(name, reports, seen)]
+    if row.earlier is not None:
+        lines += [f"- Asked before, {claim.before}: {_numbers(row, row.earlier)}"]
+    lines += [f"- {arm} did not learn: it is below the floor, {claim.floor}." for arm in row.unlearned]
+    if row.elsewhere:
+        means = ", ".join(f"{arm} {score:.3f}" for arm, score in row.elsewhere.items())
+        lines += [f"- By other studies of the same data: {means}."]
     if claim.tried:
-        lines += ["", f"Settings: {claim.tried}."]
-    if row.cost:
-        lines += ["", f"At the paper's scale: {row.cost}."]
+        lines += [f"- Settings: {claim.tried}."]
+    full = f"at the paper's scale: {row.cost or claim.full}." if claim.full else "no study here has these arms at it."
+    lines += [f"- {full[0].upper()}{full[1:]}" if claim.full else f"- At the paper's scale: {full}"]
     lines += ["", "```", f"contrasweep run {claim.study}", f"contrasweep report {claim.study} --format html"]
     if claim.full:
         lines += [f"contrasweep plan {claim.full} --cluster {INVENTORY}   # at the paper's scale"]
     return [*lines, "```"]
+
+
+def _numbers(row: Row, one: Estimate) -> str:
+    margin = row.study.smallest_difference
+    means = ", ".join(f"{arm} {score:.3f}" for arm, score in one.scores.items())
+    other = f" {one.changed} of them were made by other code." if one.changed else ""
+    note = f" {one.note}." * bool(one.note)
+    return (
+        f"{row.claim.arm} against {row.claim.against}, {row.study.metric}: {one.verdict(margin)}, "
+        f"{one.difference:+.4f} [{one.low:+.4f}, {one.high:+.4f}], p = {one.p:.3g}, {one.n} replicates. "
+        f"Means: {means}. {one.trials} trials, {60 * one.hours:.0f} minutes of training in all, until "
+        f"{one.until}.{other}{note}"
+    )
+
+
+def _link(name: str, reports: Path | None, seen: str) -> str:
+    there = reports is not None and (reports / f"{name}.md").is_file()
+    return f" [Its report]({seen}/{name}.md): table, verdicts, looks." if there else ""
 
 
 def paper_scale_cost(study: str, storage: str, cluster: Path) -> str:

@@ -9,17 +9,18 @@ from contrasweep.search_spaces import local, orthonormal
 from contrasweep.study import dotted
 from contrasweep.study.grid import AblationGrid
 
-STUDIES = {name: study for name, study in vars(orthonormal).items() if isinstance(study, AblationGrid)} | {
-    name: getattr(local, name) for name in ("TABLE_6_SMALL", "TABLE_7_SMALL")
-}
+STUDIES = {
+    name: study for name, study in vars(orthonormal).items() if isinstance(study, AblationGrid) and study.reference
+} | {name: getattr(local, name) for name in ("TABLE_6_SMALL", "TABLE_7_SMALL")}
+"""All but `CROSS_ENTROPY`, which compares nothing."""
 ASKED = {
     "SMALL_BATCHES": {"loss"},
     "OVER_SMALL_BATCHES": {"loss", "alpha"},
     "FEW_EPOCHS": {"loss"},
-    "LONG_TAILS": {"loss"},
+    "LONG_TAILS": {"loss", "alpha"},
     "CENTRES": {"loss", "alpha"},
     "ALPHA": {"alpha", "alpha_schedule"},
-    "CLASS_WEIGHTS": {"wce.class_weights"},
+    "CLASS_WEIGHTS": {"wce.class_weights", "alpha"},
     "TABLE_6_SMALL": {"loss", "alpha"},
     "TABLE_7_SMALL": {"loss"},
 }

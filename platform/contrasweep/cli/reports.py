@@ -138,7 +138,7 @@ def claims(
     ] = None,
     of: Annotated[str, typer.Option(metavar="CLAIMS", help="Where the claims are, as module:NAME.")] = LEDGER,
     storage: Storage = STORAGE,
-    run: Annotated[bool, typer.Option("--run", help="Run their studies first, or go on with them.")] = False,
+    run: Annotated[bool, typer.Option("--run", help="Run their studies first, and on fresh seeds.")] = False,
     cluster: Annotated[
         Path | None, typer.Option(help="Inventory file of hosts that the studies at the papers' scale are planned for.")
     ] = None,
@@ -146,12 +146,13 @@ def claims(
         Path | None, typer.Option("--output", "-o", help="File to write the page to, in Markdown.")
     ] = None,
     reports: Annotated[
-        Path | None, typer.Option(help="Folder for a report of each study, in Markdown, to which the page links.")
+        Path | None, typer.Option(help="Folder for a report of each study, in Markdown, and for estimates.json.")
     ] = None,
 ) -> None:
     """Set each claim of a paper beside what its study decided.
 
-    Verdict, difference, interval, replicates, a floor and a ceiling, and the commands that make it again.
+    Whether it held, verdict, the estimates of first and of fresh seeds, a floor, cross-entropy, and the commands that
+    make it again.
     """
     from contrasweep.imports import import_path
 

@@ -301,9 +301,28 @@ def forecast(
         packing = place(needs, inventory, seconds=[s or 1.0 for s in seconds]).summary()
         makespan = durations.makespan(needs, seconds)
     budget = Budget(study, records, known.values())
-    warnings = (*durations.warnings(), *budget.warnings(makespan), *power_warnings(study), *unchecked_settings(study))
+    warnings = (
+        *durations.warnings(),
+        *budget.warnings(makespan),
+        *power_warnings(study),
+        *group_warnings(plan),
+        *unchecked_settings(study),
+    )
     lines = tuple(lanes.lines(planned))
     return Forecast(plan, known, rows, inventory, tuple(packing), makespan, budget, warnings, durations, lines, missing)
+
+
+def group_warnings(plan: Plan) -> list[str]:
+    """Where seeds on one test split are to decide, though its rows come in groups: no seed speaks of other groups."""
+    if plan.table_folds is not None:
+        return []
+    counted = {data.name: data.counts.get("test", {}).get("groups", 0) for data in plan.table_datasets}
+    return [
+        f"{name}: verdicts hold for the {groups} groups of the test split; for others like them hold each out whole "
+        "(stage all groups as training rows with a fold each, and set folds)"
+        for name, groups in counted.items()
+        if groups > 1
+    ]
 
 
 def _seconds(row: PlanRow, durations: Durations, footprints: Footprints) -> tuple[float | None, bool]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -12,7 +13,7 @@ from contrasweep.cluster.errors import InventoryError
 from contrasweep.cluster.footprint import Footprint
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning import durations
-from contrasweep.planning.forecast import forecast
+from contrasweep.planning.forecast import forecast, group_warnings
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.sweep import make_sweep_plan
 from contrasweep.storage.record import Record, Status, TrialNotes
@@ -232,3 +233,13 @@ def test_the_inventory_in_the_documentation_works(tmp_path):
         ["plan", "contrasweep.search_spaces.quickstart:STUDY", "--cluster", str(inventory), "--storage", str(tmp_path)],
     )
     assert done.exit_code == 0 and "L4 or H100" in done.output
+
+
+def test_seeds_on_one_test_split_of_groups_are_warned_of() -> None:
+    floods = SimpleNamespace(name="floods", counts={"train": {"groups": 5}, "test": {"groups": 3}})
+    digits = SimpleNamespace(name="digits", counts={"test": {"classes": [9]}})
+    on_test = SimpleNamespace(table_folds=None, table_datasets=[floods, digits])
+    assert [line.partition(";")[0] for line in group_warnings(on_test)] == [  # type: ignore[arg-type]
+        "floods: verdicts hold for the 3 groups of the test split"
+    ]
+    assert group_warnings(SimpleNamespace(table_folds=5, table_datasets=[floods])) == []  # type: ignore[arg-type]
