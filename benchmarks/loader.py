@@ -49,8 +49,8 @@ def ours(manifest: Manifest) -> Iterator[Any]:
     """Batches of both views as a trial has them, read from the node's cache."""
     part = images.open_images(open_dataset(manifest).split("train"), torch.device("cpu"), 0.0)
     policy = augmentations.AUGMENTATIONS.choose("photos").settings
-    order = images.epoch_order(part.labels, "shuffled", seeding.generator(0))
-    return images.batches(part, images.Normalise(part), policy, order, BATCH, 0, 0, 1)
+    order = torch.randperm(len(part), generator=seeding.generator(0))
+    return images.batches(part, images.Normalise(part), [policy] * 2, order, BATCH, 0, 0, 1)
 
 
 def theirs(folder: Path, workers: int) -> Iterator[Any]:
@@ -99,8 +99,8 @@ def stall(manifest: Manifest, count: int, batch: int = 16) -> tuple[float, float
     optimizer, loss = optimisation.SGD(model.parameters(), 0.01), build("infonce")
     part = images.open_images(open_dataset(manifest).split("train"), torch.device("cpu"), 0.0)
     policy = augmentations.AUGMENTATIONS.choose("photos").settings
-    order = images.epoch_order(part.labels, "shuffled", seeding.generator(0))[: batch * (count + 1)]
-    stream = images.batches(part, images.Normalise(part), policy, order, batch, 0, 0, 1)
+    order = torch.randperm(len(part), generator=seeding.generator(0))[: batch * (count + 1)]
+    stream = images.batches(part, images.Normalise(part), [policy] * 2, order, batch, 0, 0, 1)
     waits, steps = [], []
     for _ in range(count + 1):
         start = time.perf_counter()

@@ -265,15 +265,3 @@ def _batches(
 def _share_of(places: slice, size: int, number: int, count: int) -> Int[Tensor, " k"]:
     """The places of one of `count` equal parts of each batch of `size` places."""
     return torch.arange(places.start, places.stop).view(-1, count, size // count)[:, number].reshape(-1)
-
-
-def epoch_order(labels: Int[Tensor, " n"], sampling: str, generator: "torch.Generator") -> Int[Tensor, " n"]:
-    """Return the rows of one epoch, on the host.
-
-    `shuffled`: each row once; `class_balanced`: n draws with replacement in which all classes are equally likely.
-    """
-    labels = labels.cpu()
-    if sampling == "shuffled":
-        return torch.randperm(len(labels), generator=generator)
-    weights = 1.0 / torch.bincount(labels).double()[labels]
-    return torch.multinomial(weights, len(labels), replacement=True, generator=generator)

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from contrasweep.trainables import images, seeding
 from contrasweep.trainables.contrastive.method import Contrastive, build
 from contrasweep.trainables.losses import distributed
+from contrasweep.trainables.sampling import SAMPLINGS
 from contrasweep.trial import Trial
 
 
@@ -25,7 +26,7 @@ def first_step(trial: Trial) -> tuple[torch.Tensor, list[torch.Tensor], dict[str
     for part in [*run.targets.parts.values(), run.loss.weights]:
         if isinstance(part, torch.nn.Module):
             part.double()
-    order = images.epoch_order(run.train.labels, "shuffled", seeding.generator(0))
+    order = SAMPLINGS["shuffled"](run.train.labels, seeding.generator(0), 16, 4)
     key = (run.train, run.normalise, run.policies, order, run.settings.batch_size, 0, 0, 1)
     views, rows = next(iter(images.batches(*key, share=distributed.place())))
     loss, gradients, _ = run._gradients(views.double(), rows)

@@ -24,6 +24,7 @@ from contrasweep.trainables import METHODS, augmentations, images, seeding
 from contrasweep.trainables.contrastive import method as contrastive_method
 from contrasweep.trainables.contrastive import train
 from contrasweep.trainables.contrastive.settings import Settings
+from contrasweep.trainables.sampling import SAMPLINGS
 from contrasweep.trial import Report, Trial
 
 torch.set_num_threads(1)
@@ -145,7 +146,7 @@ def test_replicates_are_paired_across_arms(make_trial: MakeTrial) -> None:
 def test_views_and_order_do_not_depend_on_the_batch_size(make_trial: MakeTrial) -> None:
     trial = make_trial()
     data = contrastive_method.Contrastive(trial, Settings(**trial.config)).train
-    order = images.epoch_order(data.labels, "shuffled", seeding.generator(0))
+    order = SAMPLINGS["shuffled"](data.labels, seeding.generator(0), 16, 4)
     policy, seen = augmentations.AUGMENTATIONS["glyphs"](), []
     for size in (7, 64):
         stream = images.batches(data, images.Normalise(data), [policy] * 2, order, size, 0, 0, 1)
@@ -184,9 +185,9 @@ def test_an_image_drawn_twice_looks_different_each_time(make_trial: MakeTrial) -
 
 def test_class_balanced_batches_draw_every_class_alike() -> None:
     labels = torch.tensor([0] * 900 + [1] * 90 + [2] * 10)
-    drawn = torch.bincount(labels[images.epoch_order(labels, "class_balanced", seeding.generator(1))])
+    drawn = torch.bincount(labels[SAMPLINGS["class_balanced"](labels, seeding.generator(1), 16, 4)])
     assert drawn.sum() == 1000 and (drawn - 1000 / 3).abs().max() < 60
-    plain = images.epoch_order(labels, "shuffled", seeding.generator(1))
+    plain = SAMPLINGS["shuffled"](labels, seeding.generator(1), 16, 4)
     assert torch.equal(plain.sort().values, torch.arange(1000))
 
 

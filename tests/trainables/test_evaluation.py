@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contrasweep.trainables.evaluation import evaluate, neighbours, probe, scores, target_noise
+from contrasweep.trainables.evaluation.extra import EXTRA, nmi, sgd_probe, weighted_knn
+from contrasweep.trainables.evaluation.probe import linear_probe
 
 torch.set_num_threads(1)
 
@@ -219,3 +221,46 @@ def test_evaluate_gives_every_score_from_one_call() -> None:
     assert evaluation.metrics["similarity_margin"] > 0.5
     assert {name: len(values) for name, values in evaluation.items.items()} == dict.fromkeys(evaluation.items, 20)
     assert evaluation.items["knn1"].mean() == evaluation.metrics["knn1"]
+
+
+# Scores that a study asks for.
+
+
+def test_weighted_neighbours_vote_by_the_papers_weights() -> None:
+    """Wu et al. 2018, section 3.4: w_c = sum_i exp(cosine / .07) over the k nearest of class c."""
+    generator = torch.Generator().manual_seed(1)
+    train, test = (torch.randn(n, 3, generator=generator) for n in (60, 15))
+    labels, wanted = torch.randint(4, (60,), generator=generator), torch.randint(4, (15,), generator=generator)
+    metrics, items = weighted_knn(train, labels, test, wanted, 4)
+    for k in (20, 200):
+        for i, query in enumerate(test):
+            cosines = [float(torch.cosine_similarity(query, row, dim=0)) for row in train]
+            nearest = sorted(range(60), key=lambda j, cosines=cosines: -cosines[j])[:k]  # type: ignore[misc]
+            weights = [sum(math.exp(cosines[j] / 0.07) for j in nearest if labels[j] == c) for c in range(4)]
+            assert items[f"weighted_knn{k}"][i] == (weights.index(max(weights)) == int(wanted[i]))
+        assert metrics[f"weighted_knn{k}"] == pytest.approx(items[f"weighted_knn{k}"].mean())
+
+
+def test_a_probe_by_sgd_and_clusters_find_what_is_there() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(3).repeat(40)
+    features = 4 * torch.eye(5)[labels] + torch.randn(120, 5, generator=generator)
+    metrics, items = sgd_probe(features[:60], labels[:60], features[60:], labels[60:], 3)
+    exact = linear_probe(features[:60], labels[:60], features[60:], 3, penalty=1e-3)
+    assert metrics["sgd_probe"] > 0.9 and int(items["sgd_probe"].sum()) == pytest.approx(
+        int((exact == labels[60:]).sum()), abs=3
+    )
+    found, _ = nmi(features[:60], labels[:60], features[60:], labels[60:], 3)
+    chance, _ = nmi(features[:60], labels[:60], torch.randn(60, 5, generator=generator), labels[60:], 3)
+    assert found["nmi"] > 0.8 > 0.3 > chance["nmi"]
+
+
+def test_what_is_asked_for_is_in_metrics_and_items_and_changes_nothing_else() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(3).repeat(20)
+    features = torch.eye(5)[labels] + torch.randn(60, 5, generator=generator)
+    data = (features[:30], labels[:30], features[30:], labels[30:], 3)
+    plain, more = evaluate(*data), evaluate(*data, extra=tuple(EXTRA))
+    names = {"weighted_knn20", "weighted_knn200", "sgd_probe", "nmi"}
+    assert set(more.metrics) - set(plain.metrics) == names and names - set(more.items) == {"nmi"}
+    assert {name: more.metrics[name] for name in plain.metrics} == dict(plain.metrics)

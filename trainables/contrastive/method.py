@@ -38,6 +38,7 @@ from contrasweep.trainables.losses import distributed
 from contrasweep.trainables.losses.negatives import counted, counts_of, has_signed_scores
 from contrasweep.trainables.losses.tiled import Counts
 from contrasweep.trainables.losses.weights import LearnedNumbers
+from contrasweep.trainables.sampling import SAMPLINGS
 from contrasweep.trial import Trial
 
 EVAL_BATCH_ROWS = 1024
@@ -214,8 +215,9 @@ class Contrastive:
         epoch, part = (report - 1) // parts + 1, (report - 1) % parts
         key = (*self.key, epoch, *([part] if part else []))
         seeding.reseed(*key)
-        order = images.epoch_order(
-            self.train.labels, self.settings.sampling, seeding.generator(*self.order_key, epoch, "order")
+        s = self.settings
+        order = SAMPLINGS[s.sampling](
+            self.train.labels.cpu(), seeding.generator(*self.order_key, epoch, "order"), s.batch_size, s.per_class
         )
         size = min(self.settings.batch_size, len(order))
         count = len(order) // size
@@ -359,6 +361,7 @@ class Contrastive:
             classifier=self.settings.classifier,
             retrieval=final and self.settings.retrieval,
             probe=final,
+            extra=self.settings.extra_scores if final else (),
         )
         if not final:
             return loop.Evaluation(scores.metrics)

@@ -60,8 +60,11 @@ class Settings:
     """How often the training part is seen."""
     batch_size: Annotated[int, pydantic.Field(ge=2)] = 128
     """Images of a step; the loss sees `n_views` rows of each."""
-    sampling: Literal["shuffled", "class_balanced"] = "shuffled"
-    """Each row once an epoch, or as many draws in which all classes are equally likely."""
+    sampling: Literal["shuffled", "class_balanced", "m_per_class"] = "shuffled"
+    """Each row once an epoch, as many draws in which all classes are equally likely, or `per_class` rows of each class
+    in a batch."""
+    per_class: Annotated[Count, OMIT_DEFAULT] = 4
+    """Rows of a class in a batch of `m_per_class`."""
     augmentation: Component = AUGMENTATIONS.setting("auto")
     """What the views of an image may differ in; `auto` is decided by the dataset's manifest."""
     n_views: Annotated[int, pydantic.Field(ge=2), OMIT_DEFAULT] = 2
@@ -90,6 +93,8 @@ class Settings:
     evaluate_every: MaybeCount = 5
     """Epochs between evaluations (0: only at the end) where the trial has a fold. A dataset's own test split is looked
     at once, at the end."""
+    extra_scores: Annotated[tuple[Literal["weighted_knn", "sgd_probe", "nmi"], ...], OMIT_DEFAULT] = ()
+    """What else is scored at the end: `weighted_knn` (k = 20 and 200), `sgd_probe`, `nmi` of clusters and classes."""
     retrieval: bool = True
     """Whether the last report has MAP@R, R-precision and recall@k."""
     figures: bool = False
@@ -137,6 +142,9 @@ class Settings:
                 "a batch is encoded in chunks with targets: batch only", place="chunk_rows", value=self.chunk_rows
             )
         self._check_resources()
+        if self.sampling == "m_per_class" and self.batch_size % self.per_class:
+            rule = f"a batch holds {self.per_class} images of each of its classes (per_class)"
+            raise SpecError(rule, place="batch_size", value=self.batch_size)
         if self.learnable_temperature and not looks_at_loss(self.targets):
             rule = f"{self.targets.name} has no temperature that is learned"
             raise SpecError(rule, place="learnable_temperature", value=True)
@@ -172,6 +180,10 @@ class Settings:
                 value=self.loss.name,
                 hint="take infonce, barlow_twins or vicreg, or targets: byol",
             )
+        if self.sampling == "m_per_class" and self.batch_size // self.per_class > len(data.classes):
+            rule = f"a batch of {self.batch_size} images has {self.batch_size // self.per_class} classes"
+            hint = f"dataset {data.name} has {len(data.classes)}: raise per_class or lower batch_size"
+            raise SpecError(rule, place="per_class", value=self.per_class, hint=hint)
         encoder = with_digest_of_weights(self.encoder)
         losses.check_loss(self.loss)
         check_own_targets(self.targets, self.build_loss(5, 2), self.n_views)
@@ -222,7 +234,7 @@ class Settings:
         loss = self.build_loss()
         by_views = isinstance(loss, losses.ComposedViewsLoss)
         by_instance = isinstance(loss, losses.ComposedLoss) and loss.loss.positives == "instances"
-        return self.sampling == "class_balanced" or (looks_at_loss(self.targets) and not (by_views or by_instance))
+        return self.sampling != "shuffled" or (looks_at_loss(self.targets) and not (by_views or by_instance))
 
     def build_loss(self, dim: int = 0, classes: int = 0) -> losses.AnyLoss:
         """The loss as a function of (embeddings, labels, instance_ids); `SpecError` if it cannot be built.

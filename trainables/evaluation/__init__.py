@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from contrasweep.rows import ItemColumns
+from contrasweep.trainables.evaluation.extra import EXTRA
 from contrasweep.trainables.evaluation.neighbours import Neighbours, search
 from contrasweep.trainables.evaluation.probe import linear_probe
 from contrasweep.trainables.evaluation.scores import classification
@@ -35,13 +36,14 @@ def evaluate(
     classifier: str = "knn",
     retrieval: bool = True,
     probe: bool = True,
+    extra: tuple[str, ...] = (),
 ) -> Evaluation:
     """Score the test items with the training items as index and as the probe's training set, all in one go.
 
     `accuracy`, `f1_macro` and `f1_class_<k>` are those of `classifier` (`knn`: the nearest neighbour; `probe`);
     `knn1`, `knn5` and `probe` the accuracies of each, the last only if `probe`. `target_similarity` and
     `noise_similarity` are medians over the test items that have both (the lower of two middle values, as in
-    SINCERE's code), `similarity_margin` the difference of these two.
+    SINCERE's code), `similarity_margin` the difference of these two. `extra` are names of `EXTRA`.
     """
     near = search(train, train_labels, test, test_labels, ks=KS, recall_at=RECALL_AT, retrieval=retrieval)
     predicted = {f"knn{k}": labels for k, labels in near.votes.items()}
@@ -55,6 +57,10 @@ def evaluate(
     metrics |= _similarity_medians(near)
     items = {name: hits.cpu().numpy().astype(np.uint8) for name, hits in correct.items()}
     items |= {name: getattr(near, field).cpu().numpy() for name, field in _SIMILARITIES.items()}
+    for name in extra:
+        more, of_items = EXTRA[name](train, train_labels, test, test_labels, classes)
+        metrics |= dict(more)
+        items |= dict(of_items)
     return Evaluation(metrics, items, near)
 
 

@@ -1,0 +1,54 @@
+"""What each sampler puts into an epoch."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contrasweep.data import resolve
+from contrasweep.errors import SpecError
+from contrasweep.trainables.contrastive.settings import Settings
+from contrasweep.trainables.sampling import SAMPLINGS
+
+
+def order(name: str, labels: torch.Tensor, seed: int = 0, batch: int = 8, per_class: int = 4) -> torch.Tensor:
+    return SAMPLINGS[name](labels, torch.Generator().manual_seed(seed), batch, per_class)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    counts=st.lists(st.integers(1, 20), min_size=4, max_size=7), per_class=st.integers(1, 3), seed=st.integers(0, 99)
+)
+def test_m_per_class_has_m_rows_of_each_of_its_classes_in_every_batch(
+    counts: list[int], per_class: int, seed: int
+) -> None:
+    labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    batch = 4 * per_class
+    drawn = order("m_per_class", labels, seed, batch, per_class)
+    assert len(drawn) == max(1, len(labels) // batch) * batch
+    for rows in drawn.split(batch):
+        assert Counter(Counter(labels[rows].tolist()).values()) == {per_class: 4}
+    for k, count in enumerate(counts):
+        times = Counter(drawn[labels[drawn] == k].tolist()).values()
+        if len(times) == count:
+            assert max(times) - min(times) <= 1 + per_class // count, "no row again before all have been"
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_an_epoch_is_that_of_its_seed(name: str) -> None:
+    labels = torch.tensor([0] * 40 + [1] * 10 + [2] * 6)
+    assert torch.equal(order(name, labels), order(name, labels))
+    assert not torch.equal(order(name, labels), order(name, labels, seed=1))
+    assert set(order(name, labels).tolist()) <= set(range(56)) and len(order(name, labels)) == 56
+
+
+def test_what_m_per_class_cannot_do_is_said(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"batch_size: a batch holds 4 images of each of its classes .* got 30"):
+        Settings(sampling="m_per_class", batch_size=30)
+    digits = resolve("digits-lt", folds=None, storage=str(tmp_path), write=True)
+    with pytest.raises(SpecError, match=r"per_class: a batch of 128 images has 32 classes, got 4; .* has 10"):
+        Settings(sampling="m_per_class").resolve(digits)
+    assert Settings(sampling="m_per_class", per_class=16).resolve(digits).needs_labels

@@ -1,0 +1,87 @@
+"""Scores that a study asks for by name, beside those of every evaluation: protocols of other papers.
+
+Each is a function (train [m d], their labels, test [n d], their labels, number of classes) -> (metrics, values per test
+item), and its line in `EXTRA`. Features are on one device; nothing is random but for seeds that are fixed.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from contrasweep.rows import ItemColumns
+
+Rows = Float[Tensor, "m d"]
+Labels = Int[Tensor, " m"]
+Scores = tuple[Mapping[str, float], ItemColumns]
+KS = (20, 200)
+TEMPERATURE = 0.07
+TILE = 2**24
+
+
+def weighted_knn(train: Rows, labels: Labels, test: Tensor, test_labels: Tensor, classes: int) -> Scores:
+    """Accuracy of k = 20 and 200 neighbours that vote with weights e^{cosine / .07} (Wu et al. 2018, section 3.4)."""
+    index, queries = F.normalize(train.float(), dim=1), F.normalize(test.float(), dim=1)
+    found: dict[int, list[Tensor]] = {k: [] for k in KS}
+    for tile in torch.split(queries, max(1, TILE // len(index))):
+        near, at = torch.sort(tile @ index.T, dim=1, descending=True, stable=True)
+        for k in KS:
+            votes = torch.zeros(len(tile), classes, device=tile.device)
+            votes.scatter_add_(1, labels[at[:, :k]], ((near[:, :k] - 1) / TEMPERATURE).exp())
+            found[k].append(votes.argmax(1))
+    return _accuracies({f"weighted_knn{k}": torch.cat(parts) for k, parts in found.items()}, test_labels)
+
+
+def sgd_probe(train: Rows, labels: Labels, test: Tensor, test_labels: Tensor, classes: int) -> Scores:
+    """Accuracy of a linear layer on frozen features, by SGD: 100 epochs of batches of 256, rate .1 along a cosine.
+
+    Features are standardised by the training features. There are momentum .9 and no weight decay (He et al. 2020,
+    section 4.1, where the rate is tuned for raw features).
+    """
+    epochs, batch, rate = 100, 256, 0.1
+    mean, std = train.float().mean(0), train.float().std(0, correction=0) + 1e-6
+    x, new = ((features.float() - mean) / std for features in (train, test))
+    weight, bias = x.new_zeros(x.shape[1], classes), x.new_zeros(classes)
+    speeds = [torch.zeros_like(weight), torch.zeros_like(bias)]
+    generator, steps, step = torch.Generator().manual_seed(0), epochs * -(-len(x) // batch), 0
+    for _ in range(epochs):
+        for rows in torch.split(torch.randperm(len(x), generator=generator).to(x.device), batch):
+            slope = (torch.softmax(x[rows] @ weight + bias, 1) - F.one_hot(labels[rows], classes)) / len(rows)
+            now = rate * (1 + math.cos(math.pi * step / steps)) / 2
+            for parameter, speed, gradient in zip(
+                (weight, bias), speeds, (x[rows].T @ slope, slope.sum(0)), strict=True
+            ):
+                speed.mul_(0.9).add_(gradient)
+                parameter.sub_(now * speed)
+            step += 1
+    return _accuracies({"sgd_probe": (new @ weight + bias).argmax(1)}, test_labels)
+
+
+def nmi(train: Rows, labels: Labels, test: Tensor, test_labels: Tensor, classes: int) -> Scores:
+    """Normalised mutual information of classes and of k-means clusters of the test items' unit features.
+
+    There are as many clusters as classes, the best of ten starts (Musgrave et al. 2020, section 3.2; scikit-learn's).
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.metrics import normalized_mutual_info_score
+
+    unit = F.normalize(test.float(), dim=1).cpu().numpy()
+    clusters = KMeans(min(classes, len(unit)), n_init=10, random_state=0).fit_predict(unit)
+    return {"nmi": float(normalized_mutual_info_score(test_labels.cpu().numpy(), clusters))}, {}
+
+
+EXTRA: Mapping[str, Callable[[Tensor, Tensor, Tensor, Tensor, int], Scores]] = MappingProxyType(
+    {"weighted_knn": weighted_knn, "sgd_probe": sgd_probe, "nmi": nmi}
+)
+"""name -> (train, labels, test, test labels, classes) -> (metrics, values per test item)."""
+
+
+def _accuracies(predicted: Mapping[str, Tensor], labels: Tensor) -> Scores:
+    hits = {name: found == labels for name, found in predicted.items()}
+    metrics = {name: float(right.double().mean()) for name, right in hits.items()}
+    return metrics, {name: right.cpu().numpy().astype(np.uint8) for name, right in hits.items()}

@@ -1,0 +1,46 @@
+"""Samplers: which rows make an epoch, and in which order. A sampler is a function and its line in `SAMPLINGS`."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from jaxtyping import Int
+
+from contrasweep.trainables.pytorch import Tensor, torch
+
+Labels = Int[Tensor, " n"]
+
+
+def shuffled(labels: Labels, generator: "torch.Generator", batch: int, per_class: int) -> Int[Tensor, " n"]:
+    """Each row once."""
+    return torch.randperm(len(labels), generator=generator)
+
+
+def class_balanced(labels: Labels, generator: "torch.Generator", batch: int, per_class: int) -> Int[Tensor, " n"]:
+    """As many draws with replacement as there are rows, in which all classes are equally likely."""
+    weights = 1.0 / torch.bincount(labels).double()[labels]
+    return torch.multinomial(weights, len(labels), replacement=True, generator=generator)
+
+
+def m_per_class(labels: Labels, generator: "torch.Generator", batch: int, per_class: int) -> Int[Tensor, " m"]:
+    """Batches of `batch` / `per_class` classes drawn without replacement, each with `per_class` rows.
+
+    The rows of a class come in a random order, anew when all have been; a smaller class gives rows twice.
+    As many whole batches as the rows make (pytorch-metric-learning's MPerClassSampler).
+    """
+    classes = [(labels == label).nonzero().flatten() for label in torch.unique(labels)]
+    queues = [rows[:0] for rows in classes]
+    order = []
+    for _ in range(max(1, len(labels) // batch)):
+        for k in torch.randperm(len(classes), generator=generator)[: batch // per_class].tolist():
+            while len(queues[k]) < per_class:
+                again = classes[k][torch.randperm(len(classes[k]), generator=generator)]
+                queues[k] = torch.cat([queues[k], again])
+            order.append(queues[k][:per_class])
+            queues[k] = queues[k][per_class:]
+    return torch.cat(order)
+
+
+SAMPLINGS: Mapping[str, Callable[[Tensor, "torch.Generator", int, int], Tensor]] = MappingProxyType(
+    {"shuffled": shuffled, "class_balanced": class_balanced, "m_per_class": m_per_class}
+)
+"""name -> (labels, generator, images of a batch, rows of a class) -> the rows of one epoch, on the host."""
