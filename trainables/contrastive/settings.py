@@ -92,8 +92,9 @@ class Settings:
     at once, at the end."""
     retrieval: bool = True
     """Whether the last report has MAP@R, R-precision and recall@k."""
-    figures: bool = False
-    """Whether the last report brings histograms of target and noise similarities, over all test items and by class."""
+    figures: bool | Literal["first_fold"] = False
+    """Whether the last report brings pictures: embeddings, nearest neighbours, confusions, class centres, views, and
+    histograms of target and noise similarities. `first_fold`: of trials of the first fold, or without folds, alone."""
     device: Annotated[Device, OMIT_DEFAULT] = "auto"
     """Where it runs; `auto` is the GPU if the process sees one."""
     autocast: bool = False
