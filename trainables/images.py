@@ -170,7 +170,7 @@ class Normalise:
 
 def batches(
     images: Images,
-    normalise: Normalise,
+    normalise: Normalise | None,
     policies: Sequence[augmentations.Policy | augmentations.Transform],
     order: Int[Tensor, " m"],
     size: int,
@@ -180,7 +180,8 @@ def batches(
 ) -> Generator[tuple[Float[Tensor, "bv c h w"], Int[Tensor, " b"]]]:
     """One epoch in batches: (the views of `size` images, one view after the other; their rows).
 
-    There is a view for each of `policies`. Views are drawn from `key` (seed, fold, epoch) for each place in `order`, so
+    There is a view for each of `policies`, in [0, 1] without `normalise`. Views are drawn from `key` (seed, fold,
+    epoch) for each place in `order`, so
     they do not depend on `size`, and a row that is drawn twice looks different each time. The last, smaller batch is
     left out (it is another in each epoch) unless it is the only one. `places` are the batches wanted, by number (None:
     all), and `share` the part of each (its number and how many there are): the views of a part are those it has in the
@@ -236,7 +237,7 @@ def prefetched(items: Iterator[T], ahead: int = AHEAD) -> Generator[T]:
 
 def _batches(
     images: Images,
-    normalise: Normalise,
+    normalise: Normalise | None,
     policies: Sequence[augmentations.Policy | augmentations.Transform],
     order: Int[Tensor, " m"],
     size: int,
@@ -256,7 +257,8 @@ def _batches(
         part = whole if share[1] == 1 else _share_of(whole, size, *share)
         rows = order[part]
         pixels = images.take(rows).float() / 255
-        views = [normalise(augmentations.apply(pixels, d[part].to(pixels.device))) for d in draws]
+        views = [augmentations.apply(pixels, d[part].to(pixels.device)) for d in draws]
+        views = list(map(normalise, views)) if normalise is not None else views
         each = size // share[1]
         for i in range(0, len(rows), each):
             yield torch.cat([view[i : i + each] for view in views]), rows[i : i + each]

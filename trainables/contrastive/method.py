@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from jaxtyping import Int
 from torch import Tensor, nn
 
 from contrasweep.data import open_dataset
@@ -33,7 +32,7 @@ from contrasweep.trainables.contrastive.settings import Settings, initial_temper
 from contrasweep.trainables.contrastive.targets import Targets
 from contrasweep.trainables.contrastive.temperature import LearnableTemperature
 from contrasweep.trainables.encoders import Shape
-from contrasweep.trainables.evaluation import target_noise
+from contrasweep.trainables.evaluation import pictures, target_noise
 from contrasweep.trainables.losses import distributed
 from contrasweep.trainables.losses.negatives import counted, counts_of, has_signed_scores
 from contrasweep.trainables.losses.tiled import Counts
@@ -352,10 +351,11 @@ class Contrastive:
                 elsewhere |= transfer.scores(other, self._embed, self.train.shape)
         if not self.train.labelled:
             return loop.Evaluation(elsewhere)
+        embedded = self.embed(self.train), self.embed(self.test)
         scores = evaluation.evaluate(
-            self.embed(self.train),
+            embedded[0],
             self.train.labels,
-            self.embed(self.test),
+            embedded[1],
             self.test.labels,
             self.classes,
             classifier=self.settings.classifier,
@@ -365,8 +365,43 @@ class Contrastive:
         )
         if not final:
             return loop.Evaluation(scores.metrics)
-        figures = _figures(scores, self.test.labels, self.trial, folder) if self.settings.figures else {}
+        drawn = self.settings.figures is True or (self.settings.figures == "first_fold" and not self.trial.fold)
+        figures = self._figures(scores, embedded, folder) if drawn else {}
         return loop.Evaluation({**scores.metrics, **elsewhere}, {**scores.items, **self.test.grouping}, figures)
+
+    def _figures(self, scored: evaluation.Evaluation, embedded: tuple[Tensor, Tensor], folder: Path) -> dict[str, Path]:
+        """Draw pictures of the embeddings, and histograms of target and noise similarities; return name -> file.
+
+        The histograms, as cosine and as arc length, are `similarities_<name>.png`, over all test items, and
+        `similarities_<name>_by_class.png`, by their own class.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        data, labels = self.trial.data, self.test.labels
+        title = f"{self.trial.arm} on {data.name}, seed {self.trial.seed}"
+        rows = torch.linspace(0, len(self.train) - 1, pictures.VIEWED).long()
+        shown = images.batches(self.train, None, self.policies, rows, len(rows), *self.key, 0)
+        views = torch.split((next(shown)[0] * 255).round().clamp(0, 255).byte(), len(rows))
+        drawn = dict(
+            pictures.draw(
+                (embedded[0], self.train.labels, self.train.take),
+                (embedded[1], labels, self.test.take),
+                [self.train.take(rows), *views],
+                data.classes,
+                folder,
+                title,
+            )
+        )
+        cosine = scored.items["target_similarity"], scored.items["noise_similarity"]
+        arc = target_noise.arc_length(cosine[0]), target_noise.arc_length(cosine[1])
+        for name, (target, noise) in {"cosine": cosine, "neg_arc_length": arc}.items():
+            text = {"title": title, "axis": f"{name} similarity"}
+            overall = target_noise.histogram(target, noise)
+            classes = target_noise.by_class(target, noise, labels.cpu().numpy())
+            drawn[f"similarities_{name}.png"] = target_noise.figure(overall, folder / f"{name}.png", **text)
+            drawn[f"similarities_{name}_by_class.png"] = target_noise.class_figure(
+                classes, data.classes, folder / f"{name}_by_class.png", **text
+            )
+        return drawn
 
 
 def build(trial: Trial) -> Contrastive:
@@ -391,26 +426,3 @@ def network(settings: Settings, shape: Shape) -> nn.Sequential:
 def evaluated(model: nn.Sequential, settings: Settings) -> nn.Module:
     """What a trial's scores are of: the encoder, or the encoder with its head (`evaluate_on`)."""
     return model[0] if settings.evaluate_on == "features" else model
-
-
-def _figures(scored: evaluation.Evaluation, labels: Int[Tensor, " n"], trial: Trial, folder: Path) -> dict[str, Path]:
-    """Draw histograms of target and noise similarities, as cosine and as arc length, and return name -> file.
-
-    The files are `similarities_<name>.png`, over all test items, and `similarities_<name>_by_class.png`, by their
-    own class.
-    """
-    cosine = scored.items["target_similarity"], scored.items["noise_similarity"]
-    arc = target_noise.arc_length(cosine[0]), target_noise.arc_length(cosine[1])
-    series = {"cosine": cosine, "neg_arc_length": arc}
-    folder.mkdir(parents=True, exist_ok=True)
-    title = f"{trial.arm} on {trial.data.name}, seed {trial.seed}"
-    drawn = {}
-    for name, (target, noise) in series.items():
-        text = {"title": title, "axis": f"{name} similarity"}
-        overall = target_noise.histogram(target, noise)
-        classes = target_noise.by_class(target, noise, labels.cpu().numpy())
-        drawn[f"similarities_{name}.png"] = target_noise.figure(overall, folder / f"{name}.png", **text)
-        drawn[f"similarities_{name}_by_class.png"] = target_noise.class_figure(
-            classes, trial.data.classes, folder / f"{name}_by_class.png", **text
-        )
-    return drawn

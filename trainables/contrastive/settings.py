@@ -97,8 +97,9 @@ class Settings:
     """What else is scored at the end: `weighted_knn` (k = 20 and 200), `sgd_probe`, `nmi` of clusters and classes."""
     retrieval: bool = True
     """Whether the last report has MAP@R, R-precision and recall@k."""
-    figures: bool = False
-    """Whether the last report brings histograms of target and noise similarities, over all test items and by class."""
+    figures: bool | Literal["first_fold"] = False
+    """Whether the last report brings pictures: embeddings, nearest neighbours, confusions, class centres, views, and
+    histograms of target and noise similarities. `first_fold`: of trials of the first fold, or without folds, alone."""
     device: Annotated[Device, OMIT_DEFAULT] = "auto"
     """Where it runs; `auto` is the GPU if the process sees one."""
     autocast: bool = False

@@ -7,11 +7,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 
+from contrasweep.trainables.evaluation.pictures import COLOURS
 from contrasweep.trainables.evaluation.scores import classification
 from contrasweep.trainables.paired.tables import class_names
-
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#999999", "#000000", "#7F3C8D")
-"""Okabe and Ito's colours, told apart by colour-blind readers too; they repeat beyond ten classes."""
 
 
 def draw(folder: Path, to: Path) -> dict[str, Path]:

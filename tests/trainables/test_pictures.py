@@ -1,0 +1,38 @@
+"""What pictures of embeddings show, checked by its numbers."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from contrasweep.trainables.evaluation import pictures
+
+GENERATOR = torch.Generator().manual_seed(0)
+EMBEDDINGS = torch.randn(30, 6, generator=GENERATOR)
+LABELS = torch.arange(30) % 3
+
+
+def test_neighbours_are_the_most_similar_by_cosine_the_nearest_first():
+    queries = torch.randn(5, 6, generator=GENERATOR)
+    cosines = F.cosine_similarity(queries[:, None], EMBEDDINGS[None], dim=2)
+    expected = [sorted(range(30), key=lambda i: -float(row[i]))[:4] for row in cosines]
+    assert pictures.neighbours(EMBEDDINGS, queries, 4).tolist() == expected
+    assert pictures.neighbours(EMBEDDINGS[:2], queries, 4).shape == (5, 2)
+
+
+def test_the_plane_has_the_largest_variance_and_a_single_dimension_gives_a_line():
+    flat, unit = pictures.plane(EMBEDDINGS), F.normalize(EMBEDDINGS.double(), dim=1)
+    values = torch.linalg.eigvalsh(torch.cov(unit.T)).flip(0)[:2].numpy()
+    assert np.allclose(np.var(flat, axis=0, ddof=1), values)
+    assert (pictures.plane(EMBEDDINGS[:, :1])[:, 1] == 0).all()
+
+
+def test_confusions_are_shares_of_each_class_and_centres_are_cosines():
+    predicted = LABELS.clone()
+    predicted[:3] = 2
+    shares = pictures.confusions(predicted, LABELS, 4)
+    assert np.allclose(shares[:3].sum(1), 1) and (shares[3] == 0).all()
+    assert shares[0, 2] == 0.1 and shares[0, 0] == 0.9
+    cosines = pictures.centre_cosines(EMBEDDINGS, LABELS, 4)
+    means = torch.stack([F.normalize(EMBEDDINGS[k == LABELS].double(), dim=1).mean(0) for k in range(3)])
+    assert np.allclose(cosines[:3, :3], F.cosine_similarity(means[:, None], means[None], dim=2).numpy())
+    assert (cosines[3] == 0).all()

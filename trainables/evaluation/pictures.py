@@ -1,0 +1,157 @@
+"""Pictures of what an encoder has learned: embeddings, neighbours, confusions, class centres, augmented views."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#999999", "#000000", "#7F3C8D")
+"""Okabe and Ito's colours, told apart by colour-blind readers too; they repeat beyond ten classes."""
+QUERIES, NEAREST, VIEWED, MAX_POINTS, MAX_CLASSES = 8, 6, 8, 2000, 20
+RIGHT, WRONG = "#009E73", "#D55E00"
+Take = Callable[[Int[Tensor, " k"]], UInt8[Tensor, "k c h w"]]
+"""The images of these rows."""
+
+
+def neighbours(index: Float[Tensor, "m d"], queries: Float[Tensor, "n d"], k: int = NEAREST) -> Int[Tensor, "n k"]:
+    """Return the rows of the k items of the index that are most similar to each query by cosine, the nearest first."""
+    return (F.normalize(queries, dim=1) @ F.normalize(index, dim=1).T).topk(min(k, len(index)), dim=1).indices
+
+
+def plane(embeddings: Float[Tensor, "n d"]) -> Float[np.ndarray, "n 2"]:
+    """Return the first two principal components of the embeddings at unit length."""
+    unit = F.normalize(embeddings.double(), dim=1)
+    centred = unit - unit.mean(0)
+    _, _, directions = torch.linalg.svd(centred, full_matrices=False)
+    flat = centred @ directions[:2].T
+    return F.pad(flat, (0, 2 - flat.shape[1])).cpu().numpy()
+
+
+def confusions(
+    predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"], classes: int
+) -> Float[np.ndarray, "classes classes"]:
+    """Return the share of the items of each class (row) that are taken for each class (column)."""
+    counts = torch.bincount(labels * classes + predicted, minlength=classes**2).view(classes, classes).double()
+    return (counts / counts.sum(1, keepdim=True).clamp(min=1)).cpu().numpy()
+
+
+def centre_cosines(
+    embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], classes: int
+) -> Float[np.ndarray, "classes classes"]:
+    """Return the cosines between the mean unit embeddings of each two classes; 0 for a class without items."""
+    sums = torch.zeros(classes, embeddings.shape[1], dtype=torch.float64, device=embeddings.device)
+    sums.index_add_(0, labels, F.normalize(embeddings.double(), dim=1))
+    unit = F.normalize(sums, dim=1)
+    return (unit @ unit.T).cpu().numpy()
+
+
+def draw(
+    train: tuple[Float[Tensor, "m d"], Int[Tensor, " m"], Take],
+    test: tuple[Float[Tensor, "n d"], Int[Tensor, " n"], Take],
+    views: Sequence[UInt8[Tensor, "k c h w"]],
+    names: Sequence[str],
+    folder: Path,
+    title: str,
+) -> Mapping[str, Path]:
+    """Draw all pictures as PNG into a folder.
+
+    Args:
+        train: Embeddings, labels and images of the training part, among which neighbours are looked for.
+        test: Those of the test part.
+        views: Some images, then each of their views.
+        names: What the classes are called.
+        folder: Where the files are written.
+        title: What stands above each picture.
+
+    Returns:
+        The files by name.
+    """
+    classes = max(len(names), int(max(train[1].max(), test[1].max())) + 1)
+    words = [names[k] if k < len(names) else str(k) for k in range(classes)]
+    near = neighbours(train[0], test[0])
+    pictures: dict[str, tuple[tuple[float, float], Callable[[Any], None]]] = {
+        "embeddings": ((5.5, 4.2), lambda figure: _points(figure, test[0], test[1], words)),
+        "neighbours": ((5.6, 6.2), lambda figure: _neighbours(figure, train, test, near)),
+        "views": ((6.4, 0.9 * len(views) + 0.5), lambda figure: _strip(figure, views)),
+    }
+    if classes <= MAX_CLASSES:
+        shares = confusions(train[1][near[:, 0]], test[1], classes)
+        cosines = centre_cosines(test[0], test[1], classes)
+        side = (1.8 + 0.32 * classes, 1.6 + 0.3 * classes)
+        pictures["confusions"] = (
+            side,
+            lambda figure: _matrix(figure, shares, words, "taken for (nearest neighbour)", 0),
+        )
+        pictures["centres"] = (side, lambda figure: _matrix(figure, cosines, words, "cosine of class centres", -1))
+    return {f"{name}.png": _save(folder / f"{name}.png", title, *drawing) for name, drawing in pictures.items()}
+
+
+def _save(path: Path, title: str, size: tuple[float, float], paint: Callable[[Any], None]) -> Path:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    canvas = FigureCanvasAgg(Figure(figsize=size, layout="constrained"))
+    paint(canvas.figure)
+    canvas.figure.suptitle(title, fontsize="small")
+    canvas.print_png(str(path))
+    return path
+
+
+def _points(figure: Any, embeddings: Tensor, labels: Tensor, words: Sequence[str]) -> None:
+    axes = figure.subplots()
+    few = torch.linspace(0, len(labels) - 1, min(MAX_POINTS, len(labels))).long()
+    flat, of = plane(embeddings)[few], labels.cpu()[few].numpy()
+    for k in np.unique(of):
+        here = flat[of == k]
+        colour = COLOURS[k % len(COLOURS)]
+        axes.scatter(here[:, 0], here[:, 1], s=7, color=colour, linewidths=0, label=words[k])
+    axes.set(xticks=[], yticks=[], xlabel="first two principal components of the test embeddings")
+    if len(words) <= MAX_CLASSES:
+        axes.legend(fontsize="x-small", frameon=False, markerscale=2, loc="center left", bbox_to_anchor=(1, 0.5))
+
+
+def _neighbours(figure: Any, train: Any, test: Any, near: Tensor) -> None:
+    """Test images, wrong ones first, and beside each its nearest training images, framed as right or wrong."""
+    (_, train_labels, of_train), (_, labels, of_test) = train, test
+    hit = (train_labels[near] == labels[:, None]).cpu()
+    first: dict[int, int] = {}  # the first image of each class whose nearest neighbour is right
+    for query in torch.where(hit[:, 0])[0].tolist():
+        first.setdefault(int(labels[query]), query)
+    wrong = torch.where(~hit[:, 0])[0][: QUERIES // 2].tolist()
+    chosen = torch.tensor([*wrong, *first.values()][:QUERIES], device=near.device)
+    grid = figure.subplots(len(chosen), 1 + near.shape[1], squeeze=False)
+    for row, query in zip(grid, chosen.tolist(), strict=True):
+        _image(row[0], of_test(torch.tensor([query]))[0])
+        for axes, image, good in zip(row[1:], of_train(near[query]), hit[query], strict=True):
+            _image(axes, image, RIGHT if good else WRONG)
+    figure.supxlabel("test image, then its nearest training images: green of its class, orange of another", fontsize=8)
+
+
+def _strip(figure: Any, views: Sequence[Tensor]) -> None:
+    grid = figure.subplots(len(views), len(views[0]), squeeze=False)
+    for row, images in zip(grid, views, strict=True):
+        for axes, image in zip(row, images, strict=True):
+            _image(axes, image)
+    figure.supxlabel("images, and below them their augmented views", fontsize=8)
+
+
+def _image(axes: Any, image: Tensor, frame: str = "") -> None:
+    pixels = image.permute(1, 2, 0).cpu().numpy()
+    axes.imshow(pixels[..., 0] if pixels.shape[-1] == 1 else pixels[..., :3], cmap="gray", vmin=0, vmax=255)
+    axes.set(xticks=[], yticks=[])
+    for side in axes.spines.values():
+        side.set(visible=bool(frame), color=frame or "black", linewidth=2.5)
+
+
+def _matrix(figure: Any, values: np.ndarray, words: Sequence[str], label: str, low: float) -> None:
+    axes = figure.subplots()
+    shown = axes.imshow(values, vmin=low, vmax=1, cmap="Blues" if low == 0 else "RdBu_r")
+    axes.set_xticks(range(len(words)), words, rotation=90, fontsize="x-small")
+    axes.set_yticks(range(len(words)), words, fontsize="x-small")
+    axes.set_xlabel(label, fontsize="small")
+    figure.colorbar(shown, shrink=0.8)
