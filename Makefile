@@ -16,8 +16,8 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-test check
 	$(BIN)/pytest -n 2 --dist loadgroup --durations=15 -m "not long"
 
-test-long: $(VENV)/.installed-test
-	$(BIN)/pytest -n 2 --dist loadgroup --durations=15 -m long
+test-long: $(VENV)/.installed-test  ## three at once on two cores: they mostly wait
+	$(BIN)/pytest -n 3 --dist loadgroup --durations=15 -m long
 
 test-fast: $(VENV)/.installed-test
 	$(BIN)/pytest -n 2 --dist loadgroup --durations=15 -m "not slow and not long"

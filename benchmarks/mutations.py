@@ -525,8 +525,8 @@ MUTANTS = (
         PLAN,
         (
             "arms have other seeds",
-            "config=config, data=data, fold=fold, seed=seed)",
-            "config=config, data=data, fold=fold, seed=seed + len(arm))",
+            "whole, data, fold, seed) for fold, seed",
+            "whole, data, fold, seed + len(arm)) for fold, seed",
             f"{PLAN} {TESTS}/planning/test_plans.py",
         ),
     ),

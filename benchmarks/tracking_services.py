@@ -158,7 +158,7 @@ def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = START_S)
 
 def _answers(url: str) -> bool:
     try:
-        urllib.request.urlopen(url, timeout=1).close()
+        urllib.request.urlopen(url, timeout=10).close()
     except OSError:
         return False
     return True

@@ -13,7 +13,6 @@ from fractions import Fraction
 
 from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.inventory import Inventory, Node
-from contrasweep.cluster.out_of_memory import retry
 from contrasweep.cluster.packing import Packing, Placement, fits, place
 
 UNITS = 720720
@@ -27,7 +26,7 @@ class Makespan:
     `gpu_hours` are time x share of a GPU (hours of its placement, for a trial that has none). `cost` is that of all
     hosts for the whole time, in the inventory's currency, and `trials_cost` that of the parts of hosts which trials
     held, for as long as they did. `utilisation` is the fraction of all GPUs (all cores, where there is no GPU) that
-    trials held over the whole time, and `peak_concurrency` the most trials that ran at the same time.
+    trials held over the whole time.
     """
 
     hours: float
@@ -37,8 +36,6 @@ class Makespan:
     utilisation: float
     finished: int
     infeasible: int
-    peak_concurrency: int
-    retries: int
 
     def scaled(self, times: float) -> "Makespan":
         """Return the makespan of `times` as many trials, where there are far more of them than placements."""
@@ -53,24 +50,19 @@ def simulate(
     *,
     share_gpus: bool = True,
     start_s: float = 0.0,
-    max_concurrent: int | None = None,
-    peaks_gib: Sequence[float] | None = None,
-    notice_s: float = 60.0,
 ) -> Makespan:
     """Run the plan without running anything.
 
     footprints, seconds: one a trial, in the plan's order; seconds on a GPU of speed 1.
     share_gpus: False gives every trial that wants a GPU a whole one, as other sweep systems do.
     start_s: what each trial takes before it works (0.1 with reused workers, 2-3 with fresh ones).
-    peaks_gib: GPU memory that each trial really takes; one that exceeds its share's memory fails after
-    `notice_s` and is run again by the rule of `out_of_memory.retry`.
     """
     if len(footprints) != len(seconds):
         raise ValueError(f"there must be one duration a trial: {len(footprints)} footprints, {len(seconds)} durations")
     if not share_gpus:
         footprints = [replace(f, gpus=max(f.gpus, 1.0)) if f.wants_gpu else f for f in footprints]
     packing = place(footprints, inventory, seconds=seconds)
-    return _Simulation(packing, seconds, start_s, max_concurrent or len(seconds) + 1, peaks_gib, notice_s).run()
+    return _Simulation(packing, seconds, start_s).run()
 
 
 @dataclass
@@ -99,7 +91,6 @@ class _Kind:
         self.nodes = {id(node) for node in self.inventory.nodes if fits(self.placement, node)}
         gpu = self.inventory.gpu(self.placement.gpu) if self.placement.gpu else None
         self.speed = gpu.speed if gpu else 1.0
-        self.gpu_memory_gib = gpu.memory_gib * float(share) if gpu else math.inf
         self.weight = float(share) if self.inventory.gpus else self.cpus
         self.gpus_held = float(share) or 1.0
         self.cost_per_hour = self.inventory.share_cost_per_hour(self.placement.gpu, float(share), self.cpus)
@@ -110,19 +101,12 @@ class _Simulation:
     packing: Packing
     seconds: Sequence[float]
     start_s: float
-    max_concurrent: int
-    peaks_gib: Sequence[float] | None
-    notice_s: float
     now: float = 0.0
-    running: int = 0
-    peak_concurrency: int = 0
     finished: int = 0
     infeasible: int = 0
-    retries: int = 0
     given: float = 0.0  # GPU-seconds (core-seconds without GPUs) given to trials
     held: float = 0.0  # seconds x share of a GPU
     spent: float = 0.0  # cost of the parts of hosts, times 3600
-    held_back: bool = False  # max_concurrent kept a trial from starting
     kinds: dict[Placement, _Kind] = field(default_factory=dict)
     ends: list[tuple[float, int, int, _Kind, tuple[int, ...]]] = field(default_factory=list)
 
@@ -139,7 +123,8 @@ class _Simulation:
                 self.infeasible += 1
             else:
                 self._kind(placement).waiting.append(i)
-        self._fill_all()
+        for h in range(len(self.hosts)):
+            self._fill(h)
         while self.ends:
             self._end_one()
         capacity = inventory.gpus or inventory.cpus
@@ -152,8 +137,6 @@ class _Simulation:
             utilisation=self.given / (self.now * capacity) if self.now else 0.0,
             finished=self.finished,
             infeasible=self.infeasible,
-            peak_concurrency=self.peak_concurrency,
-            retries=self.retries,
         )
 
     def _kind(self, placement: Placement) -> _Kind:
@@ -162,36 +145,14 @@ class _Simulation:
         return self.kinds[placement]
 
     def _end_one(self) -> None:
-        self.now, i, h, kind, where = heapq.heappop(self.ends)
+        self.now, _, h, kind, where = heapq.heappop(self.ends)
         host = self.hosts[h]
-        self.running -= 1
         host.cpus += kind.cpus
         host.memory_gib += kind.memory_gib
         for g in where:
             host.gpus[g] += kind.units
-        if self._too_large(i, kind):
-            self._run_again(i, kind)
-        else:
-            self.finished += 1
+        self.finished += 1
         self._fill(h)
-        if self.held_back:
-            self._fill_all()
-
-    def _run_again(self, i: int, kind: _Kind) -> None:
-        larger = retry(kind.placement, "gpu", self.packing.inventory)
-        if larger is None:
-            self.infeasible += 1
-            return
-        self.retries += 1
-        self._kind(larger).waiting.appendleft(i)
-        if larger.gpu != kind.placement.gpu:
-            self._fill_all()  # nothing ended on the hosts of that type, so they are asked
-
-    def _fill_all(self) -> None:
-        self.held_back = False
-        for h in range(len(self.hosts)):
-            if not self.held_back:
-                self._fill(h)
 
     def _fill(self, h: int) -> None:
         """Start on host `h` all that fits, the longest waiting first."""
@@ -202,9 +163,6 @@ class _Simulation:
                 where = _free_gpus(host, kind)
                 if where is None:
                     break
-                if self.running >= self.max_concurrent:
-                    self.held_back = True
-                    return
                 self._start(kind.waiting.popleft(), h, kind, where)
 
     def _start(self, i: int, h: int, kind: _Kind, where: tuple[int, ...]) -> None:
@@ -213,18 +171,11 @@ class _Simulation:
         host.memory_gib -= kind.memory_gib
         for g in where:
             host.gpus[g] -= kind.units
-        self.running += 1
-        self.peak_concurrency = max(self.peak_concurrency, self.running)
         takes = self.start_s + self.seconds[i] / kind.speed
-        if self._too_large(i, kind):
-            takes = min(takes, self.start_s + self.notice_s)
         self.given += takes * kind.weight
         self.held += takes * kind.gpus_held
         self.spent += takes * kind.cost_per_hour
         heapq.heappush(self.ends, (self.now + takes, i, h, kind, where))
-
-    def _too_large(self, i: int, kind: _Kind) -> bool:
-        return self.peaks_gib is not None and self.peaks_gib[i] > kind.gpu_memory_gib > 0
 
 
 def _free_gpus(host: _Host, kind: _Kind) -> tuple[int, ...] | None:

@@ -115,17 +115,6 @@ CENTRES = _study(
 ends, have |cos| 1/9 for ten classes, orthogonal ones 0: the smallest difference is half of that. This batch
 and number of epochs were tried on folds 0 and 1, seed 0, with alpha .5 and 1: at 1 two classes stay on one another."""
 
-CROSS_ENTROPY = _study(
-    "local-cross-entropy",
-    "Cross-entropy alone, for what stands beside it in the table of claims; macro-F1",
-    {"cross-entropy": {"loss": "supcon", "alpha": 0.0}},
-    LONG,
-    floor=True,
-    seeds=[400, 401, 402, 403, 404, 405, 406, 407],
-    replicates=None,
-)
-"""Beside the survey's rows and those of the first balanced test part, which it reads by both metrics."""
-
 ALPHA = _study(
     "local-alpha-schedule",
     "Should alpha fall? OCL with alpha .5 throughout, and falling from 1 as 1/t and as 1 - (t/T)^2",

@@ -135,5 +135,9 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(10_000, 20, 20)
 
 
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # libraries complain at the end of what they find alive
+
+
 def pytest_runtest_setup() -> None:
     shapes.next_test()

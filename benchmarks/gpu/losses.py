@@ -12,6 +12,7 @@ from torch import Tensor
 from contrasweep.trainables.losses import LOSSES, build, tiled
 from contrasweep.trainables.losses.composed import ComposedLoss
 from contrasweep.trainables.losses.loss import Loss
+from contrasweep.trainables.losses.proxies import ComposedProxyLoss, ProxyLoss
 
 DIM, CLASSES = 128, 10
 VALUE, GRADIENT = 2e-5, 1e-4
@@ -63,10 +64,14 @@ def batch(rows: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _errors(context: Context, name: str, similarity: str | None, rows: int) -> Iterator[tuple[str, float]]:
-    loss = build(name, similarity)
+    of_classes = isinstance(LOSSES[name], ProxyLoss)
+    loss = build(name, similarity, **({"dim": DIM, "classes": CLASSES} if of_classes else {}))
+    weights = loss.weights.double() if isinstance(loss, ComposedProxyLoss) and loss.weights else None
     z, labels, instances = batch(rows)  # bfloat16 holds these embeddings, so that only the arithmetic is compared
     expected, slope = _value_and_gradient(functools.partial(loss, labels=labels, instance_ids=instances), z)
     labels, instances = labels.to(context.device), instances.to(context.device)
+    if weights is not None:
+        weights.to(context.device, torch.float32)
     forms: dict[str, tuple[Callable[[Tensor], Tensor], torch.dtype]] = {
         "fp32": (lambda z: loss(z, labels, instances), torch.float32),
         "bf16": (lambda z: loss(z, labels, instances), torch.bfloat16),

@@ -77,7 +77,7 @@ PLANTED_TRIED = (
     "products, seeds from 100 on"
 )
 SURVEY = "Feeney and Hughes 2024"
-DIGITS = "contrasweep.search_spaces.orthonormal:CROSS_ENTROPY"
+DIGITS = "contrasweep.search_spaces.orthonormal:OVER_SMALL_BATCHES"
 RAW_PIXELS, CROSS_ENTROPY = f"{DIGITS}/raw-pixels", f"{DIGITS}/cross-entropy"
 """On long-tailed digits: nearest neighbours, and a ResNet that cross-entropy alone trains for 30 epochs."""
 LOCAL = "LOCAL"

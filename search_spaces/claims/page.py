@@ -394,7 +394,7 @@ def _totals(rows: Sequence[Row]) -> list[str]:
     lines = []
     if any(row.decides for row in rows):
         lines.append(f"{sum(row.fresh is not None for row in rows)} have an estimate from fresh seeds.")
-    beside = [row for row in rows if row.claim.cross_entropy in row.scores and row.study.mode == "max"]
+    beside = [row for row in rows if row.decides and row.claim.cross_entropy in row.scores and row.study.mode == "max"]
     if beside:
         above = sum(max(row.scores[row.claim.arm], row.scores[row.claim.against]) > _ce(row) for row in beside)
         lines.append(

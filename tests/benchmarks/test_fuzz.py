@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES, READINGS = 120, 64
+FILES, READINGS = 60, 32
 FUZZ = """
 import sys
 from benchmarks import fuzz

@@ -50,7 +50,7 @@ def s3_endpoint() -> Iterator[str]:
         env={name: value for name, value in os.environ.items() if not name.startswith("AWS_")},  # moto calls boto3 too
     )
     try:
-        for _ in range(600):
+        for _ in range(3000):
             assert server.poll() is None, "the S3 server ended while starting"
             with contextlib.suppress(OSError):
                 connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
@@ -60,8 +60,8 @@ def s3_endpoint() -> Iterator[str]:
             time.sleep(0.1)
         yield f"http://127.0.0.1:{port}"
     finally:
-        server.terminate()
-        server.wait(10)
+        server.kill()
+        server.wait()
 
 
 @pytest.fixture(scope="session")

@@ -186,6 +186,18 @@ def test_fresh_seeds_decide_and_a_study_that_asked_otherwise_does_not() -> None:
     assert Row(claim, study, None, None, first).held == NOT_RUN
 
 
+def test_the_page_counts_the_arms_that_are_above_cross_entropy() -> None:
+    claim = Claim("x", "y", "m:S", "a", "b", cross_entropy="ce")
+    study = SimpleNamespace(
+        name="s", mode="max", metric="f1", smallest_difference=0.01, data="d", folds=None, labels={}
+    )
+    study.description = "A against B"
+    run = Row(claim, study, estimate("better", 0.02, 0.04, a=0.8, b=0.7), elsewhere={"ce": 0.9})
+    above = replace(run, elsewhere={"ce": 0.75})
+    not_run = Row(claim, study, elsewhere={"ce": 0.9})
+    assert "In 1 of 2 rows with cross-entropy beside them" in page([run, above, not_run])
+
+
 def test_the_estimates_of_earlier_pages_are_kept(tmp_path: Path) -> None:
     kept = Kept({"a/b/c": estimate("better", 0.02, 0.04, b=0.5)}, {"a/b/accuracy": 0.5})
     (tmp_path / "estimates.json").write_text(kept.to_json())
@@ -203,7 +215,7 @@ def test_a_floor_of_another_study_is_of_the_same_data(tmp_path: Path) -> None:
     claim = Claim("x", "y", "contrasweep.search_spaces.survey:SUPERVISED", "sincere", "supcon")
     for name, says in {
         "contrasweep.search_spaces.floods:EVENTS/colour": "it has the arms .*; survey-sincere is on digits-lt",
-        f"{DIGITS}/colour": "on digits-lt it has the arms cross-entropy, raw-pixels",
+        f"{DIGITS}/colour": "on digits-lt it has the arms scl, ocl, cross-entropy, raw-pixels",
     }.items():
         with pytest.raises(SpecError, match=says):
             _elsewhere("floor", name, load_study(claim.study), str(tmp_path), Kept())

@@ -64,10 +64,11 @@ def test_table_1_needs_no_data(tmp_path: Path) -> None:
 
 def test_a_study_none_of_whose_data_is_staged_names_the_commands(tmp_path: Path) -> None:
     assert cells_by_dataset(local.TABLE_2) == {"hra": 12, "xbd?size=224": 9, "xbd": 12}
-    done = contrasweep("plan", "contrasweep.search_spaces.local:TABLE_2", folder=tmp_path)
+    few = 'zipped=[{data: [hra, "xbd?size=224", xbd], batch_size: [8, 8, 8], image_size: [256, 224, 128]}]'
+    done = contrasweep("plan", "contrasweep.search_spaces.local:TABLE_2", "--set", few, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     missing = [line for line in done.stdout.splitlines() if line.startswith("missing")]
-    assert missing[0].startswith("missing   hra: 12 cells, 60 trials, planned by what its paper says; not staged: ")
+    assert missing[0].startswith("missing   hra: 3 cells, 15 trials, planned by what its paper says; not staged: ")
     assert "contrasweep data stage hra --source " in missing[0] and len(missing) == 3
     assert "--set size=224 --to ./contrasweep-runs/datasets/xbd-size-224 " in missing[1]
     shown = json.loads(contrasweep("plan", "contrasweep.search_spaces.local:SWEEP", "--json", folder=tmp_path).stdout)

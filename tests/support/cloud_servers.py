@@ -90,12 +90,12 @@ def _google_program() -> str:
 def _running(command: list[str], port: int) -> Iterator[None]:
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        for _ in range(600):
+        for _ in range(3000):
             assert server.poll() is None, f"{command[0]} ended while starting"
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
                 break
             time.sleep(0.1)
         yield
     finally:
-        server.terminate()
-        server.wait(10)
+        server.kill()
+        server.wait()

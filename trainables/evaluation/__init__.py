@@ -13,7 +13,6 @@ from contrasweep.trainables.evaluation.neighbours import Neighbours, search
 from contrasweep.trainables.evaluation.probe import linear_probe
 from contrasweep.trainables.evaluation.scores import classification
 
-CLASSIFIERS = ("knn", "probe")
 KS = (1, 5)
 RECALL_AT = (1, 5)
 

@@ -1,11 +1,5 @@
-"""The family's figures, drawn from what trials leave (`tables`) and from a study's table of results.
+"""Figures of a trial, drawn from the tables that it leaves (`tables`)."""
 
-draw(folder, to)                  one trial: t-SNE of z and e_post, centre Gram, |z|, F1 bars, confusion matrix
-scores_against(frame, "batch_size")   a study: a metric against an axis, with bands over the replicates
-"""
-
-import itertools
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +7,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 
-from contrasweep.storage.record import COUNTING
 from contrasweep.trainables.evaluation.scores import classification
 from contrasweep.trainables.paired.tables import class_names
 
@@ -84,59 +77,6 @@ def confusion(ax: Any, rows: Any, names: list[str]) -> None:
     np.add.at(counts, (rows.label, rows.predicted), 1)
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     _matrix(ax, shares, names, "true class (rows), predicted (columns)", cmap="Blues", vmin=0, vmax=1)
-
-
-def bands(frame: Any, axis: str, metric: str = "accuracy", band: str = "min-max") -> Any:
-    """Return mean, low and high of `metric` over the finished folds and seeds of each arm at each value of `axis`.
-
-    The frame has arm and axis as index. The band is the range, as the paper prints it (`min-max`), or one standard
-    deviation (`std`).
-    """
-    by = frame[frame.status.isin(COUNTING)].groupby(["arm", axis], sort=False)[metric]
-    mean = by.mean()
-    low, high = (by.min(), by.max()) if band == "min-max" else (mean - by.std(), mean + by.std())
-    return mean.to_frame("mean").assign(low=low, high=high).sort_index(level=axis, sort_remaining=False)
-
-
-def scores_against(frame: Any, axis: str, to: Path, metric: str = "accuracy", band: str = "min-max") -> Path:
-    """`metric` against `axis` of a study, a line per arm with its `bands`. `frame` is `Results.to_frame()`."""
-
-    def paint(ax: Any) -> None:
-        for colour, arm in zip(itertools.cycle(COLOURS), dict.fromkeys(frame.arm), strict=False):
-            rows = bands(frame[frame.arm == arm], axis, metric, band).droplevel("arm")
-            ax.plot(rows.index, rows["mean"], marker="o", color=colour, label=arm)
-            ax.fill_between(rows.index, rows.low, rows.high, color=colour, alpha=0.15, linewidth=0)
-        ax.set(xlabel=axis, ylabel=metric, xticks=sorted(set(frame[axis])), title=f"mean and {band} of replicates")
-        ax.legend(fontsize=7, frameon=False)
-
-    to.parent.mkdir(parents=True, exist_ok=True)
-    return _save(paint, to)
-
-
-def pooled_f1(folders: Mapping[str, list[Path]], to: Path) -> Path:
-    """F1 per class, bars side by side for each arm, of the test folds in `folders` taken together."""
-
-    def paint(ax: Any) -> None:
-        width, names = 0.8 / len(folders), []
-        for i, (arm, places) in enumerate(folders.items()):
-            tables = [pq.read_table(place / "embeddings.parquet") for place in places]
-            names = class_names(tables[0])
-            label, predicted = (
-                torch.tensor(np.concatenate([t[c].to_numpy() for t in tables])) for c in ("label", "predicted")
-            )
-            scores = classification(predicted, label, len(names))
-            ax.bar(
-                np.arange(len(names)) + (i - (len(folders) - 1) / 2) * width,
-                [scores.get(f"f1_class_{k}", 0.0) for k in range(len(names))],
-                width,
-                color=COLOURS[i % len(COLOURS)],
-                label=f"{arm} (macro {scores['f1_macro']:.3f})",
-            )
-        ax.set(ylim=(0, 1), ylabel="F1", xticks=range(len(names)), title="F1 per class, test folds pooled")
-        ax.set_xticklabels(names)
-        ax.legend(fontsize=7, frameon=False)
-
-    return _save(paint, to)
 
 
 def _matrix(ax: Any, values: Any, names: list[str], title: str, **style: Any) -> None:

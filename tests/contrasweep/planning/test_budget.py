@@ -92,17 +92,7 @@ def test_without_a_budget_nothing_is_read_and_nothing_is_used_up(tmp_path):
 
 def test_a_plan_says_what_will_not_do(tmp_path):
     budget = Budget(study(budget_hours=3.0, budget_cost=100.0), StudyRecords(str(tmp_path), "s"), [record(0, 0, 7200)])
-    to_come = Makespan(
-        hours=2,
-        gpu_hours=9,
-        cost=50,
-        trials_cost=40,
-        utilisation=1,
-        finished=3,
-        infeasible=0,
-        peak_concurrency=1,
-        retries=0,
-    )
+    to_come = Makespan(hours=2, gpu_hours=9, cost=50, trials_cost=40, utilisation=1, finished=3, infeasible=0)
     assert budget.warnings(to_come) == ["budget_hours=3 will be exceeded: 2 h spent, about 2 h to go"]
     assert budget.warnings(None) == []
 

@@ -29,10 +29,7 @@ def train(trial, resume=None):
 
 train.settings = Settings
 """
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.xdist_group("code identity"),
-]  # one Ray and one finished study for all of them
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("running")]  # one finished study for all of them
 
 FILES = {
     "mythesis/__init__.py": "",

@@ -35,45 +35,36 @@ SWEEP = Sweep(
 def test_a_misspelt_metric_ends_the_study_at_once_and_the_mended_one_goes_on(tmp_path, study, capsys):
     records = StudyRecords(str(tmp_path), "unreported")
     says = "no trial has reported 'acuracy'.*did you mean 'accuracy'. known metrics: accuracy. Nothing more is trained"
+    mended = dataclasses.replace(study, metric="accuracy")
     for _ in range(2):  # the second time nothing is trained at all
         with pytest.raises(ContrasweepError, match=says) as caught:
             run(study, storage=str(tmp_path), tracking=None)
         assert "\n" not in str(caught.value)
         (first,) = records.read(records.finished()).values()
         assert first.status is Status.FAILED
-    results = run(dataclasses.replace(study, metric="accuracy"), storage=str(tmp_path), tracking=None)
+    with pytest.raises(ContrasweepError, match="--extend"):  # another change than that of the metric is another plan
+        run(dataclasses.replace(mended, folds=4), storage=str(tmp_path), tracking=None)
+    results = run(mended, storage=str(tmp_path), tracking=None)
     assert results.complete and results.counts["done"] == len(results.planned)
     again = {**results.trial_records, **results.search_records}[first.trial_id]
     assert (again.status, again.metrics) == (Status.DONE, first.metrics)
+    with pytest.raises(ContrasweepError, match="--extend"):  # it was reported, so it is not exchanged for another
+        run(dataclasses.replace(study, metric="loss"), storage=str(tmp_path), tracking=None)
 
 
-def test_an_arm_that_alone_lacks_the_metric_fails_as_any_other(tmp_path):
-    arms = {"good": Arm("valued:train"), "odd": Arm("valued:train", config={"metric": "loss"})}
-    results = run(grid(arms=arms, metric="accuracy"), storage=str(tmp_path), tracking=None)
-    assert results.counts == {"done": 3, "failed": 3}
-
-
-def test_a_metric_that_only_the_last_report_lacks_is_no_wrong_name(tmp_path, local_ray, monkeypatch):
+def test_where_others_report_the_metric_or_an_earlier_report_had_it_a_trial_fails_as_any_other(
+    tmp_path, local_ray, monkeypatch
+):
     reports = "    yield Report(1, {'accuracy': 0.5})\n    yield Report(2, {'loss': 0.5})\n"
     text = f"from contrasweep import Report\n\n\ndef train(trial, resume=None):\n{reports}"
     (local_ray.importable / "reports_once.py").write_text(text)
     monkeypatch.syspath_prepend(str(local_ray.importable))
-    study = grid(arms={"a": Arm("reports_once:train")}, metric="accuracy")
-    assert run(study, storage=str(tmp_path), tracking=None).counts == {"failed": 3}
-
-
-def test_another_change_than_that_of_the_metric_is_another_plan(tmp_path):
-    with pytest.raises(ContrasweepError, match="no trial has reported"):
-        run(grid(), storage=str(tmp_path), tracking=None)
-    with pytest.raises(ContrasweepError, match="--extend"):
-        run(grid(metric="accuracy", seeds=[0, 1]), storage=str(tmp_path), tracking=None)
-
-
-def test_a_metric_that_was_reported_is_not_exchanged_for_another(tmp_path):
-    study = grid(metric="accuracy")
-    run(study, storage=str(tmp_path), tracking=None)
-    with pytest.raises(ContrasweepError, match="--extend"):
-        run(dataclasses.replace(study, metric="loss"), storage=str(tmp_path), tracking=None)
+    once = {"once": Arm("reports_once:train")}
+    results = run(grid(arms=once, metric="accuracy"), storage=str(tmp_path / "once"), tracking=None)
+    assert results.counts == {"failed": 3}, "that only the last report lacks it is no wrong name"
+    arms = {"good": Arm("valued:train"), "odd": Arm("valued:train", config={"metric": "loss"})}
+    results = run(grid(arms=arms, metric="accuracy"), storage=str(tmp_path), tracking=None)
+    assert results.counts == {"done": 3, "failed": 3}
 
 
 def test_what_the_code_reports_is_mended_too(tmp_path, local_ray, monkeypatch):

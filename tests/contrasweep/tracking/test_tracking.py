@@ -203,9 +203,21 @@ def postgres_uri() -> Iterator[str]:
         yield uri
 
 
-@pytest.fixture(
-    params=["sqlite", pytest.param("server", marks=pytest.mark.slow), pytest.param("postgres", marks=pytest.mark.long)]
+@pytest.fixture(scope="session")
+def server_on_postgres_uri(tmp_path_factory: pytest.TempPathFactory, postgres_uri: str) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("postgres")
+    with mlflow_server(postgres_uri, str(folder / "artifacts"), folder) as server:
+        yield server.uri
+
+
+EVERYWHERE = pytest.mark.parametrize(
+    "study",
+    ["sqlite", pytest.param("server", marks=pytest.mark.slow), pytest.param("postgres", marks=pytest.mark.long)],
+    indirect=True,
 )
+
+
+@pytest.fixture(params=["sqlite", pytest.param("server_on_postgres", marks=pytest.mark.long)])
 def study(request: pytest.FixtureRequest, tmp_path: Path) -> Study:
     from mlflow import MlflowClient
 
@@ -214,6 +226,7 @@ def study(request: pytest.FixtureRequest, tmp_path: Path) -> Study:
     return Study(uri, name, make_trials(name), StudyRecords(str(tmp_path / "storage"), name), MlflowClient(uri))
 
 
+@EVERYWHERE
 def test_shows_every_trial_of_a_study(study: Study) -> None:
     for trial in study.trials:
         study.record(trial)
@@ -263,6 +276,7 @@ def test_nothing_is_shown_twice(study: Study) -> None:
         study.assert_shows(trial)
 
 
+@EVERYWHERE
 def test_a_follower_shows_what_sync_shows(study: Study) -> None:
     """Trials begin, report in between, and end; the study's runs are then deleted and synced."""
     follower, rows = study.follower(), {trial.id: make_rows(trial) for trial in study.trials}
@@ -674,6 +688,7 @@ def test_a_trained_module_is_loaded_back(study: Study) -> None:
     assert torch.equal(loaded.weight, module.weight)
 
 
+@EVERYWHERE
 def test_artifacts_of_a_trial_are_with_its_run(study: Study, tmp_path: Path) -> None:
     (tmp_path / "confusion.csv").write_text("0,1\n")
     trial = study.trials[0]

@@ -77,13 +77,11 @@ def test_after_fifty_steps_members_are_where_they_are_alone(make_trial: MakeTria
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "no l": {"beta": 0.0},
-    "single images": {"input": "pre_single", "beta": 0.0},
+    "no l, momentum": {"beta": 0.0, "optimizer": {"name": "sgd", "momentum": 0.5}},
+    "single images, frozen statistics": {"input": "pre_single", "beta": 0.0, "encoder": {"bn": "frozen"}},
     "two views, raw z": {"n_views": 2, "z_norm": False, "batch_size": 8},
     "colours, which have dropout": {"colour_units": 4, "centre": "both"},
     "stages alike, batch mean": {"latent": {"weighting": "block", "blocks": "3-4"}, "wce.reduction": "batch_mean"},
-    "frozen statistics": {"encoder": {"bn": "frozen"}},
-    "momentum": {"optimizer": {"name": "sgd", "momentum": 0.5}},
 }
 
 

@@ -65,6 +65,7 @@ def test_what_a_worker_leaves_is_killed(how: signal.Signals | None) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("running")
 def test_a_killed_worker_is_lost_though_its_child_lives(ray_core: None, tmp_path: Path) -> None:
     """The child has the worker's sockets, in a session of its own. Without a guard this run waits for it for ever."""
     arms = {"killed": Arm("misbehaving:is_killed_beside_its_child")}
