@@ -19,6 +19,7 @@ import math
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import pydantic
@@ -29,7 +30,7 @@ from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named, import_path
-from contrasweep.schema import checked
+from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables.pytorch import F, Tensor, torch
 
 Probability = Annotated[float, pydantic.Field(ge=0, le=1)]
@@ -54,6 +55,10 @@ class Policy:
     """Probability of the jitter, of all four together."""
     grayscale: Probability = 0.0
     """Probability of a view without colours."""
+    blur: Annotated[Probability, OMIT_DEFAULT] = 0.0
+    """Probability of a Gaussian blur, of .1 to 2 pixels."""
+    solarize: Annotated[Probability, OMIT_DEFAULT] = 0.0
+    """Probability that values of .5 and more are inverted."""
 
 
 @checked
@@ -91,6 +96,10 @@ def _parameters_of_external(entry: ExternalAugmentation) -> type:
     return parameters_class("Augmentation", signature_fields(entry.target, after=after))
 
 
+BYOL = "one of the two policies of BYOL and Barlow Twins (Grill et al. 2020, table 6)"
+PHOTOS_OF_BYOL = MappingProxyType(
+    {"area": (0.08, 1.0), "flip": 0.5, "jitter": (0.4, 0.4, 0.2, 0.1), "jitter_share": 0.8, "grayscale": 0.2}
+)
 AUGMENTATIONS: Table[Any] = Table(
     "augmentation",
     {
@@ -122,6 +131,8 @@ AUGMENTATIONS: Table[Any] = Table(
             jitter=(0.2, 0.2, 0.1, 0.0),
             jitter_share=0.8,
         ),
+        "byol_first": _preset("byol_first", f"{BYOL}: blurred", **PHOTOS_OF_BYOL, blur=1.0),
+        "byol_second": _preset("byol_second", f"{BYOL}: solarized", **PHOTOS_OF_BYOL, blur=0.1, solarize=0.2),
         "none": _preset("none", "both views are the image itself", aspect=(1.0, 1.0)),
     },
     takes=_takes,
@@ -155,20 +166,22 @@ class Draws:
     """The draws of n images.
 
     `affine` says where each pixel comes from (a map of [-1, 1] coordinates), `colour` is the colour matrix;
-    `colour` and `contrast` are None where the policy leaves colours alone.
+    `colour` and `contrast` are None where the policy leaves colours alone. `effects` has the standard deviation of the
+    blur in pixels (0: none) and whether the view is solarized; None where the policy has neither.
     """
 
     affine: Float[Tensor, "n 2 3"]
     colour: Float[Tensor, "n c c"] | None
     contrast: Float[Tensor, " n"] | None
+    effects: Float[Tensor, "n 2"] | None = None
 
     def __getitem__(self, rows: Tensor | slice) -> "Draws":
-        take = [None if x is None else x[rows] for x in (self.affine, self.colour, self.contrast)]
+        take = [None if x is None else x[rows] for x in (self.affine, self.colour, self.contrast, self.effects)]
         return Draws(*take)  # type: ignore[arg-type]
 
     def to(self, device: "torch.device") -> "Draws":
         """The same draws on `device`."""
-        move = [None if x is None else x.to(device) for x in (self.affine, self.colour, self.contrast)]
+        move = [None if x is None else x.to(device) for x in (self.affine, self.colour, self.contrast, self.effects)]
         return Draws(*move)  # type: ignore[arg-type]
 
 
@@ -233,9 +246,13 @@ def draw(policy: Policy | Transform, n: int, channels: int, generator: "torch.Ge
     if not isinstance(policy, Policy):
         return ExternalDraws(policy, torch.randint(2**62, (n,), generator=generator))
     u = torch.rand(12, n, generator=generator)
-    affine = _affine(policy, u[:6])
+    affine, effects = _affine(policy, u[:6]), None
+    if policy.blur or policy.solarize:
+        v = torch.rand(3, n, generator=generator)
+        sigma = torch.where(v[0] < policy.blur, 0.1 + 1.9 * v[1], torch.zeros(()))
+        effects = torch.stack([sigma, (v[2] < policy.solarize).float()], 1)
     if policy.jitter_share == 0 and policy.grayscale == 0:
-        return Draws(affine, None, None)
+        return Draws(affine, None, None, effects)
     jittered = u[6] < policy.jitter_share
     brightness, contrast, saturation = (
         torch.where(jittered, 1 + strength * (2 * x - 1), torch.ones(()))
@@ -243,7 +260,7 @@ def draw(policy: Policy | Transform, n: int, channels: int, generator: "torch.Ge
     )
     hue = torch.where(jittered, policy.jitter[3] * (2 * u[10] - 1), torch.zeros(()))
     saturation = torch.where(u[11] < policy.grayscale, torch.zeros(()), saturation)
-    return Draws(affine, _colour(brightness, saturation, hue, channels), contrast)
+    return Draws(affine, _colour(brightness, saturation, hue, channels), contrast, effects)
 
 
 def apply(images: Float[Tensor, "n c h w"], draws: Draws | ExternalDraws) -> Float[Tensor, "n c h w"]:
@@ -256,12 +273,26 @@ def apply(images: Float[Tensor, "n c h w"], draws: Draws | ExternalDraws) -> Flo
         return draws.apply(images)
     grid = F.affine_grid(draws.affine, list(images.shape), align_corners=False)
     views = F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
-    if draws.colour is None or draws.contrast is None:
+    if draws.colour is not None and draws.contrast is not None:
+        views = torch.einsum("nij,njhw->nihw", draws.colour, views)
+        contrast = draws.contrast[:, None, None, None]
+        mean = _gray(views).mean((2, 3), keepdim=True)
+        views = torch.clamp(views * contrast + mean * (1 - contrast), 0, 1)
+    if draws.effects is None:
         return views
-    views = torch.einsum("nij,njhw->nihw", draws.colour, views)
-    contrast = draws.contrast[:, None, None, None]
-    mean = _gray(views).mean((2, 3), keepdim=True)
-    return torch.clamp(views * contrast + mean * (1 - contrast), 0, 1)
+    blurred = _blurred(views, draws.effects[:, 0])
+    return torch.where((draws.effects[:, 1, None, None, None] > 0) & (blurred >= 0.5), 1 - blurred, blurred)
+
+
+def _blurred(images: Float[Tensor, "n c h w"], sigma: Float[Tensor, " n"]) -> Float[Tensor, "n c h w"]:
+    """Each image under a Gaussian of its own standard deviation, cut off after 6 pixels; 0 leaves it as it is."""
+    reach = min(6, images.shape[2] - 1, images.shape[3] - 1)
+    away = torch.arange(-reach, reach + 1, device=images.device)
+    kernel = torch.exp(-away.square() / (2 * sigma.clamp(min=1e-3).square()[:, None]))
+    kernel = (kernel / kernel.sum(1, keepdim=True)).repeat_interleave(images.shape[1], 0)[:, None]
+    flat = F.pad(images, (reach,) * 4, mode="reflect").flatten(0, 1)[None]
+    rows = F.conv2d(flat, kernel[:, :, None], groups=flat.shape[1])
+    return F.conv2d(rows, kernel[..., None], groups=flat.shape[1]).view_as(images)
 
 
 def check_augmentation(augmentation: Component, shape: tuple[int, int, int]) -> None:

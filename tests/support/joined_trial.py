@@ -14,8 +14,8 @@ import torch.distributed as dist
 
 from contrasweep.trainables import images, seeding
 from contrasweep.trainables.contrastive.method import Contrastive, build
+from contrasweep.trainables.contrastive.sampling import SAMPLINGS
 from contrasweep.trainables.losses import distributed
-from contrasweep.trainables.sampling import SAMPLINGS
 from contrasweep.trial import Trial
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
-from contrasweep.trainables.augmentations import AUGMENTATIONS, Policy, apply, draw, resolved
+from contrasweep.trainables.augmentations import AUGMENTATIONS, Draws, Policy, apply, draw, resolved
 
 torch.set_num_threads(1)
 POLICIES: dict[str, Policy] = {name: policy() for name, policy in AUGMENTATIONS.items() if issubclass(policy, Policy)}
@@ -139,3 +139,25 @@ def test_an_unknown_augmentation_lists_the_known_ones() -> None:
 def test_a_policys_own_values_may_be_changed() -> None:
     policy = AUGMENTATIONS.choose({"name": "photos", "flip": 0, "area": [0.5, 1]}).settings
     assert (policy.flip, policy.area, policy.grayscale) == (0, (0.5, 1), POLICIES["photos"].grayscale)
+
+
+def test_blur_and_solarization_are_torchvisions() -> None:
+    images = torch.rand(3, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    identity = torch.eye(2, 3).repeat(3, 1, 1)
+    effects = torch.tensor([[1.5, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    views = apply(images, Draws(identity, None, None, effects))
+    functional = pytest.importorskip("torchvision.transforms.v2.functional")
+    torch.testing.assert_close(views[0], functional.gaussian_blur(images[0], 13, 1.5), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(views[1], functional.solarize(images[1], 0.5), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(views[2], images[2], rtol=1e-4, atol=1e-5)
+
+
+def test_a_policy_with_effects_draws_the_rest_as_one_without() -> None:
+    plain = AUGMENTATIONS.choose("photos")
+    blurred = AUGMENTATIONS.choose({"name": "photos", "blur": 0.3, "solarize": 0.5})
+    assert "blur" not in plain.to_plain() and blurred.to_plain()["blur"] == 0.3
+    drawn = [draw(c.settings, 500, 3, torch.Generator().manual_seed(1)) for c in (plain, blurred)]
+    assert torch.equal(drawn[0].affine, drawn[1].affine) and torch.equal(drawn[0].contrast, drawn[1].contrast)
+    effects = drawn[1].effects
+    assert drawn[0].effects is None and 0.2 < (effects[:, 0] > 0).double().mean() < 0.4
+    assert 0.4 < effects[:, 1].mean() < 0.6 and effects[:, 0].max() <= 2

@@ -24,8 +24,8 @@ from contrasweep.schema import resolved_config
 from contrasweep.trainables import METHODS, augmentations, images, seeding
 from contrasweep.trainables.contrastive import method as contrastive_method
 from contrasweep.trainables.contrastive import train
+from contrasweep.trainables.contrastive.sampling import SAMPLINGS
 from contrasweep.trainables.contrastive.settings import Settings
-from contrasweep.trainables.sampling import SAMPLINGS
 from contrasweep.trial import Report, Trial
 
 torch.set_num_threads(1)

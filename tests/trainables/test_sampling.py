@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from contrasweep.data import resolve
 from contrasweep.errors import SpecError
+from contrasweep.trainables.contrastive.sampling import SAMPLINGS
 from contrasweep.trainables.contrastive.settings import Settings
-from contrasweep.trainables.sampling import SAMPLINGS
 
 
 def order(name: str, labels: torch.Tensor, seed: int = 0, batch: int = 8, per_class: int = 4) -> torch.Tensor:

@@ -28,6 +28,7 @@ from contrasweep.trainables import (
 from contrasweep.trainables.contrastive import transfer
 from contrasweep.trainables.contrastive.averaging import Averaged
 from contrasweep.trainables.contrastive.gradcache import chunked_step
+from contrasweep.trainables.contrastive.sampling import SAMPLINGS
 from contrasweep.trainables.contrastive.settings import Settings, initial_temperature
 from contrasweep.trainables.contrastive.targets import Targets
 from contrasweep.trainables.contrastive.temperature import LearnableTemperature
@@ -37,7 +38,6 @@ from contrasweep.trainables.losses import distributed
 from contrasweep.trainables.losses.negatives import counted, counts_of, has_signed_scores
 from contrasweep.trainables.losses.tiled import Counts
 from contrasweep.trainables.losses.weights import LearnedNumbers
-from contrasweep.trainables.sampling import SAMPLINGS
 from contrasweep.trial import Trial
 
 EVAL_BATCH_ROWS = 1024
