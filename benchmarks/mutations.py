@@ -473,7 +473,7 @@ MUTANTS = (
         ("a failure helps its arm", 'worse = -1.0 if mode == "max" else 1.0', 'worse = 1.0 if mode == "max" else -1.0'),
         (
             "failures are left out",
-            "    a_loses = rows.contrast(rows.with_losses(d, lost_a & ~lost_b, worse)) if lost_a.any() else None",
+            "    a_loses = a_loses if failed_a or np.isfinite(bad_a).any() else None",
             "    a_loses = None",
         ),
         (

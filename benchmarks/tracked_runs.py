@@ -27,7 +27,8 @@ import psutil
 from benchmarks.tracking_services import postgres, postgres_missing
 
 from contrasweep.schema import checked
-from contrasweep.study.grid import AblationGrid, Arm
+from contrasweep.study.arm import Arm
+from contrasweep.study.grid import AblationGrid
 from contrasweep.trial import Report, Trial
 
 SLOTS = 2

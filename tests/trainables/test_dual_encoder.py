@@ -9,11 +9,9 @@ from torch import Tensor
 from contrasweep.trainables.dual_encoder.losses import LOSSES, clip, multiple_negatives, siglip
 from contrasweep.trainables.dual_encoder.method import clamp, learned_of
 
-GENERATOR = torch.Generator().manual_seed(0)
-
 
 def scores(n: int, m: int) -> Tensor:
-    return torch.rand(n, m, generator=GENERATOR, dtype=torch.float64) * 2 - 1
+    return torch.rand(n, m, generator=torch.Generator().manual_seed(100 * n + m), dtype=torch.float64) * 2 - 1
 
 
 def log_softmax(row: list[float], at: int) -> float:

@@ -12,7 +12,7 @@ from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.losses import LOSSES, ComposedLoss, ComposedProxyLoss, ProxyLoss, build
 from contrasweep.trainables.losses.weights import LearnedNumbers
 from contrasweep.trainables.optimisation import SGD, AdamW, WithOwnRates
-from contrasweep.trainables.paired.settings import Recipe
+from contrasweep.trainables.paired.settings import PairedSettings
 
 CLASSES = 4
 PROXY_LOSSES = [loss.name for loss in LOSSES.values() if isinstance(loss, ProxyLoss)]
@@ -128,7 +128,7 @@ def test_the_memory_of_a_loss_is_counted() -> None:
         (Settings, {"loss": "siglip", "learnable_temperature": True}, "siglip learns its own temperature"),
         (Settings, {"loss": "arcface", "targets": "byol"}, "byol does not look at the loss"),
         (Settings, {"loss": "arcface", "targets": "moco"}, "loss: targets 'moco' need a loss whose value"),
-        (Recipe, {"loss": "siglip"}, "loss: a loss with weights of its own is trained by contrastive alone"),
+        (PairedSettings, {"loss": "siglip"}, "loss: a loss with weights of its own is trained by contrastive alone"),
     ],
 )
 def test_where_such_a_loss_does_not_fit_is_said_in_one_line(settings: Any, config: Any, message: str) -> None:

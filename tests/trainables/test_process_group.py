@@ -162,10 +162,6 @@ time.sleep(100)
     ("config", "message"),
     [
         ({"resources": {"gpus": 4}, "batch_size": 66}, "batch_size: 4 processes divide a batch equally, got 66"),
-        (
-            {"resources": {"gpus": 2}, "targets": "moco", "loss": "infonce"},
-            "targets: .*targets: batch only, got 'moco'",
-        ),
         ({"resources": {"gpus": 2, "processes": 2}}, "resources: a trial has gpus or processes, not both"),
         ({"resources": {"gpu": 2}}, "resources.gpu: there is no such field; did you mean 'gpus'"),
     ],

@@ -195,7 +195,7 @@ def test_a_study_without_items_says_so(study):
 
 def test_the_command_prints_it_as_json_too(study, capsys):
     study.run()
-    reports.report("made-up", study.storage, json=True, over="groups")
+    reports.report(["made-up"], study.storage, json=True, over="groups")
     printed = json.loads(capsys.readouterr().out)
     assert [(row["arm"], row["metric"], row["n"]) for row in printed["table"]] == [("a", "hits", 6), ("b", "hits", 6)]
     assert len(printed["rows"]) == 12, "trials stay trials"

@@ -12,7 +12,7 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score
 from torch import Tensor
 
 from contrasweep.trainables.paired import metrics
-from contrasweep.trainables.paired.settings import ALPHAS, SAMPLERS, Recipe, alpha
+from contrasweep.trainables.paired.settings import ALPHAS, SAMPLERS, PairedSettings, alpha
 from contrasweep.trainables.paired_images.inputs import moments
 from contrasweep.trainables.paired_images.views import PairPolicy, apply_pair, draw_pair
 
@@ -97,7 +97,7 @@ def test_alpha_starts_at_alpha_zero_and_never_rises(name: str) -> None:
 
 
 def test_alpha_falls_inversely_to_the_epochs_by_default_as_the_paper_says() -> None:
-    assert [alpha(Recipe().alpha_schedule, epoch, 50) for epoch in range(4)] == [1, 1 / 2, 1 / 3, 1 / 4]
+    assert [alpha(PairedSettings().alpha_schedule, epoch, 50) for epoch in range(4)] == [1, 1 / 2, 1 / 3, 1 / 4]
     assert alpha("parabolic", 25, 50) == pytest.approx(0.75)
 
 
