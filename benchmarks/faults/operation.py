@@ -74,17 +74,22 @@ def two_drivers(folder: Path, times: int, seed: int) -> list[Row]:
             keys = S3_ENV | {"AWS_ENDPOINT_URL": endpoint} if on_s3 else {}
             with _environment(keys):
                 study = FaultStudy(there, seeds=1, storage=storage, environment=keys)
-                drivers = [study.start()]
-                time.sleep(rng.uniform(0.0, 1.0))
-                drivers.append(study.start())
-                statuses = sorted(driver.wait() for driver in drivers)
-                if statuses[0]:
-                    study.finish()
-                judged = study.judge({})
-            judged.lost += statuses[0] != 0  # nobody ran it
+                judged = _twice(study, rng.uniform(0.0, 1.0))
             rows[on_s3].add(Row("", 1, message=study.message(words=["runs", "running"])))
             rows[on_s3].add(judged)
     return rows
+
+
+def _twice(study: FaultStudy, wait_s: float) -> Row:
+    """What came of a study whose command is given twice; that neither call runs it counts as a loss."""
+    first = study.start()
+    time.sleep(wait_s)
+    statuses = [process.wait() for process in (first, study.start())]
+    if all(statuses):
+        study.finish()
+    judged = study.judge({})
+    judged.lost += all(status != 0 for status in statuses)
+    return judged
 
 
 def submitted_twice(folder: Path, times: int, seed: int) -> list[Row]:
@@ -100,14 +105,7 @@ def submitted_twice(folder: Path, times: int, seed: int) -> list[Row]:
             command = ("submit", "--address", cluster.address, "--follow")
             environment = {"RAY_AUTH_MODE": "disabled"}
             study = FaultStudy(folder / str(number), seeds=1, storage=storage, environment=environment, command=command)
-            jobs = [study.start()]
-            time.sleep(rng.uniform(0.0, 1.0))
-            jobs.append(study.start())
-            statuses = sorted(job.wait() for job in jobs)
-            if statuses[0]:
-                study.finish()
-            judged = study.judge({})
-            judged.lost += statuses[0] != 0  # nobody ran it
+            judged = _twice(study, rng.uniform(0.0, 1.0))
             row.add(Row("", 1, message=study.message(words=["is running", "being run", "takes over"])))
             row.add(judged)
     finally:

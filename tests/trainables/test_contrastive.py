@@ -230,6 +230,18 @@ def test_encoding_in_chunks_is_recorded_and_learns_the_same(make_trial: MakeTria
     assert chunked[-1].metrics["loss"] == pytest.approx(whole[-1].metrics["loss"], rel=0.1)
 
 
+@pytest.mark.parametrize("targets", ["moco", "byol", "dino"])
+def test_a_momentum_encoder_normalises_by_its_batches(make_trial: MakeTrial, targets: str) -> None:
+    """As the network does that it follows: its statistics move away from the mean 0 that they begin with."""
+    trial = make_trial(encoder={"name": "cnn", "width": 2}, targets=targets, loss="infonce", epochs=1)
+    training = contrastive_method.build(trial)
+    follower = training.targets.parts["momentum_encoder"]
+    assert isinstance(follower, torch.nn.Module)
+    norms = [part for part in follower.modules() if isinstance(part, torch.nn.BatchNorm2d)]
+    training.epoch(1)
+    assert norms and all(part.training and part.running_mean is not None and part.running_mean.any() for part in norms)
+
+
 @pytest.mark.slow
 def test_figures_are_artifacts_of_the_last_report(make_trial: MakeTrial) -> None:
     plain = list(train(make_trial(epochs=2)))

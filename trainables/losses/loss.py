@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from jaxtyping import Float
 
-from contrasweep.components import one_of, parameters_class, signature_fields
+from contrasweep.components import Field, one_of, parameters_class, signature_fields
 from contrasweep.config import Config
 from contrasweep.trainables.losses import tiled
 from contrasweep.trainables.pytorch import Tensor
@@ -112,12 +112,50 @@ class Loss:
     @property
     def description(self) -> str:
         """The first paragraph of the function's docstring, as one line."""
-        return " ".join((inspect.getdoc(self.function) or "").split("\n\n")[0].split())
+        return _summary(self.function)
 
     @cached_property
     def parameters(self) -> Config:
         """Parameter of the function -> default, whatever the similarity."""
         return MappingProxyType({name: default for name, (_, default) in signature_fields(self.function).items()})
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionLoss:
+    """A row of the table that knows no similarity: `function(..., **parameters)` gives the loss of the batch.
+
+    `inputs` says how many tensors the function takes before its parameters.
+    """
+
+    name: str
+    function: Callable[..., Tensor]
+    family: ClassVar[str]
+    inputs: ClassVar[int]
+    similarities: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def description(self) -> str:
+        """The first paragraph of the function's docstring, as one line."""
+        return _summary(self.function)
+
+    @cached_property
+    def parameters(self) -> Config:
+        """Parameter of the function -> default."""
+        return MappingProxyType({name: default for name, (_, default) in self._fields.items()})
+
+    @cached_property
+    def settings(self) -> type:
+        """What can be set of it: the function's own parameters."""
+        return parameters_class(self.name.rpartition(":")[2], self._fields)
+
+    @property
+    def _fields(self) -> dict[str, Field]:
+        return signature_fields(self.function, after=self.inputs)
+
+
+def _summary(function: Callable[..., object]) -> str:
+    """The first paragraph of a docstring, as one line."""
+    return " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
 
 
 @functools.cache

@@ -1,20 +1,16 @@
 """Losses of classes: embeddings against one learned vector a class. Functions of embeddings, labels and the vectors."""
 
-import inspect
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import pydantic
 from jaxtyping import Float
 
-from contrasweep.components import parameters_class, signature_fields
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.trainables.losses.batch import Ids, joined
+from contrasweep.trainables.losses.loss import FunctionLoss
 from contrasweep.trainables.pytorch import F, Tensor, torch
 from contrasweep.trainables.similarities import cosine
 
@@ -68,29 +64,10 @@ def _against_own(cosines: Float[Tensor, "n k"], own: Float[Tensor, "n k"], label
     return F.cross_entropy(scale * logits, labels)
 
 
-@dataclass(frozen=True, eq=False)
-class ProxyLoss:
+class ProxyLoss(FunctionLoss):
     """A row of the table: `function(embeddings [n d], labels [n], proxies [k d], **parameters)` gives the loss."""
 
-    name: str
-    function: Callable[..., Tensor]
-    family: ClassVar[str] = "proxies"
-    similarities: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def description(self) -> str:
-        """The first paragraph of the function's docstring, as one line."""
-        return " ".join((inspect.getdoc(self.function) or "").split("\n\n")[0].split())
-
-    @cached_property
-    def parameters(self) -> Config:
-        """Parameter of the function -> default."""
-        return MappingProxyType({name: default for name, (_, default) in signature_fields(self.function).items()})
-
-    @cached_property
-    def settings(self) -> type:
-        """What can be set of it: the function's own parameters."""
-        return parameters_class(self.name, signature_fields(self.function))
+    family, inputs = "proxies", 3
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,16 @@
 They compare dimensions rather than rows with rows, so they know no similarity and no negatives, and need no labels.
 """
 
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import pydantic
 from jaxtyping import Bool, Float, Int
 
-from contrasweep.components import Field, parameters_class, signature_fields
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.trainables.losses.batch import Ids, joined
+from contrasweep.trainables.losses.loss import FunctionLoss
 from contrasweep.trainables.pytorch import Tensor, torch
 
 if TYPE_CHECKING:
@@ -86,33 +82,10 @@ def _covariance(view: View) -> Float[Tensor, "d d"]:
     return centred.T @ centred / max(1, len(view) - 1)
 
 
-@dataclass(frozen=True, eq=False)
-class ViewsLoss:
+class ViewsLoss(FunctionLoss):
     """A row of the table: `function(first [b d], second [b d], **parameters)` gives the loss of the batch."""
 
-    name: str
-    function: Callable[..., Tensor]
-    family: ClassVar[str] = "views"
-    similarities: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def description(self) -> str:
-        """The first paragraph of the function's docstring, as one line."""
-        return " ".join((inspect.getdoc(self.function) or "").split("\n\n")[0].split())
-
-    @cached_property
-    def parameters(self) -> Config:
-        """Parameter of the function -> default."""
-        return MappingProxyType({name: default for name, (_, default) in self._fields.items()})
-
-    @cached_property
-    def settings(self) -> type:
-        """What can be set of it: the function's own parameters."""
-        return parameters_class(self.name.rpartition(":")[2], self._fields)
-
-    @property
-    def _fields(self) -> dict[str, Field]:
-        return signature_fields(self.function, after=2)
+    family, inputs = "views", 2
 
 
 @dataclass(frozen=True)
