@@ -339,7 +339,7 @@ def test_a_loss_by_its_path_is_swept_over_its_own_parameter(digits: Manifest) ->
 
 
 def test_other_kinds_of_data_are_refused(make_trial: MakeTrial, digits: Manifest) -> None:
-    with pytest.raises(DataError, match="'text-pair'; contrastive trains on images"):
+    with pytest.raises(DataError, match="contrastive trains on images; dataset digits-lt is of kind 'text-pair'"):
         next(train(make_trial(data=replace(digits, kind="text-pair"))))
 
 
