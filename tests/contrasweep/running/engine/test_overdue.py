@@ -5,6 +5,7 @@ import sys
 import time
 
 import pytest
+from raylets import wait_for
 
 from contrasweep.running import stacks
 from contrasweep.running.engine.overdue import MIN_SILENCE_S, UNKNOWN_SILENCE_S, Overdue
@@ -57,15 +58,13 @@ def test_the_stack_of_another_process_says_where_it_is(tmp_path):
     process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE)
     try:
         assert process.stdout.readline()
-        time.sleep(0.2)
-        stack = stack_of(process.pid)
+        if not stack_of(process.pid):
+            pytest.skip("py-spy may not look at other processes here")
+        wait_for(lambda: innermost(stack_of(process.pid)) == "train (method.py:4)")
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
-    if not stack:
-        pytest.skip("py-spy may not look at other processes here")
-    assert innermost(stack) == "train (method.py:4)"
 
 
 def test_without_py_spy_the_process_writes_its_stacks_itself(tmp_path, monkeypatch):
