@@ -9,6 +9,7 @@ import http.client
 import io
 import json
 import os
+import re
 import sys
 import time
 import urllib.error
@@ -24,6 +25,8 @@ from contrasweep.cluster.errors import JobNotFoundError, SubmissionError
 
 T = TypeVar("T")
 
+JOB_ID = re.compile(r"contrasweep-.+-[0-9a-f]{8}|raysubmit_\w+")
+"""An id as `submit` or Ray gives it."""
 STATUSES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED")
 ENDED = STATUSES[2:]
 POLL_S = 1.0

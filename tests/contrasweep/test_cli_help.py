@@ -11,7 +11,7 @@ import typer
 from contrasweep.cli.app import app
 from contrasweep.cli.catalogue import TABLES
 from contrasweep.cli.examples import EXAMPLES, GROUPS
-from contrasweep.cluster.jobs import Dashboard, Job
+from contrasweep.cluster.jobs import Job
 
 COMMAND = typer.main.get_command(app)
 
@@ -68,8 +68,13 @@ def test_what_a_followed_job_prints_is_written_at_once(tmp_path, monkeypatch):
         return "SUCCEEDED"
 
     monkeypatch.setattr(Job, "follow", follow)
-    monkeypatch.setattr(Dashboard, "jobs", lambda self: [])
     with output.open("w") as stream, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", stream)
-        assert app(["logs", "job", "--address", "http://head:8265", "--follow"], standalone_mode=False) == 0
+        assert (
+            app(
+                ["logs", "contrasweep-mine-0123abcd", "--address", "http://head:8265", "--follow"],
+                standalone_mode=False,
+            )
+            == 0
+        )
     assert seen == ["epoch 1\n"]

@@ -171,8 +171,10 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
 
 
 def _job(name: str, address: str) -> "Job":
-    """The job of this id; of a study's name, its newest job."""
-    from contrasweep.cluster.jobs import Dashboard, Job
+    """The job of this id, which is believed and not asked for; of a study's name, its newest job."""
+    from contrasweep.cluster.jobs import JOB_ID, Dashboard, Job
 
+    if JOB_ID.fullmatch(name):
+        return Job(name, address)
     study = reports.name(name)
     return Job(next((job["id"] for job in Dashboard(address).jobs() if job["study"] == study), name), address)
