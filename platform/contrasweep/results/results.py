@@ -77,6 +77,16 @@ class Results(StudyData):
         """
         return self.frame.copy()
 
+    def trial_rows(self) -> list[dict[str, Any]]:
+        """Return the trials of `to_frame` as JSON has them: their axes and metrics as mappings."""
+        frame = self.frame.astype(object).where(lambda f: f.notna(), None)
+        metrics = [str(name) for name in frame if name not in {*OWN_COLUMNS, *self.axes}]
+        return [
+            {name: row[name] for name in OWN_COLUMNS}
+            | {"axes": {axis: row[axis] for axis in self.axes}, "metrics": {name: row[name] for name in metrics}}
+            for row in frame.to_dict("records")
+        ]
+
     @cached_property
     def search(self) -> pd.DataFrame:
         """The search of a Sweep, one row a configuration (see `search.search_frame`); empty for a grid."""
