@@ -23,6 +23,7 @@ from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.search import Best
 from contrasweep.results.study_data import OWN_COLUMNS, Over, StudyData
 from contrasweep.results.table import PLAIN, Cell, Key, Table, TableStyle, label
+from contrasweep.rows import FrameRow
 from contrasweep.statistics.comparison import Comparison
 from contrasweep.statistics.design import Design
 from contrasweep.storage.confirmations import confirmation_notes
@@ -77,7 +78,7 @@ class Results(StudyData):
         """
         return self.frame.copy()
 
-    def trial_rows(self) -> list[dict[str, Any]]:
+    def trial_rows(self) -> list[FrameRow]:
         """Return the trials of `to_frame` as JSON has them: their axes and metrics as mappings."""
         frame = self.frame.astype(object).where(lambda f: f.notna(), None)
         metrics = [str(name) for name in frame if name not in {*OWN_COLUMNS, *self.axes}]

@@ -17,6 +17,7 @@ import pandas as pd
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.results.answer import Answer, Pair
 from contrasweep.results.rendering import NONE, DisplayNames, Renderable
+from contrasweep.rows import FrameRow
 from contrasweep.statistics.design import Design
 from contrasweep.storage.record import COUNTING, Status
 
@@ -440,7 +441,7 @@ class Table(Renderable):
         """Return an HTML fragment with its own style; each cell opens on its replicates and their runs."""
         return self._rendered("html")
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[FrameRow]:
         """Return the cells as JSON has them: what `to_frame` has, with `factors` and `statuses` as mappings."""
         return [
             {
