@@ -188,8 +188,10 @@ class LARS(_Momentum):
             for parameter, gradient in zip(self.parameters, gradients, strict=True):
                 if parameter.ndim > 1:
                     gradient.add_(parameter, alpha=self.weight_decay)
-                    size, slope = parameter.norm(), gradient.norm()
-                    scale = torch.where((size > 0) & (slope > 0), self.trust * size / slope, torch.ones_like(size))
+                    size, gradient_norm = parameter.norm(), gradient.norm()
+                    scale = torch.where(
+                        (size > 0) & (gradient_norm > 0), self.trust * size / gradient_norm, torch.ones_like(size)
+                    )
                     gradient.mul_(scale)
             self.move(gradients)
 

@@ -237,13 +237,13 @@ TYPICAL_CLASSES = 10
 """Where the dataset names no classes; the classifier's last layer hardly counts."""
 
 
-def precision(recipe: PairedSettings) -> Literal["fp32", "bf16"]:
+def precision(settings: PairedSettings) -> Literal["fp32", "bf16"]:
     """What `contrasweep.cluster.memory` calls the precision of the network."""
-    return "bf16" if recipe.autocast else "fp32"
+    return "bf16" if settings.autocast else "fp32"
 
 
 class WorkloadFields(TypedDict):
-    """The fields of a `Workload` that a recipe says."""
+    """The fields of a `Workload` that follow from the settings."""
 
     optimizer_states: float
     precision: Literal["fp32", "bf16"]
@@ -252,14 +252,14 @@ class WorkloadFields(TypedDict):
     steps: float
 
 
-def workload_fields(recipe: PairedSettings, data: Manifest) -> WorkloadFields:
-    """The fields of a `Workload` that every modality takes from its recipe."""
+def workload_fields(settings: PairedSettings, data: Manifest) -> WorkloadFields:
+    """The fields of a `Workload` that follow from the settings of every modality."""
     return {
-        "optimizer_states": optimizer_states(recipe.optimizer),
-        "precision": precision(recipe),
-        "device": recipe.device,
-        "cpus": float(recipe.threads),
-        "steps": float(recipe.epochs * (rows_to_train(data) // recipe.batch_size)),
+        "optimizer_states": optimizer_states(settings.optimizer),
+        "precision": precision(settings),
+        "device": settings.device,
+        "cpus": float(settings.threads),
+        "steps": float(settings.epochs * (rows_to_train(data) // settings.batch_size)),
     }
 
 

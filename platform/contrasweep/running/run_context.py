@@ -58,7 +58,7 @@ class TrialFields(TypedDict):
 class TrialDescription(TypedDict):
     """A trial as Tune's config: its id, the digest of its dataset, its place, and the notes and code of its record.
 
-    `fresh`: the storage has nothing of the trial yet, so that its worker need not ask.
+    `no_prior_state`: the storage has nothing of the trial yet, so that its worker need not ask.
     """
 
     id: str
@@ -67,7 +67,7 @@ class TrialDescription(TypedDict):
     notes: dict[str, object]
     code: dict[str, object]
     trial: TrialFields
-    fresh: bool
+    no_prior_state: bool
 
 
 class RayTrial(Protocol):
@@ -114,7 +114,7 @@ class RunContext:
         """Names this run among those of one Ray."""
 
     def describe(
-        self, trial: Trial, place: PlaceDescription, notes: TrialNotes, code: CodeRef, *, fresh: bool = False
+        self, trial: Trial, place: PlaceDescription, notes: TrialNotes, code: CodeRef, *, no_prior_state: bool = False
     ) -> TrialDescription:
         """Return `trial` and its place as Tune's config: small and plain, because Tune often copies it."""
         return {
@@ -130,7 +130,7 @@ class RunContext:
                 "fold": trial.fold,
                 "seed": trial.seed,
             },
-            "fresh": fresh,
+            "no_prior_state": no_prior_state,
         }
 
     def trial(self, described: TrialDescription) -> Trial:

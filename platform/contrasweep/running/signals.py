@@ -18,6 +18,8 @@ INTERRUPTED = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STUCK_S = 4.0
 """How long the main thread may stay in compiled code after a signal; then the process is ended without it."""
+UNDO_S = 20.0
+"""How long the main thread may take to end what runs; Slurm and Kubernetes kill a process 30 s after their signal."""
 SAME_S = 0.5
 """Signals so soon after the first are part of it: some supervisors send two."""
 
@@ -109,13 +111,14 @@ def _interrupt(number: int, frame: Any) -> None:
 def _attend(told: int) -> None:
     """Read the number of each signal as it comes.
 
-    End the process at a second one, and where the main thread does not come to its handler.
+    End the process at a second one, where the main thread does not come to its handler, and where it needs too long to
+    end.
     """
     first = 0.0
     while True:
-        stuck = first and not interruption.requested
-        if not select.select([told], [], [], STUCK_S if stuck else None)[0]:
-            if stuck and not interruption.requested:
+        until = first + (UNDO_S if interruption.requested else STUCK_S)
+        if not select.select([told], [], [], max(0.0, until - time.monotonic()) if first else None)[0]:
+            if time.monotonic() >= first + (UNDO_S if interruption.requested else STUCK_S):
                 break
             continue
         come = [n for n in os.read(told, 64) if n in SIGNALS and signal.getsignal(n) is _interrupt]

@@ -72,12 +72,12 @@ OWNER_FILE = JsonFile(pydantic.TypeAdapter(Owner), 1, "the trial's next attempt 
 class Attempt:
     """One attempt of a trial, which claims it as it begins."""
 
-    def __init__(self, records: StudyRecords, trial: TrialLike, *, fresh: bool = False) -> None:
-        """Claim the trial. `fresh`: it is known that no attempt has begun before."""
+    def __init__(self, records: StudyRecords, trial: TrialLike, *, no_prior_state: bool = False) -> None:
+        """Claim the trial. `no_prior_state`: it is known that no attempt has begun before."""
         self.records, self.trial_id = records, trial.id
         self.key = records.key(trial.id, ATTEMPT)
         begun = BegunTrial.of(trial)
-        before = None if fresh else read_owner(records, trial.id)
+        before = None if no_prior_state else read_owner(records, trial.id)
         count = 1 if before is None else before.attempts + 1
         self.owner = Owner(uuid.uuid4().hex, socket.gethostname(), os.getpid(), unix_time(), count, begun)
         OWNER_FILE.write(records.store, self.key, asdict(self.owner))

@@ -53,10 +53,10 @@ MARKER_FILE = JsonFile(pydantic.TypeAdapter(Saved), 2, "training starts over wit
 class Checkpoints:
     """Checkpoints of one trial, below `prefix` of a store."""
 
-    def __init__(self, store: Store, prefix: str, *, fresh: bool = False) -> None:
-        """`fresh`: it is known that there is none yet, so that the store need not be asked."""
+    def __init__(self, store: Store, prefix: str, *, no_prior_state: bool = False) -> None:
+        """`no_prior_state`: it is known that there is none yet, so that the store need not be asked."""
         self.store, self.prefix = store, prefix.rstrip("/")
-        self._known = self._fresh = fresh
+        self._known = self._no_prior_state = no_prior_state
         self._newest: Saved | None = None  # what the marker names, once this object has read or written it
 
     def save(
@@ -76,7 +76,7 @@ class Checkpoints:
         check()
         saved = Saved(step, files, extra or Extra())
         MARKER_FILE.write(self.store, f"{self.prefix}/latest.json", asdict(saved))
-        self._known, self._fresh, self._newest = True, False, saved
+        self._known, self._no_prior_state, self._newest = True, False, saved
         if before is not None and before.step != step:
             for name in before.files:
                 self.store.delete(f"{self.prefix}/{before.step}/{name}")
@@ -93,7 +93,7 @@ class Checkpoints:
 
     def fetch(self, to: Path) -> Saved | None:
         """Fetch the newest complete checkpoint into the folder `to`; None, and `to` stays empty, if there is none."""
-        if not self._fresh:
+        if not self._no_prior_state:
             self._known, self._newest = True, self.latest()
         saved = self._newest
         if saved is None:

@@ -36,6 +36,12 @@ class Driver:
             return "interrupted"
         return self._outcome
 
+    def leave_output(self) -> None:
+        """Close the driver's standard error once the driver has ended: whoever reads it waits for its end."""
+        if os.getppid() != self._parent:
+            with open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), 2)
+
     def _listen(self) -> None:
         word = sys.stdin.readline().strip()
         _be_nice(0)
@@ -58,8 +64,9 @@ def main() -> None:
     threads = follow_all(followers, driver.outcome, lambda count: _say({"left": count}))
     driver.outcome(math.inf)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    for thread in threads:
-        thread.join()
+    while living := [thread for thread in threads if thread.is_alive()]:
+        living[0].join(0.5)
+        driver.leave_output()
     _say({"gaps": [gap for follower in followers if (gap := follower.gap())]})
 
 

@@ -75,7 +75,8 @@ class TrackingProcess:
                 return f"the process that shows study {self.study} by {self.name} ended early; run `contrasweep sync`"
             answer = json.loads(line)
             if "gaps" in answer:
-                self.process.wait()
+                with contextlib.suppress(subprocess.TimeoutExpired):  # a busy machine may take long to end it
+                    self.process.wait(max(0.0, until - time.monotonic()))
                 return "\n".join(answer["gaps"])
             left = answer["left"]
 

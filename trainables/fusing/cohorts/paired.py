@@ -182,9 +182,9 @@ class PairedNetwork(CohortNetwork[PairedTraining]):
     def put(self, slot: int, method: PairedTraining) -> None:
         """Copy weights, optimizer and hyperparameters of a member into a slot."""
         self.network.put(slot, method.model.state_dict())
-        self.optimizer.put(slot, method.recipe.optimizer.parameters, method.optimizer.state_dict())
+        self.optimizer.put(slot, method.settings.optimizer.parameters, method.optimizer.state_dict())
         self.objective.put(slot, method.objective)
-        self.clip[slot] = method.recipe.clip
+        self.clip[slot] = method.settings.clip
 
     def begin(self, slot: int, method: PairedTraining, running: Epoch) -> None:
         """Begin an epoch of a slot, with the alpha of this epoch."""
@@ -228,7 +228,7 @@ class FoldedObjective:
 
     def __init__(self, of_trial: Objective, slots: Slots) -> None:
         self.contrast = FoldedLoss(of_trial.contrast, slots)
-        self.with_latent, self.reduction = of_trial.recipe.beta > 0, of_trial.recipe.wce.reduction
+        self.with_latent, self.reduction = of_trial.settings.beta > 0, of_trial.settings.wce.reduction
         self.structure = (*self.contrast.structure, str(self.with_latent), self.reduction)
         device = slots.active.device
         self.hyperparameters: dict[str, Tensor] = {
@@ -246,7 +246,7 @@ class FoldedObjective:
     def put(self, slot: int, objective: Objective) -> None:
         """Give a slot the hyperparameters of its member's objective; alpha is set by `begin`."""
         self.contrast.put(slot, objective.contrast)
-        self.hyperparameters["beta"][slot] = objective.recipe.beta
+        self.hyperparameters["beta"][slot] = objective.settings.beta
         self.hyperparameters["class_weights"][slot] = objective.weights
 
     def begin(self, slot: int, alpha: float) -> None:

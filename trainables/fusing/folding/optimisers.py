@@ -129,8 +129,8 @@ class FoldedLARS(FoldedSGD):
         if p.ndim - 1 <= 1:
             return g
         g = torch.addcmul(g, p, like(scalars["weight_decay"].to(p.dtype), p))
-        size, slope = (torch.linalg.vector_norm(value.flatten(1), dim=1) for value in (p, g))
-        scale = torch.where((size > 0) & (slope > 0), scalars["trust"].to(p.dtype) * size / slope, 1.0)
+        size, gradient_norm = (torch.linalg.vector_norm(value.flatten(1), dim=1) for value in (p, g))
+        scale = torch.where((size > 0) & (gradient_norm > 0), scalars["trust"].to(p.dtype) * size / gradient_norm, 1.0)
         return g * like(scale, g)
 
 

@@ -111,7 +111,7 @@ class TrialLoop:
         placed = active.trial.id in self.placements.placed
         return active.notes.joined(self.placements.notes(active.trial)) if placed else active.notes
 
-    def is_fresh(self, trial_id: str) -> bool:
+    def has_no_prior_state(self, trial_id: str) -> bool:
         """Whether it is known that nothing of a trial is in the storage."""
         return self._has_files is not None and trial_id not in self._has_files
 

@@ -77,7 +77,7 @@ class PilotSource:
     pilots: dict[str, Record]
     stop: Callable[[str], None]
     say: Callable[[str], object]
-    held: deque[Next] = field(default_factory=deque)
+    waiting: deque[Next] = field(default_factory=deque)
     running: dict[str, str] = field(default_factory=dict)
     passed: bool = False
 
@@ -89,7 +89,7 @@ class PilotSource:
     @property
     def finished(self) -> bool:
         """Whether every trial has been handed out."""
-        return not self.held and self.inner.finished
+        return not self.waiting and self.inner.finished
 
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
         """Return a trial of an arm that has none yet; None while these run; then the others.
@@ -101,7 +101,7 @@ class PilotSource:
             following = self.inner.next({*paused_arms, *begun}) if begun < {*self.study.arms} else None
             if isinstance(following, Next):
                 if following.trial.arm in begun:
-                    self.held.append(following)
+                    self.waiting.append(following)
                     continue
                 self.running[following.trial.id] = following.trial.arm
                 return following
@@ -112,12 +112,12 @@ class PilotSource:
                 self.stop(f"pilot: {'; '.join(found)}. {GO_ON}")
                 return Finished()
             self.passed = True
-        return self.held.popleft() if self.held else self.inner.next(paused_arms)
+        return self.waiting.popleft() if self.waiting else self.inner.next(paused_arms)
 
     def arrange(self, order: Callable[[Iterable[Trial]], Iterable[Trial]]) -> None:
         """Arrange what waits here and in the inner source."""
-        held = {following.trial.id: following for following in self.held}
-        self.held = deque(held[trial.id] for trial in order([following.trial for following in held.values()]))
+        waiting = {following.trial.id: following for following in self.waiting}
+        self.waiting = deque(waiting[trial.id] for trial in order([following.trial for following in waiting.values()]))
         self.inner.arrange(order)
 
     def retry(self, trial_id: str) -> bool:

@@ -183,8 +183,10 @@ class TuneSearcher(Searcher):  # type: ignore[misc]
         if following is None or isinstance(following, Finished):
             return None if following is None else Searcher.FINISHED
         trial = following.trial
-        place, fresh = loop.placements.described(trial), loop.is_fresh(trial.id)
-        return self.context.describe(trial, place, loop.notes(following), loop.code.of(trial), fresh=fresh)
+        place, no_prior_state = loop.placements.described(trial), loop.has_no_prior_state(trial.id)
+        return self.context.describe(
+            trial, place, loop.notes(following), loop.code.of(trial), no_prior_state=no_prior_state
+        )
 
     def on_trial_complete(self, trial_id: str, result: StepResult | None = None, error: bool = False) -> None:
         """Do nothing: records tell the source; see `TuneCallback`."""
@@ -275,7 +277,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
 
     def on_trial_start(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         """Note that a worker begins."""
-        trial.config["fresh"] = False  # for the next one, should it be lost
+        trial.config["no_prior_state"] = False  # for the next one, should it be lost
         self._safely(self.loop.started, trial.config["id"])
 
     def on_trial_result(

@@ -53,11 +53,23 @@ class TrialAttempt:
     """
 
     def __init__(
-        self, trial: Trial, records: StudyRecords, scratch: Path, *, notes: TrialNotes, code: CodeRef, fresh: bool
+        self,
+        trial: Trial,
+        records: StudyRecords,
+        scratch: Path,
+        *,
+        notes: TrialNotes,
+        code: CodeRef,
+        no_prior_state: bool,
     ) -> None:
-        """Claim the trial and fetch its checkpoint into the folder `scratch`; `fresh`: it is known to have none."""
-        self.claim = Attempt(records, trial, fresh=fresh)
-        self.checkpoints = Checkpoints(records.store, records.key(trial.id, "checkpoint"), fresh=fresh)
+        """Claim the trial and fetch its checkpoint into the folder `scratch`.
+
+        With `no_prior_state`, the trial is known to have no checkpoint.
+        """
+        self.claim = Attempt(records, trial, no_prior_state=no_prior_state)
+        self.checkpoints = Checkpoints(
+            records.store, records.key(trial.id, "checkpoint"), no_prior_state=no_prior_state
+        )
         local = isinstance(records.store, LocalStore)  # to store a checkpoint there is no more than to copy it
         self.writer = CheckpointWriter(self.store, scratch, at_once=local)
         folder = scratch / "resume"

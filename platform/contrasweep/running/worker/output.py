@@ -34,12 +34,12 @@ SHARE = 0.01  # of the time that may go into sending a log
 class Output:
     """Takes what this process prints from `open` to `close`, for one trial."""
 
-    def __init__(self, records: StudyRecords, trial_id: str, *, fresh: bool = False) -> None:
-        """`fresh`: the storage has no log of an earlier attempt."""
+    def __init__(self, records: StudyRecords, trial_id: str, *, no_prior_state: bool = False) -> None:
+        """`no_prior_state`: the storage has no log of an earlier attempt."""
         self.store, self.key = records.store, records.key(trial_id, LOG)
         self.local = self.store.root / self.key if isinstance(self.store, LocalStore) else None
         self.path = self.local or Path(tempfile.gettempdir()) / f"contrasweep-{os.getpid()}-{trial_id}.log"
-        self.left_out, self.fresh = 0, fresh
+        self.left_out, self.no_prior_state = 0, no_prior_state
         self.sent, self.due = 0, time.monotonic() + SEND_S
         self._saved: tuple[int, int] | None = None
         self._abandoned = False
@@ -50,7 +50,7 @@ class Output:
     def open(self) -> Self:
         """Begin to take what is printed."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self.local is None and not self.fresh:
+        if self.local is None and not self.no_prior_state:
             with contextlib.suppress(FileNotFoundError):  # of an earlier attempt
                 self.store.get_file(self.key, self.path)
         _flush()

@@ -138,9 +138,9 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         packages = checked_packages(self.context.storage, self.context.study, code.digest)
         resources = AssignedResources.here(self.context.inventory)
         place = self.described["place"]
-        function, fresh = self._function(trial.trainable), self.described["fresh"]
+        function, no_prior_state = self._function(trial.trainable), self.described["no_prior_state"]
         with ExitStack() as opened:
-            output = opened.enter_context(closing(Output(self.records, trial.id, fresh=fresh).open()))
+            output = opened.enter_context(closing(Output(self.records, trial.id, no_prior_state=no_prior_state).open()))
             self.execution = Execution(
                 trial,
                 function,
@@ -151,7 +151,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
                 packages=packages,
                 limits=None if is_elsewhere(function) else resources.limits(host_memory=place["limit_host_memory"]),
                 output=output,
-                fresh=fresh,
+                no_prior_state=no_prior_state,
             )
             opened.pop_all()  # from here on the execution closes it
         return self.execution
@@ -172,7 +172,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
 
     def _recorded_already(self) -> StepResult | None:
         """The last result of a trial whose worker died between writing the record and reporting it."""
-        if self.execution is not None or self.described["fresh"]:
+        if self.execution is not None or self.described["no_prior_state"]:
             return None
         if (record := self.records.read_one(self.described["id"])) is None:
             return None
