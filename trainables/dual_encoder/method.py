@@ -1,4 +1,4 @@
-"""A trial of a dual encoder in training, for any modality that says what its batches are; `loop` runs its epochs."""
+"""A dual encoder in training, for any modality that defines its batches; `loop` runs its epochs."""
 
 import abc
 import math
@@ -44,7 +44,7 @@ class Sides:
 
     @property
     def stacked(self) -> Float[Tensor, "n2 d"]:
-        """Both sides, one after the other."""
+        """Return the embeddings of both sides, one after the other."""
         return torch.cat([self.first, self.second])
 
 
@@ -96,7 +96,7 @@ class DualEncoder(abc.ABC, Generic[B]):
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
-        """What a checkpoint holds."""
+        """Return what a checkpoint saves and restores."""
         learned = {} if self.learned is None else {"logits": self.learned}
         return {"model": self.model, "optimizer": self.optimizer, **learned}
 
@@ -153,7 +153,7 @@ class DualEncoder(abc.ABC, Generic[B]):
 
     @property
     def remedy(self) -> str:
-        """What helps where the network gives what is not finite."""
+        """Return advice for a network whose values are not finite."""
         return f"lower learning_rate ({self.settings.learning_rate}) or raise loss.temperature"
 
 

@@ -59,7 +59,7 @@ class DualEncoderSettings:
             )
 
     def check_parts(self) -> None:
-        """`SpecError` where a part by dotted path does not do what it must."""
+        """Raise `SpecError` where a part at a dotted path does not have the required output."""
         check_optimizer(self.optimizer, self.learning_rate)
 
     def workload(self, rows: int) -> MutableConfig:

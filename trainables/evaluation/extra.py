@@ -1,4 +1,4 @@
-"""Scores that a study asks for by name, beside those of every evaluation: protocols of other papers.
+"""Scores that a study must ask for by name: evaluation protocols of other papers.
 
 Each is a function (train [m d], their labels, test [n d], their labels, number of classes) -> (metrics, values per test
 item), and its line in `EXTRA`. Features are on one device; nothing is random but for seeds that are fixed.

@@ -64,7 +64,7 @@ class Inputs(Protocol):
         """The sides of these rows of `split` ("train", "test") without augmentation."""
 
     def epoch(self, *key: int | str | None) -> Views:
-        """One epoch's views: a function of a batch's rows and their places in the epoch's order, drawn by `key`."""
+        """Return one epoch's views as a function of a batch's rows and their places in the order, drawn by `key`."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class PairedTraining:
         return self.finish(running, means, last, negatives)
 
     def begin(self, report: int) -> Epoch:
-        """Epoch 1, 2, ... before its first step: the network in training mode, and all that is random seeded."""
+        """Prepare an epoch (1, 2, ...): put the network into training mode and seed all that is random."""
         seeding.reseed(*self.key, report)
         self.inputs.train_mode(self.model)
         order = SAMPLERS[self.settings.sampler](
@@ -178,7 +178,7 @@ class PairedTraining:
         return self.schedule.at((epoch.number - 1) * self.per_epoch + epoch.steps)
 
     def step(self, running: Epoch, sides: Sequence[Tensor], labels: Tensor) -> tuple[Tensor, Step] | None:
-        """The next step of an epoch: its gradients' norm and what it leaves; None where it was not taken."""
+        """Take the next step of an epoch; return its gradient norm and outcome, or None where the step was skipped."""
         self.optimizer.lr = self.rate(running)
         gradients = partial(self._gradients, sides, labels, running.alpha)
         taken = self.guard.step(self.optimizer, gradients, self.settings.clip)
@@ -253,7 +253,7 @@ class PairedTraining:
         return part, scores | metrics.geometry(part.z, part.z_raw, part.labels, self.inputs.classes)
 
     def train_sample(self, limit: int = 2000) -> Embedded:
-        """At most `limit` rows of the training part: what the contrastive loss itself has shaped."""
+        """Return at most `limit` rows of the training part, which the contrastive loss itself has shaped."""
         rows = torch.randperm(len(self.inputs.train_labels), generator=seeding.generator(*self.key, "sample"))[:limit]
         return self.embed("train", rows.sort().values, self.inputs.train_labels)
 

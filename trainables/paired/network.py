@@ -129,7 +129,7 @@ def chosen(blocks: str) -> tuple[int, ...]:
 
 
 def resize(maps: Float[Tensor, "n c *size"], size: Sequence[int]) -> Float[Tensor, "n c *out"]:
-    """`maps` at `size`: averaged where they are larger, interpolated linearly where they are smaller."""
+    """Return `maps` at `size`: averaged where they are larger, interpolated linearly where they are smaller."""
     if tuple(maps.shape[2:]) == tuple(size):
         return maps
     if any(have < want for have, want in zip(maps.shape[2:], size, strict=True)):
@@ -170,7 +170,7 @@ def rank(maps: Sequence[Sequence[int]], size: Sequence[int]) -> int:
 
 
 def check_size(size: Sequence[int], classes: int) -> None:
-    """`SpecError` unless l has a dimension for every class: fewer cannot hold K orthogonal classes."""
+    """Raise `SpecError` unless l has a dimension for every class: fewer cannot hold K orthogonal classes."""
     dimensions = int(torch.Size(size).numel())
     if dimensions < classes:
         raise SpecError(

@@ -19,7 +19,7 @@ EFFECTIVE = 0.9999
 
 
 class Objective:
-    """The loss of a batch. Class weights are those of the training fold, whose labels are given here."""
+    """The loss of a batch, with the class weights of the training fold."""
 
     def __init__(
         self, settings: PairedSettings, train_labels: Int[Tensor, " n"], classes: int, device: torch.device

@@ -1,4 +1,4 @@
-"""What `--help` shows beside the options: commands in groups, and an example of each, which a test parses."""
+"""Additions to `--help`: groups of commands, and an example for each command, which a test parses."""
 
 from typing import Any
 

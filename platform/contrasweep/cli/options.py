@@ -69,7 +69,7 @@ AddressOrNone = Annotated[str | None, _ADDRESS]
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     print(json.dumps(value, indent=1, default=str))
 
 
@@ -86,7 +86,7 @@ def width() -> int | None:
 
 
 def changed_code(rerun_changed: bool, accept_code: bool) -> Literal["stop", "rerun", "accept"]:
-    """What the two options ask for; `SpecError` for both at once."""
+    """Return the choice that the two options make; raise `SpecError` where both are given."""
     if rerun_changed and accept_code:
         raise SpecError("trials of other code are either run again or kept", place="--rerun-changed, --accept-code")
     return "rerun" if rerun_changed else "accept" if accept_code else "stop"

@@ -161,14 +161,14 @@ def claims(
 
 
 def load(study: str, storage: str) -> "Results":
-    """What the storage has of a study."""
+    """Return the results of a study in a storage."""
     from contrasweep.results.results import Results
 
     return Results.load(name(study), storage)
 
 
 def name(study: str) -> str:
-    """A study's name; what is neither a file nor module:NAME is taken for the name itself."""
+    """Return a study's name; a text that is neither a file nor module:NAME is the name itself."""
     return load_study(study).name if ":" in study or study.endswith((".yaml", ".yml")) else study
 
 

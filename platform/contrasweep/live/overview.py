@@ -1,4 +1,4 @@
-"""What a storage says of its studies: which there are, how far each is, and when its driver was last alive."""
+"""An overview of a storage: its studies, how far each one is, and when its driver was last alive."""
 
 import time
 from collections import Counter
@@ -55,7 +55,7 @@ def overviews(storage: str) -> Iterator[Overview]:
 
 
 def overview(records: StudyRecords, document: StudyDocument) -> Overview:
-    """One study, from its records and from what its newest run keeps of itself."""
+    """Return the overview of one study, from its records and from the state that its newest run has written."""
     recorded = compact.read_records(records, records.etags()).values()
     live = read_live(records)
     arms: dict[str, ArmState] = {}
@@ -81,5 +81,5 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
 
 
 def is_alive(state: RunState, now: float) -> bool:
-    """Whether the process of a run was seen alive lately."""
+    """Return whether the process of a run has written its state lately."""
     return not state.ended and now - state.updated < SILENT_S

@@ -1,4 +1,4 @@
-"""What a study will be able to decide: the power of its own family, from its declaration."""
+"""The power of a study's own family of comparisons, from its declaration."""
 
 import math
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def study_design(study: Study) -> "Design":
-    """How each cell of the study's table is replicated."""
+    """Return how the cells of the study's table are replicated."""
     from contrasweep.statistics.design import Design
 
     seeds = len(study.all_seeds)
@@ -67,7 +67,7 @@ def check_looks(study: Study) -> None:
 
 
 def power_lines(study: Study) -> list[str]:
-    """What the study's question can decide, and what of it single cells could."""
+    """Return the line of a plan that says which differences the study can detect."""
     if not _has_scipy():
         return ["decides   not computed: SciPy is not installed here (pip install scipy)"]
     power = study_power(study)
@@ -77,7 +77,7 @@ def power_lines(study: Study) -> list[str]:
 
 
 def power_warnings(study: Study) -> tuple[str, ...]:
-    """What the study's question cannot decide with this many replicates."""
+    """Return warnings where the study has too few replicates to decide its question."""
     power = study_power(study)
     early = study.replicates is not None and study.replicates.spending == "power"
     return (*(power.warnings if power else ()), *(EARLY * early))
@@ -135,7 +135,7 @@ def planned_sizes(study: Study, trials: int | None) -> list[PlannedSize]:
 
 
 def other_question(study: Study) -> list[str]:
-    """What the question that the study does not ask could decide, where it has two; and what would be enough."""
+    """Return what the question that the study does not ask could decide, and how many replicates would be enough."""
     if not isinstance(study, AblationGrid):
         return []
     other: Question = "cells" if study.question == "overall" else "overall"

@@ -1,4 +1,4 @@
-"""What travels between the driver, Ray Tune and the workers: facts of the run, and trials as plain values."""
+"""Values that the driver, Ray Tune and the workers exchange: facts of the run, and trials as plain values."""
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -80,7 +80,7 @@ class RayTrial(Protocol):
 
 
 class StepResult(TypedDict, total=False):
-    """What a worker returns to Tune after a step: always `id` and `reports`, the rest where there is something new."""
+    """The answer of a worker to Tune after a step: always `id` and `reports`, other keys where there is news."""
 
     id: str
     reports: list[Row]
@@ -93,7 +93,7 @@ class StepResult(TypedDict, total=False):
 
 
 class RunContext:
-    """What all trials of a run have in common; sent to every worker once."""
+    """What all trials of a run have in common; every worker receives it once."""
 
     def __init__(
         self,

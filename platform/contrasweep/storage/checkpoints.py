@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Extra:
-    """What the platform keeps beside a checkpoint: what the trial's record will say of the time before it."""
+    """Values that the platform keeps beside a checkpoint, for the trial's record."""
 
     __pydantic_config__ = SCHEMA
 
@@ -54,7 +54,10 @@ class Checkpoints:
     """Checkpoints of one trial, below `prefix` of a store."""
 
     def __init__(self, store: Store, prefix: str, *, no_prior_state: bool = False) -> None:
-        """`no_prior_state`: it is known that there is none yet, so that the store need not be asked."""
+        """Keep the place of a trial's checkpoint.
+
+        With `no_prior_state`, it is known that there is none, and the store is not asked.
+        """
         self.store, self.prefix = store, prefix.rstrip("/")
         self._known = self._no_prior_state = no_prior_state
         self._newest: Saved | None = None  # what the marker names, once this object has read or written it
@@ -82,7 +85,10 @@ class Checkpoints:
                 self.store.delete(f"{self.prefix}/{before.step}/{name}")
 
     def latest(self) -> Saved | None:
-        """What the marker names; None where there is none or it is broken (then training starts over)."""
+        """Return the checkpoint that the marker names; None where there is none or it is broken.
+
+        Training then starts from the beginning.
+        """
         try:
             return MARKER_FILE.read(self.store, f"{self.prefix}/latest.json")
         except FileNotFoundError:

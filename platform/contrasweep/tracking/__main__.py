@@ -30,7 +30,7 @@ class Driver:
         threading.Thread(target=self._listen, name="driver", daemon=True).start()
 
     def outcome(self, seconds: float) -> Outcome | None:
-        """How the study stands, as soon as that is known; None if it is not known after so many seconds."""
+        """Return the outcome of the study as soon as it is known; None if it is not known after `seconds`."""
         self._over.wait(min(seconds, threading.TIMEOUT_MAX))
         if self._outcome is None and os.getppid() != self._parent:  # a process that it forked keeps the input open
             return "interrupted"

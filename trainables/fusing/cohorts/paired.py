@@ -117,7 +117,7 @@ def _inputs(settings: Settings) -> int:
 
 
 def _network_text(settings: Settings) -> str:
-    """Return all that the network is made of, as settings that another one is made of."""
+    """Return the settings that define the network, as text from which the same network can be built."""
     chosen = {
         "encoder": settings.encoder.to_plain(),
         "projection": settings.projection.to_plain(),
@@ -152,7 +152,7 @@ def _unfoldable(text: str, shape: Shape, classes: int) -> str:
 
 
 class PairedNetwork(CohortNetwork[PairedTraining]):
-    """What `paired.fitting.PairedTraining` does in a step, for all members."""
+    """A step of `paired.fitting.PairedTraining`, for all members."""
 
     def __init__(self, settings: Settings, data: Manifest, slots: Slots, engine: str) -> None:
         classes, device = len(data.classes), slots.active.device
@@ -192,7 +192,7 @@ class PairedNetwork(CohortNetwork[PairedTraining]):
         self.objective.begin(slot, running.alpha)
 
     def step(self, batches: Mapping[int, Batch[PairedTraining]]) -> None:
-        """Train these slots, each on its sides and labels; the others stand still."""
+        """Train the slots of `batches`, each on its own sides and labels; the other slots do not change."""
         for slot, batch in batches.items():
             sides, labels = batch.values
             if not self.sides:
@@ -221,7 +221,7 @@ class PairedNetwork(CohortNetwork[PairedTraining]):
 
 
 class FoldedObjective:
-    """What `objective.Objective` computes, for K members: L = alpha_t [C(z) + beta C(l)] + (1 - alpha_t) WCE.
+    """The objective of `objective.Objective` for K members: L = alpha_t [C(z) + beta C(l)] + (1 - alpha_t) WCE.
 
     Losses and terms are tensors [K], with each member's hyperparameters. Satisfies `folding.losses.StepLoss`.
     """
@@ -240,7 +240,7 @@ class FoldedObjective:
 
     @property
     def names(self) -> list[str]:
-        """Of the terms, in their order: those of `Objective`, and the loss."""
+        """Return the names of the terms, in order: those of `Objective`, and the loss."""
         return ["contrast_z", *(["contrast_l"] if self.with_latent else []), "wce", "anchors", "loss"]
 
     def put(self, slot: int, objective: Objective) -> None:

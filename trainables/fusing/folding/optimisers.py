@@ -49,7 +49,7 @@ class FoldedOptimizer(ABC):
 
     @property
     def lr(self) -> PerMember:
-        """Each member's rate of its next step."""
+        """Return each member's learning rate of its next step."""
         return self.scalars["lr"]
 
     def put(self, slot: int, options: Config, state: StateDict | None = None) -> None:
@@ -141,7 +141,7 @@ class FoldedAdamW(FoldedOptimizer):
     names, counts = ("mean", "square"), ("steps",)
 
     def named(self, options: Config) -> dict[str, float]:
-        """Return our scalars from the plain optimizer's options, of which `betas` are two numbers."""
+        """Return our scalars from the plain optimizer's options; its `betas` are two of them."""
         first, second = options.get("betas", (0.9, 0.999))
         return super().named({**options, "first": first, "second": second})
 

@@ -25,7 +25,7 @@ Side = Annotated[int, pydantic.Field(ge=1)]
 
 @dataclass(frozen=True)
 class Encoded:
-    """An image: its bytes or the file that holds them, its name in the dataset, its class (None: it has none).
+    """An encoded image: its bytes or its file, its name in the dataset, and its class (None: it has none).
 
     `captions` are texts that describe it; of a dataset, either all images have some or none has.
     """
@@ -92,7 +92,7 @@ def _tables(
 
 
 def _load(file: Encoded) -> tuple[bytes, list[int], str]:
-    """Return the bytes and the shape of the image, or why it is left out."""
+    """Return bytes and shape of the image, or the reason why it is left out."""
     try:
         data = file.data if isinstance(file.data, bytes) else file.data.read_bytes()
         return data, [*images.decode(data).shape[:2], CHANNELS], ""

@@ -14,7 +14,7 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff"}
 
 @checked
 class Settings:
-    """`size`: every image is scaled to cover a square of this side and cut about its centre, once per node."""
+    """Settings; each image is scaled to cover a square of side `size`, and its centre is cut out, once a node."""
 
     size: Side | None = None
 

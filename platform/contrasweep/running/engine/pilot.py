@@ -66,7 +66,7 @@ def cost_line(pilots: Mapping[str, Record]) -> str:
 
 @dataclass
 class PilotSource:
-    """The trials of `inner`: first one of each arm, and the others once these have passed.
+    """Hands out the trials of `inner`: one trial of each arm, then the other trials once these have passed.
 
     `pilots` are the records of arms that have a trial already. `stop` is given the reason where the pilot does not
     pass; trials that run then keep their checkpoints. `say` is given lines for people.
@@ -83,7 +83,7 @@ class PilotSource:
 
     @property
     def adaptive(self) -> bool:
-        """As the inner source."""
+        """Return what the inner source says."""
         return self.inner.adaptive
 
     @property
@@ -92,7 +92,7 @@ class PilotSource:
         return not self.waiting and self.inner.finished
 
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
-        """Return a trial of an arm that has none yet; None while these run; then the others.
+        """Return a trial of an arm that has none yet; None while these trials run; then the other trials.
 
         An arm whose search waits for that of another arm has no pilot.
         """
@@ -121,11 +121,11 @@ class PilotSource:
         self.inner.arrange(order)
 
     def retry(self, trial_id: str) -> bool:
-        """As the inner source."""
+        """Return what the inner source says."""
         return self.inner.retry(trial_id)
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
-        """As the inner source; a pilot of which a notice holds after its first epochs ends the run."""
+        """Return what the inner source says; a pilot trial with a notice after its first epochs ends the run."""
         arm = self.running.get(trial_id)
         if arm and (early := early_notices(reports)):
             self.stop(f"pilot: arm {arm}: {early[0]}. {GO_ON}")

@@ -258,7 +258,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
 
 
 class TuneCallback(tune.Callback):  # type: ignore[misc]
-    """What became of each trial. Nothing here may raise: that would end the whole study."""
+    """Receives the results and the end of each trial. Its methods never raise, which would end the whole study."""
 
     def __init__(self, loop: TrialLoop) -> None:
         self.loop, self.watchdog = loop, Watchdog(loop)
@@ -340,7 +340,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
 
 
 def _forget(trial: RayTrial) -> None:
-    """Of a trial that has ended only its id is asked for."""
+    """Free the memory of an ended trial: only its id is needed later."""
     ray_internals.forget(trial)
     for name in ("data", "notes", "code", "trial"):
         trial.config.pop(name, None)  # type: ignore[misc]
@@ -375,7 +375,7 @@ def _cause(records: StudyRecords, trial_id: str, error: str) -> Cause:
 
 
 def _reason(error: str) -> str:
-    """A failure that left no record, in a line."""
+    """Return a failure that left no record as one line."""
     if out_of_memory.which(error):
         return "its memory ran out"
     return error.strip().splitlines()[-1] if _raised(error) else "its worker or host was lost"

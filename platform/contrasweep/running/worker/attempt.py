@@ -1,4 +1,4 @@
-"""One attempt of a trial, and its checkpoints on their way to the storage.
+"""One attempt of a trial, and the upload of its checkpoints to the storage.
 
 A folder of this machine takes a checkpoint at once. To an object store it goes while training goes on: a trainable may
 change its files as soon as it goes on, so a checkpoint is first copied to this machine's disk; a thread then stores the
@@ -34,7 +34,7 @@ CLOSE_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a trial has at a checkpoint: its files, the step, what is kept beside them, and how many reports there were.
+    """A checkpoint of a trial: its files, its step, extra values, and the number of reports before it.
 
     `items` are the latest scores of items, encoded, with the step that gave them.
     """
@@ -120,7 +120,10 @@ class CheckpointWriter:
     """Passes snapshots to `store`, from a thread of its own. All methods are called by the trial's thread."""
 
     def __init__(self, store: Callable[[Snapshot], None], scratch: Path, *, at_once: bool = False) -> None:
-        """`scratch` is a folder for the copies. `at_once`: `put` itself stores each snapshot, without a thread."""
+        """Copy snapshots into the folder `scratch` and store them.
+
+        With `at_once`, `put` itself stores each snapshot, without a thread.
+        """
         self._store, self._scratch, self.at_once = store, scratch, at_once
         self._changed = threading.Condition()
         self._waiting: Snapshot | None = None

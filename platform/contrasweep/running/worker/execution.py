@@ -1,4 +1,4 @@
-"""One trial from its generator to its record. Knows nothing of Ray; works in any process that sees the storage."""
+"""One trial, from its generator to its record. It knows nothing of Ray and works where the storage is seen."""
 
 import logging
 import math
@@ -221,7 +221,7 @@ class Execution:
             raise
 
     def _exit_if_terminated(self) -> None:
-        """`SystemExit` where the process received SIGTERM, unless the trial has its record."""
+        """Raise `SystemExit` where the process received SIGTERM, unless the trial has its record."""
         if self.termination.requested and not self.finished:
             self.close()
             raise SystemExit(1)

@@ -38,7 +38,7 @@ class AssignedResources:
 
     @classmethod
     def here(cls, inventory: Inventory) -> "AssignedResources":
-        """The resources of the actor that calls this. Prices are those of `inventory`."""
+        """Return the resources of the actor that calls this, with the prices of `inventory`."""
         context = ray.get_runtime_context()
         resources = context.get_assigned_resources()
         gpus, cpus = float(resources.get("GPU", 0.0)), float(resources.get("CPU", 0.0))
@@ -127,7 +127,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         self._drop()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Nothing of Tune's: our own checkpoints lie in the storage and `_begin` finds the newest."""
+        """Save nothing for Tune: checkpoints are in the storage, and `_begin` finds the newest one."""
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         """See `save_checkpoint`."""
