@@ -19,7 +19,7 @@ EXAMPLES = {
         "contrasweep list methods mypackage.method:train",
         "contrasweep list studies mypackage.studies",
     ],
-    "schema": ["contrasweep schema > study.schema.json"],
+    "schema": ["contrasweep schema > study.schema.json", "contrasweep schema report"],
     "doctor": ["contrasweep doctor --storage s3://BUCKET/studies"],
     "report": [
         "contrasweep report quickstart --format latex",
@@ -35,7 +35,11 @@ EXAMPLES = {
     ],
     "claims": ["contrasweep claims MINING --run", "contrasweep claims --of mypackage.claims:CLAIMS --output claims.md"],
     "submit": [f"contrasweep submit {STUDY} {ADDRESS} --storage s3://BUCKET/studies --tracking http://MLFLOW:5000"],
-    "status": [f"contrasweep status JOB {ADDRESS}", "contrasweep status quickstart"],
+    "status": [
+        f"contrasweep status JOB {ADDRESS}",
+        "contrasweep status quickstart",
+        "contrasweep status quickstart --json",
+    ],
     "logs": [f"contrasweep logs JOB {ADDRESS} --follow", "contrasweep logs quickstart 3f2a91c0 --follow"],
     "watch": ["contrasweep watch quickstart --storage s3://BUCKET/studies"],
     "studies": ["contrasweep studies --storage s3://BUCKET/studies"],

@@ -1,6 +1,5 @@
 """Commands on what a study has found: its report, one arm against another, and the claims of papers beside it."""
 
-from collections.abc import Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,8 +12,6 @@ from contrasweep.study.file import load_study
 from contrasweep.text_table import WIDTH
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from contrasweep.results.results import Results
     from contrasweep.results.table import Table
 
@@ -88,7 +85,7 @@ def report(
         return
     if json:
         table = results.table(rows or None, columns or None, metric, over=over)
-        print_json(summary(results, table) | {"rows": _rows(results.to_frame())})
+        print_json("report", summary(results, table))
         return
     write_report(
         results,
@@ -123,12 +120,16 @@ def compare(
 
     Overall and in each cell, and what it would take to know.
     """
+    from contrasweep.cli.documents import dumps
     from contrasweep.report import render_comparison, write
     from contrasweep.study.file import parse_set
 
     fixed = {path[0]: value for path, value in map(parse_set, at or [])}
     versus = load(study, storage).versus(arm_a, arm_b, metric, fixed, over=over)
-    write(render_comparison(versus, "json" if json else format), output)
+    if json or format == "json":
+        write((dumps("compare", versus.to_dict()) + "\n").encode(), output)
+    else:
+        write(render_comparison(versus, format), output)
 
 
 def claims(
@@ -174,19 +175,17 @@ def name(study: str) -> str:
 
 def summary(results: "Results", table: "Table | None" = None) -> dict[str, object]:
     """The results as `--json` prints them, with the study's own table unless another is given."""
+    shown = table or results.table()
     return {
         "study": results.name,
         "trials": results.counts,
         "complete": results.complete,
         "broken": [str(error) for error in results.broken],
         "stopped": results.stopped,
-        "table": (table or results.table()).to_frame().to_dict("records"),
+        "table": shown.to_rows(),
+        "comparisons": [pair.to_dict() for pair in shown.answer.pairs],
         "advice": results.advice().to_dict(),
         "best": [vars(entry) for entry in results.best_settings],
-        "importance": _rows(results.importance()),
+        "importance": results.importance().to_dict("records"),
+        "rows": results.trial_rows(),
     }
-
-
-def _rows(frame: "pd.DataFrame") -> list[dict[Hashable, object]]:
-    """The rows of a frame as JSON has them: None where there is no value."""
-    return frame.astype(object).where(lambda f: f.notna(), None).to_dict("records")

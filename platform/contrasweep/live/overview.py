@@ -40,6 +40,10 @@ class Overview:
             return "failures" if any(Status(word).failed for word in self.statuses) else "complete"
         return "stopped"
 
+    def to_dict(self) -> dict[str, object]:
+        """Return every field and the state, for programs."""
+        return vars(self) | {"state": self.state}
+
 
 def study_names(storage: str) -> list[str]:
     """Return the names of the studies of a storage, sorted."""
