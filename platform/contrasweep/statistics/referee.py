@@ -8,8 +8,12 @@ are new.
 Both stages count the Walsh averages (of two differences, or of one with itself) that are above 0: that is Wilcoxon's
 signed-rank test, which is exact where an arm that changes nothing may be swapped with the incumbent in any seed. The
 estimate is their median (Hodges and Lehmann 1963), and the interval's ends are two of them, so verdict, estimate and
-interval cannot disagree, and a seed that collapses to chance counts as one seed and no more. `benchmarks/campaigns.py`
-compares the rule with others.
+interval cannot disagree.
+
+Trainings collapse now and then, in either arm, and a few such seeds hide any gain from a mean and from ranks alike. So
+differences that are far larger than most are left out whichever side they are on, which leaves the test exact; they are
+counted by side instead, and a candidate that collapses or fails more often than the incumbent is not kept.
+`benchmarks/campaigns.py` compares the rule with others.
 """
 
 import math
@@ -19,23 +23,28 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from contrasweep.errors import SpecError
 from contrasweep.statistics.checks import Floats, checked_level
-from contrasweep.statistics.group_sequential import FUTILE_BELOW, POWER_WANTED, conditional_power, power_family
+from contrasweep.statistics.group_sequential import POWER_WANTED, conditional_power, power_family
 from contrasweep.statistics.resampling import sign_flip_p
 
 Verdict = Literal["keep", "discard", "undecided", "equivalent", "more"]
 RESERVE = 0.1
 """The share of a confirmation's level that is left for seeds beyond `most`."""
-HOPELESS = 0.5
-"""A candidate whose one-sided p on the first seeds is above it is not screened further."""
-COLLAPSED = 6.0
-"""A difference this many robust standard deviations from the centre is of a seed in which one arm collapsed."""
-OBJECTION = 0.05
-"""The one-sided level at which more collapsed seeds, or a lower mean, object to a candidate."""
+HOPELESS = (0.7, 0.5)
+"""A candidate whose one-sided p is above it on the first seeds, and a step later, is not screened further."""
+FUTILE = 0.1
+"""Below this chance of being kept by the last look a confirmation ends."""
+COLLAPSED = 4.0
+"""A gain this many times the (lower) median size of all that are not 0 is of a seed in which one arm collapsed."""
+OBJECTIONS = (0.3, 0.1)
+"""One-sided levels at which more collapsed seeds, or a lower mean, object to keeping: 2 against 0 before the last look,
+where seeds to come may settle it, and 4 against 0 at the last."""
+SURELY = 0.02
+"""The level at which more collapsed seeds (6 against 0) end a confirmation; a screen ends at `OBJECTIONS[1]`."""
 DRAWS = 400
 
 
@@ -81,16 +90,19 @@ class Rule:
         margin: The smallest difference that matters, in the metric's unit; None: equivalence is not asked.
         mode: Whether larger or smaller values are better.
         screen_level: The one-sided p at which a screened candidate is confirmed.
+        simpler: Whether the candidate is simpler than the incumbent and need not be better: then it is tested that it
+            is not worse by `margin`, and a verdict of `equivalent` may keep it.
     """
 
     alpha: float = 0.05
     error: Literal["family", "fdr"] = "family"
     first: int = 4
     step: int = 4
-    most: int = 24
+    most: int = 32
     margin: float | None = None
     mode: Literal["max", "min"] = "max"
-    screen_level: float = 0.15
+    screen_level: float = 0.1
+    simpler: bool = False
 
     def __post_init__(self) -> None:
         checked_level(self.alpha)
@@ -104,7 +116,7 @@ class Rule:
                 "seeds have a first number, a step and a most that is at least first + step",
                 place="seeds",
                 value=f"first {self.first}, step {self.step}, most {self.most}",
-                hint="for example first: 4, step: 4, most: 24",
+                hint="for example first: 4, step: 4, most: 32",
             )
         if 0.5 ** (self.first + self.step) > self.screen_level:
             raise SpecError(
@@ -115,21 +127,31 @@ class Rule:
             )
         if self.margin is not None and not 0 < self.margin < math.inf:
             raise SpecError("the smallest difference is a positive number", place="margin", value=self.margin)
+        if self.simpler and self.margin is None:
+            raise SpecError(
+                "a simpler candidate may lose less than the smallest difference", place="margin", value=None
+            )
 
     def screen(self, differences: ArrayLike) -> Literal["pass", "stop", "more"]:
         """Return what the screening seeds so far say: confirm the candidate, stop, or train more seeds.
 
         Args:
-            differences: Candidate minus incumbent by seed; NaN where the candidate failed and the incumbent did not.
+            differences: Candidate minus incumbent, one number a seed (of several folds or datasets their mean); NaN
+                where the candidate failed for a cause of its own and the incumbent did not.
         """
-        walsh = self._walsh(differences)
-        n = _count(walsh)
-        if n < self.first:
+        gains, (first, second, last) = self._gains(differences), self.screens()
+        if gains.seeds < first:
             return "more"
-        p = _p(walsh)
-        if n < self.first + self.step:
-            return "more" if p <= HOPELESS else "stop"
-        return "pass" if p <= self.screen_level else "stop"
+        if gains.seeds >= second and gains.collapses_p <= OBJECTIONS[1]:
+            return "stop"
+        if gains.seeds >= second and gains.p <= self.screen_level:
+            return "pass"
+        hopeless = HOPELESS[0] if gains.seeds < second else HOPELESS[1]
+        return "stop" if gains.seeds >= last or gains.p > hopeless else "more"
+
+    def screens(self) -> tuple[int, int, int]:
+        """Return the numbers of seeds at which a candidate is screened; it may pass from the second on."""
+        return self.first, self.first + self.step, self.first + 2 * self.step
 
     def granted(self, past: Sequence[Confirmation]) -> float:
         """Return the one-sided level of the next confirmation.
@@ -176,61 +198,125 @@ class Rule:
             level: What the confirmation was granted.
             look: The position of the look, from 0: there are `looks()[look]` seeds.
         """
-        walsh = self._walsh(differences)
-        n, p, now = _count(walsh), _p(walsh), self.look_level(level, look)
-        low, high = _interval(walsh, now)
-        why = _objection(walsh[0], float(np.median(walsh[1]))) if p <= now else ""
+        gains, now = self._gains(differences), self.look_level(level, look)
+        low, high = (end - self._allowance for end in gains.interval(now))
+        passes, last = low > -self._allowance, look >= len(self.looks()) - 1
+        surely = gains.collapses_p <= SURELY
+        why = gains.objection(OBJECTIONS[last]) if passes or surely else ""
         verdict: Verdict = "more"
-        if p <= now and not why:
-            verdict = "keep"
+        if passes and not why:
+            verdict = "keep" if low > 0 else "equivalent"
+        elif surely:
+            verdict = "discard"
         elif self.margin is not None and -self.margin < low and high < self.margin:
             verdict = "equivalent"
-        elif look >= len(self.looks()) - 1:
-            verdict = "undecided" if not why and self.chance(differences, level, n) >= FUTILE_BELOW else "discard"
-        elif self._futile(p, n, level):
+        elif last:
+            hopeful = not why and self.chance(differences, level, gains.seeds) >= FUTILE
+            verdict = "undecided" if hopeful else "discard"
+        elif self._futile(gains.p, gains.seeds, level):
             verdict = "discard"
-        low, estimate, high = sorted(self._sign * end + 0.0 for end in (low, float(np.median(walsh[1])), high))
-        return Ruling(verdict, estimate, low, high, p, n, 1 - 2 * now, why)
+        ends = (low, gains.estimate - self._allowance, high)
+        low, estimate, high = sorted(self._sign * end + 0.0 for end in ends)
+        return Ruling(verdict, estimate, low, high, gains.p, gains.seeds, 1 - 2 * now, why)
 
     def chance(self, differences: ArrayLike, level: float, more: int) -> float:
-        """Return the chance that `more` seeds keep the candidate, or show it to be equivalent.
+        """Return the chance that `more` seeds keep the candidate or show it to be equivalent.
 
         The seeds to come are drawn from those that there are, with weights from the Bayesian bootstrap (Rubin 1981),
         so that it is not taken for known how good the candidate is. The draws are the same on every machine.
         """
-        d = self._walsh(differences)[0]
+        d = self._gains(differences).all
         n = len(d) + more
         level = self.look_level(level, max(0, math.ceil((n - self.looks()[0]) / self.step)))
         rng = np.random.default_rng(0)
         shares = rng.dirichlet(np.ones(len(d)), DRAWS).cumsum(axis=1)
-        drawn = (rng.uniform(size=(DRAWS, more, 1)) > shares[:, None, :-1]).sum(axis=2)
-        all_seeds = np.concatenate([np.broadcast_to(d, (DRAWS, len(d))), d[drawn]], axis=1)
-        i, j = np.triu_indices(n)
-        averages = (all_seeds[:, i] + all_seeds[:, j]) / 2
-        critical, margin = _critical(n, level), self.margin or 0.0
-        decided = (averages > 0).sum(axis=1) >= critical
-        same = ((averages > -margin).sum(axis=1) >= critical) & ((averages < margin).sum(axis=1) >= critical)
-        return float((decided | same).mean())
+        following = d[(rng.uniform(size=(DRAWS, more, 1)) > shares[:, None, :-1]).sum(axis=2)]
+        all_seeds = np.concatenate([np.broadcast_to(d, (DRAWS, len(d))), following], axis=1)
+        used = np.abs(all_seeds) <= _bound(all_seeds)[:, None]
+        critical = np.array([_critical(k, level) for k in range(n + 1)])[used.sum(axis=1)]
+        i, j = _pairs(n)
+        both, averages = used[:, i] & used[:, j], (all_seeds[:, i] + all_seeds[:, j]) / 2
+        margin, allowed = self.margin or 0.0, self._allowance
+        better = ((averages > 0) & both).sum(axis=1) >= critical
+        no_worse = ((averages > allowed - margin) & both).sum(axis=1) >= critical
+        no_better = ((averages < allowed + margin) & both).sum(axis=1) >= critical
+        return float((better | no_worse & no_better).mean())
 
     @property
     def _sign(self) -> int:
         return 1 if self.mode == "max" else -1
 
-    def _walsh(self, differences: ArrayLike) -> tuple[Floats, Floats]:
-        """Gains by seed and their Walsh averages, both in rising order; a candidate that failed gains -infinity."""
+    @property
+    def _allowance(self) -> float:
+        """What a candidate may lose and still be kept; all tests are of gains with it added."""
+        return self.margin if self.simpler and self.margin is not None else 0.0
+
+    def _gains(self, differences: ArrayLike) -> "Gains":
         d = self._sign * np.asarray(differences, np.float64)
         if d.ndim != 1 or not len(d):
             raise SpecError("differences are a list of one number a seed", place="differences", value=differences)
-        d = np.sort(np.where(np.isnan(d), -np.inf, d))
-        i, j = np.triu_indices(len(d))
-        return d, np.sort((d[i] + d[j]) / 2)
+        return Gains(np.where(np.isnan(d), -np.inf, d) + self._allowance)
 
     def _futile(self, p: float, n: int, level: float) -> bool:
         """Whether even a difference that is worth finding would hardly be found by the last look."""
         critical = -float(special.ndtri(self.look_level(level, len(self.looks()) - 1)))
         drift = critical + float(special.ndtri(POWER_WANTED))
         z = -float(special.ndtri(min(p, 1 - 1e-12)))
-        return bool(conditional_power(z, n / self.looks()[-1], critical, drift) < FUTILE_BELOW)
+        return bool(conditional_power(z, n / self.looks()[-1], critical, drift) < FUTILE)
+
+
+class Gains:
+    """Gains by seed, larger is better, and the Walsh averages of those in which neither arm collapsed or failed.
+
+    Which are left out depends on the sizes of all gains and not on their signs: of an arm that changes nothing each
+    sign is still a fair coin's.
+    """
+
+    def __init__(self, gains: Floats) -> None:
+        self.all = np.sort(gains)
+        self.bound = float(_bound(gains))
+        own = self.all[np.abs(self.all) <= self.bound]
+        i, j = _pairs(len(own))
+        self.averages = np.sort((own[i] + own[j]) / 2)
+        self.seeds, self.used = len(gains), len(own)
+
+    @property
+    def p(self) -> float:
+        """The one-sided p of "no better"; averages of exactly 0 count against it, so that ties cost and never gain."""
+        return float(_tail(self.used)[np.count_nonzero(self.averages > 0)])
+
+    @property
+    def estimate(self) -> float:
+        """The median of the Walsh averages (Hodges and Lehmann 1963)."""
+        return float(np.median(self.averages))
+
+    def interval(self, level: float) -> tuple[float, float]:
+        """Return the gains that neither one-sided test rejects at `level`: above 0 exactly where `p` <= `level`."""
+        critical = _critical(self.used, level)
+        if critical > len(self.averages):
+            return -math.inf, math.inf
+        return float(self.averages[-critical]), float(self.averages[critical - 1])
+
+    @property
+    def collapses(self) -> tuple[int, int]:
+        """Seeds that were left out: those in which the candidate, and those in which the incumbent, was far worse."""
+        return int((self.all < -self.bound).sum()), int((self.all > self.bound).sum())
+
+    @property
+    def collapses_p(self) -> float:
+        """The one-sided p of the sign test that the candidate collapses no more often than the incumbent."""
+        worse, better = self.collapses
+        return float(special.bdtr(better, worse + better, 0.5)) if worse else 1.0
+
+    def objection(self, level: float) -> str:
+        """Return what stands at `level` against keeping a candidate that is typically better, or nothing."""
+        if self.collapses_p <= level:
+            worse, better = self.collapses
+            return f"it failed or collapsed in {worse} of {self.seeds} seeds, and the incumbent in {better}"
+        finite = self.all[np.isfinite(self.all)]
+        if finite.sum() < 0 and sign_flip_p(finite) <= 2 * level:
+            return "it is better in most seeds and so much worse in others that its mean is lower"
+        return ""
 
 
 def _share(k: int) -> float:
@@ -238,8 +324,23 @@ def _share(k: int) -> float:
     return 1 / (k * (k + 1))
 
 
-def _count(walsh: tuple[Floats, Floats]) -> int:
-    return len(walsh[0])
+def _bound(gains: Floats) -> Floats:
+    """The size above which gains [..., n] are of a seed in which one arm collapsed or failed."""
+    sizes = np.sort(np.abs(gains), axis=-1)
+    zeros = (sizes == 0).sum(axis=-1, keepdims=True)
+    middle = np.minimum(zeros + (sizes.shape[-1] - zeros - 1) // 2, sizes.shape[-1] - 1)
+    bound: Floats = COLLAPSED * np.take_along_axis(sizes, middle, axis=-1)[..., 0]
+    return bound
+
+
+def _critical(n: int, level: float) -> int:
+    """How many Walsh averages of n gains must be above 0 for a p of at most `level`."""
+    return int(np.searchsorted(-_tail(n), -level))
+
+
+@lru_cache(maxsize=256)
+def _pairs(n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    return np.triu_indices(n)
 
 
 @lru_cache(maxsize=256)
@@ -250,33 +351,3 @@ def _tail(n: int) -> Floats:
         ways = np.concatenate([ways, np.zeros(rank)]) / 2
         ways[rank:] += ways[: len(ways) - rank].copy()
     return np.append(np.cumsum(ways[::-1])[::-1], 0.0)
-
-
-def _critical(n: int, level: float) -> int:
-    """How many Walsh averages of n differences must be above 0 for a p of at most `level`."""
-    return int(np.searchsorted(-_tail(n), -level))
-
-
-def _p(walsh: tuple[Floats, Floats]) -> float:
-    """The one-sided p of "no better"; averages of exactly 0 count against the candidate, so ties cost, never gain."""
-    return float(_tail(_count(walsh))[np.count_nonzero(walsh[1] > 0)])
-
-
-def _interval(walsh: tuple[Floats, Floats], level: float) -> tuple[float, float]:
-    """The gains that neither one-sided test rejects at `level`: `low` is above 0 exactly where `_p` <= level."""
-    averages, critical = walsh[1], _critical(_count(walsh), level)
-    if critical > len(averages):
-        return -math.inf, math.inf
-    return float(averages[len(averages) - critical]), float(averages[critical - 1])
-
-
-def _objection(d: Floats, centre: float) -> str:
-    """What stands against a candidate that is typically better: it collapses more often, or its mean is lower."""
-    scale = 1.4826 * float(np.median(np.abs(d - centre)))
-    worse, better = int((d < centre - COLLAPSED * scale).sum()), int((d > centre + COLLAPSED * scale).sum())
-    if scale and special.bdtr(better, worse + better, 0.5) <= OBJECTION:
-        return f"it failed or collapsed in {worse} of {len(d)} seeds, and the incumbent in {better}"
-    finite = d[np.isfinite(d)]
-    if finite.sum() < 0 and sign_flip_p(finite) <= 2 * OBJECTION:
-        return "it is better in most seeds and so much worse in others that its mean is lower"
-    return ""
