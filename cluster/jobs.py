@@ -18,8 +18,10 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
+
+from typing_extensions import TypedDict
 
 from contrasweep.cluster.errors import JobNotFoundError, SubmissionError
 

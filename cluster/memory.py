@@ -5,12 +5,12 @@ the gradients and once for each parameter-sized state of the optimiser (Adam 2, 
 the device anyway, such as the data. Saved tensors are counted on fake ones, which have shape and storage but no
 memory, in under a second.
 
-Work: a step takes as long as its operations at the GPU's peak and its bytes at the peak of its memory, one after the
-other, or as the launches of its kernels where these take longer, which they do in small networks at small batches (the
-roofline model of Williams, Waterman and Patterson 2009, and what PyTorch needs from Python). The backward pass does
-what the forward pass does twice over. Beside the training of ResNet-50 that NVIDIA publishes (DeepLearningExamples,
-224 px, one GPU: 367 and 938 images a second in float32 on a V100 and an A100, 1200 and 2470 in half precision), what is
-counted here is .6 to 1.05 of the time.
+Work: a step takes as long as its operations at `UTILISATION` of the GPU's peak and its bytes at the peak of its memory,
+one after the other, or as the launches of its kernels where these take longer, which they do in small networks at small
+batches (the roofline model of Williams, Waterman and Patterson 2009, and what PyTorch needs from Python). The backward
+pass does what the forward pass does twice over. A trial on a share of a GPU has that share of both. Beside the training
+of ResNet-50 that NVIDIA publishes (DeepLearningExamples, 224 px, one GPU: 367 and 938 images a second in float32 on a
+V100 and an A100, 1200 and 2470 in half precision), what is counted here is .97 to 1.54 of the time.
 """
 
 import contextlib
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 LAUNCH_S = 20e-6
 """Of one kernel, the mean over a step. The forward pass of ResNet-50 with one image, 227 kernels, takes 10 to 13 ms on
 a V100 and a T4 (the same source), twice as long for each; the backward pass does not come from Python."""
+UTILISATION, PLAIN_UTILISATION = 0.3, 0.6
+"""The part of the peak of operations that training of convolutions reaches: on tensor cores, and without them."""
 PASSES = 3
 """Forward passes that a step amounts to: itself, and the gradients of inputs and of weights."""
 
@@ -45,16 +47,20 @@ class Work:
         """Return a step of so many times the examples, in the same kernels."""
         return Work(self.operations * parts, self.moved * parts, self.kernels)
 
-    def seconds(self, gpu: str, half: bool) -> float | None:
-        """Return the seconds that a step takes on this type of GPU, in half precision or not.
+    def seconds(self, gpu: str, half: bool, share: float = 1.0) -> float | None:
+        """Return the seconds that a step takes on a `share` of this type of GPU, in half precision or not.
 
-        None for a type whose peak is not known, and where nothing was counted.
+        Launches of kernels come from the host and know no share. None for a type whose peak is not known, and where
+        nothing was counted.
         """
         peak = GPU_MODELS.get(gpu)
         if peak is None or not self.kernels:
             return None
-        reads = self.operations / (1e12 * (peak.half if half else peak.fp32)) + self.moved / (1e9 * peak.gb_per_s)
-        return max(reads, self.kernels * LAUNCH_S)
+        on_tensor_cores = half or 4 * peak.fp32 >= peak.half  # a V100 and a T4 have none for float32
+        used = UTILISATION if on_tensor_cores else PLAIN_UTILISATION
+        operations = 1e12 * used * (peak.half if half else peak.fp32)
+        reads = self.operations / operations + self.moved / (1e9 * peak.gb_per_s)
+        return max(reads / min(1.0, share), self.kernels * LAUNCH_S)
 
 
 NO_WORK = Work()

@@ -10,7 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypedDict
+
+from typing_extensions import TypedDict
 
 from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.inventory import ACCELERATOR_LABEL, Gpu, Inventory, Node

@@ -6,6 +6,7 @@ only for a pair.
 """
 
 from contrasweep import AblationGrid, Arm, Choice, Float, Int, Sweep
+from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError, choose_from
 
 TRAIN = "contrasweep.trainables.contrastive:train"
@@ -141,6 +142,63 @@ CASE_STUDY_SMALL = AblationGrid(
     zipped=[{"data": ["cifar10-lt", "mnist"], "epochs": [10, 1]}],
     seeds=[0, 1],
     metric="knn1",
+    reference="cosine",
+)
+
+# Every loss with every similarity that it can take, and whether what one shapes transfers: the survey's closing
+# hypothesis is that similarities differ in that more than in accuracy. On digits, so that two cores finish them.
+_PAIRED = {"encoder": "cnn", "epochs": 12, "batch_size": 64, "learning_rate": 0.1, "retrieval": False}
+
+
+def _valid(loss: str, similarity: str) -> bool:
+    """Whether the loss takes the similarity: OCL needs scores with a sign."""
+    return loss != "ocl" or similarity in ("cosine", "dot")
+
+
+PAIRS = [(loss, similarity) for loss in LOSSES for similarity in TEMPERATURE if _valid(loss, similarity)]
+"""The 44 pairs of a loss and a similarity that fit."""
+
+
+def _middle(loss: str, similarity: str) -> MutableConfig:
+    """The loss at the (geometric) middle of what its space searches, the same rule for every pair."""
+    own: MutableConfig = {"name": loss, "similarity": similarity}
+    if loss in CROSS_ENTROPY:
+        own["temperature"] = _mean(TEMPERATURE[similarity])
+    elif loss == "margin_contrastive":
+        own["m_pos"], own["m_neg"] = ((one.low + one.high) / 2 for one in PAIR_MARGINS[similarity])
+    else:
+        own["margin"] = _mean(MARGIN[similarity])
+    return own
+
+
+def _mean(one: Float) -> float:
+    return float(f"{(one.low * one.high) ** 0.5:.2g}")
+
+
+SIMILARITY_BY_LOSS = AblationGrid(
+    name="similarity-by-loss",
+    description="Each loss with each similarity that it takes, on long-tailed digits",
+    arms={
+        f"{loss}-{similarity}": Arm(TRAIN, config=_PAIRED | {"loss": _middle(loss, similarity)})
+        for loss, similarity in PAIRS
+    },
+    data="digits-lt",
+    seeds=list(range(100, 112)),
+    metric="knn1",
+    reference="supcon-cosine",
+)
+"""Temperatures and margins are the middles of their spaces, not tuned: `space(loss, similarity)` is there for that."""
+
+TRANSFER = AblationGrid(
+    name="similarity-transfer",
+    description="Does the similarity decide how well features transfer? SINCERE on long-tailed digits",
+    arms={
+        similarity: Arm(TRAIN, config=_PAIRED | {"loss": _middle("sincere", similarity), "transfer": ["digits"]})
+        for similarity in TEMPERATURE
+    },
+    data="digits-lt",
+    seeds=[100, 101, 102, 103, 104, 105, 106, 107],
+    metric="probe_on_digits",
     reference="cosine",
 )
 

@@ -18,7 +18,7 @@ import inspect
 import math
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -27,7 +27,7 @@ from jaxtyping import Float
 
 from contrasweep.components import Component, Table, parameters_class, parameters_of, signature_fields
 from contrasweep.config import Config
-from contrasweep.data.manifest import Manifest
+from contrasweep.data.manifest import ANY_SIDE, Manifest
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named, import_path
 from contrasweep.schema import OMIT_DEFAULT, checked
@@ -113,6 +113,15 @@ AUGMENTATIONS: Table[Any] = Table(
             jitter_share=0.8,
             grayscale=0.2,
         ),
+        "imagenet": _preset(
+            "imagenet",
+            "photos with crops of .08 to 1 of the image, as on ImageNet; with view_size a crop of the whole photograph",
+            area=(0.08, 1.0),
+            flip=0.5,
+            jitter=(0.4, 0.4, 0.4, 0.1),
+            jitter_share=0.8,
+            grayscale=0.2,
+        ),
         "glyphs": _preset(
             "glyphs",
             "for characters, where a mirrored or strongly cropped one is another or none",
@@ -157,7 +166,7 @@ def resolved(augmentation: Component, data: Manifest, column: str = "image") -> 
     name = data.source.get("content")
     if name not in AUGMENTATIONS:
         gray = shape is not None and shape[-1] == 1 and data.source.get("dataset") not in PHOTOGRAPHS_IN_GRAY
-        name = "glyphs" if gray else "photos"
+        name = "glyphs" if gray else "imagenet" if shape is not None and shape[0] == ANY_SIDE else "photos"
     return AUGMENTATIONS.choose(name)
 
 
@@ -227,6 +236,11 @@ def _transform_of(augmentation: Component) -> Transform:
         with errors_named(f"{augmentation.name} cannot be built"):
             built = built()
     return built  # type: ignore[no-any-return]
+
+
+def without_crop(policy: Policy | Transform) -> Policy | Transform:
+    """The policy for views that are crops already; a foreign transform stays as it is."""
+    return replace(policy, area=(1.0, 1.0), aspect=(1.0, 1.0)) if isinstance(policy, Policy) else policy
 
 
 @typing.overload

@@ -1,15 +1,23 @@
 """Images of a dataset's part, whole on the device as uint8 or read batch by batch, and the two views of a batch."""
 
+import functools
+import math
+import os
 import queue
+import random
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
 from contrasweep.cluster.errors import ClusterError
-from contrasweep.data.manifest import Manifest
+from contrasweep.data.column_files import REMEDY
+from contrasweep.data.images import crop
+from contrasweep.data.manifest import ANY_SIDE, Manifest
 from contrasweep.data.reading import Part
 from contrasweep.errors import DataError
 from contrasweep.trainables import augmentations, seeding
@@ -18,6 +26,8 @@ from contrasweep.trainables.pytorch import Tensor, torch
 
 T = TypeVar("T")
 IMAGE = "image"
+EVALUATED = 224 / 256
+"""The part of the shorter side that an evaluation sees of an image that is not whole."""
 SUMMED = 2**18
 """Values that are squared and summed at once."""
 AHEAD = 2
@@ -25,15 +35,76 @@ AHEAD = 2
 CHUNK = {"cpu": 2**21, "cuda": 2**26}
 """Values of one view that are augmented at once: some batches of small images, so that the cost a call is shared."""
 _END = object()
+Box = Callable[[int, int, int], tuple[int, int, int, int]]
+"""(height, width, place in the batch) -> top, left, height and width of a part of an image."""
 
 
 def image_shape(data: Manifest, column: str) -> Shape:
-    """Return channels, height and width of a dataset's images as staged; `ClusterError` where it does not say them."""
+    """Return channels, height and width of a dataset's images as staged; `ClusterError` where it does not say them.
+
+    `DataError` where images differ in size.
+    """
     shape = data.columns[column].get("shape") if column in data.columns else None
     if shape is None:
         raise ClusterError(f"dataset {data.name} does not say how large its images are")
     height, width, channels = shape
+    if height == ANY_SIDE:
+        raise DataError(f"the images of {data.name} differ in size: {REMEDY}")
     return channels, height, width
+
+
+def view_shape(data: Manifest, view_size: int) -> Shape:
+    """Return channels, height and width of the views of a dataset's images: of crops with a `view_size`, else whole.
+
+    `DataError` where whole images differ in size.
+    """
+    return (data.columns[IMAGE]["shape"][2], view_size, view_size) if view_size else image_shape(data, IMAGE)
+
+
+def crop_box(
+    height: int, width: int, seed: int, area: tuple[float, float], aspect: tuple[float, float]
+) -> tuple[int, int, int, int]:
+    """Return top, left, height and width of a random crop, as torchvision's RandomResizedCrop draws them.
+
+    Ten tries at a share of the image's area and a ratio of width to height (log-uniform); then the largest part about
+    the centre whose ratio is allowed.
+    """
+    draw = random.Random(seed)
+    for _ in range(10):
+        target = height * width * draw.uniform(*area)
+        ratio = math.exp(draw.uniform(math.log(aspect[0]), math.log(aspect[1])))
+        w, h = round(math.sqrt(target * ratio)), round(math.sqrt(target / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            return draw.randint(0, height - h), draw.randint(0, width - w), h, w
+    w, h = width, height
+    if width / height < aspect[0]:
+        h = round(width / aspect[0])
+    elif width / height > aspect[1]:
+        w = round(height * aspect[1])
+    return (height - h) // 2, (width - w) // 2, h, w
+
+
+@dataclass(frozen=True)
+class Crops:
+    """The random crops of a view's rows: a seed for each, and how large they are."""
+
+    seeds: list[int]
+    policy: augmentations.Policy | augmentations.Transform
+
+    def box(self, height: int, width: int, place: int) -> tuple[int, int, int, int]:
+        """The crop of one row; the centre where a foreign transform cuts by itself."""
+        if not isinstance(self.policy, augmentations.Policy):
+            return centre_box(height, width)
+        return crop_box(height, width, self.seeds[place], self.policy.area, self.policy.aspect)
+
+
+def centre_box(height: int, width: int) -> tuple[int, int, int, int]:
+    """Return top, left, height and width of the central square that an evaluation sees.
+
+    It is what is left of the shorter side scaled to 256 after a cut to 224.
+    """
+    side = max(1, round(EVALUATED * min(height, width)))
+    return (height - side) // 2, (width - side) // 2, side, side
 
 
 def rows_to_train(data: Manifest) -> int:
@@ -49,6 +120,8 @@ class Images:
     """
 
     streamed = False
+    cropped = False
+    """Whether `views` are crops, which augmentations then do not cut anew."""
 
     def __init__(self, part: Part, device: "torch.device") -> None:
         self._describe(part, device)
@@ -70,6 +143,10 @@ class Images:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def views(self, rows: Int[Tensor, " k"], crops: Sequence["Crops"]) -> list[Float[Tensor, "k c h w"]]:
+        """The images of these rows in [0, 1] before augmentation, one tensor for each view; whole, without its crop."""
+        return [self.take(rows).float() / 255] * len(crops)
 
     @property
     def resident_bytes(self) -> int:
@@ -141,8 +218,61 @@ class StreamedImages(Images):
         return torch.tensor(mean).to(self.device), torch.tensor(std).to(self.device)
 
 
-def open_images(part: Part, device: "torch.device", resident_gib: float) -> Images:
-    """The images of `part`: whole on the device up to `resident_gib`, streamed above."""
+class CroppedImages(StreamedImages):
+    """Images of any size, read as squares of `side` pixels.
+
+    A view is a random crop of the whole image, an evaluation sees its centre. Crops are cut by Pillow on the host, one
+    image at a time, so they depend neither on the batch nor on how images are kept.
+    """
+
+    cropped = True
+
+    def __init__(self, part: Part, device: "torch.device", side: int) -> None:
+        super().__init__(part, device)
+        self.shape = (self.shape[0], side, side)
+
+    def views(self, rows: Int[Tensor, " k"], crops: Sequence["Crops"]) -> list[Float[Tensor, "k c h w"]]:
+        """Each view's random crops of these rows."""
+        return [pixels.float() / 255 for pixels in self._cut(rows, [crop.box for crop in crops])]
+
+    def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:
+        """The centres of these rows, as an evaluation sees them."""
+        return self._cut(rows, [lambda height, width, place: centre_box(height, width)])[0]
+
+    def _cut(self, rows: Int[Tensor, " k"], boxes: Sequence[Box]) -> list[UInt8[Tensor, "k c h w"]]:
+        """Decode each image once and cut each of `boxes`, functions of (height, width, place), of it."""
+        c, side, _ = self.shape
+        out = [np.empty((len(rows), side, side, c), np.uint8) for _ in boxes]
+        file, places = self.part.file(IMAGE), self.part.rows[rows.cpu().numpy()]
+
+        def cut(i: int) -> None:
+            pixels = file.item(int(places[i]))
+            height, width = pixels.shape[:2]
+            for view, box in zip(out, boxes, strict=True):
+                view[i] = crop(pixels, box(height, width, i), side)
+
+        list(_cutters().map(cut, range(len(rows))))  # Pillow works without the interpreter's lock
+        return [torch.from_numpy(view).to(self.device).permute(0, 3, 1, 2).contiguous() for view in out]
+
+    def moments(self) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:
+        """As `Images.moments`, of the centres."""
+        name = f"moments {self.shape[1]}"
+        mean, std = self.part.once_per_node(name, lambda: np.stack([m.cpu().numpy() for m in Images.moments(self)]))
+        return torch.tensor(mean).to(self.device), torch.tensor(std).to(self.device)
+
+
+@functools.cache
+def _cutters() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(len(os.sched_getaffinity(0)), "crop")
+
+
+def open_images(part: Part, device: "torch.device", resident_gib: float, view_size: int = 0) -> Images:
+    """The images of `part`: whole on the device up to `resident_gib`, streamed above.
+
+    With a `view_size` they are cut to squares of it; see `CroppedImages`.
+    """
+    if view_size:
+        return CroppedImages(part, device, view_size)
     return (StreamedImages if image_bytes(part) > resident_gib * 2**30 else Images)(part, device)
 
 
@@ -166,6 +296,37 @@ class Normalise:
         """Return the normal values of images, which have values in [0, 1]."""
         normal = (values - self.mean) / self.std
         return normal.contiguous(memory_format=torch.channels_last)
+
+
+class Views:
+    """What is drawn for the views of an epoch, one for each of `policies`: from `key` for each place in `order`."""
+
+    def __init__(
+        self,
+        images: Images,
+        policies: Sequence[augmentations.Policy | augmentations.Transform],
+        order: Int[Tensor, " m"],
+        *key: int | None,
+    ) -> None:
+        self.images, self.policies, self.order, self.key = images, policies, order, key
+        self.seeds = [torch.randint(2**62, (len(order),), generator=g) for g in self._generators("crop")]
+        left = [augmentations.without_crop(policy) for policy in policies] if images.cropped else policies
+        self.draws = [
+            augmentations.draw(policy, len(order), images.shape[0], g)
+            for policy, g in zip(left, self._generators("view"), strict=True)
+        ]
+
+    def __call__(self, part: slice | Int[Tensor, " k"]) -> list[Float[Tensor, "k c h w"]]:
+        """Return the views of these places, in [0, 1]."""
+        crops = [Crops(seeds[part].tolist(), policy) for seeds, policy in zip(self.seeds, self.policies, strict=True)]
+        cut = self.images.views(self.order[part], crops)
+        return [
+            augmentations.apply(pixels, draws[part].to(pixels.device))
+            for pixels, draws in zip(cut, self.draws, strict=True)
+        ]
+
+    def _generators(self, what: str) -> Iterator["torch.Generator"]:
+        return (seeding.generator(*self.key, f"{what} {view}") for view in range(1, len(self.policies) + 1))
 
 
 def batches(
@@ -245,10 +406,7 @@ def _batches(
     places: range | None,
     share: tuple[int, int],
 ) -> Generator[tuple[Float[Tensor, "bv c h w"], Int[Tensor, " b"]]]:
-    draws = [
-        augmentations.draw(policy, len(order), images.shape[0], seeding.generator(*key, f"view {view}"))
-        for view, policy in enumerate(policies, 1)
-    ]
+    views = Views(images, policies, order, *key)
     size = min(size, len(order))
     step = size * max(1, CHUNK[images.device.type] // (size * int(np.prod(images.shape))))
     wanted = places or range(len(order) // size)
@@ -256,12 +414,11 @@ def _batches(
         whole = slice(start, min(start + step, wanted.stop * size))
         part = whole if share[1] == 1 else _share_of(whole, size, *share)
         rows = order[part]
-        pixels = images.take(rows).float() / 255
-        views = [augmentations.apply(pixels, d[part].to(pixels.device)) for d in draws]
-        views = list(map(normalise, views)) if normalise is not None else views
+        drawn = views(part)
+        drawn = list(map(normalise, drawn)) if normalise is not None else drawn
         each = size // share[1]
         for i in range(0, len(rows), each):
-            yield torch.cat([view[i : i + each] for view in views]), rows[i : i + each]
+            yield torch.cat([view[i : i + each] for view in drawn]), rows[i : i + each]
 
 
 def _share_of(places: slice, size: int, number: int, count: int) -> Int[Tensor, " k"]:

@@ -41,6 +41,7 @@ class Settings:
         """These settings for `data`, which they do not depend on; `DataError` where it has no labelled images."""
         if data.kind != "image" or not data.labelled:
             raise DataError(f"the pixel baseline needs labelled images; {data.name} is of kind {data.kind!r}")
+        image_shape(data, "image")
         return self
 
 

@@ -129,6 +129,15 @@ def clipped(text: str, limit: int) -> str:
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
 
 
+def error_members(error: Exception | None) -> dict[str, object]:
+    """Return what programs read of an error: its kind, and rule, place, value and hint where it breaks a rule."""
+    value = getattr(error, "value", None)
+    if not (value is None or isinstance(value, bool | int)):
+        value = clipped(value, 300) if isinstance(value, str) else _short(value)
+    texts = {name: clipped(str(getattr(error, name, "") or ""), 1500) for name in ("rule", "place", "hint")}
+    return {"kind": type(error).__name__ if error else "", **texts, "value": value}
+
+
 def _short(value: object, limit: int = 120) -> str:
     try:
         text = repr(value)

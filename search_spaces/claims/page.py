@@ -512,6 +512,6 @@ def paper_scale_cost(study: str, storage: str, cluster: Path) -> str:
     trials = "as many trials as its budget pays for" if planned.total is None else f"{planned.total} trials"
     if seen.makespan is None:
         return f"{trials} on {hosts}, hours unknown until one has finished{waiting}"
-    least = "at least about " * seen.counted
+    least = "about " * seen.counted
     hours = f"{least}{duration(3600 * seen.makespan.hours)} and {seen.makespan.gpu_hours:.3g} GPU-hours"
     return f"{trials} on {hosts}, {hours}{waiting}"

@@ -178,7 +178,7 @@ def test_the_schema_accepts_our_studies_and_refuses_typing_errors():
     ["methods", "losses", "similarities", "datasets", "encoders", "augmentations", "optimizers", "heads", "studies"],
 )
 def test_list_names_and_describes_all(kind, tmp_path):
-    shown = json.loads(contrasweep("list", kind, "--json", folder=tmp_path).stdout)
+    shown = json.loads(contrasweep("list", kind, "--json", folder=tmp_path).stdout)["entries"]
     assert shown and all(text and "object at 0x" not in text and "function" not in text for text in shown.values()), (
         shown
     )
@@ -215,7 +215,7 @@ def test_list_prints_the_settings_of_a_method_of_ones_own(tmp_path):
         "head.dim       int, default 128",
         "               Width of the projection.",
     ]
-    rows = json.loads(contrasweep("list", "methods", "mine:train", "--json", folder=tmp_path).stdout)
+    rows = json.loads(contrasweep("list", "methods", "mine:train", "--json", folder=tmp_path).stdout)["settings"]
     assert [row["name"] for row in rows] == ["learning_rate", "head.dim"]
 
 
@@ -280,7 +280,7 @@ def test_list_names_what_trains_without_importing_what_it_trains_with(kind, tmp_
     words = [sys.executable, "-X", "importtime", "-m", "contrasweep", "list", kind, "--json"]
     alone = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     assert " torch._C\n" not in alone.stderr and " contrasweep.cli.catalogue\n" in alone.stderr
-    assert json.loads(alone.stdout) == descriptions(kind)
+    assert json.loads(alone.stdout)["entries"] == descriptions(kind)
     assert "torch" not in sys.modules or sys.modules["torch"].__file__
 
 

@@ -56,7 +56,7 @@ def test_table_1_needs_no_data(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
-    memory = {(row["batch_size"], row["image_size"]): row["memory_gib"] for row in shown["table"]}
+    memory = {(row["axes"]["batch_size"], row["axes"]["image_size"]): row["memory_gib"] for row in shown["table"]}
     paper = {(8, 512): 9.5, (16, 512): 17.0}
     assert shown["missing"] == [] and memory.keys() == {(8, 512), (16, 512), (8, 256), (16, 256)}
     assert all(memory[cell] == pytest.approx(gib, rel=0.2) for cell, gib in paper.items())

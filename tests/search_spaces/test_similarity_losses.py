@@ -11,18 +11,12 @@ from hypothesis import strategies as st
 from contrasweep.errors import SpecError
 from contrasweep.schema import validate
 from contrasweep.search_spaces import quickstart, similarity_losses
-from contrasweep.search_spaces.similarity_losses import CROSS_ENTROPY, LOSSES, TEMPERATURE, loss_space, space
+from contrasweep.search_spaces.similarity_losses import CROSS_ENTROPY, LOSSES, PAIRS, TEMPERATURE, loss_space, space
 from contrasweep.study import dotted
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.space import active, sample
 from contrasweep.study.sweep import Sweep
 from contrasweep.trainables.contrastive.settings import Settings
-
-PAIRS = [
-    (loss, similarity)
-    for loss, similarity in itertools.product(LOSSES, TEMPERATURE)
-    if loss != "ocl" or similarity in ("cosine", "dot")
-]
 
 
 @pytest.mark.parametrize(("loss", "similarity"), PAIRS)
@@ -36,6 +30,18 @@ def test_every_point_of_a_space_is_a_valid_trial(loss: str, similarity: str, dat
     settings = Settings(**dotted.merge({"loss": {"name": loss, "similarity": similarity}}, nested))
     assert (settings.loss.name, settings.loss.parameters["similarity"]) == (loss, similarity)
     assert set(config) == {name for name, p in parameters.items() if active(p.when, nested)}
+
+
+def test_one_study_has_every_pair_of_a_loss_and_a_similarity_that_can_be_built() -> None:
+    arms = {arm: Settings(**dict(one.config)) for arm, one in similarity_losses.SIMILARITY_BY_LOSS.arms.items()}
+    for loss, similarity in itertools.product(LOSSES, TEMPERATURE):
+        try:
+            Settings(loss={"name": loss, "similarity": similarity})
+        except SpecError:
+            assert f"{loss}-{similarity}" not in arms
+        else:
+            assert arms[f"{loss}-{similarity}"].loss.parameters["similarity"] == similarity
+    assert len(arms) == 44
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -14,7 +14,7 @@ from contrasweep.cluster.memory import GIB, Precision, Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.trainables.contrastive.settings import Settings
-from contrasweep.trainables.images import AHEAD, CHUNK, image_shape, rows_to_train
+from contrasweep.trainables.images import AHEAD, CHUNK, rows_to_train, view_shape
 from contrasweep.trainables.optimisation import optimizer_states
 from contrasweep.trainables.pytorch import nn, torch
 from contrasweep.trainables.step_counts import known_step
@@ -57,10 +57,10 @@ def load_model(folder: Path, trial: Trial) -> "nn.Module":
     from contrasweep.trainables.exporting import FromPixels
 
     settings = Settings(**trial.config)
-    train_part = images.open_images(parts_of(trial)[0], torch.device("cpu"), settings.resident_gib)
+    train_part = images.open_images(parts_of(trial)[0], torch.device("cpu"), settings.resident_gib, settings.view_size)
     model = network(settings, train_part.shape)
     model.load_state_dict(checkpoint.part(folder, "average" if settings.ema else "model"))
-    return FromPixels(evaluated(model, settings), *train_part.moments())
+    return FromPixels(evaluated(model, settings), *train_part.moments(), size=settings.view_size or None)
 
 
 def memory(config: Config, data: Manifest) -> Workload:
@@ -72,7 +72,7 @@ def memory(config: Config, data: Manifest) -> Workload:
     encoded twice.
     """
     s = Settings(**config)
-    shape = image_shape(data, "image")
+    shape = view_shape(data, s.view_size)
     pixels = math.prod(shape)
     processes = s.resources.size
     rows = s.n_views * s.batch_size // processes
@@ -80,7 +80,7 @@ def memory(config: Config, data: Manifest) -> Workload:
     rows = min(rows, s.chunk_rows) if s.chunk_rows else rows
     images = data.rows("train") + data.rows("test")
     ahead = min(images, max(s.batch_size, CHUNK["cuda"] // pixels))
-    resident = 0 if images * pixels > s.resident_gib * GIB else images * pixels
+    resident = 0 if s.view_size or images * pixels > s.resident_gib * GIB else images * pixels
     views = (s.n_views + 1) * ahead * pixels * FLOAT
     if not resident:  # streamed: more of them wait, as prefetched batches
         views += (AHEAD + 1) * s.n_views * s.batch_size * pixels * FLOAT

@@ -60,7 +60,7 @@ def open_data(trial: Trial, settings: Settings, device: torch.device) -> Data:
     """The images of `trial`; `DataError` where its dataset has none. Without a test part, the training part twice."""
     if trial.data.kind != "image":
         raise DataError(f"dataset {trial.data.name} is of kind {trial.data.kind!r}; contrastive trains on images")
-    opened = [images.open_images(part, device, settings.resident_gib) for part in parts_of(trial)]
+    opened = [images.open_images(part, device, settings.resident_gib, settings.view_size) for part in parts_of(trial)]
     return Data(opened[0], opened[-1], images.Normalise(opened[0]))
 
 

@@ -17,6 +17,7 @@ from contrasweep.trainables.contrastive.transfer import with_digests
 from contrasweep.trainables.encoders import ENCODERS, HEADS, Shape, check_encoder
 from contrasweep.trainables.fields import BelowOne, Count, Device, MaybeCount, NotNegative, Positive
 from contrasweep.trainables.files import with_digest_of_weights
+from contrasweep.trainables.images import view_shape
 from contrasweep.trainables.losses import LOSSES
 from contrasweep.trainables.optimisation import OPTIMIZERS, check_optimizer
 from contrasweep.trainables.pytorch import nn, torch
@@ -67,6 +68,10 @@ class Settings:
     """Rows of a class in a batch of `m_per_class`."""
     augmentation: Component = AUGMENTATIONS.setting("auto")
     """What the views of an image may differ in; `auto` is decided by the dataset's manifest."""
+    view_size: Annotated[MaybeCount, OMIT_DEFAULT] = 0
+    """Side of the square views. Each is a crop of the whole image, as torchvision's RandomResizedCrop draws it by the
+    augmentation's `area` and `aspect`; an evaluation sees the centre. 0: that of the images, which are all of one size
+    then."""
     n_views: Annotated[int, pydantic.Field(ge=2), OMIT_DEFAULT] = 2
     """Views of each image in a step; the loss sees so many rows an image."""
     view_augmentations: Annotated[tuple[ViewAugmentation, ...], OMIT_DEFAULT] = ()
@@ -190,10 +195,10 @@ class Settings:
         check_own_targets(self.targets, self.build_loss(5, 2), self.n_views)
         check_optimizer(self.optimizer, self.learning_rate)
         if "image" in data.columns and "shape" in data.columns["image"]:
-            height, width, channels = data.columns["image"]["shape"]
-            check_encoder(encoder, self.projection, (channels, height, width))
+            shape = view_shape(data, self.view_size)
+            check_encoder(encoder, self.projection, shape)
             for chosen in self.augmentations:
-                check_augmentation(chosen, (channels, height, width))
+                check_augmentation(chosen, shape)
         return replace(
             self,
             encoder=encoder,

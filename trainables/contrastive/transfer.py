@@ -6,7 +6,7 @@ from typing import NamedTuple
 from jaxtyping import Float, Int, UInt8
 
 from contrasweep.data import open_dataset
-from contrasweep.data.manifest import Manifest
+from contrasweep.data.manifest import ANY_SIDE, Manifest
 from contrasweep.data.names import parse
 from contrasweep.data.reading import Part
 from contrasweep.data.resolving import find, resolve, storage_of
@@ -72,9 +72,13 @@ def scores(other: Other, embed: Embed, shape: tuple[int, int, int]) -> dict[str,
 def pixels(part: Part, shape: tuple[int, int, int]) -> Iterator[UInt8[Tensor, "n c h w"]]:
     """The images of a part with as many channels and pixels as the network was trained on."""
     from contrasweep.trainables.exporting import squares
+    from contrasweep.trainables.images import CroppedImages
 
-    for block in part.blocks("image"):
-        values = torch.from_numpy(block).permute(0, 3, 1, 2)
+    if part.file("image").shape[1] == ANY_SIDE:
+        blocks = CroppedImages(part, torch.device("cpu"), shape[1]).stretches()
+    else:
+        blocks = (torch.from_numpy(block).permute(0, 3, 1, 2) for block in part.blocks("image"))
+    for values in blocks:
         if values.shape[1] != shape[0]:
             values = _gray(values) if shape[0] == 1 else values.expand(-1, shape[0], -1, -1)
         yield squares(values, shape[1]) if values.shape[2:] != shape[1:] else values.contiguous()

@@ -169,9 +169,9 @@ class ProposedOptions:
     adaptive: bool = True
     """Weigh each pair by its distance from its optimum; off: all alike (Table 6)."""
     o_pos: float = 2.0
-    """Optimum of a positive pair's similarity."""
+    """o+, twice the similarity that a positive pair is drawn to (Theorem 1): 2.0, the paper's, draws it to 1."""
     o_neg: float = 0.0
-    """Optimum of a negative pair's similarity."""
+    """o-, twice the similarity that a negative pair is drawn to: 0.0, the paper's, draws it to 0."""
     clamp_weights: bool = False
     """Keep the adaptive weights from going below 0."""
     detach_weights: bool = False

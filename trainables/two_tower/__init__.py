@@ -13,7 +13,7 @@ from pathlib import Path
 from contrasweep.cluster.memory import GIB, Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
-from contrasweep.trainables.images import image_shape, rows_to_train
+from contrasweep.trainables.images import rows_to_train, view_shape
 from contrasweep.trainables.pytorch import Tensor, nn, torch
 from contrasweep.trainables.two_tower.settings import Settings
 from contrasweep.trial import Report, Trial
@@ -44,7 +44,8 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
 def memory(config: Config, data: Manifest) -> Workload:
     """Return what a trial of this config takes: one step of a batch in both towers, and the images as uint8."""
-    s, shape = Settings(**config), image_shape(data, "image")
+    s = Settings(**config)
+    shape = view_shape(data, s.view_size)
     words = WORDS if data.kind == "image-text" else 10 * len(data.classes)
     pixels = (data.rows("train") + data.rows("test")) * math.prod(shape)
 
@@ -63,7 +64,7 @@ def memory(config: Config, data: Manifest) -> Workload:
         build=build,
         inputs=inputs,
         loss=loss,
-        resident_bytes=0 if pixels > s.resident_gib * GIB else pixels,
+        resident_bytes=0 if s.view_size or pixels > s.resident_gib * GIB else pixels,
         **s.workload(rows_to_train(data)),
     )
 

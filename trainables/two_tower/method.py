@@ -58,7 +58,9 @@ class TwoTower(DualEncoder[Batch]):
         device = seeding.pick_device(settings.device)
         seeding.prepare(device, settings.threads)
         parts = open_dataset(trial.data).parts(trial.fold)
-        self.train, self.test = (images.open_images(part, device, settings.resident_gib) for part in parts)
+        self.train, self.test = (
+            images.open_images(part, device, settings.resident_gib, settings.view_size) for part in parts
+        )
         if not len(self.test):
             raise DataError(f"fold {trial.fold} of {trial.data.name} has no test rows")
         self.normalise = images.Normalise(self.train)
@@ -77,13 +79,10 @@ class TwoTower(DualEncoder[Batch]):
 
     def batches(self, order: Int[Tensor, "batches b"], *key: int | None) -> Iterator[Batch]:
         """A view of each image, and of its captions one that is drawn anew in each epoch."""
-        size = order.shape[1]
-        views = seeding.generator(*key, "view 1")
-        draws = augmentations.draw(self.policy, order.numel(), self.train.shape[0], views)
+        size, views = order.shape[1], images.Views(self.train, [self.policy], order.reshape(-1), *key)
         shares = torch.rand(order.shape, generator=seeding.generator(*key, "captions")).tolist()
         for i, rows in enumerate(order):
-            pixels = self.train.take(rows).float() / 255
-            view = augmentations.apply(pixels, draws[i * size : (i + 1) * size].to(self.device))
+            (view,) = views(slice(i * size, (i + 1) * size))
             found = [self.captions.of_image[row] for row in rows.tolist()]
             texts = [some[int(share * len(some))] for some, share in zip(found, shares[i], strict=True)]
             yield self.normalise(view), self.words[torch.tensor(texts, device=self.device)]

@@ -15,7 +15,7 @@ class TwoTowers(nn.Module):
         self.texts = nn.Sequential(texts, nn.Linear(texts.dim, dim, bias=False))
 
     def forward(
-        self, images: Float[Tensor, "n c h w"], words: Int[Tensor, "n w"]
+        self, images: Float[Tensor, "n c h w"], words: Int[Tensor, "n length"]
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
         """Embeddings of images and of texts."""
         return self.images(images), self.texts(words)

@@ -15,9 +15,9 @@ from contrasweep.trainables.contrastive.transfer import with_digests
 from contrasweep.trainables.dual_encoder.losses import LOSSES
 from contrasweep.trainables.dual_encoder.settings import Recipe
 from contrasweep.trainables.encoders import ENCODERS, HEADS, Shape, check_encoder
-from contrasweep.trainables.fields import Count, NotNegative
+from contrasweep.trainables.fields import Count, MaybeCount, NotNegative
 from contrasweep.trainables.files import with_digest_of_weights
-from contrasweep.trainables.images import image_shape
+from contrasweep.trainables.images import view_shape
 from contrasweep.trainables.pytorch import nn
 from contrasweep.trainables.texts.encoders import ENCODERS as TEXT_ENCODERS
 from contrasweep.trainables.texts.encoders import with_digest_of_folder
@@ -43,6 +43,9 @@ class Settings(Recipe):
     """The dimension of the space that a linear layer of each tower leads to."""
     augmentation: Component = AUGMENTATIONS.setting("auto")
     """What the view of an image may differ in from it; `auto` is decided by the dataset's manifest."""
+    view_size: Annotated[MaybeCount, OMIT_DEFAULT] = 0
+    """Side of the square that is cropped at random from a whole image, of any size; an evaluation sees the centre. 0:
+    that of the images, which are all of one size then."""
     min_count: Count = 1
     """Words seen less often in the captions are unknown; a Hugging Face model has its own."""
     captions: Literal["auto", "dataset", "classes"] = "auto"
@@ -67,7 +70,7 @@ class Settings(Recipe):
         if (captions == "dataset" and not captioned) or (captions == "classes" and not labelled):
             missing = "captions" if captions == "dataset" else "classes"
             raise SpecError(f"{data.name} has no {missing}", place="captions", value=captions, hint="take auto")
-        shape = image_shape(data, "image")
+        shape = view_shape(data, self.view_size)
         encoder = with_digest_of_weights(self.encoder)
         check_encoder(encoder, HEADS.choose("none"), shape)
         check_augmentation(self.augmentation, shape)

@@ -13,6 +13,8 @@ PACKAGES_OF_ALL = {
     "torchvision",
 }
 """What the extra `all` installs, as it is imported."""
+EXTRAS = {**dict.fromkeys(PACKAGES_OF_ALL, "all"), "duckdb": "query"}
+"""Package, as it is imported -> the extra that installs it."""
 MIN_ADDRESS_SPACE = 2**30
 """What compiled libraries need to be loaded; with less they raise, or hang."""
 
@@ -85,14 +87,14 @@ def main() -> None:
     except BrokenPipeError as error:
         _end_unread(error)
     except (ContrasweepError, ClusterError) as error:
-        _fail(str(error))
+        _fail(str(error), error)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in PACKAGES_OF_ALL:
+        if package not in EXTRAS:
             raise
         _fail(
             f"this command needs the package {package}, which is not installed here; planning, submitting and watching "
-            "do without: pip install 'contrasweep[all]'"
+            f"do without: pip install 'contrasweep[{EXTRAS[package]}]'"
         )
     except SystemExit as error:  # no command of ours raises it
         if isinstance(error.__context__, BrokenPipeError):  # Typer does, in place of this one
@@ -108,7 +110,7 @@ def main() -> None:
             sys.stdout.write(f"{error.format_message()}\n")
             sys.exit(0)
         command = getattr(getattr(error, "ctx", None), "command_path", "contrasweep")
-        _fail(f"{error.format_message()} (see {command} --help)")
+        _fail(f"{error.format_message()} (see {command} --help)", error)
     if status == INTERRUPTED:
         interruption.end_process()
     sys.exit(status)
@@ -134,15 +136,15 @@ def _end_unread(error: BrokenPipeError) -> NoReturn:
     sys.exit(1)
 
 
-def _fail(message: str) -> NoReturn:
-    """Print an error as one line, and as JSON where that was asked for; exit with 2."""
+def _fail(message: str, error: Exception | None = None) -> NoReturn:
+    """Print an error as one line on stderr, and where JSON was asked for as a document on stdout; exit with 2."""
     from contrasweep.cli.options import wants_json
-    from contrasweep.errors import clipped
+    from contrasweep.errors import clipped, error_members
 
     text = clipped(message, 2500)
     if wants_json():
         import json
 
-        print(json.dumps({"error": text}))
+        print(json.dumps({"schema": "error/1", "error": text, **error_members(error), "status": 2}, indent=1))
     print(f"contrasweep: {text}", file=sys.stderr)
     sys.exit(2)

@@ -2,6 +2,7 @@
 
 import sys
 import textwrap
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -91,7 +92,7 @@ def plan(
     planned, missing = plan_staged(declared, storage=storage)
     if planned is None:
         if json:
-            print_json({"study": declared.name, "trials": 0, "missing": [vars(dataset) for dataset in missing]})
+            print_json("plan", {"study": declared.name, "trials": 0, "missing": missing})
         else:
             print("\n".join(outline(declared, missing)))
         return
@@ -116,7 +117,8 @@ def plan(
             print(text)
     if json:
         print_json(
-            expected.to_dict() | {"other_code": lines, "advice": advised.to_dict() if advised is not None else None}
+            "plan",
+            expected.to_dict() | {"other_code": lines, "advice": advised.to_dict() if advised is not None else None},
         )
     elif advised:
         print("\n" + advised.to_text(width() or WIDTH).rstrip())
@@ -165,7 +167,7 @@ def run(
         quiet=quiet,
     )
     if json:
-        print_json(reports.summary(results))
+        print_json("report", reports.summary(results))
     else:
         print(results.table().to_text(width() or WIDTH))
         if advised := results.advice().to_text(width() or WIDTH).rstrip():
@@ -207,8 +209,8 @@ def sync(
             raise StorageError("\n".join(gaps))
         return
     complete = bool(results.counts) and not results.pending
-    for summary in bring_up(results.records, trackers, complete=complete):
-        print_json(vars(summary)) if json else print(summary)
+    done = list(bring_up(results.records, trackers, complete=complete))
+    print_json("sync", {"trackers": done}) if json else print("\n".join(map(str, done)))
 
 
 @app.command()
@@ -249,26 +251,34 @@ def list_(
     if name is None or kind == "studies":
         entries = catalogue.descriptions(kind, name or catalogue.STUDIES)
         if json:
-            print_json(entries)
+            print_json("list", {"entries": entries})
             return
         print("\n".join(text_table(list(entries.items()), width=width())))
         if signature := catalogue.SIGNATURES.get(kind):
             print(f"\nyour own, by package.module:name: {signature}")
         return
     settings = catalogue.settings(kind, name)
-    print_json([vars(setting) for setting in settings]) if json else print(_settings_text(name, settings))
+    print_json("list", {"settings": settings}) if json else print(_settings_text(name, settings))
 
 
 @app.command()
-def schema() -> None:
-    """Print the JSON schema of a study file, for editors.
+def schema(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="What a command prints with --json: report, plan, status, ... or error. Left out: a study."
+        ),
+    ] = None,
+) -> None:
+    """Print the JSON schema of a study file, or of a document.
 
-    It has the settings of all methods.
+    That of a study file is for editors, and has the settings of all methods.
     """
     from contrasweep.cli.catalogue import with_method_settings
+    from contrasweep.cli.documents import document_schema
     from contrasweep.study.file import study_schema
 
-    print_json(with_method_settings(study_schema()))
+    print(dumps(with_method_settings(study_schema()) if name is None else document_schema(name), indent=1, default=str))
 
 
 @app.command()
@@ -278,7 +288,7 @@ def doctor(storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json
 
     findings = examine(storage, tracking)
     if json:
-        print_json([vars(f) for f in findings])
+        print_json("doctor", {"findings": findings})
     else:
         print("\n".join(str(f) for f in findings))
     raise typer.Exit(0 if all(f.works for f in findings) else 1)

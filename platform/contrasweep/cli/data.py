@@ -69,7 +69,7 @@ def list_(
 
     rows = inspecting.known() if known else list(map(inspecting.summary, resolving.staged_in(storage)))
     if json:
-        print_json(rows)
+        print_json("datasets", {"known" if known else "datasets": rows})
     elif not rows:
         print(f"nothing is staged in {storage}; `contrasweep data list --known` tells what can be")
     else:
@@ -94,8 +94,9 @@ def verify(name: str, storage: Storage = STORAGE, json: Json = False) -> None:
     manifest = _find(name, storage)
     findings = inspecting.verify(manifest)
     if json:
-        print_json({"uri": manifest.uri, "digest": manifest.digest, "findings": [vars(f) for f in findings]})
-    elif not findings:
+        print_json("data-verify", {"uri": manifest.uri, "digest": manifest.digest, "findings": findings})
+        raise typer.Exit(2 if findings else 0)
+    if not findings:
         shards = sum(len(shards) for shards in manifest.splits.values())
         print(f"{manifest.name}: {shards} shards as the manifest says, digest {manifest.digest[:12]}")
     if findings:
@@ -116,7 +117,7 @@ def _counts(rows: dict[str, int]) -> str:
 
 def _print_one(shown: "DatasetRow", json: bool) -> None:
     if json:
-        print_json(shown)
+        print_json("dataset", shown)
         return
     for key, value in {**shown, "rows": _counts(shown["rows"])}.items():
         print(f"{key:14s}{_text(value)}")

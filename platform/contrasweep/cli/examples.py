@@ -19,7 +19,7 @@ EXAMPLES = {
         "contrasweep list methods mypackage.method:train",
         "contrasweep list studies mypackage.studies",
     ],
-    "schema": ["contrasweep schema > study.schema.json"],
+    "schema": ["contrasweep schema > study.schema.json", "contrasweep schema report"],
     "doctor": ["contrasweep doctor --storage s3://BUCKET/studies"],
     "report": [
         "contrasweep report quickstart --format latex",
@@ -33,9 +33,17 @@ EXAMPLES = {
         "contrasweep compare quickstart ocl supcon",
         "contrasweep compare quickstart ocl supcon --at batch_size=8",
     ],
+    "query": [
+        "contrasweep query 'SELECT study, arm, avg(value) FROM trials GROUP BY ALL'",
+        "contrasweep query \"FROM trials WHERE config['batch_size'] = '8'\" --format parquet --output trials.parquet",
+    ],
     "claims": ["contrasweep claims MINING --run", "contrasweep claims --of mypackage.claims:CLAIMS --output claims.md"],
     "submit": [f"contrasweep submit {STUDY} {ADDRESS} --storage s3://BUCKET/studies --tracking http://MLFLOW:5000"],
-    "status": [f"contrasweep status JOB {ADDRESS}", "contrasweep status quickstart"],
+    "status": [
+        f"contrasweep status JOB {ADDRESS}",
+        "contrasweep status quickstart",
+        "contrasweep status quickstart --json",
+    ],
     "logs": [f"contrasweep logs JOB {ADDRESS} --follow", "contrasweep logs quickstart 3f2a91c0 --follow"],
     "watch": ["contrasweep watch quickstart --storage s3://BUCKET/studies"],
     "studies": ["contrasweep studies --storage s3://BUCKET/studies"],
@@ -55,7 +63,7 @@ EXAMPLES = {
 
 GROUPS = {
     "Study": ["init", "plan", "run", "watch", "logs", "status", "stop", "studies"],
-    "Look": ["report", "compare", "claims", "ui", "sync"],
+    "Look": ["report", "compare", "query", "claims", "ui", "sync"],
     "Data": ["data"],
     "Cluster": ["submit", "jobs", "doctor"],
     "Code and records": ["code", "remove", "restore", "verify"],

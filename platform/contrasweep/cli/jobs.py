@@ -1,7 +1,6 @@
 """Commands on jobs: submit a study to a cluster, ask for its status, read its log, stop it."""
 
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +18,7 @@ from contrasweep.cli.options import (
     RerunChanged,
     RetryFailed,
     Sets,
+    Since,
     Storage,
     Study,
     StudyTracking,
@@ -80,7 +80,7 @@ def submit(
         cluster=cluster,
     )
     if json:
-        print_json({"job": job.id, "address": address})
+        print_json("submit", {"job": job.id, "address": address})
     else:
         print(
             f"job:      {job.id}\nstatus:   contrasweep status {job.id} --address {address}\n"
@@ -90,7 +90,9 @@ def submit(
         raise typer.Exit(EXIT.get(job.follow(_write), 1))
 
 
-def status(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STORAGE, json: Json = False) -> None:
+def status(
+    name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STORAGE, json: Json = False, since: Since = None
+) -> None:
     """Print how far a study is, or the status of a job.
 
     A job is PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED.
@@ -102,13 +104,13 @@ def status(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = S
         from contrasweep.live.overview import overview
 
         entry = overview(StudyRecords(storage, study), document)
-        print_json(asdict(entry) | {"state": entry.state}) if json else watching.print_overview(entry)
+        watching.print_polled("status", entry.to_dict(), since) if json else watching.print_overview(entry)
         return
     if address is None:
         watching.known_study(study, storage)
     job = _job(name, str(address))
     state = job.status()
-    print_json({"job": job.id, "status": state}) if json else print(state)
+    watching.print_polled("status", {"job": job.id, "status": state}, since) if json else print(state)
     raise typer.Exit(EXIT.get(state, 1))
 
 

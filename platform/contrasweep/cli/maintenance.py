@@ -4,7 +4,7 @@ import sys
 import time
 from collections import defaultdict
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError
 
 if TYPE_CHECKING:
+    from contrasweep.cli.documents import CodeRow
     from contrasweep.storage.record import Record
     from contrasweep.storage.records import StudyRecords
 
@@ -54,7 +55,7 @@ def code(
             {"name": p.when, "reason": p.reason, "trials": list(p.trial_ids), "searches": dict(p.searches)}
             for p in aside
         ]
-        print_json({"code": rows, "archived": archived})
+        print_json("code", {"code": rows, "archived": archived})
         return
     for row in rows:
         print(f"{row['digest'] or 'not recorded':<16}  {row['trials']} trials, {row['from']} to {row['to']}")
@@ -85,7 +86,7 @@ def remove(
         _ask(f"Remove {len(chosen)} trials of {records.study}?", yes)
     when = upkeep.remove(records, chosen) if chosen else ""
     if json:
-        print_json({"removed": chosen, "archived": when})
+        print_json("remove", {"removed": chosen, "archived": when})
     elif chosen:
         print(f"{len(chosen)} trials moved to {records.study}/archive/{when}; contrasweep restore puts them back")
     else:
@@ -110,7 +111,7 @@ def restore(
     _ask(f"Restore {len(part.trial_ids)} trials of {records.study} as they were before {part.when}?", yes)
     part = upkeep.restore(records, part.when)
     if json:
-        print_json({"restored": list(part.trial_ids), "archived": part.when})
+        print_json("restore", {"restored": list(part.trial_ids), "archived": part.when})
     else:
         print(f"{len(part.trial_ids)} trials restored from {records.study}/archive/{part.when}")
 
@@ -138,7 +139,7 @@ def verify(
     result = examine(records, repair=repair)
     if json:
         findings = [asdict(finding) | {"outcome": finding.outcome} for finding in result.findings]
-        print_json(asdict(result) | {"findings": findings, "sound": result.sound})
+        print_json("verify", asdict(result) | {"findings": findings, "sound": result.sound})
         raise typer.Exit(0 if result.sound else 1)
     for finding in result.findings[:MAX_LINES]:
         outcome = finding.outcome if repair or not finding.repair else f"with --repair {finding.outcome}"
@@ -163,23 +164,7 @@ def _by_code(records: "StudyRecords") -> "dict[str, list[Record]]":
     return dict(by_code)
 
 
-CodeRow = TypedDict(
-    "CodeRow",
-    {
-        "digest": str,
-        "trials": int,
-        "from": str,
-        "to": str,
-        "commit": str,
-        "dirty": bool,
-        "modules": list[str],
-        "trainables": list[str],
-    },
-)
-"""A version of the code and its trials; `from` and `to`: when the first and the last of them ended."""
-
-
-def _row(records: "StudyRecords", digest: str, trials: "list[Record]") -> CodeRow:
+def _row(records: "StudyRecords", digest: str, trials: "list[Record]") -> "CodeRow":
     from contrasweep.storage.code_files import read_version
 
     version = read_version(records, digest)
@@ -205,7 +190,7 @@ def _print_difference(
     changes = difference(_texts(records, by_code, *sides[0]), _texts(records, by_code, *sides[1]), (pair[0], pair[1]))
     if json:
         rows = [vars(change) for change in changes.changes]
-        print_json({"a": pair[0], "b": pair[1], "changes": rows, "diff": changes.diff})
+        print_json("code", {"a": pair[0], "b": pair[1], "changes": rows, "diff": changes.diff})
     else:
         sys.stdout.write(changes.diff)
         print(f"{changes}")

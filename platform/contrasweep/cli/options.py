@@ -1,11 +1,11 @@
 """Options that several commands share, and how results are printed."""
 
-import json
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -62,15 +62,35 @@ AcceptCode = Annotated[
     bool, typer.Option("--accept-code", help="Keep trials of other code; every table says that they are.")
 ]
 Cluster = Annotated[Path | None, typer.Option(help="Inventory file of the hosts that the cluster has or can start.")]
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="One JSON document, whose schema `contrasweep schema COMMAND` prints.")
+]
+
+
+def _checked_since(value: str | None) -> str | None:
+    if value is not None and not wants_json():
+        raise SpecError("this is for programs", place="--since", value=value, hint="pass --json too")
+    return value
+
+
+Since = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TOKEN",
+        help="With --json: `token` of an earlier answer; `changed` then names what differs.",
+        callback=_checked_since,
+    ),
+]
 _ADDRESS = typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")
 Address = Annotated[str, _ADDRESS]
 AddressOrNone = Annotated[str | None, _ADDRESS]
 
 
-def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
-    print(json.dumps(value, indent=1, default=str))
+def print_json(name: str, value: Mapping[str, object]) -> None:
+    """Print the document `name` (see `contrasweep.cli.documents`) on standard output."""
+    from contrasweep.cli.documents import dumps
+
+    print(dumps(name, value))
 
 
 def wants_json() -> bool:

@@ -1,6 +1,6 @@
 """Commands on what a study has found: its report, one arm against another, and the claims of papers beside it."""
 
-from collections.abc import Hashable
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -8,13 +8,11 @@ import typer
 
 from contrasweep.cli.options import Json, Storage, Study, print_json, width
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import SpecError
+from contrasweep.errors import SpecError, choose_from
 from contrasweep.study.file import load_study
-from contrasweep.text_table import WIDTH
+from contrasweep.text_table import WIDTH, text_table
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from contrasweep.results.results import Results
     from contrasweep.results.table import Table
 
@@ -32,7 +30,7 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to wri
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to the main application."""
-    for command in (report, compare, claims):
+    for command in (report, compare, query, claims):
         app.command()(command)
 
 
@@ -88,7 +86,7 @@ def report(
         return
     if json:
         table = results.table(rows or None, columns or None, metric, over=over)
-        print_json(summary(results, table) | {"rows": _rows(results.to_frame())})
+        print_json("report", summary(results, table))
         return
     write_report(
         results,
@@ -123,12 +121,74 @@ def compare(
 
     Overall and in each cell, and what it would take to know.
     """
+    from contrasweep.cli.documents import dumps
     from contrasweep.report import render_comparison, write
     from contrasweep.study.file import parse_set
 
     fixed = {path[0]: value for path, value in map(parse_set, at or [])}
     versus = load(study, storage).versus(arm_a, arm_b, metric, fixed, over=over)
-    write(render_comparison(versus, "json" if json else format), output)
+    if json or format == "json":
+        write((dumps("compare", versus.to_dict()) + "\n").encode(), output)
+    else:
+        write(render_comparison(versus, format), output)
+
+
+def query(
+    select: Annotated[
+        str, typer.Argument(metavar="QUERY", help="One SELECT over studies, trials, reports, comparisons, decisions.")
+    ],
+    storage: Storage = STORAGE,
+    json: Json = False,
+    format: Annotated[str, typer.Option(help="text, csv, json or parquet.")] = "text",
+    output: Output = None,
+) -> None:
+    """Ask a storage in SQL.
+
+    The query reads the views of the storage and nothing else, and changes nothing. `DESCRIBE trials` lists the columns
+    of a view. Needs the extra `query`.
+    """
+    import os
+    import threading
+
+    from contrasweep.cli.documents import dumps
+    from contrasweep.report import write
+    from contrasweep.report.formats import csv_text
+    from contrasweep.results.query import SECONDS, StorageViews, plain_rows, run_query
+
+    if format not in (formats := ("text", "csv", "json", "parquet")):
+        hint = choose_from("formats", formats, format)
+        raise SpecError("there is no such format", place="--format", value=format, hint=hint)
+    overdue = threading.Timer(2 * SECONDS, os._exit, (2,))  # a function of SQL that cannot be interrupted
+    overdue.daemon = True
+    overdue.start()
+    views = StorageViews(storage)
+    try:
+        found = run_query(select, views)
+    finally:
+        overdue.cancel()
+    if json or format == "json":
+        columns = [{"name": field.name, "type": str(field.type)} for field in found.schema]
+        document = {"columns": columns, "rows": plain_rows(found), "broken": len(views.broken)}
+        write((dumps("query", document) + "\n").encode(), output)
+        return
+    if format == "parquet":
+        from contrasweep.storage.parquet_file import encode_table
+
+        write(encode_table(found), output)
+    elif format == "csv":
+        import pandas as pd
+
+        write(csv_text(pd.DataFrame(plain_rows(found), columns=found.column_names)).encode(), output)
+    else:
+        shown = [["–" if value is None else _cell(value) for value in row] for row in plain_rows(found)]
+        lines = text_table([found.column_names, *shown], rule=True, width=width() if output is None else None)
+        write(("\n".join(lines) + "\n").encode(), output)
+    if views.broken:
+        print(f"{len(views.broken)} broken files were left out; contrasweep verify STUDY names them", file=sys.stderr)
+
+
+def _cell(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def claims(
@@ -174,19 +234,17 @@ def name(study: str) -> str:
 
 def summary(results: "Results", table: "Table | None" = None) -> dict[str, object]:
     """The results as `--json` prints them, with the study's own table unless another is given."""
+    shown = table or results.table()
     return {
         "study": results.name,
         "trials": results.counts,
         "complete": results.complete,
         "broken": [str(error) for error in results.broken],
         "stopped": results.stopped,
-        "table": (table or results.table()).to_frame().to_dict("records"),
+        "table": shown.to_rows(),
+        "comparisons": [pair.to_dict() for pair in shown.answer.pairs],
         "advice": results.advice().to_dict(),
         "best": [vars(entry) for entry in results.best_settings],
-        "importance": _rows(results.importance()),
+        "importance": results.importance().to_dict("records"),
+        "rows": results.trial_rows(),
     }
-
-
-def _rows(frame: "pd.DataFrame") -> list[dict[Hashable, object]]:
-    """The rows of a frame as JSON has them: None where there is no value."""
-    return frame.astype(object).where(lambda f: f.notna(), None).to_dict("records")

@@ -2,13 +2,13 @@
 
 import datetime
 import sys
-from dataclasses import asdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from contrasweep.cli import reports
-from contrasweep.cli.options import Address, Json, Storage, Study, print_json, width
+from contrasweep.cli.options import Address, Json, Since, Storage, Study, print_json, width
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError
 from contrasweep.text_table import text_table
@@ -29,6 +29,7 @@ def watch(
     storage: Storage = STORAGE,
     once: Annotated[bool, typer.Option("--once", help="Show how it stands and end.")] = False,
     json: Json = False,
+    since: Since = None,
 ) -> None:
     """Watch a study that any machine runs, from its storage alone.
 
@@ -41,7 +42,7 @@ def watch(
     records = known_study(reports.name(study), storage)
     if json:
         state = read_live(records)
-        print_json(None if state is None else asdict(state))
+        print_polled("watch", {"run": state}, since, {} if state is None else vars(state))
         return
     try:
         state = watch_run(records, display_here(), once=once)
@@ -62,7 +63,7 @@ def studies(storage: Storage = STORAGE, json: Json = False) -> None:
 
     listed = list(overviews(storage))
     if json:
-        print_json([asdict(entry) | {"state": entry.state} for entry in listed])
+        print_json("studies", {"studies": [entry.to_dict() for entry in listed]})
     elif not listed:
         print(f"there are no studies in {storage}")
     else:
@@ -76,7 +77,7 @@ def jobs(address: Address, json: Json = False) -> None:
 
     listed = Dashboard(address).jobs()
     if json:
-        print_json(listed)
+        print_json("jobs", {"jobs": listed})
     elif not listed:
         print(f"no study was submitted to {address} since its head started")
     else:
@@ -96,6 +97,15 @@ def known_study(study: str, storage: str) -> "StudyRecords":
         hint = choose_from("studies", names, study) if names else "there are none"
         raise SpecError(f"there is no such study in {storage}", place="STUDY", value=study, hint=hint)
     return records
+
+
+def print_polled(
+    name: str, members: Mapping[str, object], since: str | None, watched: Mapping[str, object] | None = None
+) -> None:
+    """Print the document `name` with its token, and what of it (or of `watched`) has changed `since` an earlier one."""
+    from contrasweep.cli.documents import polled
+
+    print_json(name, {**members, **polled(members if watched is None else watched, since)})
 
 
 def print_overview(entry: "Overview") -> None:

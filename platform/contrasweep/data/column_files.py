@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from contrasweep.data import images
-from contrasweep.data.manifest import ColumnSpec
+from contrasweep.data.manifest import ANY_SIDE, ColumnSpec
 from contrasweep.errors import DataError
 
 Ints = NDArray[np.int64]
@@ -38,6 +38,11 @@ class ColumnFile(ABC):
     @abstractmethod
     def read(self, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return these rows in this order, in `out` where it is given; safe in several threads at once."""
+
+    def item(self, row: int) -> NDArray[Any]:
+        """Return one row, in its own size where rows differ in it."""
+        item: NDArray[Any] = self.read(np.array([row]))[0]
+        return item
 
     def blocks(self, rows: Ints, most: int = 2**23) -> Iterator[Ints]:
         """Yield `rows` in stretches whose decoded rows have at most so many bytes."""
@@ -104,11 +109,15 @@ def _runs(rows: Ints) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
+REMEDY = "train on views of them (view_size: 224), or stage them with --set size=224"
 BYTES, OFFSETS = ".encoded", ".offsets"
 
 
 class EncodedFile(ColumnFile):
-    """The images of a split, encoded. As they are read, they are decoded and scaled to the staged shape."""
+    """The images of a split, encoded. As they are read, they are decoded and scaled to the staged shape.
+
+    Images of different sizes are read by `item` alone.
+    """
 
     dtype = np.dtype(np.uint8)
 
@@ -119,17 +128,22 @@ class EncodedFile(ColumnFile):
 
     def read(self, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return these rows in this order, [n h w c] uint8; `DataError` names an image that cannot be decoded."""
+        if self.shape[1] == ANY_SIDE:
+            raise DataError(f"{self._name}: these images differ in size, so they are no array: {REMEDY}")
         pixels = np.empty((len(rows), *self.shape[1:]), np.uint8) if out is None else out
 
         def decode(place: int) -> None:
-            row = int(rows[place])
-            try:
-                pixels[place] = images.decode(self._encoded(row), self.shape[1:])
-            except images.BrokenImage as error:
-                raise DataError(f"{self._name}: image {row} {error}; stage the dataset again") from None
+            pixels[place] = self.item(int(rows[place]))
 
         list(self._workers.map(decode, range(len(rows))))  # Pillow decodes without the interpreter's lock
         return pixels
+
+    def item(self, row: int) -> NDArray[np.uint8]:
+        """Return one image [h w c]; `DataError` where it cannot be decoded."""
+        try:
+            return images.decode(self._encoded(row), self.shape[1:])
+        except images.BrokenImage as error:
+            raise DataError(f"{self._name}: image {row} {error}; stage the dataset again") from None
 
     @cached_property
     def _workers(self) -> ThreadPoolExecutor:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from contrasweep.data import columns, images
 from contrasweep.data.column_files import ArrayWriter, ColumnFile, EncodedWriter
-from contrasweep.data.manifest import ColumnSpec, Manifest, Shard
+from contrasweep.data.manifest import ANY_SIDE, ColumnSpec, Manifest, Shard
 from contrasweep.errors import DataError
 from contrasweep.storage.store import LocalStore, open_store
 
@@ -31,11 +31,15 @@ Ints = NDArray[np.int64]
 
 
 def stays_encoded(manifest: Manifest, split: str, limit: int) -> list[str]:
-    """Return the image columns of `split` that would take more than `limit` bytes if they were decoded."""
+    """Return the image columns of `split` that would take more than `limit` bytes if they were decoded.
+
+    Images of different sizes stay encoded.
+    """
     return [
         name
         for name, spec in manifest.columns.items()
-        if spec.get("encoding") == "image" and manifest.rows(split) * int(np.prod(spec["shape"])) > limit
+        if spec.get("encoding") == "image"
+        and (spec["shape"][0] == ANY_SIDE or manifest.rows(split) * int(np.prod(spec["shape"])) > limit)
     ]
 
 

@@ -39,7 +39,7 @@ def decode(data: bytes, shape: Sequence[int] | None = None) -> NDArray[np.uint8]
     """Return the pixels [h w c] uint8 of an encoded image; `BrokenImage` if the bytes are no image.
 
     With `shape` the image is scaled to cover it (bicubic, antialiased) and cut about its centre, if it is of another
-    size.
+    size; a height of 0 leaves it as it is.
     """
     channels = shape[2] if shape else probe(data)[2]
     with _opened(data) as image:
@@ -47,9 +47,27 @@ def decode(data: bytes, shape: Sequence[int] | None = None) -> NDArray[np.uint8]
             pixels = image.convert(MODES[channels])
         except Exception as error:  # Pillow's decoders raise whatever they stumble over
             raise BrokenImage(f"cannot be decoded ({error})") from None
-    if shape and (pixels.height, pixels.width) != tuple(shape[:2]):
+    if shape and shape[0] and (pixels.height, pixels.width) != tuple(shape[:2]):
         pixels = _cover(pixels, shape[0], shape[1])
     return np.asarray(pixels, np.uint8).reshape(pixels.height, pixels.width, channels)
+
+
+def scaled_down(pixels: NDArray[np.uint8], longest: int, data: bytes) -> tuple[bytes, NDArray[np.uint8]]:
+    """Return an image with its longer side scaled to `longest`: encoded, as JPEG where `data` is, and its pixels."""
+    height, width = (max(1, round(side * longest / max(pixels.shape[:2]))) for side in pixels.shape[:2])
+    small, out = resize(pixels, height, width), io.BytesIO()
+    with _opened(data) as image:
+        kind = "JPEG" if image.format == "JPEG" else "PNG"
+    Image.fromarray(small[..., 0] if small.shape[2] == 1 else small).save(out, kind, quality=95)
+    return out.getvalue(), small
+
+
+def crop(pixels: NDArray[np.uint8], box: tuple[int, int, int, int], side: int) -> NDArray[np.uint8]:
+    """Return the part (top, left, height, width) of an image [h w c] as [side side c], bilinear with antialiasing."""
+    top, left, height, width = box
+    part = np.ascontiguousarray(pixels[top : top + height, left : left + width])
+    image = Image.fromarray(part[..., 0] if part.shape[2] == 1 else part)
+    return np.asarray(image.resize((side, side), Image.Resampling.BILINEAR), np.uint8).reshape(side, side, -1)
 
 
 def read(file: Path) -> NDArray[np.uint8] | str:

@@ -80,11 +80,15 @@ class Folds:
     seed: Seed = 0
 
 
+ANY_SIDE = 0
+"""As height and width of a shape: each image has its own."""
+
+
 class ColumnSpec(TypedDict):
     """How an array column is stored.
 
     `dtype` and `shape` of one item; `list: true` when a row holds several items; `encoding: image` when the bytes are a
-    PNG or JPEG file that decodes to `shape`.
+    PNG or JPEG file that decodes to `shape`, whose height and width are `ANY_SIDE` where images differ in size.
     """
 
     dtype: str

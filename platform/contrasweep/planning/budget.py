@@ -10,7 +10,8 @@ left of them.
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypedDict
+
+from typing_extensions import TypedDict
 
 from contrasweep.cluster.inventory import COST_LABEL, Inventory
 from contrasweep.cluster.simulate import Makespan

@@ -229,7 +229,7 @@ class Footprints:
         return self._workloads[cell]
 
     def seconds(self, trial: Trial) -> float | None:
-        """Return about how many seconds the training of `trial` takes at least, on a GPU of speed 1 of the inventory.
+        """Return about how many seconds the training of `trial` takes, on a GPU of speed 1 of the inventory.
 
         It follows from the counted work of its steps: the most that any type which it may go to says. None for what
         goes to no GPU or to one whose peak is not known, and where the trainable does not say how many steps a trial
@@ -240,9 +240,10 @@ class Footprints:
         if work is None or counted is None or not work.steps:
             return None
         speeds = {gpu.type: gpu.speed for gpu in self.inventory.gpu_types}
-        types = {placement.gpu for placement in self.options(trial) if placement.gpu}
-        each = [counted.work.seconds(gpu, half=work.precision != "fp32") for gpu in types]
-        known = [speeds[gpu] * seconds for gpu, seconds in zip(types, each, strict=True) if seconds is not None]
+        half = work.precision != "fp32"
+        shares = {place.gpu: min(1.0, float(place.share)) for place in self.options(trial) if place.gpu}
+        each = [(gpu, counted.work.seconds(gpu, half, share)) for gpu, share in shares.items()]
+        known = [speeds[gpu] * seconds for gpu, seconds in each if seconds is not None]
         return work.steps * max(known) if known else None
 
     def _counted(self, trial: Trial, cell: Cell) -> float | None:

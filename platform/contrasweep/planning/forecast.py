@@ -10,6 +10,7 @@ from pathlib import Path
 
 from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.inventory import Inventory, read_inventory, this_machine
+from contrasweep.cluster.memory import UTILISATION
 from contrasweep.cluster.packing import PackingRow, Placement, place
 from contrasweep.cluster.simulate import Makespan
 from contrasweep.planning.budget import Budget
@@ -39,8 +40,8 @@ from contrasweep.trial import Trial
 MAX_ROWS = 40
 MAX_NOTES = 5
 COUNTED = (
-    "by the counted operations and bytes of training steps at the GPUs' peaks, without evaluation and start-up; "
-    "measured as soon as a trial has finished"
+    f"by the counted work of training steps at {UTILISATION:g} of the GPUs' peak of operations, which trials on a GPU "
+    "share, without evaluation and start-up; measured as soon as a trial has finished"
 )
 
 
@@ -268,7 +269,7 @@ class Forecast:
             unbounded = self.plan.total is None
             why = "as how many trials the budget pays for" if unbounded else "until a trial has finished"
             return [f"time      unknown{',' * unbounded} {why}; {hosts}"]
-        least = "at least about " * self.counted
+        least = "about " * self.counted
         lines = [f"time      {least}{duration(3600 * makespan.hours)}, simulated; {hosts}"]
         if self.counted:
             lines.append(f"          {COUNTED}")

@@ -150,7 +150,7 @@ class GridPlan(PlanDisplay):
         return tuple(self._row(cell, names, sum(trial.id in known for trial in cell.trials)) for cell in self.cells)
 
     def _row(self, cell: Cell, names: list[str], done: int) -> PlanRow:
-        facts = {"arm": cell.arm, **cell.axes, "replicates": len(cell.trials), "done": done}
+        facts = {"arm": cell.arm, "axes": dict(cell.axes), "replicates": len(cell.trials), "done": done}
         columns = [("arm", cell.arm), *((axis, str(cell.axes.get(axis, "-"))) for axis in names)]
         columns += [("replicates", str(len(cell.trials))), ("done", str(done))]
         return PlanRow(cell.arm, cell.trials, cell.trials[:1], facts, tuple(columns))

@@ -1,7 +1,6 @@
 """What a study says, for people: tables in every format and one self-contained HTML report."""
 
 import io
-import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -46,7 +45,7 @@ __all__ = [
 
 FORMATS = ("text", "markdown", "latex", "html", "csv", "parquet", "yaml")
 PAPER_FORMATS = ("text", "markdown", "latex")
-COMPARISON_FORMATS = ("text", "markdown", "latex", "csv", "json")
+COMPARISON_FORMATS = ("text", "markdown", "latex", "csv")
 
 
 def write_report(
@@ -211,8 +210,6 @@ def render_comparison(versus: Versus, format: str) -> bytes:
     _check(format, COMPARISON_FORMATS)
     if format == "csv":
         return _frame_bytes(versus.to_frame(), format)
-    if format == "json":
-        return (json.dumps(versus.to_dict(), indent=1) + "\n").encode()
     return {"text": versus.to_text, "markdown": versus.to_markdown, "latex": versus.to_latex}[format]().encode()
 
 

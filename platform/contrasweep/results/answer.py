@@ -35,6 +35,11 @@ class Pair:
         where = ", ".join(f"{names(factor)} {names(label)}" for factor, label in self.context)
         return (f"{where}: " if where else "") + self.comparison.sentence(names(self.a), names(self.b))
 
+    def to_dict(self) -> dict[str, object]:
+        """Return the comparison with its place in the table, as JSON has it."""
+        place = {"context": dict(self.context), "a": self.a, "b": self.b, "metric": self.metric}
+        return place | {"p_raw": self.comparison.raw_p} | self.comparison.to_dict()
+
     def seen_from(self, a: str) -> "Pair":
         """The same comparison with `a` first."""
         return self if self.a == a else replace(self, a=self.b, b=self.a, comparison=self.comparison.reversed())
@@ -177,7 +182,7 @@ class Versus(Renderable):
 
     def to_dict(self) -> dict[str, object]:
         """Return the comparison over everything, `overall`, and those of the cells, `cells`, as JSON has them."""
-        rows = [dict(p.context) | {"p_raw": p.comparison.raw_p} | p.comparison.to_dict() for p in self.pairs]
+        rows = [pair.to_dict() for pair in self.pairs]
         return {"a": self.a, "b": self.b, "metric": self.metric, "overall": rows[0], "cells": rows[1:]}
 
     def __repr__(self) -> str:

@@ -24,6 +24,7 @@ from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.search import Best
 from contrasweep.results.study_data import OWN_COLUMNS, Over, StudyData
 from contrasweep.results.table import PLAIN, Cell, Key, Table, TableStyle, label
+from contrasweep.rows import FrameRow
 from contrasweep.statistics.comparison import Comparison
 from contrasweep.statistics.design import Design, SeedPart
 from contrasweep.storage.confirmations import confirmation_notes
@@ -77,6 +78,16 @@ class Results(StudyData):
             gpu_memory_gib. Metrics of a trial that has not ended are NaN.
         """
         return self.frame.copy()
+
+    def trial_rows(self) -> list[FrameRow]:
+        """Return the trials of `to_frame` as JSON has them: their axes and metrics as mappings."""
+        frame = self.frame.astype(object).where(lambda f: f.notna(), None)
+        metrics = [str(name) for name in frame if name not in {*OWN_COLUMNS, *self.axes}]
+        return [
+            {name: row[name] for name in OWN_COLUMNS}
+            | {"axes": {axis: row[axis] for axis in self.axes}, "metrics": {name: row[name] for name in metrics}}
+            for row in frame.to_dict("records")
+        ]
 
     @cached_property
     def search(self) -> pd.DataFrame:

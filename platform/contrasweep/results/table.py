@@ -17,6 +17,7 @@ import pandas as pd
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.results.answer import Answer, Pair
 from contrasweep.results.rendering import NONE, DisplayNames, Renderable
+from contrasweep.rows import FrameRow
 from contrasweep.statistics.design import Design
 from contrasweep.storage.record import COUNTING, Status
 
@@ -444,6 +445,31 @@ class Table(Renderable):
         """Return an HTML fragment with its own style; each cell opens on its replicates and their runs."""
         return self._rendered("html")
 
+    def to_rows(self) -> list[FrameRow]:
+        """Return the cells as JSON has them: what `to_frame` has, with `factors` and `statuses` as mappings."""
+        return [
+            {
+                "factors": dict(zip((*self.row_factors, *self.column_factors), (*row, *column), strict=True)),
+                "metric": self.metric,
+                "mean": cell.mean,
+                "low": cell.low,
+                "high": cell.high,
+                "min": cell.least,
+                "max": cell.most,
+                "n": cell.n,
+                "planned": cell.planned,
+                "statuses": {status.value: cell.statuses.get(status, 0) for status in Status},
+                "interval": cell.method,
+                "best": cell.best,
+                "mark": cell.mark,
+                "other_code": cell.other_code,
+                "trial_ids": [replicate.trial_id for replicate in cell.replicates],
+            }
+            for row in self.rows
+            for column in self.columns
+            if (cell := self.cells.get((row, column))) is not None
+        ]
+
     def to_frame(self) -> pd.DataFrame:
         """Return the cells as numbers.
 
@@ -452,28 +478,10 @@ class Table(Renderable):
             the number of trials of each status, interval (its method), best, mark, other_code, and the trial_ids.
         """
         rows = []
-        for row in self.rows:
-            for column in self.columns:
-                cell = self.cells.get((row, column))
-                if cell is None:
-                    continue
-                factors = dict(zip((*self.row_factors, *self.column_factors), (*row, *column), strict=True))
-                counts = {status.value: cell.statuses.get(status, 0) for status in Status}
-                rows.append(
-                    factors
-                    | {
-                        "metric": self.metric,
-                        "mean": cell.mean,
-                        "low": cell.low,
-                        "high": cell.high,
-                        "min": cell.least,
-                        "max": cell.most,
-                        "n": cell.n,
-                    }
-                    | {"planned": cell.planned, **counts, "interval": cell.method, "best": cell.best, "mark": cell.mark}
-                    | {"other_code": cell.other_code}
-                    | {"trial_ids": " ".join(r.trial_id for r in cell.replicates)}
-                )
+        for row in self.to_rows():
+            factors, statuses, ids = row.pop("factors"), row.pop("statuses"), row.pop("trial_ids")
+            first = {name: row.pop(name) for name in ("metric", "mean", "low", "high", "min", "max", "n", "planned")}
+            rows.append(factors | first | statuses | row | {"trial_ids": " ".join(ids)})
         frame = pd.DataFrame(rows)
         return frame.astype({name: "float64" for name in ("mean", "low", "high", "min", "max") if name in frame})
 

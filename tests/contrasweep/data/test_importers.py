@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from staged_data import check_staged
 
 from contrasweep.data import images, inspecting, open_dataset, resolve, safety, stage
@@ -331,12 +332,22 @@ def test_missing_images_of_a_list_are_counted_by_name(tmp_path: Path) -> None:
     assert manifest.source["rejected"]["missing image"]["first"] == ["pre/1.png | post/1.png"] * 2
 
 
-def test_images_of_several_sizes_need_a_size(tmp_path: Path) -> None:
+def test_images_of_several_sizes_are_staged_as_they_are(tmp_path: Path) -> None:
     sources.image_folder(tmp_path)
-    sources.png(tmp_path / "train" / "dog" / "tall.png", 40, 20)
-    with pytest.raises(DataError, match=r"tall.png is 40 x 20, those before it 12 x 12: .*--set size=224"):
-        stage("image-folder", str(tmp_path / "to"), source=tmp_path)
-    manifest = stage("image-folder", str(tmp_path / "to"), source=tmp_path, settings={"size": 10})
+    tall = tmp_path / "train" / "dog" / "tall.png"
+    sources.png(tall, 40, 20)
+    manifest = stage("image-folder", str(tmp_path / "to"), source=tmp_path)
+    part = open_dataset(manifest).split("train")
+    row = part.column("path").to_pylist().index("dog/tall.png")
+    assert manifest.columns["image"]["shape"] == [0, 0, 3]
+    assert (part.file("image").item(row) == np.asarray(Image.open(tall).convert("RGB"))).all()
+    with pytest.raises(DataError, match=r"these images differ in size, so they are no array: .*view_size"):
+        part.array("image")
+    smaller = open_dataset(
+        stage("image-folder", str(tmp_path / "less"), source=tmp_path, settings={"longest_side": 20})
+    ).split("train")
+    assert smaller.file("image").item(row).shape == (20, 10, 3)
+    manifest = stage("image-folder", str(tmp_path / "cut"), source=tmp_path, settings={"size": 10})
     assert open_dataset(manifest).split("train").array("image").shape == (13, 10, 10, 3)
 
 

@@ -332,10 +332,10 @@ def test_the_commands_stage_list_show_and_verify(tmp_path: Path) -> None:
     shown = json.loads(done.stdout)
     assert shown["rows"]["test"] == 400 and shown["source"]["settings"] == {"imbalance_factor": 20}
     assert resolve("digits-lt?imbalance_factor=20", folds=None, storage=storage).uri == shown["uri"]
-    listed = json.loads(run(app, ["list", "--storage", storage, "--json"]).stdout)
+    listed = json.loads(run(app, ["list", "--storage", storage, "--json"]).stdout)["datasets"]
     assert [row["digest"] for row in listed] == [shown["digest"]]
     assert list(listed[0]) == ["name", "uri", "kind", "classes", "rows", "mib", "digest", "synthetic"]
-    assert list(shown) == [*listed[0], "folds", "columns", "class_counts", "source"]
+    assert list(shown) == ["schema", *listed[0], "folds", "columns", "class_counts", "source"]
     assert "digits-lt?imbalance_factor=20" in run(app, ["show", shown["uri"]]).stdout
     assert "as the manifest says" in run(app, ["verify", shown["uri"]]).stdout
     assert "cifar100-lt" in run(app, ["list", "--known"]).stdout

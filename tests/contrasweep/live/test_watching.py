@@ -58,7 +58,9 @@ def test_studies_lists_what_runs_and_what_has_stopped(records, tmp_path, monkeyp
     listed = contrasweep("studies", "--storage", records.storage, folder=tmp_path).stdout
     assert "stopped" in listed and "2 of 3: 1 done, 1 failed" in listed and "0.75 (ocl)" in listed
     keep(records)
-    (entry,) = json.loads(contrasweep("studies", "--storage", records.storage, "--json", folder=tmp_path).stdout)
+    (entry,) = json.loads(contrasweep("studies", "--storage", records.storage, "--json", folder=tmp_path).stdout)[
+        "studies"
+    ]
     assert (entry["study"], entry["state"], entry["running"], entry["best"]) == ("s", "running", 1, 0.75)
     keep(records, updated=time.time() - 3600)
     assert "stopped" in contrasweep("studies", "--storage", records.storage, folder=tmp_path).stdout
@@ -101,7 +103,7 @@ def test_watch_shows_the_run_of_another_process(records, tmp_path):
     seen = contrasweep("watch", "s", "--storage", records.storage, "--once", folder=tmp_path)
     assert "2/3 trials, 1 running, 1 failed" in seen.stderr and "f1 0.5 of ocl at step 4" in seen.stderr
     assert "failed: ocl seed=1: ValueError" in seen.stderr
-    state = json.loads(contrasweep("watch", "s", "--storage", records.storage, "--json", folder=tmp_path).stdout)
+    state = json.loads(contrasweep("watch", "s", "--storage", records.storage, "--json", folder=tmp_path).stdout)["run"]
     assert state["running"][TRIALS[2].id]["value"] == 0.5
 
 

@@ -49,7 +49,9 @@ def test_a_plan_of_a_paper_has_hours_with_nothing_staged(tmp_path, monkeypatch):
     words = "plan", "contrasweep.search_spaces.similarity_losses:CASE_STUDY", "--cluster", EXAMPLE
     done = contrasweep(*words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "\ntime      at least about " in done.stdout and "by the counted operations" in done.stdout
+    assert (
+        "\ntime      about " in done.stdout and "counted work of training steps at 0.3 of the GPUs' peak" in done.stdout
+    )
     assert "missing   cifar10: 2 cells, 10 trials, planned by what its paper says; not staged: " in done.stdout
     shown = json.loads(contrasweep(*words, "--json", folder=tmp_path).stdout)
     assert shown["hours_are_counted"] and shown["hours"] > 1 and shown["makespan"]["gpu_hours"] > shown["hours"]

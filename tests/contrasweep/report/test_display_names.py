@@ -79,7 +79,10 @@ def test_data_keep_the_declared_names(storage, tmp_path):
     assert set(results.table().to_frame()["arm"]) == {"scl", "ocl"}
     assert {"lr", "accuracy"} <= set(results.to_frame())
     printed = contrasweep("report", "named", "--storage", storage, "--json", folder=tmp_path).stdout
-    assert {row["arm"] for row in json.loads(printed)["table"]} == {"scl", "ocl"} and "OCL (ours)" not in printed
+    assert {row["factors"]["arm"] for row in json.loads(printed)["table"]} == {
+        "scl",
+        "ocl",
+    } and "OCL (ours)" not in printed
     text = contrasweep("report", "named", "--storage", storage, folder=tmp_path).stdout
     assert "OCL (ours) against SupCon [1] is undecided" in text
 
@@ -99,7 +102,7 @@ def test_a_run_is_shown_with_display_names(storage, tmp_path):
     LIVE_FILE.write(StudyRecords(storage, "named").store, f"named/{LIVE}", asdict(state))
     seen = contrasweep("watch", "named", "--storage", storage, "--once", folder=tmp_path)
     assert "Top-1 0.5 of OCL (ours) at step 3" in seen.stderr
-    printed = json.loads(contrasweep("watch", "named", "--storage", storage, "--json", folder=tmp_path).stdout)
+    printed = json.loads(contrasweep("watch", "named", "--storage", storage, "--json", folder=tmp_path).stdout)["run"]
     assert printed["metric"] == "accuracy" and printed["running"]["t"]["arm"] == "ocl"
     listed = contrasweep("status", "named", "--storage", storage, folder=tmp_path).stdout
     assert "Top-1 0.82 (OCL (ours))" in listed

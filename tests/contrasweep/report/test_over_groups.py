@@ -197,7 +197,10 @@ def test_the_command_prints_it_as_json_too(study, capsys):
     study.run()
     reports.report(["made-up"], study.storage, json=True, over="groups")
     printed = json.loads(capsys.readouterr().out)
-    assert [(row["arm"], row["metric"], row["n"]) for row in printed["table"]] == [("a", "hits", 6), ("b", "hits", 6)]
+    assert [(row["factors"]["arm"], row["metric"], row["n"]) for row in printed["table"]] == [
+        ("a", "hits", 6),
+        ("b", "hits", 6),
+    ]
     assert len(printed["rows"]) == 12, "trials stay trials"
 
 

@@ -112,6 +112,8 @@ def _check(settings: Settings, data: Manifest) -> None:
         raise CannotFuse("it has several processes of its own (resources)")
     if 0 < settings.chunk_rows < settings.n_views * settings.batch_size:
         raise CannotFuse(f"its batch is encoded in chunks (chunk_rows: {settings.chunk_rows})")
+    if settings.view_size:
+        raise CannotFuse("its views are cut from whole images (view_size)")
     if "shape" not in data.columns.get("image", {}):
         raise CannotFuse(f"dataset {data.name} does not say how large its images are")
     share = 1.0 if data.folds is None else MARGIN * (data.folds.count - 1) / data.folds.count

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, cast
@@ -13,14 +14,14 @@ import pydantic
 
 from contrasweep.data import columns, images
 from contrasweep.data.content import Content, Rejected
-from contrasweep.data.manifest import ColumnSpec
+from contrasweep.data.manifest import ANY_SIDE, ColumnSpec
 from contrasweep.errors import DataError
 
 BATCH = 256
 CHANNELS = 3
 SPLITS = {"train": "train", "test": "test", "val": "test", "valid": "test", "validation": "test"}
 Side = Annotated[int, pydantic.Field(ge=1)]
-"""Of a square that every image is scaled to cover and cut to about its centre, once per node."""
+"""In pixels."""
 
 
 @dataclass(frozen=True)
@@ -42,41 +43,41 @@ class Encoded:
 
 
 def spec(size: int | None) -> dict[str, ColumnSpec]:
-    """Return the column's spec; without a `size` the first image's, which `content` then fills in."""
+    """Return the column's spec; without a `size` that of the images, which `content` then fills in."""
     shape = {} if size is None else {"shape": [size, size, CHANNELS]}
     return {"image": cast(ColumnSpec, {"dtype": "uint8", "encoding": "image", **shape})}
 
 
 def content(
-    splits: Mapping[str, Iterable[Encoded]], classes: Iterable[str], size: int | None, kind: str = "image"
+    splits: Mapping[str, Iterable[Encoded]],
+    classes: Iterable[str],
+    size: int | None,
+    longest_side: int | None = None,
+    kind: str = "image",
 ) -> Content:
     """Return the columns `image` (encoded), `label` (where images have one), `path`, and `captions` of `image-text`.
 
-    Missing, broken and oversized files are left out and counted by name. `DataError` if images differ in size and no
-    `size` to bring them to was set.
+    Missing, broken and oversized files are left out and counted by name. Without a `size`, images keep their bytes and
+    their own sizes, but that those with a longer side than `longest_side` are scaled down to it.
     """
     specs, rejected = spec(size), Rejected()
-    tables = {split: _tables(files, specs, size, rejected) for split, files in splits.items()}
+    tables = {split: _tables(files, specs, size, longest_side, rejected) for split, files in splits.items()}
     return Content(kind, tables, tuple(classes), specs, rejected=rejected)
 
 
 def _tables(
-    files: Iterable[Encoded], specs: dict[str, ColumnSpec], size: int | None, rejected: Rejected
+    files: Iterable[Encoded], specs: dict[str, ColumnSpec], size: int | None, longest: int | None, rejected: Rejected
 ) -> Iterator[pa.Table]:
-    waiting = iter(files)
+    waiting, load = iter(files), partial(_load, longest=longest)
     with ThreadPoolExecutor() as pool:
         while batch := list(islice(waiting, BATCH)):
             kept = []
-            for file, (data, shape, problem) in zip(batch, pool.map(_load, batch), strict=True):
+            for file, (data, shape, problem) in zip(batch, pool.map(load, batch), strict=True):
                 if problem:
                     rejected.add(problem, file.name)
                     continue
                 if size is None and specs["image"].setdefault("shape", shape) != shape:
-                    first = specs["image"]["shape"]
-                    raise DataError(
-                        f"{file.where} is {shape[0]} x {shape[1]}, those before it {first[0]} x {first[1]}: "
-                        "set the size to bring all of them to, for example --set size=224"
-                    )
+                    specs["image"]["shape"] = [ANY_SIDE, ANY_SIDE, CHANNELS]
                 kept.append((data, file))
             if kept:
                 labels, captions = [file.label for _, file in kept], [file.captions for _, file in kept]
@@ -91,11 +92,14 @@ def _tables(
                 )
 
 
-def _load(file: Encoded) -> tuple[bytes, list[int], str]:
+def _load(file: Encoded, longest: int | None) -> tuple[bytes, list[int], str]:
     """Return the bytes and the shape of the image, or why it is left out."""
     try:
         data = file.data if isinstance(file.data, bytes) else file.data.read_bytes()
-        return data, [*images.decode(data).shape[:2], CHANNELS], ""
+        pixels = images.decode(data)
+        if longest is not None and max(pixels.shape[:2]) > longest:
+            data, pixels = images.scaled_down(pixels, longest, data)
+        return data, [*pixels.shape[:2], CHANNELS], ""
     except OSError:
         return b"", [], "missing image"
     except images.BrokenImage as error:

@@ -26,6 +26,8 @@ class Settings:
 
     size: Side | None = None
     """Every image is scaled to cover a square of this side and cut about its centre, once per node."""
+    longest_side: Side | None = None
+    """Larger images are scaled down to it as they are staged."""
     image: str = ""
     """The column of images; empty: the only one."""
     label: str = ""
@@ -43,7 +45,8 @@ def read(source: Path, settings: Settings) -> Content:
     image = _image(schema, settings.image, source)
     classes = _names(schema).get(label) or _numbers(files, label)
     splits = {split: _members(parts, image, label, caption) for split, parts in files.items()}
-    return encoded_images.content(splits, classes, settings.size, "image-text" if caption else "image")
+    kind = "image-text" if caption else "image"
+    return encoded_images.content(splits, classes, settings.size, settings.longest_side, kind)
 
 
 def _schema(file: Path) -> pa.Schema:

@@ -33,7 +33,7 @@ def read(source: Path, settings: Settings) -> Content:
             f"{source} has no captions of {empty[0]}: neither {', '.join(TABLES)} nor a .txt beside an image"
         )
     splits = {split: _files(found) for split, found in captions.items()}
-    return encoded_images.content(splits, (), settings.size, "image-text")
+    return encoded_images.content(splits, (), settings.size, settings.longest_side, "image-text")
 
 
 def _captions(folder: Path) -> dict[Path, list[str]]:

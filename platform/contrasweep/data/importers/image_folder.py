@@ -14,9 +14,14 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff"}
 
 @checked
 class Settings:
-    """`size`: every image is scaled to cover a square of this side and cut about its centre, once per node."""
+    """How large images are. Without settings they keep their bytes, each in its own size.
+
+    `size`: every image is scaled to cover a square of this side and cut about its centre, once per node.
+    `longest_side`: larger images are scaled down to it when they are staged.
+    """
 
     size: Side | None = None
+    longest_side: Side | None = None
 
 
 def read(source: Path, settings: Settings) -> Content:
@@ -30,7 +35,7 @@ def read(source: Path, settings: Settings) -> Content:
             f"{source} has no class folders (looked in {', '.join(str(folder) for folder in present.values())})"
         )
     splits = {split: _files(folder, classes) for split, folder in present.items()}
-    return encoded_images.content(splits, classes, settings.size)
+    return encoded_images.content(splits, classes, settings.size, settings.longest_side)
 
 
 def split_folders(source: Path) -> dict[str, Path]:
@@ -57,7 +62,7 @@ def read_unlabelled(source: Path, settings: Settings) -> Content:
         raise DataError(f"{source} is not a folder of images")
     files = sorted(path for path in source.rglob("*") if path.suffix.lower() in SUFFIXES)
     named = (Encoded(path, path.relative_to(source).as_posix(), None) for path in files)
-    return encoded_images.content({"train": named}, (), settings.size)
+    return encoded_images.content({"train": named}, (), settings.size, settings.longest_side)
 
 
 IMAGES = Importer(

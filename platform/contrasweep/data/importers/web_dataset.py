@@ -27,6 +27,8 @@ class Settings:
 
     size: Side | None = None
     """Every image is scaled to cover a square of this side and cut about its centre, once per node."""
+    longest_side: Side | None = None
+    """Larger images are scaled down to it as they are staged."""
     label: Annotated[str, pydantic.Field(pattern=r"^(none|\w+|json:\w+)$")] = "cls"
     """The member that holds the class's number (`cls`), a field of the sample's JSON (`json:label`), or `none`."""
 
@@ -40,7 +42,7 @@ def read(source: Path, settings: Settings) -> Content:
         raise DataError(f"{source} has no sample with a label; --set label=none stages images without labels")
     classes = _classes(source, most + 1) if labelled else ()
     splits = {split: _members(files, settings.label) for split, files in tars.items()}
-    return encoded_images.content(splits, classes, settings.size)
+    return encoded_images.content(splits, classes, settings.size, settings.longest_side)
 
 
 def _classes(source: Path, count: int) -> tuple[str, ...]:

@@ -1,0 +1,259 @@
+"""Simulate campaigns of 40 candidates with a known truth and count what each rule of keeping gets right.
+
+    python benchmarks/campaigns.py [--campaigns 1000] [--processes 1] [--output benchmarks/results/campaigns.md]
+
+The unit is the standard deviation of the difference of two trainings with one seed (collapsed trainings left out). A
+candidate's effect is its gain over the incumbent of its time. The rules of `contrasweep.statistics.referee` are called
+as `contrasweep decide` calls them; beside them are three rules in common use, at eight seeds a candidate.
+"""
+
+import argparse
+import math
+import multiprocessing
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from contrasweep.statistics.referee import Confirmation, Rule
+from contrasweep.statistics.resampling import sign_flip_p
+
+CANDIDATES = 40
+SEEDS = 8
+"""Seeds a candidate of the rules in common use: 40 candidates of two arms are 640 trials, the unit of costs."""
+CHANCE = -10.0
+"""What a collapsed training scores, in standard deviations from the first incumbent."""
+
+
+class Arm(NamedTuple):
+    quality: float
+    collapses: float
+    """The probability that a seed collapses to chance."""
+
+
+@dataclass(frozen=True)
+class World:
+    """How trainings scatter, and what candidates are worth: a share of `good` ones gain `effect`, the rest `others`.
+
+    The rest collapse in `failing` of their seeds, every other arm in .1 if noise is `collapsing`, else in none. `fresh`
+    gives the incumbent new trials for each candidate; otherwise candidates share those that it has.
+    """
+
+    noise: str
+    effect: float = 0.0
+    good: float = 0.0
+    others: float = 0.0
+    failing: float = 0.0
+    fresh: bool = False
+
+    @property
+    def first(self) -> Arm:
+        return Arm(0.0, 0.1 if self.noise == "collapsing" else 0.0)
+
+    def train(self, rng: np.random.Generator, arm: Arm, n: int) -> np.ndarray:
+        if self.noise == "t3":
+            noise = rng.standard_t(3, size=n) / math.sqrt(6)
+        elif self.noise == "log-normal":  # a long tail of lucky trainings
+            noise = (rng.lognormal(size=n) - math.exp(0.5)) / math.sqrt(2 * (math.e - 1) * math.e)
+        else:
+            noise = rng.normal(size=n) / math.sqrt(2)
+        return np.where(rng.uniform(size=n) < arm.collapses, CHANCE, arm.quality + noise)
+
+    def candidates(self, rng: np.random.Generator) -> list[tuple[float, bool]]:
+        """The gain of each candidate and whether it is one of the good, in the order in which they are tried."""
+        good = rng.permutation(CANDIDATES) < round(self.good * CANDIDATES)
+        return [(self.effect if one else self.others, bool(one)) for one in good]
+
+    def arm(self, incumbent: Arm, gain: float, good: bool) -> Arm:
+        return Arm(incumbent.quality + gain, self.first.collapses if good else max(self.failing, self.first.collapses))
+
+
+@dataclass
+class Campaign:
+    """What one campaign came to: of what was kept the gain, whether it was good, and the claim; trials, and how many
+    confirmations there were."""
+
+    kept: list[tuple[float, bool, float]] = field(default_factory=list)
+    trials: int = 0
+    confirmations: int = 0
+
+
+Keeper = Callable[[World, np.random.Generator], Campaign]
+
+
+def referee(rule: Rule) -> Keeper:
+    """Screen, confirm what passes on fresh seeds of both arms, and keep what the rule keeps."""
+
+    def run(world: World, rng: np.random.Generator) -> Campaign:
+        found, incumbent, ledger = Campaign(), world.first, list[Confirmation]()
+        screening, trained = np.empty(0), 0
+        for gain, good in world.candidates(rng):
+            arm = world.arm(incumbent, gain, good)
+            if world.fresh or not len(screening):
+                screening, trained = world.train(rng, incumbent, rule.screens()[-1]), 0
+            own = world.train(rng, arm, len(screening))
+            for n in rule.screens():
+                said = rule.screen(own[:n] - screening[:n])
+                if said != "more":
+                    break
+            found.trials += n + max(0, n - trained)
+            trained = max(trained, n)
+            if said == "stop":
+                continue
+            level, looks = rule.granted(ledger), rule.looks()
+            differences = world.train(rng, arm, looks[-1]) - world.train(rng, incumbent, looks[-1])
+            for look, n in enumerate(looks):
+                ruling = rule.confirm(differences[:n], level, look)
+                if ruling.verdict != "more":
+                    break
+            found.trials += 2 * n
+            found.confirmations += 1
+            ledger.append(Confirmation(level, ruling.verdict == "keep", ruling.p))
+            if ruling.verdict == "keep":
+                found.kept.append((gain, good, ruling.estimate))
+                incumbent, screening = arm, np.empty(0)
+        return found
+
+    return run
+
+
+def one_by_one(keeps: Callable[[np.ndarray], bool]) -> Keeper:
+    """Keep each candidate that `keeps` says of its differences; a shared incumbent has the scores it was kept with."""
+
+    def run(world: World, rng: np.random.Generator) -> Campaign:
+        found, incumbent = Campaign(trials=0 if world.fresh else SEEDS), world.first
+        scores = world.train(rng, incumbent, SEEDS)
+        for gain, good in world.candidates(rng):
+            arm = world.arm(incumbent, gain, good)
+            scores = world.train(rng, incumbent, SEEDS) if world.fresh else scores
+            own = world.train(rng, arm, SEEDS)
+            found.trials += SEEDS * (2 if world.fresh else 1)
+            if keeps(own - scores):
+                found.kept.append((gain, good, float((own - scores).mean())))
+                incumbent, scores = arm, own
+        return found
+
+    return run
+
+
+def best_of(world: World, rng: np.random.Generator) -> Campaign:
+    """Train all of them, and keep the one with the highest mean if that is higher than the incumbent's."""
+    candidates = world.candidates(rng)
+    means = [world.train(rng, world.arm(world.first, *one), SEEDS).mean() for one in candidates]
+    best = int(np.argmax(means))
+    claim = float(means[best] - world.train(rng, world.first, SEEDS).mean())
+    return Campaign([(*candidates[best], claim)] if claim > 0 else [], SEEDS * (CANDIDATES + 1))
+
+
+RULES: dict[str, Keeper] = {
+    "referee, `family`": referee(Rule(error="family")),
+    "referee, `fdr`": referee(Rule(error="fdr")),
+    "each better at .05": one_by_one(lambda d: d.mean() > 0 and sign_flip_p(d) <= 0.05),
+    "greedy: higher mean": one_by_one(lambda d: bool(d.mean() > 0)),
+    "best of 40": best_of,
+}
+TRUTHS: dict[str, dict[str, float]] = {
+    "nothing to find": {},
+    "4 of 40 gain 1.5 sd": {"effect": 1.5, "good": 0.1},
+    "4 of 40 gain 1 sd": {"effect": 1.0, "good": 0.1},
+    "4 of 40 gain 1.5 sd, the others lose .5 sd": {"effect": 1.5, "good": 0.1, "others": -0.5},
+    "4 of 40 gain 1.5 sd, the others too, but they collapse in 4 of 10 seeds": {
+        "effect": 1.5,
+        "good": 0.1,
+        "others": 1.5,
+        "failing": 0.4,
+    },
+}
+NOISES = ("normal", "t3", "log-normal", "collapsing")
+
+
+def summary(world: World, campaigns: list[Campaign]) -> dict[str, float]:
+    """Rates over campaigns; only what is good is kept rightly."""
+    kept = np.array([len(one.kept) for one in campaigns])
+    false = np.array([sum(not good for _, good, _ in one.kept) for one in campaigns])
+    gain = sum(gain for one in campaigns for gain, _, _ in one.kept)
+    wrong = float((false > 0).mean())
+    return {
+        "any false": wrong,
+        "its error": math.sqrt(wrong * (1 - wrong) / len(campaigns)),
+        "false": float(false.mean()),
+        "fdr": float((false / np.maximum(1, kept)).mean()),
+        "true": float((kept - false).sum() / (world.good * CANDIDATES * len(campaigns))) if world.good else math.nan,
+        "claim": sum(claim for one in campaigns for *_, claim in one.kept) / gain if gain > 0 else math.nan,
+        "cost": float(np.mean([one.trials for one in campaigns])) / (2 * SEEDS * CANDIDATES),
+        "confirmations": float(np.mean([one.confirmations for one in campaigns])),
+    }
+
+
+def simulate(truth: str, noise: str, fresh: bool, rule: str, campaigns: int) -> dict[str, float]:
+    """Run `campaigns` campaigns from a seed that is the same for all rules."""
+    world = World(noise, fresh=fresh, **TRUTHS[truth])
+    rng = np.random.default_rng([list(TRUTHS).index(truth), NOISES.index(noise), fresh])
+    return summary(world, [RULES[rule](world, rng) for _ in range(campaigns)])
+
+
+def row(cell: tuple[str, str, bool, str, int]) -> str:
+    """One line of a table."""
+    _, noise, fresh, rule, _ = cell
+    found = simulate(*cell)
+
+    def told(name: str, digits: int = 3) -> str:
+        return "-" if math.isnan(found[name]) else f"{found[name]:.{digits}f}"
+
+    shown = [
+        f"{told('any false')} ± {told('its error')}",
+        told("false", 2),
+        told("fdr"),
+        told("true"),
+        told("claim", 2),
+    ]
+    shown += [told("cost", 2), told("confirmations", 1) if rule.startswith("referee") else "-"]
+    return "| " + " | ".join([rule, noise, "fresh" if fresh else "shared", *shown]) + " |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--campaigns", type=int, default=1000)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/campaigns.md"))
+    options = parser.parse_args()
+    cells: list[Any] = [
+        (truth, noise, fresh, rule, options.campaigns)
+        for truth in TRUTHS
+        for rule in RULES
+        for noise in (NOISES if "failing" not in TRUTHS[truth] else NOISES[:1])
+        for fresh in (False, True)
+        if not (fresh and rule == "best of 40")
+    ]
+    with multiprocessing.Pool(options.processes) as pool:
+        rows = pool.map(row, cells, chunksize=1)
+    rule = Rule()
+    text = [
+        "# Campaigns of 40 candidates by simulation",
+        "",
+        f"`python benchmarks/campaigns.py --campaigns {options.campaigns}`: {options.campaigns:,} campaigns a row.",
+        "",
+        f"The referee screens on {', '.join(map(str, rule.screens()))} seeds and confirms on "
+        f"{', '.join(map(str, rule.looks()))} fresh seeds of both arms; alpha is {rule.alpha:g} for the whole stream. "
+        f"The other rules train {SEEDS} seeds a candidate. The unit (sd) is the standard deviation of a difference of "
+        f"two trainings with one seed. In collapsing noise each seed of either arm scores as chance, {-CHANCE:g} sd "
+        "below, with probability .1. A shared incumbent has one set of screening trials for all candidates; a fresh "
+        "one has new trials for each.",
+        "",
+        "any false: share of campaigns that keep anything wrongly, ± one standard error. false: kept wrongly in a "
+        "campaign. FDR: mean share of what is kept that is wrong. true kept: share of the good ones. claim: the gains "
+        "that the kept ones were said to bring, over those that they bring. trials: over 640, which are 40 candidates "
+        "of two arms at eight seeds.",
+    ]
+    for truth in TRUTHS:
+        text += ["", f"## {truth}", "", "| rule | noise | incumbent | any false | false | FDR | true kept | claim |"]
+        text[-1] += " trials | confirmations |"
+        text.append("|---|---|---|" + "---:|" * 7)
+        text += [line for cell, line in zip(cells, rows, strict=True) if cell[0] == truth]
+    options.output.write_text("\n".join(text) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,353 @@
+"""Whether a change is better and may be kept, with the error held over a whole stream of candidates.
+
+A candidate is *screened* on few seeds and, where it looks better, *confirmed* on seeds that neither arm has used
+before. Only confirmations may keep a candidate, so only they have a level, and the level is shared out over the stream
+(`Rule.granted`). Their p-values are valid whatever the screen and the earlier candidates came to, because their seeds
+are new.
+
+Both stages count the Walsh averages (of two differences, or of one with itself) that are above 0: that is Wilcoxon's
+signed-rank test, which is exact where an arm that changes nothing may be swapped with the incumbent in any seed. The
+estimate is their median (Hodges and Lehmann 1963), and the interval's ends are two of them, so verdict, estimate and
+interval cannot disagree.
+
+Trainings collapse now and then, in either arm, and a few such seeds hide any gain from a mean and from ranks alike. So
+differences that are far larger than most are left out whichever side they are on, which leaves the test exact; they are
+counted by side instead, and a candidate that collapses or fails more often than the incumbent is not kept.
+`benchmarks/campaigns.py` compares the rule with others.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from contrasweep.errors import SpecError
+from contrasweep.statistics.checks import Floats, checked_level
+from contrasweep.statistics.group_sequential import POWER_WANTED, conditional_power, power_family
+from contrasweep.statistics.resampling import sign_flip_p
+
+Verdict = Literal["keep", "discard", "undecided", "equivalent", "more"]
+RESERVE = 0.1
+"""The share of a confirmation's level that is left for seeds beyond `most`."""
+HOPELESS = (0.7, 0.5)
+"""A candidate whose one-sided p is above it on the first seeds, and a step later, is not screened further."""
+FUTILE = 0.1
+"""Below this chance of being kept by the last look a confirmation ends."""
+COLLAPSED = 4.0
+"""A gain this many times the (lower) median size of all that are not 0 is of a seed in which one arm collapsed."""
+OBJECTIONS = (0.3, 0.1)
+"""One-sided levels at which more collapsed seeds, or a lower mean, object to keeping: 2 against 0 before the last look,
+where seeds to come may settle it, and 4 against 0 at the last."""
+SURELY = 0.02
+"""The level at which more collapsed seeds (6 against 0) end a confirmation; a screen ends at `OBJECTIONS[1]`."""
+DRAWS = 400
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """A confirmation in the ledger: the level that it was granted, and whether it kept the candidate."""
+
+    level: float
+    kept: bool
+    p: float
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What a look at a confirmation says.
+
+    `estimate` is the typical gain in the metric's unit (larger is better only for mode `max`), `low` to `high` its
+    interval of coverage `confidence`, `p` the one-sided p of "no better". `why` says what stood against a candidate
+    whose p alone would have kept it.
+    """
+
+    verdict: Verdict
+    estimate: float
+    low: float
+    high: float
+    p: float
+    seeds: int
+    confidence: float
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When a campaign keeps a candidate.
+
+    Args:
+        alpha: The level of the whole stream.
+        error: What `alpha` bounds: `family`, the chance that anything is kept wrongly; `fdr`, the expected share of
+            what is kept wrongly among all that is kept.
+        first: Seeds on which a candidate is screened.
+        step: Seeds that are added at a time.
+        most: Seeds of a confirmation at most.
+        margin: The smallest difference that matters, in the metric's unit; None: equivalence is not asked.
+        mode: Whether larger or smaller values are better.
+        screen_level: The one-sided p at which a screened candidate is confirmed.
+        simpler: Whether the candidate is simpler than the incumbent and need not be better: then it is tested that it
+            is not worse by `margin`, and a verdict of `equivalent` may keep it.
+    """
+
+    alpha: float = 0.05
+    error: Literal["family", "fdr"] = "family"
+    first: int = 4
+    step: int = 4
+    most: int = 32
+    margin: float | None = None
+    mode: Literal["max", "min"] = "max"
+    screen_level: float = 0.1
+    simpler: bool = False
+
+    def __post_init__(self) -> None:
+        checked_level(self.alpha)
+        checked_level(self.screen_level)
+        if self.error not in ("family", "fdr"):
+            raise SpecError("the error that alpha bounds is family or fdr", place="error", value=self.error)
+        if self.mode not in ("max", "min"):
+            raise SpecError("larger or smaller values are better: max or min", place="mode", value=self.mode)
+        if min(self.first, self.step) < 1 or self.first + self.step > self.most:
+            raise SpecError(
+                "seeds have a first number, a step and a most that is at least first + step",
+                place="seeds",
+                value=f"first {self.first}, step {self.step}, most {self.most}",
+                hint="for example first: 4, step: 4, most: 32",
+            )
+        if 0.5 ** (self.first + self.step) > self.screen_level:
+            raise SpecError(
+                "no candidate can pass the screen on so few seeds",
+                place="seeds",
+                value=f"first {self.first}, step {self.step}",
+                hint="for example first: 4, step: 4",
+            )
+        if self.margin is not None and not 0 < self.margin < math.inf:
+            raise SpecError("the smallest difference is a positive number", place="margin", value=self.margin)
+        if self.simpler and self.margin is None:
+            raise SpecError(
+                "a simpler candidate may lose less than the smallest difference", place="margin", value=None
+            )
+
+    def screen(self, differences: ArrayLike) -> Literal["pass", "stop", "more"]:
+        """Return what the screening seeds so far say: confirm the candidate, stop, or train more seeds.
+
+        Args:
+            differences: Candidate minus incumbent, one number a seed (of several folds or datasets their mean); NaN
+                where the candidate failed for a cause of its own and the incumbent did not.
+        """
+        gains, (first, second, last) = self._gains(differences), self.screens()
+        if gains.seeds < first:
+            return "more"
+        if gains.seeds >= second and gains.collapses_p <= OBJECTIONS[1]:
+            return "stop"
+        if gains.seeds >= second and gains.p <= self.screen_level:
+            return "pass"
+        hopeless = HOPELESS[0] if gains.seeds < second else HOPELESS[1]
+        return "stop" if gains.seeds >= last or gains.p > hopeless else "more"
+
+    def screens(self) -> tuple[int, int, int]:
+        """Return the numbers of seeds at which a candidate is screened; it may pass from the second on."""
+        return self.first, self.first + self.step, self.first + 2 * self.step
+
+    def granted(self, past: Sequence[Confirmation]) -> float:
+        """Return the one-sided level of the next confirmation.
+
+        `family`: the k-th share alpha / (k (k + 1)), where k - 1 confirmations kept nothing. What is kept gives its
+        level back: levels until the first wrong keep are those of different k, whose sum is at most alpha (the online
+        fallback of Tian and Ramdas 2021 is of this kind). `fdr`: LORD++ (Ramdas et al. 2017) with the same shares.
+
+        Args:
+            past: All earlier confirmations of the stream, in the order of the ledger.
+        """
+        kept = [i for i, one in enumerate(past) if one.kept]
+        if self.error == "family":
+            level = self.alpha * _share(len(past) - len(kept) + 1)
+            left = self.alpha - sum(one.level for one in past if not one.kept)
+        else:
+            now, half = len(past), self.alpha / 2
+            level = half * _share(now + 1)
+            level += sum((half if i == kept[0] else self.alpha) * _share(now - i) for i in kept)
+            left = self.alpha * max(1, len(kept)) - sum(one.level for one in past)
+        return max(0.0, min(level, left))
+
+    def looks(self) -> tuple[int, ...]:
+        """Return the numbers of seeds at which a confirmation is judged; further looks follow in the same steps."""
+        return tuple(range(self.first + self.step, self.most + 1, self.step))
+
+    def look_level(self, level: float, look: int) -> float:
+        """Return what a confirmation of `level` spends at `look` (from 0): all looks together spend at most `level`.
+
+        So the test is exact however its looks depend on each other. The share grows as the square of the seeds
+        (`power_family`); looks beyond `most` divide what is in reserve.
+        """
+        looks = self.looks()
+        if look >= len(looks):
+            return RESERVE * level * _share(look - len(looks) + 1)
+        spent = power_family((1 - RESERVE) * level, np.array([0, *looks]) / looks[-1])
+        return float(spent[look + 1] - spent[look])
+
+    def confirm(self, differences: ArrayLike, level: float, look: int) -> Ruling:
+        """Return what the seeds of a confirmation say at one of its looks.
+
+        Args:
+            differences: As for `screen`, of all seeds of the confirmation so far and of no others.
+            level: What the confirmation was granted.
+            look: The position of the look, from 0: there are `looks()[look]` seeds.
+        """
+        gains, now = self._gains(differences), self.look_level(level, look)
+        low, high = (end - self._allowance for end in gains.interval(now))
+        passes, last = low > -self._allowance, look >= len(self.looks()) - 1
+        surely = gains.collapses_p <= SURELY
+        why = gains.objection(OBJECTIONS[last]) if passes or surely else ""
+        verdict: Verdict = "more"
+        if passes and not why:
+            verdict = "keep" if low > 0 else "equivalent"
+        elif surely:
+            verdict = "discard"
+        elif self.margin is not None and -self.margin < low and high < self.margin:
+            verdict = "equivalent"
+        elif last:
+            hopeful = not why and self.chance(differences, level, gains.seeds) >= FUTILE
+            verdict = "undecided" if hopeful else "discard"
+        elif self._futile(gains.p, gains.seeds, level):
+            verdict = "discard"
+        ends = (low, gains.estimate - self._allowance, high)
+        low, estimate, high = sorted(self._sign * end + 0.0 for end in ends)
+        return Ruling(verdict, estimate, low, high, gains.p, gains.seeds, 1 - 2 * now, why)
+
+    def chance(self, differences: ArrayLike, level: float, more: int) -> float:
+        """Return the chance that `more` seeds keep the candidate or show it to be equivalent.
+
+        The seeds to come are drawn from those that there are, with weights from the Bayesian bootstrap (Rubin 1981),
+        so that it is not taken for known how good the candidate is. The draws are the same on every machine.
+        """
+        d = self._gains(differences).all
+        n = len(d) + more
+        level = self.look_level(level, max(0, math.ceil((n - self.looks()[0]) / self.step)))
+        rng = np.random.default_rng(0)
+        shares = rng.dirichlet(np.ones(len(d)), DRAWS).cumsum(axis=1)
+        following = d[(rng.uniform(size=(DRAWS, more, 1)) > shares[:, None, :-1]).sum(axis=2)]
+        all_seeds = np.concatenate([np.broadcast_to(d, (DRAWS, len(d))), following], axis=1)
+        used = np.abs(all_seeds) <= _bound(all_seeds)[:, None]
+        critical = np.array([_critical(k, level) for k in range(n + 1)])[used.sum(axis=1)]
+        i, j = _pairs(n)
+        both, averages = used[:, i] & used[:, j], (all_seeds[:, i] + all_seeds[:, j]) / 2
+        margin, allowed = self.margin or 0.0, self._allowance
+        better = ((averages > 0) & both).sum(axis=1) >= critical
+        no_worse = ((averages > allowed - margin) & both).sum(axis=1) >= critical
+        no_better = ((averages < allowed + margin) & both).sum(axis=1) >= critical
+        return float((better | no_worse & no_better).mean())
+
+    @property
+    def _sign(self) -> int:
+        return 1 if self.mode == "max" else -1
+
+    @property
+    def _allowance(self) -> float:
+        """What a candidate may lose and still be kept; all tests are of gains with it added."""
+        return self.margin if self.simpler and self.margin is not None else 0.0
+
+    def _gains(self, differences: ArrayLike) -> "Gains":
+        d = self._sign * np.asarray(differences, np.float64)
+        if d.ndim != 1 or not len(d):
+            raise SpecError("differences are a list of one number a seed", place="differences", value=differences)
+        return Gains(np.where(np.isnan(d), -np.inf, d) + self._allowance)
+
+    def _futile(self, p: float, n: int, level: float) -> bool:
+        """Whether even a difference that is worth finding would hardly be found by the last look."""
+        critical = -float(special.ndtri(self.look_level(level, len(self.looks()) - 1)))
+        drift = critical + float(special.ndtri(POWER_WANTED))
+        z = -float(special.ndtri(min(p, 1 - 1e-12)))
+        return bool(conditional_power(z, n / self.looks()[-1], critical, drift) < FUTILE)
+
+
+class Gains:
+    """Gains by seed, larger is better, and the Walsh averages of those in which neither arm collapsed or failed.
+
+    Which are left out depends on the sizes of all gains and not on their signs: of an arm that changes nothing each
+    sign is still a fair coin's.
+    """
+
+    def __init__(self, gains: Floats) -> None:
+        self.all = np.sort(gains)
+        self.bound = float(_bound(gains))
+        own = self.all[np.abs(self.all) <= self.bound]
+        i, j = _pairs(len(own))
+        self.averages = np.sort((own[i] + own[j]) / 2)
+        self.seeds, self.used = len(gains), len(own)
+
+    @property
+    def p(self) -> float:
+        """The one-sided p of "no better"; averages of exactly 0 count against it, so that ties cost and never gain."""
+        return float(_tail(self.used)[np.count_nonzero(self.averages > 0)])
+
+    @property
+    def estimate(self) -> float:
+        """The median of the Walsh averages (Hodges and Lehmann 1963)."""
+        return float(np.median(self.averages))
+
+    def interval(self, level: float) -> tuple[float, float]:
+        """Return the gains that neither one-sided test rejects at `level`: above 0 exactly where `p` <= `level`."""
+        critical = _critical(self.used, level)
+        if critical > len(self.averages):
+            return -math.inf, math.inf
+        return float(self.averages[-critical]), float(self.averages[critical - 1])
+
+    @property
+    def collapses(self) -> tuple[int, int]:
+        """Seeds that were left out: those in which the candidate, and those in which the incumbent, was far worse."""
+        return int((self.all < -self.bound).sum()), int((self.all > self.bound).sum())
+
+    @property
+    def collapses_p(self) -> float:
+        """The one-sided p of the sign test that the candidate collapses no more often than the incumbent."""
+        worse, better = self.collapses
+        return float(special.bdtr(better, worse + better, 0.5)) if worse else 1.0
+
+    def objection(self, level: float) -> str:
+        """Return what stands at `level` against keeping a candidate that is typically better, or nothing."""
+        if self.collapses_p <= level:
+            worse, better = self.collapses
+            return f"it failed or collapsed in {worse} of {self.seeds} seeds, and the incumbent in {better}"
+        finite = self.all[np.isfinite(self.all)]
+        if finite.sum() < 0 and sign_flip_p(finite) <= 2 * level:
+            return "it is better in most seeds and so much worse in others that its mean is lower"
+        return ""
+
+
+def _share(k: int) -> float:
+    """The k-th of shares 1/2, 1/6, 1/12, ...: all of them together come to 1."""
+    return 1 / (k * (k + 1))
+
+
+def _bound(gains: Floats) -> Floats:
+    """The size above which gains [..., n] are of a seed in which one arm collapsed or failed."""
+    sizes = np.sort(np.abs(gains), axis=-1)
+    zeros = (sizes == 0).sum(axis=-1, keepdims=True)
+    middle = np.minimum(zeros + (sizes.shape[-1] - zeros - 1) // 2, sizes.shape[-1] - 1)
+    bound: Floats = COLLAPSED * np.take_along_axis(sizes, middle, axis=-1)[..., 0]
+    return bound
+
+
+def _critical(n: int, level: float) -> int:
+    """How many Walsh averages of n gains must be above 0 for a p of at most `level`."""
+    return int(np.searchsorted(-_tail(n), -level))
+
+
+@lru_cache(maxsize=256)
+def _pairs(n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    return np.triu_indices(n)
+
+
+@lru_cache(maxsize=256)
+def _tail(n: int) -> Floats:
+    """P(at least c of the Walsh averages of n symmetric differences are above 0), c = 0 to n (n + 1) / 2 + 1."""
+    ways = np.ones(1)
+    for rank in range(1, n + 1):
+        ways = np.concatenate([ways, np.zeros(rank)]) / 2
+        ways[rank:] += ways[: len(ways) - rank].copy()
+    return np.append(np.cumsum(ways[::-1])[::-1], 0.0)

@@ -1,0 +1,192 @@
+"""What `--json` prints: each document of each command has the published schema, which says no more than it must."""
+
+import dataclasses
+import http.server
+import json
+import threading
+import time
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from command_line import contrasweep
+from looks import drive_looks, noise
+from sweeps import finished, sweep
+
+from contrasweep import AblationGrid, Arm
+from contrasweep.cli.documents import DOCUMENTS, document_schema
+from contrasweep.live.live_file import LIVE, LIVE_FILE
+from contrasweep.live.state import RunningTrial, RunState
+from contrasweep.storage.archive import archive_trials
+from contrasweep.storage.records import StudyRecords
+from contrasweep.study.file import to_plain
+
+PUBLISHED = Path(__file__).parents[2] / "docs" / "schemas.json"
+ARMS = {arm: Arm("toy:train", config={"epochs": 1}) for arm in "abc"}
+GRID = AblationGrid("grid", ARMS, "digits-lt", seeds=[0, 1, 2, 3], axes={"lr": [0.1, 0.2]}, question="cells")
+
+
+def grid_value(trial):
+    return 0.5 + 0.2 * (trial.arm == "c") + 0.01 * noise(trial.arm, trial.seed, trial.config["lr"])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with two grids and a sweep that have ended, a live file, an archive, and the grid's file, extended."""
+    folder = tmp_path_factory.mktemp("documents")
+    storage = folder / "runs"
+    drive_looks(GRID, storage, grid_value, failed=lambda trial: (trial.arm, trial.seed) == ("b", 3))
+    drive_looks(dataclasses.replace(GRID, name="twin", arms={"d": ARMS["a"], "e": ARMS["b"]}), storage, grid_value)
+    finished(sweep(), storage)
+    (folder / "more.yaml").write_text(yaml.safe_dump(to_plain(dataclasses.replace(GRID, seeds=[*GRID.seeds, 4]))))
+    (folder / "none.yaml").write_text(yaml.safe_dump(to_plain(dataclasses.replace(GRID, data="cifar10-lt"))))
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(to_plain(sweep(name="other"))))
+    records = StudyRecords(str(storage), "grid")
+    now = time.time()
+    running = {"t": RunningTrial("t", "a", {"lr": "0.1"}, None, 4, now, 3, 9, 0.5, now)}
+    state = RunState("grid", "accuracy", "max", str(storage), 30, 24, 1, now, updated=now, running=running)
+    LIVE_FILE.write(records.store, f"grid/{LIVE}", dataclasses.asdict(state))
+    archive_trials(records, sorted(records.finished())[:1], reason="a test")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dashboard():
+    """A cluster's dashboard that knows one job."""
+    job = {"submission_id": "contrasweep-grid-0123abcd", "status": "RUNNING", "start_time": 1e12, "metadata": {}}
+    answers = {"/api/jobs/": [job], "/api/jobs/contrasweep-grid-0123abcd": job}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200 if self.path in answers else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps(answers.get(self.path)).encode())
+
+        def log_message(self, *args):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def document(name: str, *words: str, folder: Path, status: int = 0) -> dict:
+    """What a command prints, which has the published schema `name`; its numbers are JSON's."""
+    done = contrasweep(*words, "--json", folder=folder)
+    assert done.returncode == status, done.stderr
+    printed = json.loads(done.stdout, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    jsonschema.validate(printed, json.loads(PUBLISHED.read_text())[name])
+    return printed
+
+
+COMMANDS = [
+    ("plan", "plan more.yaml --extend"),
+    ("plan", "plan none.yaml"),
+    ("plan", "plan sweep.yaml"),
+    ("report", "report grid"),
+    ("report", "report grid --rows arm --metric accuracy"),
+    ("report", "report toy-sweep"),
+    ("report", "report grid twin"),
+    ("compare", "compare grid a c"),
+    ("compare", "compare toy-sweep short long"),
+    ("compare", "compare grid a b --at lr=0.1"),
+    ("status", "status grid"),
+    ("watch", "watch grid"),
+    ("watch", "watch toy-sweep"),
+    ("studies", "studies"),
+    ("query", "query FROM_trials_LIMIT_3"),
+    ("list", "list losses"),
+    ("list", "list losses ocl"),
+    ("code", "code grid"),
+    ("sync", "sync grid --tracking tensorboard:boards"),
+    ("datasets", "data list"),
+    ("datasets", "data list --known"),
+    ("dataset", "data show digits-lt"),
+    ("data-verify", "data verify digits-lt"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "words"), COMMANDS)
+def test_what_a_command_prints_has_its_published_schema(name, words, folder):
+    stored = [] if words.startswith("list ") else ["--storage", "runs"]
+    given = [word.replace("_", " ") if "_" in word else word for word in words.split()]
+    shown = document(name, *given, *stored, folder=folder)
+    assert shown["schema"] == f"{name}/{DOCUMENTS[name][1]}" and len(shown) > 1
+
+
+def test_what_is_said_of_jobs_has_the_published_schema(dashboard, tmp_path):
+    job = document("status", "status", "contrasweep-grid-0123abcd", "--address", dashboard, folder=tmp_path)
+    assert job["status"] == "RUNNING"
+    document("jobs", "jobs", "--address", dashboard, folder=tmp_path)
+
+
+def test_what_changes_a_study_prints_the_published_schema(folder, tmp_path):
+    drive_looks(dataclasses.replace(GRID, name="changed"), tmp_path, grid_value)
+    words = ("changed", "--storage", str(tmp_path))
+    removed = document("remove", "remove", *words, "--arm", "a", "--yes", folder=tmp_path)
+    restored = document("restore", "restore", *words, "--yes", folder=tmp_path)
+    assert sorted(removed["removed"]) == sorted(restored["restored"]) and len(removed["removed"]) == 8
+    records = StudyRecords(str(tmp_path), "changed")
+    records.store.write(records.key(removed["removed"][0], "record.json"), b"\x00")
+    assert not document("verify", "verify", *words, folder=tmp_path, status=1)["sound"]
+    assert document("report", "report", *words, folder=tmp_path)["trials"]["broken"] == 1
+
+
+ERRORS = [
+    ("report nothing", "SpecError", "STUDY", "nothing"),
+    ("plan nothing.yaml", "SpecError", "nothing.yaml", None),
+    ("compare grid a z --storage runs", "SpecError", "study grid", "z"),
+    ("status grid --storage runs --since never", "SpecError", "--since", "never"),
+    ("report grid --digits many", "BadParameter", "", None),
+]
+
+
+@pytest.mark.parametrize(("words", "kind", "place", "value"), ERRORS)
+def test_an_error_is_a_document_with_its_parts(words, kind, place, value, folder):
+    shown = document("error", *words.split(), folder=folder, status=2)
+    assert (shown["kind"], shown["value"] if value else None) == (kind, value) and shown["place"].startswith(place)
+    assert shown["error"] and "\n" not in shown["error"] and (shown["rule"] or kind != "SpecError")
+
+
+def test_since_names_what_has_changed(tmp_path):
+    drive_looks(dataclasses.replace(GRID, name="polled"), tmp_path, grid_value, stop_after=5)
+    words = ("status", "polled", "--storage", str(tmp_path))
+    first = document("status", *words, folder=tmp_path)
+    assert first["changed"] is None
+    assert document("status", *words, "--since", first["token"], folder=tmp_path)["changed"] == []
+    drive_looks(dataclasses.replace(GRID, name="polled"), tmp_path, grid_value)
+    later = document("status", *words, "--since", first["token"], folder=tmp_path)
+    assert {"statuses", "state"} <= set(later["changed"]) and "metric" not in later["changed"]
+    assert contrasweep(*words, "--since", first["token"], folder=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_published_schema_is_the_one_that_is_printed(name):
+    """Where a type was changed on purpose: raise its version in `DOCUMENTS`, and run this file as a program."""
+    jsonschema.Draft202012Validator.check_schema(document_schema(name))
+    assert document_schema(name) == json.loads(PUBLISHED.read_text())[name]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_schema_lets_no_unknown_member_pass(name):
+    def objects(part):
+        if isinstance(part, dict):
+            if part.get("type") == "object" and "propertyNames" not in part:
+                yield part
+            part = list(part.values())
+        for inner in part if isinstance(part, list) else ():
+            yield from objects(inner)
+
+    for part in objects(document_schema(name)):
+        if "properties" in part:
+            assert part["additionalProperties"] is False, part
+        else:
+            assert part["additionalProperties"] is not None
+
+
+if __name__ == "__main__":
+    PUBLISHED.write_text(json.dumps({name: document_schema(name) for name in DOCUMENTS}, indent=1) + "\n")
