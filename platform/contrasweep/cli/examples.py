@@ -33,6 +33,10 @@ EXAMPLES = {
         "contrasweep compare quickstart ocl supcon",
         "contrasweep compare quickstart ocl supcon --at batch_size=8",
     ],
+    "query": [
+        "contrasweep query 'SELECT study, arm, avg(value) FROM trials GROUP BY ALL'",
+        "contrasweep query \"FROM trials WHERE config['batch_size'] = '8'\" --format parquet --output trials.parquet",
+    ],
     "claims": ["contrasweep claims MINING --run", "contrasweep claims --of mypackage.claims:CLAIMS --output claims.md"],
     "submit": [f"contrasweep submit {STUDY} {ADDRESS} --storage s3://BUCKET/studies --tracking http://MLFLOW:5000"],
     "status": [
@@ -59,7 +63,7 @@ EXAMPLES = {
 
 GROUPS = {
     "Study": ["init", "plan", "run", "watch", "logs", "status", "stop", "studies"],
-    "Look": ["report", "compare", "claims", "ui", "sync"],
+    "Look": ["report", "compare", "query", "claims", "ui", "sync"],
     "Data": ["data"],
     "Cluster": ["submit", "jobs", "doctor"],
     "Code and records": ["code", "remove", "restore", "verify"],

@@ -15,12 +15,20 @@ from contrasweep.cluster.packing import PackingRow, Placement, place
 from contrasweep.cluster.simulate import Makespan
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.durations import Durations, duration
+from contrasweep.planning.earlier import EarlierNoise
 from contrasweep.planning.footprints import DEFAULT, Footprints, Requirement
 from contrasweep.planning.lanes import open_lanes
 from contrasweep.planning.learned import learned_of
 from contrasweep.planning.plan import Plan, PlanRow
 from contrasweep.planning.planner import MissingDataset, missing_lines
-from contrasweep.planning.power import PlannedSize, other_question, planned_sizes, power_lines, power_warnings
+from contrasweep.planning.power import (
+    PlannedSize,
+    known_noise,
+    other_question,
+    planned_sizes,
+    power_lines,
+    power_warnings,
+)
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.grid import AblationGrid
@@ -150,6 +158,7 @@ class Forecast:
     durations: Durations
     lanes: tuple[str, ...] = ()
     missing: tuple[MissingDataset, ...] = ()
+    noise: EarlierNoise | None = None
 
     @property
     def hours(self) -> float | None:
@@ -182,18 +191,17 @@ class Forecast:
 
     def power_lines(self) -> list[str]:
         """Say what the study decides as declared and with more replicates, at what price, and by its other question."""
-        study, lines = self.plan.study, power_lines(self.plan.study)
+        study, lines = self.plan.study, power_lines(self.plan.study, self.noise)
         for size in self.sizes[1:]:
-            more = "" if size.trials is None else f", {size.trials * (size.times - 1) // size.times} trials more"
+            more = "" if size.trials is None else f"{size.trials * (size.times - 1) // size.times} trials more"
             added = Counter[str]()
             for row in self.rows:
                 added[row.planned.arm] += (size.times - 1) * len(row.planned.trials)
             hours = self.hours_of(added) if size.trials is not None else None
             time = "" if hours is None else f", {duration(3600 * hours)}"
-            lines.append(
-                f"  x{size.times}      {size.seeds} seeds{more}{time}: {size.detectable:.2g} standard deviations"
-            )
-        return [*lines, *other_question(study)]
+            price = f" ({more}{time})" if more else ""
+            lines.append(f"  x{size.times}      {size.seeds} seeds{price}: {size.text}")
+        return [*lines, *other_question(study, self.noise)]
 
     @property
     def sizes(self) -> list[PlannedSize]:
@@ -204,7 +212,8 @@ class Forecast:
         study = self.plan.study
         if study.replicates is not None or not isinstance(study, AblationGrid):
             return []
-        return [size for size in planned_sizes(study, self.plan.total) if math.isfinite(size.detectable)]
+        sizes = planned_sizes(study, self.plan.total, self.noise)
+        return sizes if any(math.isfinite(size.detectable) for size in sizes) else []
 
     def to_dict(self) -> dict[str, object]:
         """Return what `to_text` shows, for programs."""
@@ -302,15 +311,18 @@ def forecast(
         packing = place(needs, inventory, seconds=[s or 1.0 for s in seconds]).summary()
         makespan = durations.makespan(needs, seconds)
     budget = Budget(study, records, known.values())
+    noise = known_noise(plan, records, known)
     warnings = (
         *durations.warnings(),
         *budget.warnings(makespan),
-        *power_warnings(study),
+        *power_warnings(study, noise),
         *group_warnings(plan),
         *unchecked_settings(study),
     )
     lines = tuple(lanes.lines(planned))
-    return Forecast(plan, known, rows, inventory, tuple(packing), makespan, budget, warnings, durations, lines, missing)
+    return Forecast(
+        plan, known, rows, inventory, tuple(packing), makespan, budget, warnings, durations, lines, missing, noise
+    )
 
 
 def group_warnings(plan: Plan) -> list[str]:

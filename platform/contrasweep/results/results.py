@@ -11,6 +11,7 @@ import pandas as pd
 
 from contrasweep.config import Config
 from contrasweep.errors import SpecError, choose_from
+from contrasweep.planning.earlier import earlier_noise, own_methods
 from contrasweep.results import effects, search
 from contrasweep.results.advice import Advice, Hours, advice
 from contrasweep.results.answer import Answer, Pair, Versus, versus
@@ -25,7 +26,7 @@ from contrasweep.results.study_data import OWN_COLUMNS, Over, StudyData
 from contrasweep.results.table import PLAIN, Cell, Key, Table, TableStyle, label
 from contrasweep.rows import FrameRow
 from contrasweep.statistics.comparison import Comparison
-from contrasweep.statistics.design import Design
+from contrasweep.statistics.design import Design, SeedPart
 from contrasweep.storage.confirmations import confirmation_notes
 from contrasweep.storage.record import Status
 from contrasweep.study.arm_budget import ArmBudget, search_costs
@@ -379,6 +380,20 @@ class Results(StudyData):
         """The looks at the study, if it is looked at as it grows or was extended after its end."""
         return InterimVerdicts.of(self.document.spec, self.records) or ExtensionVerdicts.of(self.records)
 
+    @cached_property
+    def _seed_part(self) -> SeedPart | None:
+        """What is known of the noise between seeds, where all folds have one: of an earlier study, or nothing."""
+        document, records = self.document, self.trial_records.values()
+        if not (own := own_methods({record.trainable for record in records})):
+            return SeedPart(0.0)
+        if not document.folds or self.planned["seed"].nunique() > 1:
+            return SeedPart()
+        data = {dataset.digest for dataset in document.datasets}
+        earlier = earlier_noise(
+            self.records.storage, self.name, metric=self.metric, folds=document.folds, data=data, trainables=own
+        )
+        return next((part for noise in earlier if (part := noise.seed_part)), SeedPart())
+
     def _build(
         self,
         rows: Sequence[str],
@@ -405,7 +420,7 @@ class Results(StudyData):
             self.check_known("metric", metric, reported or [metric])
         document, own = self.document, family and metric == self.metric and over == "replicates"
         rule = DecisionRule(
-            design=Design(folds=document.folds),
+            design=Design(folds=document.folds, seed_part=self._seed_part if metric == self.metric else SeedPart()),
             mode=self.mode(metric),
             alpha=document.alpha,
             question=document.question if own else None,

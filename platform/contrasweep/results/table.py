@@ -118,6 +118,7 @@ class Cell:
         mark: "better" or "worse" than the reference, "worse" than the best, or empty.
         over: What the mean is over: `5 folds x 2 seeds`.
         other_code: How many trials ran other code than the newest, which shows as †.
+        no_interval: Why there is no interval, where there is none.
     """
 
     mean: float | None
@@ -133,6 +134,7 @@ class Cell:
     mark: str = ""
     over: str = ""
     other_code: int = 0
+    no_interval: str = "one replicate"
 
     @property
     def planned(self) -> int:
@@ -159,7 +161,8 @@ class Cell:
 
         rest = []
         if style.cell == "mean-ci" and self.low != self.high:
-            rest = ["[one replicate]" if math.isinf(self.low) else f"[{shown(self.low)}, {shown(self.high)}]"]
+            ends = self.no_interval if math.isinf(self.low) else f"{shown(self.low)}, {shown(self.high)}"
+            rest = [f"[{ends}]"]
         elif style.cell in BEHIND and (deviation := self.deviation) is not None:
             rest = [f"± {shown(deviation / (math.sqrt(self.n) if style.cell == 'mean-se' else 1))}"]
         if style.spread and self.least is not None and self.most is not None and self.n > 1:
@@ -191,7 +194,7 @@ def label(value: Any) -> str:
 
 
 NO_INTERVAL = "none"
-"""The method of a cell with one replicate."""
+"""The method of a cell without an interval."""
 MAX_NAMED = 8
 """So many cells with other replicates than most of them are named."""
 NOT_WORSE = "* not worse than the best"
@@ -333,7 +336,8 @@ class Table(Renderable):
         methods = list(dict.fromkeys(cell.method for cell in cells if cell.method))
         lines = ["in percent"] if self.style.percent else []
         if methods == [NO_INTERVAL]:
-            lines.append("one replicate a cell, so there are no intervals")
+            why = dict.fromkeys(cell.no_interval for cell in cells if cell.method)
+            lines.append(f"{' or '.join(why)} a cell, so there are no intervals")
         elif methods := [method for method in methods if method != NO_INTERVAL]:
             behind = ""
             if self.style.cell == "mean-ci":
