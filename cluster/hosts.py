@@ -23,7 +23,7 @@ NODE_GROUP_LABEL = "ray.io/node-group"
 
 
 class Hosts:
-    """The hosts that trials are placed on. These, of an inventory file or of this machine, stay as they are."""
+    """The hosts on which trials are placed; here those of an inventory file or of this machine, which do not change."""
 
     def poll(self) -> Inventory | None:
         """Return the hosts, if there are other ones than at the last call."""

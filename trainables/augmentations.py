@@ -189,7 +189,7 @@ class Draws:
         return Draws(*take)  # type: ignore[arg-type]
 
     def to(self, device: "torch.device") -> "Draws":
-        """The same draws on `device`."""
+        """Return the same draws on `device`."""
         move = [None if x is None else x.to(device) for x in (self.affine, self.colour, self.contrast, self.effects)]
         return Draws(*move)  # type: ignore[arg-type]
 
@@ -209,7 +209,7 @@ class ExternalDraws:
         return ExternalDraws(self.transform, self.seeds[rows])
 
     def to(self, device: "torch.device") -> "ExternalDraws":
-        """The same draws: seeds stay on the host."""
+        """Return the same draws for `device`; random seeds stay on the host."""
         return self
 
     def apply(self, images: Tensor) -> Tensor:

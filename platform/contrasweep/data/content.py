@@ -56,7 +56,7 @@ class Content:
 
 @checked
 class NoSettings:
-    """A dataset that is what it is."""
+    """The settings of a dataset that has none."""
 
 
 @dataclass(frozen=True)

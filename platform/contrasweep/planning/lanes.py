@@ -198,7 +198,7 @@ def is_elsewhere(function: object) -> bool:
 
 
 class LaneFault(ProcessLostError):
-    """A lane cannot train a trial any further, which is no fault of the trial: it goes on from its checkpoint."""
+    """A lane cannot train a trial any further; the trial, which is not at fault, goes on from its checkpoint."""
 
 
 class FailedElsewhere(Exception):

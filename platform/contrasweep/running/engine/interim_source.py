@@ -75,7 +75,7 @@ class InterimSource:
         self.inner.arrange(order)
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
-        """Return the answer of the search for a trial of it; a replicate always goes on."""
+        """Return whether a trial goes on: as the search says for its trials, and always for replicates."""
         return self.inner.keep_going(trial_id, reports)
 
     def peer_reported(self, trial_id: str, report: Row) -> None:

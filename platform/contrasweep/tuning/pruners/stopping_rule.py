@@ -24,7 +24,7 @@ class StoppingRule(ABC):
         """An end changes nothing."""
 
     def on_pause(self, trial: str) -> None:  # noqa: B027
-        """A trial that was stopped stays so."""
+        """Do nothing: a trial that such a rule stops is never resumed."""
 
     def on_search_end(self, configs: int) -> None:  # noqa: B027
         """Nor does the number of configurations."""
