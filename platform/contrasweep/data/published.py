@@ -42,7 +42,7 @@ def described(name: str) -> Manifest | None:
     """Return a manifest without files of the dataset that a study calls `name`, as its paper reports it.
 
     It has the rows, classes and sizes of images, which is what a plan must know. None for datasets that do not have
-    such fixed sizes. It is none of what is staged: its digest, and so the trials' ids, are others.
+    such fixed sizes. Its digest, and so the ids of its trials, differ from those of the staged dataset.
     """
     wanted = parse(name)
     facts = _IMAGES.get(wanted.name)
