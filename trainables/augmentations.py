@@ -239,7 +239,7 @@ def _transform_of(augmentation: Component) -> Transform:
 
 
 def without_crop(policy: Policy | Transform) -> Policy | Transform:
-    """The policy for views that are crops already; a foreign transform stays as it is."""
+    """Return the policy for views that are crops already; the user's own transform is returned unchanged."""
     return replace(policy, area=(1.0, 1.0), aspect=(1.0, 1.0)) if isinstance(policy, Policy) else policy
 
 

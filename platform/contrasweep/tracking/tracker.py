@@ -121,7 +121,7 @@ class TrialFiles:
 
     @cached_property
     def reports(self) -> list[Row]:
-        """Every report that is stored; `BrokenFileError` where they cannot be read."""
+        """Return every stored report; `BrokenFileError` where they cannot be read."""
         return self.records.metrics(self.trial_id)
 
     @cached_property
@@ -167,5 +167,5 @@ def record_digest(record: Record) -> str:
 
 
 def system_metrics(row: Mapping[str, float]) -> dict[str, float]:
-    """A row of what a trial used as metrics; MLflow shows those below `system/` in a tab of their own."""
+    """Return a row of system use as metrics; MLflow shows names below `system/` in a tab of their own."""
     return {f"system/{name}": value for name, value in metrics_of(row).items()}

@@ -50,7 +50,7 @@ class Targets(Protocol):
 
     @property
     def trained(self) -> "nn.Module":
-        """The part that is trained beside the network, as a predictor is; it may be empty."""
+        """Return the part that is trained beside the network, such as a predictor; it may be empty."""
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:

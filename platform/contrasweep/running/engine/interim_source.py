@@ -53,7 +53,7 @@ class InterimSource:
         return self.over and not self.waiting
 
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
-        """A trial of this stage; None while its last ones run; after them the first of the next stage."""
+        """Return a trial of this stage; None while its last ones run; afterwards the first trial of the next stage."""
         if not self.waiting and not self.inner.finished:
             following = self.inner.next(paused_arms)
             if isinstance(following, Next):

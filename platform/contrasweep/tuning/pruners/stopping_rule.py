@@ -38,7 +38,7 @@ class StoppingRule(ABC):
         return False
 
     def on_peer_report(self, trial: str, step: int, value: float) -> None:
-        """Others are compared with it from now on; not finite is worst."""
+        """Compare other trials with this value from now on; a value that is not finite is the worst."""
         self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:
