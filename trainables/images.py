@@ -145,8 +145,9 @@ class Images:
         return len(self.labels)
 
     def views(self, rows: Int[Tensor, " k"], crops: Sequence["Crops"]) -> list[Float[Tensor, "k c h w"]]:
-        """Return the images of these rows in [0, 1] before augmentation, one tensor for each view; without a crop
-        whole.
+        """Return the images of these rows in [0, 1] before augmentation, one tensor for each view.
+
+        An image without a crop is whole.
         """
         return [self.take(rows).float() / 255] * len(crops)
 

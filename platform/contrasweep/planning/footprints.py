@@ -72,7 +72,7 @@ class Footprints:
         return self._requirements[trial.arm, cell]
 
     def options(self, trial: Trial) -> list[Placement]:
-        """Every way to place `trial`, smallest GPU first; empty: it fits no host."""
+        """Return every way to place `trial`, smallest GPU first; empty where it fits no host."""
         footprint = self.of(trial).footprint
         if footprint not in self._options:
             self._options[footprint] = options(footprint, self.inventory)

@@ -160,7 +160,7 @@ class EndedTrial:
 
 
 def record_digest(record: Record) -> str:
-    """Tells two records of a trial apart by what is shown of them. 16 hexadecimal digits."""
+    """Return a digest of what trackers show of a record, 16 hexadecimal digits."""
     metrics = sorted(record.metrics.items())
     shown = [record.trial_id, record.status.value, record.step, record.started, record.ended, metrics]
     return hashlib.sha256(repr(shown).encode()).hexdigest()[:16]

@@ -78,7 +78,7 @@ class Targets(Protocol):
 
 
 class Batch:
-    """The batch itself: all its views, by the network that is trained."""
+    """The batch itself as targets: all of its views, embedded by the network that is trained."""
 
     many_views = joined = True
 
