@@ -33,6 +33,7 @@ EXAMPLES = {
         "contrasweep compare quickstart ocl supcon",
         "contrasweep compare quickstart ocl supcon --at batch_size=8",
     ],
+    "diff": ["contrasweep diff pilot main-1", "contrasweep diff pilot:ocl main-1:ocl"],
     "claims": ["contrasweep claims MINING --run", "contrasweep claims --of mypackage.claims:CLAIMS --output claims.md"],
     "submit": [f"contrasweep submit {STUDY} {ADDRESS} --storage s3://BUCKET/studies --tracking http://MLFLOW:5000"],
     "status": [
@@ -59,7 +60,7 @@ EXAMPLES = {
 
 GROUPS = {
     "Study": ["init", "plan", "run", "watch", "logs", "status", "stop", "studies"],
-    "Look": ["report", "compare", "claims", "ui", "sync"],
+    "Look": ["report", "compare", "diff", "claims", "ui", "sync"],
     "Data": ["data"],
     "Cluster": ["submit", "jobs", "doctor"],
     "Code and records": ["code", "remove", "restore", "verify"],
