@@ -557,6 +557,21 @@ class DataVerifyDocument(TypedDict):
     findings: list[DataFinding]
 
 
+class ColumnRow(TypedDict):
+    """A column of an answer, and its type in Arrow's words."""
+
+    name: str
+    type: str
+
+
+class QueryDocument(TypedDict):
+    """The answer of a query: its columns, and a list a row; how many broken files were left out."""
+
+    columns: list[ColumnRow]
+    rows: list[list[Value]]
+    broken: int
+
+
 class ErrorDocument(TypedDict):
     """Why a command ended with `status`: one line, and its parts where it breaks a rule ("" or null where none)."""
 
@@ -589,6 +604,7 @@ DOCUMENTS: Mapping[str, tuple[Any, int]] = {
     "dataset": (DatasetDocument, 1),
     "datasets": (DatasetsDocument | KnownDatasetsDocument, 1),
     "data-verify": (DataVerifyDocument, 1),
+    "query": (QueryDocument, 1),
     "error": (ErrorDocument, 1),
 }
 """Name -> the type of a document and its version. `run` prints a report."""
