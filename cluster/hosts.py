@@ -1,4 +1,4 @@
-"""The hosts of a cluster while a study runs: those that join are used, and those that are needed are requested.
+"""The hosts of a cluster while a study runs: new ones are used, and missing ones are requested.
 
 A host is requested by a placement group, which an autoscaler answers with a node and which ends with this process, so
 that no node is kept for a driver that was killed.
@@ -52,7 +52,7 @@ class ClusterHosts(Hosts):
         self._requested: dict[Footprint, Any] = {}
 
     def poll(self) -> Inventory | None:
-        """Return the hosts, if more of a kind were seen than ever before; Ray is asked every POLL_S seconds."""
+        """Return the hosts if there are more of a kind than ever before; Ray is asked every POLL_S seconds."""
         if self.clock() - self.polled < POLL_S:
             return None
         listed, self.polled = self.nodes(), self.clock()

@@ -1,4 +1,4 @@
-"""Trained networks as modules of their own, with what stands before them: what `load_model` of a trainable gives."""
+"""Trained networks as modules with their preprocessing, as `load_model` of a trainable returns them."""
 
 from collections.abc import Sequence
 
@@ -44,7 +44,10 @@ class FromPixels(nn.Module):
 
 
 def squares(pixels: UInt8[Tensor, "n c h w"], size: int) -> UInt8[Tensor, "n c size size"]:
-    """Images at `size` pixels a side, filtered where they shrink; 0: the shorter side of those that are no squares."""
+    """Scale images to `size` pixels a side, filtered where they shrink.
+
+    0 is the shorter side of images that are not square.
+    """
     size, pixels = size or min(pixels.shape[2:]), pixels.contiguous()  # one layout, so that sums come out the same
     if tuple(pixels.shape[2:]) == (size, size):
         return pixels

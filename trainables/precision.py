@@ -11,7 +11,7 @@ from torch import Tensor, fx
 
 
 def widened(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """`x` in float32, or in float64 if it is."""
+    """Return `x` in float32; a float64 tensor stays float64."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 

@@ -224,7 +224,7 @@ class Settings:
         return nn.Sequential(encoder, self.projection.build(encoder.dim))
 
     def loss_weights(self, shape: Shape, classes: int) -> int:
-        """How many weights the loss itself has, for images of `shape`."""
+        """Return how many weights the loss itself has, for images of `shape`."""
         if not self.build_loss().has_weights:
             return 0
         dim = self.projection.parameters.get("dim")  # of our heads; another's embeddings are counted

@@ -74,7 +74,7 @@ class Probes:
 
 
 def _probe(context: RunContext, described: TrialDescription, sizes: Sequence[int]) -> list[Timing]:
-    """In a process of its own: time the engines of a trial's key."""
+    """Time the engines of a trial's key, in a process of its own."""
     share_compiled()
     fusible: Any = cohorts_of(context.function(described["trial"]["trainable"]))
     return list(fusible.probe(context.trial(described), [size for size in SIZES if size in sizes]))

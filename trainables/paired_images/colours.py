@@ -1,4 +1,4 @@
-"""What colour alone tells of a pair, as numbers that a network can read beside its images.
+"""The colours of a pair as numbers that a network reads beside its images.
 
 Of each image: mean, deviation and five quantiles of its channels and of its chromaticities (shares of the brightness
 and normalised differences of neighbouring channels), as they are and minus the pair's own mean. Ranked among the
@@ -27,7 +27,7 @@ DARK = 0.01
 
 
 def count(channels: int) -> int:
-    """How many numbers an image of `channels` has: f."""
+    """Return how many numbers an image of `channels` channels has: f."""
     return 2 * (2 + len(QUANTILES)) * (3 * channels - 1)
 
 

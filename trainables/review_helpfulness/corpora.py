@@ -1,4 +1,4 @@
-"""From a staged dataset of reviews to the corpora and inputs of a trial."""
+"""Builds the corpora and inputs of a trial from a staged dataset of reviews."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence

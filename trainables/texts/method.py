@@ -87,6 +87,8 @@ Batch = tuple[Tensor, Tensor, Tensor, Tensor]
 class Texts(DualEncoder[Batch]):
     """A trial in training."""
 
+    settings: Settings
+
     def __init__(self, trial: Trial, settings: Settings) -> None:
         self.settings = settings = settings.resolve(trial.data)
         device = seeding.pick_device(settings.device)
@@ -124,8 +126,8 @@ class Texts(DualEncoder[Batch]):
     def features(self, texts: Sequence[str]) -> Float[Tensor, "n d"]:
         """Features of texts, in evaluation mode, on the host."""
         encoder = self.model.eval().get_submodule("0")
-        rows = min(EVAL_BATCH_ROWS, 4 * self.recipe.batch_size)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.autocast):
+        rows = min(EVAL_BATCH_ROWS, 4 * self.settings.batch_size)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             chunks = [encoder(words.to(self.device)) for words in torch.split(self.reader(texts), rows)]
         found = torch.cat(chunks).float().cpu()
         self.guard.require_finite(found, "features", self.remedy)

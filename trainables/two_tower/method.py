@@ -53,6 +53,8 @@ Batch = tuple[Tensor, Tensor]
 class TwoTower(DualEncoder[Batch]):
     """A trial in training."""
 
+    settings: Settings
+
     def __init__(self, trial: Trial, settings: Settings) -> None:
         self.settings = settings = settings.resolve(trial.data)
         device = seeding.pick_device(settings.device)
@@ -105,11 +107,11 @@ class TwoTower(DualEncoder[Batch]):
 
     @property
     def _rows(self) -> int:
-        return min(EVAL_BATCH_ROWS, 4 * self.recipe.batch_size)
+        return min(EVAL_BATCH_ROWS, 4 * self.settings.batch_size)
 
     def _unit(self, tower: str, chunks: Iterable[Tensor]) -> Float[Tensor, "n d"]:
         network = self.model.eval().get_submodule(tower)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.autocast):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             embeddings = torch.cat([network(chunk) for chunk in chunks]).float()
         self.guard.require_finite(embeddings, f"embeddings of {tower}", self.remedy)
         return unit(embeddings)

@@ -117,9 +117,9 @@ def main() -> None:
 
 
 def _end_unread(error: BrokenPipeError) -> NoReturn:
-    """End without a word where nobody reads what this command prints, as behind `| head`.
+    """Exit silently where standard output was closed, as behind `| head`.
 
-    Where it is another pipe that is broken, say so.
+    Where another pipe is broken, say so.
     """
     import select
 

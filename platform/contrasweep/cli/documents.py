@@ -454,6 +454,25 @@ class CodeDifferenceDocument(TypedDict):
     diff: str
 
 
+class DifferenceRow(TypedDict):
+    """One thing that differs; `arms` is empty where it is the same in all of them."""
+
+    kind: Literal["study", "arm", "setting", "space", "data", "code", "version"]
+    arms: str
+    name: str
+    a: str
+    b: str
+
+
+class DiffDocument(TypedDict):
+    """What differs between two studies or arms, and the code as a unified diff."""
+
+    a: str
+    b: str
+    rows: list[DifferenceRow]
+    diff: str
+
+
 class RemoveDocument(TypedDict):
     """The trials that were removed, and the name of their archive."""
 
@@ -581,6 +600,7 @@ DOCUMENTS: Mapping[str, tuple[Any, int]] = {
     "list": (EntriesDocument | SettingsDocument, 1),
     "doctor": (DoctorDocument, 1),
     "code": (CodeDocument | CodeDifferenceDocument, 1),
+    "diff": (DiffDocument, 1),
     "remove": (RemoveDocument, 1),
     "restore": (RestoreDocument, 1),
     "verify": (VerifyDocument, 1),

@@ -1,4 +1,4 @@
-"""What published datasets are by their papers: enough to plan for one before it is staged, and no more."""
+"""Published datasets as their papers describe them: enough to plan for a dataset before it is staged."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from contrasweep.data.names import parse
 
 
 class _Images(NamedTuple):
-    """What a paper says of an image dataset: images for training and for tests, classes, and how they are stored."""
+    """An image dataset as its paper describes it: images for training and tests, classes, and storage."""
 
     train: int
     test: int

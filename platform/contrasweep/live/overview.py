@@ -1,4 +1,4 @@
-"""What a storage says of its studies: which there are, how far each is, and when its driver was last alive."""
+"""An overview of a storage: its studies, how far each one is, and when its driver was last alive."""
 
 import time
 from collections import Counter
@@ -86,5 +86,5 @@ def overview(records: StudyRecords, document: StudyDocument, recorded: Collectio
 
 
 def is_alive(state: RunState, now: float) -> bool:
-    """Whether the process of a run was seen alive lately."""
+    """Return whether the process of a run has written its state lately."""
     return not state.ended and now - state.updated < SILENT_S

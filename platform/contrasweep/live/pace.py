@@ -1,4 +1,4 @@
-"""How long what is left of a run will take, learned from each trial that ends and from the steps of those that run.
+"""An estimate of the time that a run still needs, from trials that have ended and from steps of running ones.
 
 The first trial of each place also starts a process and imports what it trains with, which the later ones need not. So
 there is no estimate from what took less than `WORTH_S`, until a place trains its second trial.
@@ -59,7 +59,7 @@ class Pace:
     def eta_s(
         self, waiting: Counter[Cell], unknown: int, running: Iterable[RunningTrial], slots: float, now: float
     ) -> float | None:
-        """Return the seconds until nothing is left; None where nothing is known of the length of any trial.
+        """Return the seconds until the run ends; None where no trial's length is known.
 
         `waiting` counts trials by cell, `unknown` those of no known cell; the running ones count with what they lack.
         """

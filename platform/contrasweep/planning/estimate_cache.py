@@ -76,7 +76,7 @@ def key_of(work: Workload, hook: object, trial: Trial, code: CurrentCode) -> str
 
 
 class Estimate(NamedTuple):
-    """GiB that training holds, before calibration, and the work of a step."""
+    """The memory of a training in GiB before calibration, and the work of one step."""
 
     gib: float
     work: Work = NO_WORK
@@ -139,7 +139,7 @@ def _counting() -> str:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether `repr` says all of a value, in every process the same."""
+    """Return whether `repr` describes all of a value, and is the same in every process."""
     if isinstance(value, tuple | list):
         return all(map(_is_plain, value))
     return value is None or type(value) in (bool, int, float, str)

@@ -1,4 +1,4 @@
-"""What a plan will cost and what it can answer, before anything is spent."""
+"""The cost of a plan and the questions it can answer, before anything is spent."""
 
 import math
 import textwrap
@@ -65,7 +65,7 @@ def gpu_hours(plan: Plan, footprints: Footprints, done: Collection[str]) -> floa
 
 @dataclass(frozen=True)
 class Capacity:
-    """How trials of one kind fit the hosts.
+    """How many trials of one kind the hosts can run.
 
     `placements` are the ways to place one, the first choice first. Where there is none, `why_not` says why. `slots`
     are how many such trials run at once if no others do.
@@ -78,7 +78,7 @@ class Capacity:
 
     @property
     def footprint(self) -> Footprint:
-        """What one trial takes where it is placed first."""
+        """Return the footprint of one trial on the host where it is placed first."""
         first, footprint = self.first, self.requirement.footprint
         return footprint.on(first.gpu) if first and first.gpu else footprint
 
@@ -133,7 +133,7 @@ class ForecastRow:
 
     @property
     def footprint(self) -> Footprint:
-        """What one trial takes, with its margin on every type of GPU."""
+        """Return the footprint of one trial, with its margin on every type of GPU."""
         return self.capacity.requirement.footprint
 
 
@@ -172,7 +172,7 @@ class Forecast:
 
     @property
     def slots(self) -> int:
-        """How many trials run concurrently, for the most demanding row."""
+        """Return how many trials of the most demanding row run at once."""
         return max(1, min((row.capacity.slots for row in self.rows if row.capacity.placements), default=1))
 
     def hours_of(self, trials: Mapping[str, int]) -> float | None:
@@ -205,7 +205,7 @@ class Forecast:
 
     @property
     def sizes(self) -> list[PlannedSize]:
-        """What a grid of fixed replicates decides as declared, and at two and four times its replicates.
+        """Return what a grid of fixed replicates can decide, as declared and with two and four times its replicates.
 
         Empty where the study says nothing of noise.
         """
@@ -262,7 +262,7 @@ class Forecast:
         return [f"pilot     one trial of each arm is trained and checked before the rest{why}"]
 
     def _time_lines(self) -> list[str]:
-        """Say wall time, GPU-hours and cost of what is to run."""
+        """Return lines on wall time, GPU-hours and cost of the trials to run."""
         makespan, inventory = self.makespan, self.inventory
         hosts = f"{self.slots} slots" + (f" on {inventory.gpus} GPUs" if inventory.gpus else "")
         if makespan is None:
@@ -288,7 +288,7 @@ class Forecast:
 def forecast(
     plan: Plan, storage: str, cluster: Path | None = None, missing: tuple[MissingDataset, ...] = ()
 ) -> Forecast:
-    """Look up what of `plan` has ended and how long it took, and forecast the rest.
+    """Find which trials of `plan` have ended and how long they took, and forecast the rest.
 
     `cluster` is an inventory file; without one, this machine is planned for. `missing` are the datasets whose cells
     the plan leaves out.
@@ -339,7 +339,7 @@ def group_warnings(plan: Plan) -> list[str]:
 
 
 def _seconds(row: PlanRow, durations: Durations, footprints: Footprints) -> tuple[float | None, bool]:
-    """The seconds that trials of a row took, else those of its longest sample; and whether these are counted work."""
+    """Return the seconds that trials of a row took, or those of its longest sample; and whether work was counted."""
     if (seconds := durations.of(row.arm, row.trials)) is not None:
         return seconds, False
     each = [footprints.seconds(trial) for trial in row.samples]

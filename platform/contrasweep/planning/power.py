@@ -1,4 +1,4 @@
-"""What a study will be able to decide: the power of its own family, from its declaration."""
+"""The power of a study's own family of comparisons, from its declaration."""
 
 import math
 from collections.abc import Mapping

@@ -123,5 +123,5 @@ def _price(size: Size) -> str:
 
 
 def ordinal(n: int) -> str:
-    """`2nd`."""
+    """Return a number as text: `2nd`."""
     return f"{n}{'th' if 10 <= n % 100 <= 20 else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"

@@ -1,4 +1,4 @@
-"""`Results`: what a study has so far, read from the storage alone; its frames, tables, comparisons and figures."""
+"""`Results`: the results of a study, read from the storage alone: frames, tables, comparisons and figures."""
 
 import json
 from collections import Counter
@@ -57,7 +57,7 @@ class Results(StudyData):
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of trials by status, of those statuses that there are."""
+        """Return the number of trials by status, for each status that occurs."""
         return dict(Counter(self.frame["status"]))
 
     @property
@@ -437,7 +437,9 @@ class Results(StudyData):
         return build_table(frame, rule=rule, links=self.run_urls, items=items, **layout)
 
     def _item_values(self, metric: str) -> ItemValues | None:
-        """The scores of test items that the metric is the mean of; None unless all trials have one split and left them.
+        """Return the scores of the test items that the metric is the mean of.
+
+        None unless all trials have one split and stored their items.
 
         Studies over folds have none.
         """
@@ -455,7 +457,7 @@ class Results(StudyData):
 
 
 def _between(pairs: Sequence[Pair], a: str, b: str, at: Config) -> list[Pair]:
-    """The comparisons of two arms at these values of axes, which are then left out of their contexts."""
+    """Return the comparisons of two arms at these values of axes, without those axes in their contexts."""
     fixed = {axis: label(value) for axis, value in at.items()}
     kept = [p for p in pairs if {p.a, p.b} == {a, b} and fixed.items() <= dict(p.context).items()]
     return [replace(p, context=tuple((axis, v) for axis, v in p.context if axis not in fixed)) for p in kept]

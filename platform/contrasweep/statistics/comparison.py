@@ -314,7 +314,10 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """Both parts in words, of A: `better, by less than matters`; `exploratory` outside the study's family."""
+        """Return the verdict on A in words, such as `better, by less than matters`.
+
+        It is `exploratory` outside the study's family of comparisons.
+        """
         return "exploratory" if self.judgement is None else in_words(self.decision, self.relevance)
 
     @property
@@ -343,7 +346,7 @@ class Comparison:
 
     @property
     def test(self) -> str:
-        """The test that the p-value is of."""
+        """Return the name of the test that gives the p-value."""
         return self.evidence.common.test(self.level)
 
     @property

@@ -288,7 +288,7 @@ class _Rows:
         )
 
     def names(self, which: Any) -> tuple[str, ...]:
-        """The seeds, and the folds where there are any, of these rows."""
+        """Return the seeds of these rows, and their folds where there are any."""
         units = [self.units[i] for i in np.flatnonzero(which).tolist()]
         named = [f"seed {seed} on fold {fold}" if self.design.folds else f"seed {seed}" for fold, seed in units]
         return tuple(dict.fromkeys(named))

@@ -86,7 +86,7 @@ def read_plain(
 
 
 def _checked(read: Callable[[], T], file: str, remedy: str) -> T:
-    """What `read` gives; what it raises as an error that names the file."""
+    """Return the result of `read`; its errors become a `BrokenFileError` that names the file."""
     try:
         return read()
     except _OtherFormat as error:

@@ -32,7 +32,7 @@ def write_planned(records: StudyRecords, frame: "pd.DataFrame", plan_digest: str
 
 
 def read_planned(records: StudyRecords) -> "pd.DataFrame":
-    """What `write_planned` wrote; `BrokenFileError` where it is broken or missing."""
+    """Return the table of `write_planned`; `BrokenFileError` where the file is broken or missing."""
     return _read(records)[0]
 
 

@@ -1,4 +1,4 @@
-"""Where studies and datasets lie: a local folder, or `s3://bucket/prefix`. One protocol, keys with slashes."""
+"""A store of studies and datasets: a local folder or `s3://bucket/prefix`. Keys are paths with slashes."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""Where the runs of a study's trials are shown: kept in the storage, so that a report needs no MLflow to link them.
+"""Links to the runs of a study's trials, kept in the storage, so that a report needs no MLflow.
 
     <study>/mlflow.json    tracking (the store), study (its page), runs (trial id -> page)
 

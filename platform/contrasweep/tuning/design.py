@@ -52,12 +52,12 @@ class SweepDesign:
 
     @property
     def search_folds(self) -> list[int | None]:
-        """Folds of the search: fold 0 unless the study names others; [None] stands for the dataset's own splits."""
+        """Return the folds of the search: fold 0 unless the study names others; [None] means the dataset's splits."""
         return [None] if self.study.folds is None else list(self.study.search_folds or [0])
 
     @cached_property
     def search_data(self) -> Manifest:
-        """What the search sees: the dataset without its test split, so that nothing can look at it.
+        """Return the dataset of the search, without its test split, so that the search never uses it.
 
         Without folds, a trial finds the dev split in its place.
         """
@@ -68,7 +68,7 @@ class SweepDesign:
 
     @cached_property
     def population(self) -> pruners.Population | None:
-        """What the study asks of population based training, if it does."""
+        """Return the options of population based training; None where the study does not use it."""
         return pruners.population_of(self.study)
 
     @property
@@ -181,7 +181,10 @@ def fixed_of(arm: Arm, base: Config) -> MutableConfig:
 
 
 def point(study: Sweep, name: str, u: float) -> MutableConfig:
-    """The config of an arm (and of what it is frozen on) at the same place `u` (0 to 1) of every searched setting."""
+    """Return the config of an arm, and of what it is frozen on, at the relative place `u` of every searched setting.
+
+    `u` is between 0, the lower end, and 1.
+    """
     base: MutableConfig = {}
     chain = [name]
     while (below := study.freeze.get(chain[0])) is not None:

@@ -1,4 +1,4 @@
-"""Where the engine gets trials from: a list of them here, searches in `tuning.sweep_source`."""
+"""Sources of trials for the engine: here a plain list; searches are in `tuning.sweep_source`."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable

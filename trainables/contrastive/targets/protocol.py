@@ -1,4 +1,4 @@
-"""What targets are, and the simplest of them: the batch itself."""
+"""The protocol of targets, and the simplest targets: the batch itself."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -20,7 +20,9 @@ class Compared(NamedTuple):
 
 @runtime_checkable
 class Targets(Protocol):
-    """What a step compares embeddings with, built once a trial as `Class(model, steps, dim, **parameters)`.
+    """The targets with which a step compares embeddings, built once for a trial.
+
+    They are built as `Class(model, steps, dim, **parameters)`.
 
     The keyword-only parameters of the class are what a study can set (`targets: {name: moco, size: 64}`). A class may
     say more of itself by attributes:

@@ -1,4 +1,4 @@
-"""Targets with a momentum encoder that says what to predict, without negatives: BYOL and DINO; and SwAV's codes."""
+"""Targets without negatives, whose momentum encoder is the teacher: BYOL and DINO; and SwAV's codes."""
 
 import math
 from collections.abc import Mapping

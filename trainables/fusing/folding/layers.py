@@ -37,7 +37,7 @@ PerChannel = Float[Tensor, "k c"]
 
 
 class FoldedBatchNorm(nn.Module):
-    """K batch normalisations; running statistics and numbers of batches per member, and those of inactive slots stay.
+    """K batch normalisations with statistics for each member; those of inactive slots do not change.
 
     torch's own kernel on the members' channels side by side.
     """

@@ -92,7 +92,7 @@ def keep_credentials() -> None:
 
 
 def forgive_lost_hosts() -> None:
-    """Tune counts no failure where a host was announced to go; one that goes without a word is no other case."""
+    """Let Tune count no failure for a host that is lost without notice, as it does for an announced loss."""
     if _all(PREEMPTED):
         ray.exceptions.RayActorError.preempted = property(
             lambda error: getattr(error, "_preempted", False) or HOST_LOST.search(str(error)) is not None
@@ -168,7 +168,7 @@ def place_of(actor: Any) -> tuple[int, str] | None:
 
 
 def forgive(trial: Any) -> None:
-    """Count the failures of a trial of Tune's anew, since it got further."""
+    """Set the failures of a trial in Tune's account to zero, because the trial has made progress."""
     with contextlib.suppress(AttributeError):
         trial.run_metadata.num_failures = 0
 
@@ -211,7 +211,7 @@ def _has(name: str) -> bool:
 
 
 def _named(name: str) -> Any:
-    """What stands at a dotted name of Ray; `ImportError` or `AttributeError` where nothing does."""
+    """Return the object at a dotted name of Ray; `ImportError` or `AttributeError` where there is none."""
     return pkgutil.resolve_name(name)
 
 

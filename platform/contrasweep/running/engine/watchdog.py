@@ -1,4 +1,4 @@
-"""Watches trials that run: says which are silent and where, and ends those that are out of their time."""
+"""A watch over running trials: it reports silent ones with their place in the code, and ends those out of time."""
 
 import logging
 import threading

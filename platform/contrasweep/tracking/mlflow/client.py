@@ -1,4 +1,4 @@
-"""An MLflow client that says what went wrong in one way, whatever store is behind it: `TrackingError`."""
+"""An MLflow client whose errors are all `TrackingError`, whatever the store."""
 
 import hashlib
 import os
@@ -74,7 +74,7 @@ def _make_database(path: Path) -> None:
 
 
 def translate_errors(function: Callable[..., Any]) -> Any:
-    """What `function` returns; what it raises becomes a `TrackingError`."""
+    """Wrap `function` so that its errors become a `TrackingError`."""
     from mlflow.exceptions import MlflowException
 
     try:

@@ -53,7 +53,7 @@ class Brackets(ABC):
             self.trials[config].append(trial)
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:
-        """`CONTINUE` below the next rung; at it `PAUSE` while the configuration may still go on, else `STOP`."""
+        """Return `CONTINUE` below the next rung; at it `PAUSE` while the configuration may go on, else `STOP`."""
         self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
         self._advance(self._bracket(trial))
         going = self._goes_on(trial)
@@ -120,7 +120,7 @@ class Brackets(ABC):
             self.level[bracket] += 1
 
     def _value(self, config: int, rung: float) -> float | None:
-        """Return the mean over the folds of what was reported at `rung`; None while a fold has not reported there."""
+        """Return the mean over the folds of the values at `rung`; None while a fold has not reported there."""
         known = [v for trial in self.trials[config] if (v := self._at(trial, rung)) is not None]
         return statistics.fmean(known) if len(known) == self.folds else None
 
