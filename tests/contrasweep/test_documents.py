@@ -93,6 +93,8 @@ COMMANDS = [
     ("compare", "compare grid a c"),
     ("compare", "compare toy-sweep short long"),
     ("compare", "compare grid a b --at lr=0.1"),
+    ("diff", "diff grid:a twin:d"),
+    ("diff", "diff grid:a grid:b"),
     ("status", "status grid"),
     ("watch", "watch grid"),
     ("watch", "watch toy-sweep"),

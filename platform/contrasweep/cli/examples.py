@@ -33,6 +33,7 @@ EXAMPLES = {
         "contrasweep compare quickstart ocl supcon",
         "contrasweep compare quickstart ocl supcon --at batch_size=8",
     ],
+    "diff": ["contrasweep diff pilot main-1", "contrasweep diff pilot:ocl main-1:ocl"],
     "query": [
         "contrasweep query 'SELECT study, arm, avg(value) FROM trials GROUP BY ALL'",
         "contrasweep query \"FROM trials WHERE config['batch_size'] = '8'\" --format parquet --output trials.parquet",
@@ -63,7 +64,7 @@ EXAMPLES = {
 
 GROUPS = {
     "Study": ["init", "plan", "run", "watch", "logs", "status", "stop", "studies"],
-    "Look": ["report", "compare", "query", "claims", "ui", "sync"],
+    "Look": ["report", "compare", "diff", "query", "claims", "ui", "sync"],
     "Data": ["data"],
     "Cluster": ["submit", "jobs", "doctor"],
     "Code and records": ["code", "remove", "restore", "verify"],
