@@ -90,6 +90,8 @@ class Rule:
         margin: The smallest difference that matters, in the metric's unit; None: equivalence is not asked.
         mode: Whether larger or smaller values are better.
         screen_level: The one-sided p at which a screened candidate is confirmed.
+        simpler: Whether the candidate is simpler than the incumbent and need not be better: then it is tested that it
+            is not worse by `margin`, and a verdict of `equivalent` may keep it.
     """
 
     alpha: float = 0.05
@@ -100,6 +102,7 @@ class Rule:
     margin: float | None = None
     mode: Literal["max", "min"] = "max"
     screen_level: float = 0.1
+    simpler: bool = False
 
     def __post_init__(self) -> None:
         checked_level(self.alpha)
@@ -124,12 +127,17 @@ class Rule:
             )
         if self.margin is not None and not 0 < self.margin < math.inf:
             raise SpecError("the smallest difference is a positive number", place="margin", value=self.margin)
+        if self.simpler and self.margin is None:
+            raise SpecError(
+                "a simpler candidate may lose less than the smallest difference", place="margin", value=None
+            )
 
     def screen(self, differences: ArrayLike) -> Literal["pass", "stop", "more"]:
         """Return what the screening seeds so far say: confirm the candidate, stop, or train more seeds.
 
         Args:
-            differences: Candidate minus incumbent by seed; NaN where the candidate failed and the incumbent did not.
+            differences: Candidate minus incumbent, one number a seed (of several folds or datasets their mean); NaN
+                where the candidate failed for a cause of its own and the incumbent did not.
         """
         gains, (first, second, last) = self._gains(differences), self.screens()
         if gains.seeds < first:
@@ -191,13 +199,13 @@ class Rule:
             look: The position of the look, from 0: there are `looks()[look]` seeds.
         """
         gains, now = self._gains(differences), self.look_level(level, look)
-        low, high = gains.interval(now)
-        last = look >= len(self.looks()) - 1
+        low, high = (end - self._allowance for end in gains.interval(now))
+        passes, last = low > -self._allowance, look >= len(self.looks()) - 1
         surely = gains.collapses_p <= SURELY
-        why = gains.objection(OBJECTIONS[last]) if low > 0 or surely else ""
+        why = gains.objection(OBJECTIONS[last]) if passes or surely else ""
         verdict: Verdict = "more"
-        if low > 0 and not why:
-            verdict = "keep"
+        if passes and not why:
+            verdict = "keep" if low > 0 else "equivalent"
         elif surely:
             verdict = "discard"
         elif self.margin is not None and -self.margin < low and high < self.margin:
@@ -207,11 +215,12 @@ class Rule:
             verdict = "undecided" if hopeful else "discard"
         elif self._futile(gains.p, gains.seeds, level):
             verdict = "discard"
-        low, estimate, high = sorted(self._sign * end + 0.0 for end in (low, gains.estimate, high))
+        ends = (low, gains.estimate - self._allowance, high)
+        low, estimate, high = sorted(self._sign * end + 0.0 for end in ends)
         return Ruling(verdict, estimate, low, high, gains.p, gains.seeds, 1 - 2 * now, why)
 
     def chance(self, differences: ArrayLike, level: float, more: int) -> float:
-        """Return the chance that `more` seeds keep the candidate, or show it to be equivalent.
+        """Return the chance that `more` seeds keep the candidate or show it to be equivalent.
 
         The seeds to come are drawn from those that there are, with weights from the Bayesian bootstrap (Rubin 1981),
         so that it is not taken for known how good the candidate is. The draws are the same on every machine.
@@ -227,21 +236,26 @@ class Rule:
         critical = np.array([_critical(k, level) for k in range(n + 1)])[used.sum(axis=1)]
         i, j = _pairs(n)
         both, averages = used[:, i] & used[:, j], (all_seeds[:, i] + all_seeds[:, j]) / 2
-        margin = self.margin or 0.0
+        margin, allowed = self.margin or 0.0, self._allowance
         better = ((averages > 0) & both).sum(axis=1) >= critical
-        no_worse = ((averages > -margin) & both).sum(axis=1) >= critical
-        no_better = ((averages < margin) & both).sum(axis=1) >= critical
+        no_worse = ((averages > allowed - margin) & both).sum(axis=1) >= critical
+        no_better = ((averages < allowed + margin) & both).sum(axis=1) >= critical
         return float((better | no_worse & no_better).mean())
 
     @property
     def _sign(self) -> int:
         return 1 if self.mode == "max" else -1
 
+    @property
+    def _allowance(self) -> float:
+        """What a candidate may lose and still be kept; all tests are of gains with it added."""
+        return self.margin if self.simpler and self.margin is not None else 0.0
+
     def _gains(self, differences: ArrayLike) -> "Gains":
         d = self._sign * np.asarray(differences, np.float64)
         if d.ndim != 1 or not len(d):
             raise SpecError("differences are a list of one number a seed", place="differences", value=differences)
-        return Gains(np.where(np.isnan(d), -np.inf, d))
+        return Gains(np.where(np.isnan(d), -np.inf, d) + self._allowance)
 
     def _futile(self, p: float, n: int, level: float) -> bool:
         """Whether even a difference that is worth finding would hardly be found by the last look."""

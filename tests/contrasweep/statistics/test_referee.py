@@ -145,6 +145,15 @@ def test_a_difference_that_does_not_matter_is_equivalent_and_what_could_be_decid
     assert ruling.verdict == "undecided" and 0.1 <= RULE.chance(close, 0.01, 32) < 0.9
 
 
+def test_a_simpler_candidate_is_kept_for_losing_less_than_matters_and_not_for_losing_more():
+    rule = Rule(margin=0.5, simpler=True)
+    noise = np.random.default_rng(10).normal(0, 0.4, 32)
+    same, worse, better = (rule.confirm(noise + shift, 0.05, 6) for shift in (0.0, -0.5, 0.5))
+    assert (same.verdict, worse.verdict, better.verdict) == ("equivalent", "discard", "keep")
+    assert -0.5 < same.low < 0 < same.high and same.low == pytest.approx(RULE.confirm(noise, 0.05, 6).low)
+    assert rule.screen(noise[:12]) == "pass" and RULE.screen(noise[:12] - 0.1) == "stop"
+
+
 @pytest.mark.slow
 def test_the_chance_of_a_decision_is_that_of_the_seeds_that_follow():
     """Of campaigns at this point, the mean of the chances that were told and the share that came to be kept agree."""
@@ -172,6 +181,7 @@ def test_a_hopeless_confirmation_ends_before_its_last_look_and_a_hopeful_one_goe
         {"first": 1, "step": 1},
         {"margin": -1.0},
         {"screen_level": 1.0},
+        {"simpler": True},
     ],
 )
 def test_a_rule_that_cannot_work_is_refused(wrong):
