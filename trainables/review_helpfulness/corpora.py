@@ -43,7 +43,10 @@ class Products:
 
 @dataclass(frozen=True)
 class Reviews:
-    """Reviews of one part in the order that breaks ties; `product` is their product's number."""
+    """The reviews of one part of a dataset.
+
+    Their order decides ties; `product` is the number of each review's product.
+    """
 
     product: NDArray[np.int64]
     text: Sequence[str]

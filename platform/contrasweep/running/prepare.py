@@ -402,6 +402,6 @@ def _rows(data: Manifest) -> dict[str, int]:
 
 
 def _command() -> tuple[str, ...]:
-    """The command that declared the study, for whoever runs it again; none where a program did."""
+    """Return the command that declared the study, for who runs it again; "" where a program did."""
     ours = Path(sys.argv[0]).name == "contrasweep" or sys.argv[0].endswith("contrasweep/__main__.py")
     return (redacted(shlex.join(["contrasweep", *sys.argv[1:]])),) if ours else ()

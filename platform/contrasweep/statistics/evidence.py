@@ -118,7 +118,7 @@ class Evidence:
         return min(1.0, 2 * max(above, *(one.p_below(margin, level) for one in highest)))
 
     def _bounds(self, mode: str) -> tuple[list[Contrast], list[Contrast]]:
-        """The contrasts that the lower end of an interval must hold for, and those of its upper end."""
+        """Return the contrasts that bound the difference from below, and those that bound it from above."""
         lower, upper = (self.a_loses, self.b_loses) if mode == "max" else (self.b_loses, self.a_loses)
         return [self.common, *([lower] if lower else [])], [self.common, *([upper] if upper else [])]
 

@@ -230,7 +230,7 @@ class Execution:
 def _reports(
     function: Callable[..., Generator[Report, None, None]], trial: Trial, resume: Path | None
 ) -> Generator[Report, None, None]:
-    """The reports of a trainable, which is called with the first: what it raises then is a failure like any other."""
+    """Yield the reports of a trainable, which is called at the first one, so that its errors are the trial's."""
     reports = function(trial, resume=resume)
     if not isinstance(reports, Iterator):
         raise SpecError(
