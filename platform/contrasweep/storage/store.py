@@ -36,7 +36,7 @@ class Store(Protocol):
         """The keys that begin with `prefix`, sorted; those alone that `names.is_key` knows."""
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
-        """Of each `<folder><any>/<name>`, by key, a text that changes with its content."""
+        """Return key -> a text that changes with the content, of each object `<folder><any>/<name>`."""
 
     def delete(self, key: str) -> None:
         """Delete an object; no error if there is none."""
