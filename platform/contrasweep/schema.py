@@ -93,12 +93,13 @@ class _ClassSignature:
     def __get__(self, instance: object, cls: Any) -> inspect.Signature:
         hints = typing.get_type_hints(cls)  # without `Annotated`
         parameters = self.of_pydantic.__get__(None, cls).parameters.values()
-        made = {name: field.default_factory for name, field in cls.__pydantic_fields__.items() if field.default_factory}
+        fields = cls.__pydantic_fields__.items()
+        defaults = {name: field.default_factory() for name, field in fields if field.default_factory}
         return ReadableSignature(
-            p.replace(
-                annotation=hints.get(p.name, p.annotation), default=made[p.name]() if p.name in made else p.default
-            )
-            for p in parameters
+            [
+                p.replace(annotation=hints.get(p.name, p.annotation), default=defaults.get(p.name, p.default))
+                for p in parameters
+            ]
         )
 
 
