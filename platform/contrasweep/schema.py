@@ -84,7 +84,7 @@ class ReadableSignature(inspect.Signature):
 
 
 class _ClassSignature:
-    """The attribute `__signature__` of a `@checked` class, made when somebody asks `help`."""
+    """The attribute `__signature__` of a `@checked` class, made when it is first read."""
 
     def __init__(self, of_pydantic: Any) -> None:
         self.of_pydantic = of_pydantic
@@ -159,7 +159,7 @@ def _place(loc: tuple[int | str, ...]) -> str:
 
 
 def validate(cls: Any, value: object) -> Any:
-    """`value` (a mapping as read from YAML, or already an instance) as a `cls`; `SpecError` if it is not one."""
+    """Return `value`, a mapping or an instance, as a `cls`; raise `SpecError` if it is not one."""
     try:
         return pydantic.TypeAdapter(cls).validate_python(value)
     except pydantic.ValidationError as error:
@@ -167,7 +167,7 @@ def validate(cls: Any, value: object) -> Any:
 
 
 def json_schema(cls: Any, ref_template: str = "#/$defs/{model}") -> JsonSchema:
-    """JSON schema of `cls`, for editors; `ref_template` says where the classes that it uses will stand."""
+    """Return the JSON schema of `cls`, for editors; `ref_template` is the place of the classes that it uses."""
     return pydantic.TypeAdapter(cls).json_schema(ref_template=ref_template)
 
 
@@ -216,7 +216,7 @@ def _omitted_fields(cls: Hashable) -> dict[str, object]:
 
 
 def plain(value: Any) -> Any:
-    """A setting's value as YAML could hold it: mappings, lists, text, numbers."""
+    """Return a setting's value as YAML has it: mappings, lists, text, numbers."""
     if type(value) in (str, int, float, bool, type(None)):  # most are, and the questions below take longer
         return value
     if hasattr(value, "to_plain"):  # a component
@@ -231,7 +231,7 @@ def plain(value: Any) -> Any:
 
 
 def field_help(cls: Any) -> dict[str, str]:
-    """Return what each field of `cls` means, from the class or the base that says it; empty where nothing is said."""
+    """Return the help text of each field of `cls`, from its class or a base; empty where there is none."""
     texts: dict[str, str] = {}
     for base in reversed(getattr(cls, "__mro__", ())):
         docstrings = _field_docstrings(base) if "__pydantic_fields__" in vars(base) else {}

@@ -1,4 +1,4 @@
-"""From a staged dataset of reviews to the corpora and inputs of a trial."""
+"""Builds the corpora and inputs of a trial from a staged dataset of reviews."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +43,10 @@ class Products:
 
 @dataclass(frozen=True)
 class Reviews:
-    """Reviews of one part in the order that breaks ties; `product` is their product's number."""
+    """The reviews of one part of a dataset.
+
+    Their order decides ties; `product` is the number of each review's product.
+    """
 
     product: NDArray[np.int64]
     text: Sequence[str]

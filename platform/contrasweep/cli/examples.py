@@ -1,4 +1,4 @@
-"""What `--help` shows beside the options: commands in groups, and an example of each, which a test parses."""
+"""Additions to `--help`: groups of commands, and an example for each command, which a test parses."""
 
 from typing import Any
 
@@ -33,6 +33,11 @@ EXAMPLES = {
         "contrasweep compare quickstart ocl supcon",
         "contrasweep compare quickstart ocl supcon --at batch_size=8",
     ],
+    "diff": ["contrasweep diff pilot main-1", "contrasweep diff pilot:ocl main-1:ocl"],
+    "query": [
+        "contrasweep query 'SELECT study, arm, avg(value) FROM trials GROUP BY ALL'",
+        "contrasweep query \"FROM trials WHERE config['batch_size'] = '8'\" --format parquet --output trials.parquet",
+    ],
     "claims": ["contrasweep claims MINING --run", "contrasweep claims --of mypackage.claims:CLAIMS --output claims.md"],
     "decide": [
         "contrasweep decide campaign.yaml candidate.yaml --by ada --why 'larger batches'",
@@ -64,7 +69,7 @@ EXAMPLES = {
 
 GROUPS = {
     "Study": ["init", "plan", "run", "watch", "logs", "status", "stop", "studies"],
-    "Look": ["report", "compare", "claims", "ui", "sync"],
+    "Look": ["report", "compare", "diff", "query", "claims", "ui", "sync"],
     "Referee": ["decide", "ledger"],
     "Data": ["data"],
     "Cluster": ["submit", "jobs", "doctor"],

@@ -1,4 +1,4 @@
-"""Commands on what a storage holds of a study: which code made it, taking trials out, putting them back, verifying."""
+"""Commands on a study in its storage: its code, archiving and restoring trials, verification."""
 
 import sys
 import time
@@ -197,7 +197,7 @@ def _print_difference(
 
 
 def _resolved(by_code: "dict[str, list[Record]]", word: str, other: str) -> tuple[str, str]:
-    """The digest that begins with `word`, and whose trials' present code is meant by `now`."""
+    """Return the digest that begins with `word`; `now` means the present code of its trials."""
     known = [digest for digest in by_code if digest]
 
     def one(text: str) -> str:
@@ -215,7 +215,7 @@ def _resolved(by_code: "dict[str, list[Record]]", word: str, other: str) -> tupl
 
 
 def _texts(records: "StudyRecords", by_code: "dict[str, list[Record]]", digest: str, like: str) -> dict[str, str]:
-    """File -> text of a code; of `now`, of what the trials of the code `like` would run."""
+    """Return file -> text of a code; for `now`, of the code that trials of `like` would run."""
     from contrasweep.code import CurrentCode
     from contrasweep.errors import StorageError
     from contrasweep.imports import import_from_here

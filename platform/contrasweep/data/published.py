@@ -1,4 +1,4 @@
-"""What published datasets are by their papers: enough to plan for one before it is staged, and no more."""
+"""Published datasets as their papers describe them: enough to plan for a dataset before it is staged."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from contrasweep.data.names import parse
 
 
 class _Images(NamedTuple):
-    """What a paper says of an image dataset: images for training and for tests, classes, and how they are stored."""
+    """An image dataset as its paper describes it: images for training and tests, classes, and storage."""
 
     train: int
     test: int
@@ -42,7 +42,7 @@ def described(name: str) -> Manifest | None:
     """Return a manifest without files of the dataset that a study calls `name`, as its paper reports it.
 
     It has the rows, classes and sizes of images, which is what a plan must know. None for datasets that do not have
-    such fixed sizes. It is none of what is staged: its digest, and so the trials' ids, are others.
+    such fixed sizes. Its digest, and so the ids of its trials, differ from those of the staged dataset.
     """
     wanted = parse(name)
     facts = _IMAGES.get(wanted.name)

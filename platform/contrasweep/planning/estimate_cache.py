@@ -76,7 +76,7 @@ def key_of(work: Workload, hook: object, trial: Trial, code: CurrentCode) -> str
 
 
 class Estimate(NamedTuple):
-    """GiB that training holds, before calibration, and the work of a step."""
+    """The memory of a training in GiB before calibration, and the work of one step."""
 
     gib: float
     work: Work = NO_WORK
@@ -134,12 +134,12 @@ def _name(key: str) -> str:
 
 @functools.cache
 def _counting() -> str:
-    """The digest of the module that counts, which a checkout may change without a new version."""
+    """Return the digest of the module that counts, because a checkout may change it without a new version."""
     return hashlib.sha256(Path(contrasweep.cluster.memory.__file__).read_bytes()).hexdigest()
 
 
 def _is_plain(value: object) -> bool:
-    """Whether `repr` says all of a value, in every process the same."""
+    """Return whether `repr` describes all of a value, and is the same in every process."""
     if isinstance(value, tuple | list):
         return all(map(_is_plain, value))
     return value is None or type(value) in (bool, int, float, str)

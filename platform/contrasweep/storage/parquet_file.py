@@ -26,19 +26,19 @@ Check = Callable[[pa.DataType], bool]
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column holds text."""
+    """Return whether a column holds text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether a column holds numbers, truth values or nothing."""
+    """Return whether a column holds numbers, truth values or nothing."""
     return bool(
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
     )
 
 
 def is_value(kind: pa.DataType) -> bool:
-    """Whether a column holds text or numbers."""
+    """Return whether a column holds text or numbers."""
     return is_text(kind) or is_number(kind)
 
 
@@ -112,7 +112,7 @@ def _check_columns(schema: pa.Schema, columns: Mapping[str, Check], others: Chec
 
 
 def _check_schema(opened: pq.ParquetFile) -> None:
-    """Names and types stand in the schema of Parquet and in that of Arrow beside it."""
+    """Check that the schema of Parquet and Arrow's schema beside it have valid names and types."""
     text = (opened.metadata.metadata or {}).get(b"ARROW:schema", b"")
     stated = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text)))
     if stated != opened.schema_arrow:

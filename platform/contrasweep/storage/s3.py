@@ -206,7 +206,7 @@ class S3Store:
         return self._connected(PART_ATTEMPTS)
 
     def _connected(self, attempts: int) -> Any:
-        """One client for all threads of this process: clients are thread-safe, but do not survive a fork."""
+        """Return the client for all threads of this process; clients are thread-safe, but do not survive a fork."""
         aws = tuple(
             sorted((name, value) for name, value in os.environ.items() if name.startswith(("AWS_", "CONTRASWEEP_S3_")))
         )
@@ -227,7 +227,7 @@ class S3Store:
         return head is not None and _digest(head) == digest
 
     def _download(self, key: str, path: Path, allowance: Allowance) -> None:
-        """One version of the object, large ones in parts, into a file beside `path` that then takes its place."""
+        """Download one version of an object, a large one in parts, and then move the file to `path`."""
         place = {"Bucket": self.bucket, "Key": self.prefix + key}
         head = self._client.head_object(**place)
         allowance.extend(int(head["ContentLength"]))
@@ -268,7 +268,10 @@ def _connect(process: int, environment: tuple[tuple[str, str], ...], attempts: i
 
 
 def _check(digest: str, response: Answer) -> None:
-    """`CorruptedObject` if the bytes have another digest than the one stored with them; others' objects have none."""
+    """Raise `CorruptedObject` if the bytes differ from the digest stored with them.
+
+    Objects of other programs have no digest.
+    """
     stated = _digest(response)
     if stated and stated != digest:
         raise CorruptedObject(f"SHA-256 {digest[:12]} came, {stated[:12]} was written")

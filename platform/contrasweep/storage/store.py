@@ -1,4 +1,4 @@
-"""Where studies and datasets lie: a local folder, or `s3://bucket/prefix`. One protocol, keys with slashes."""
+"""A store of studies and datasets: a local folder or `s3://bucket/prefix`. Keys are paths with slashes."""
 
 import contextlib
 import errno
@@ -30,7 +30,7 @@ class Store(Protocol):
         """Write an object; with `if_absent` only where there is none. Whether it was written."""
 
     def exists(self, key: str) -> bool:
-        """Whether there is such an object."""
+        """Return whether an object has this key."""
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """The keys that begin with `prefix`, sorted; those alone that `names.is_key` knows."""
@@ -112,7 +112,7 @@ class LocalStore:
             shutil.copyfileobj(file, to, COPY_BYTES)
 
     def exists(self, key: str) -> bool:
-        """Whether there is such a file."""
+        """Return whether a file has this key."""
         return self._path(key).is_file()
 
     def list(self, prefix: str = "") -> Iterator[str]:

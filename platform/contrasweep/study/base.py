@@ -1,4 +1,4 @@
-"""What every kind of study declares, and what is checked of it."""
+"""The fields and checks that every kind of study has."""
 
 import dataclasses
 import inspect
@@ -138,7 +138,10 @@ class StudyBase(ABC):
         """The axes of the table."""
 
     def check_shared(self, seeds: Sequence[int], field: str) -> None:
-        """Check what every kind of study has, and its `seeds`, which stand in `field`. Raises `SpecError`."""
+        """Check the fields that every kind of study has, and `seeds`, which are declared in `field`.
+
+        Raises `SpecError`.
+        """
         canonical(self.description, "description")
         if self.name.lower() in STORAGE_FOLDERS:
             raise SpecError(
@@ -188,7 +191,7 @@ def check_metric(metric: str, taken: Sequence[str] = (*COLUMNS, *MEASURED)) -> N
 
 
 def check_number(cells: int, replicates: int, place: str = "axes, folds, seeds") -> None:
-    """Refuse more trials than anybody can mean, which would take minutes to write down. Raises `SpecError`."""
+    """Raise `SpecError` for a number of trials that is surely a mistake, and would take minutes to write down."""
     if cells > MAX_CELLS or cells * replicates > MAX_TRIALS:
         raise SpecError(
             f"a study has at most {MAX_CELLS:,} cells and {MAX_TRIALS:,} trials",

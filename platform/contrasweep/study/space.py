@@ -1,4 +1,4 @@
-"""What a search may choose: `Float`, `Int`, `Choice`, each with `when=` to make it conditional on another.
+"""Search spaces: `Float`, `Int`, `Choice`, each with `when=` to make it conditional on another parameter.
 
 A space maps dotted config keys to these. They are plain values: drawing from them is one function of a point in the
 unit cube, which serves random, quasi-random and grid search alike. Finite spaces are listed one by one.
@@ -53,7 +53,7 @@ class Float:
         _check_range(self.low, self.high, self.log, self.step)
 
     def at(self, u: float) -> float:
-        """The value at `u` in [0, 1]."""
+        """Return the value at the relative place `u`, from 0 to 1, of the scale."""
         if self.log:
             return min(self.high, max(self.low, math.exp(_between(math.log(self.low), math.log(self.high), u))))
         if self.step is not None:
@@ -62,7 +62,7 @@ class Float:
         return _between(self.low, self.high, u)
 
     def grid(self, n: int) -> list[float]:
-        """`n` values evenly spread on the parameter's own scale, ends included."""
+        """Return `n` values, evenly spread on the parameter's own scale, with both ends."""
         return [self.at(i / (n - 1)) for i in range(n)] if n > 1 else [self.at(0.5)]
 
     def holds(self, value: object) -> bool:
@@ -111,7 +111,7 @@ class Int:
         return self.low + step * min(levels - 1, math.floor(u * levels))
 
     def grid(self, n: int) -> list[int]:
-        """At most `n` distinct values evenly spread on the parameter's own scale."""
+        """Return at most `n` distinct values, evenly spread on the parameter's own scale."""
         return sorted({self.at(i / (n - 1)) for i in range(n)}) if n > 1 else [self.at(0.5)]
 
     def holds(self, value: object) -> bool:
@@ -121,7 +121,7 @@ class Int:
 
 @checked
 class Choice:
-    """One of some options, which have no order.
+    """A parameter with several options, which have no order.
 
     Args:
         options: The values: texts, numbers, or mappings that name a component and its settings.
@@ -172,7 +172,7 @@ def active(when: When | None, config: Config) -> bool:
 
 
 def exists(space: Space, name: str, fixed: Config | None, drawn: Config) -> bool:
-    """Whether the parameter `name` exists beside the config keys `fixed` and those already `drawn`."""
+    """Return whether the parameter `name` exists, given the config keys `fixed` and the values already `drawn`."""
     when = space[name].when
     return not when or active(when, dotted.merge(fixed or {}, dotted.expand(drawn)))
 
@@ -244,7 +244,7 @@ def check(space: Space, fixed: Config) -> None:
 
 
 def settings(name: str, parameter: Float | Int | Choice) -> set[dotted.Leaf]:
-    """What a searched key sets."""
+    """Return the config keys that a searched parameter sets."""
     values = parameter.options if isinstance(parameter, Choice) else [parameter.low]
     return dotted.leaves(*(dotted.nest(name, value) for value in values))
 
@@ -283,7 +283,7 @@ def configurations(space: Space, fixed: Config | None = None) -> dict[str, Mutab
 
 
 def product(space: Space, fixed: Config, values: Mapping[str, list[Any]]) -> dict[str, MutableConfig]:
-    """Each different configuration of these values, by its canonical text."""
+    """Return the different configurations of these values, by their canonical texts."""
     by_text: dict[str, MutableConfig] = {}
     for point in itertools.product(*values.values()):
         drawn, config = dict(zip(values, point, strict=True)), MutableConfig()
@@ -295,7 +295,7 @@ def product(space: Space, fixed: Config, values: Mapping[str, list[Any]]) -> dic
 
 
 def levels(parameter: Float | Int | Choice) -> int | None:
-    """How many values a parameter has; None if it is continuous."""
+    """Return how many values a parameter has; None if it is continuous."""
     if isinstance(parameter, Choice):
         return len(parameter.options)
     if isinstance(parameter, Float):

@@ -150,16 +150,16 @@ class Sweep(StudyBase):
 
     @property
     def arm_budget(self) -> ArmBudget:
-        """What the search of each arm may spend."""
+        """Return the budget of the search of each arm."""
         given = self.budget or ArmBudget(self.trials_per_arm)
         return ArmBudget(self.trials_per_arm or given.trials, given.epochs, given.gpu_hours)
 
     @property
     def goals(self) -> dict[str, str]:
-        """What the search optimises: metric -> mode."""
+        """Return metric -> mode of what the search optimises."""
         return dict(self.objectives) or {self.metric: self.mode}
 
     @property
     def axis_names(self) -> list[str]:
-        """A Sweep's table has arms only."""
+        """Return no names: the table of a Sweep has arms and no axes."""
         return []

@@ -66,7 +66,7 @@ class ArmSearch:
         return Next(trial, notes, stopped=trial.id in self.stopped)
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
-        """Count the reported steps as spent; False as soon as the pruner says pause or stop."""
+        """Count the reported steps as spent; return False as soon as the pruner pauses or stops the trial."""
         for row in reports:
             self.spending.report(trial_id, step_of(row))
         if self.pruner is None:
@@ -77,7 +77,7 @@ class ArmSearch:
         )
 
     def peer_reported(self, trial_id: str, report: Row) -> None:
-        """The pruner compares others with a trial that trains in step with them, before it decides on it."""
+        """Pass on the report of a trial that trains in step with another one, so that the pruner compares them."""
         metric = self.study.metric
         if isinstance(self.pruner, ComparesPeers) and metric in report:
             self.pruner.on_peer_report(trial_id, step_of(report), report[metric])
@@ -111,7 +111,7 @@ class ArmSearch:
         return self.closed and all(candidate.learned for candidate in self.candidates)
 
     def best(self) -> Candidate | None:
-        """The best feasible configuration of those that were trained to their end on all folds; the first of equals."""
+        """Return the best feasible configuration among those trained to their end on all folds; the first of equals."""
         outcomes = [(self._outcome(candidate), candidate) for candidate in self.candidates if candidate.counts]
         good = [
             (*outcome.rank(self.study), -candidate.number)
@@ -207,7 +207,7 @@ class ArmSearch:
         self._settle()
 
     def _hear_again(self, candidates: list[Candidate]) -> None:
-        """Take what the trials of these candidates left in the storage: their reports, for the pruner, and records.
+        """Pass the stored reports of these candidates' trials to the pruner, and take over their records.
 
         Trials whose reports stop them are handed out first, to be given the record that they lack.
         """
@@ -224,7 +224,7 @@ class ArmSearch:
         self.waiting = deque(sorted(left, key=lambda trial: trial.id not in self.stopped))
 
     def _recorded(self, candidates: Iterable[Candidate]) -> dict[str, Record]:
-        """The records of their trials, but of those that run again."""
+        """Return the records of their trials, without those of trials that run again."""
         ids = {trial.id for candidate in candidates for trial in candidate.trials}
         return self.records.read(ids - self.infeasible)
 
@@ -279,7 +279,7 @@ class ArmSearch:
 
     @property
     def _due(self) -> int:
-        """How many candidates, from the first on, have to be told before the next is asked for.
+        """Return how many candidates, from the first on, must have ended before the next one is asked for.
 
         With declared slots they are the only ones that may be.
         """

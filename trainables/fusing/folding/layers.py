@@ -37,7 +37,7 @@ PerChannel = Float[Tensor, "k c"]
 
 
 class FoldedBatchNorm(nn.Module):
-    """K batch normalisations; running statistics and numbers of batches per member, and those of inactive slots stay.
+    """K batch normalisations with statistics for each member; those of inactive slots do not change.
 
     torch's own kernel on the members' channels side by side.
     """
@@ -258,7 +258,10 @@ class FoldedDropout(nn.Module):
 
 @folding_rule(nn.Dropout, nn.Dropout2d)
 def fold_dropout(module: Any, slots: Slots, engine: Engine) -> nn.Module:
-    """Masks from the members' own generators, which no compiled step can draw from."""
+    """Fold a dropout layer.
+
+    Its masks come from the members' own generators, so that the step cannot be compiled.
+    """
     if engine.compiled and module.p > 0:
         raise Unfoldable(f"{type(module).__name__} draws from a generator per member, which a compiled step cannot")
     return FoldedDropout(module, slots)
