@@ -19,18 +19,19 @@ import numpy as np
 
 from contrasweep import canonical
 from contrasweep.campaign.campaign import INCUMBENT, Campaign, plain_arm
-from contrasweep.campaign.ledger import FIRST, Asked, Began, Decided, Granted, Ledger
 from contrasweep.code import CurrentCode
 from contrasweep.errors import ContrasweepError, SpecError
 from contrasweep.planning.durations import duration
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run
+from contrasweep.running.failures import failure_line
 from contrasweep.running.session import session
 from contrasweep.schema import validate
 from contrasweep.statistics.comparison import span
-from contrasweep.statistics.referee import Rule, Ruling
+from contrasweep.statistics.referee import Confirmation, Rule, Ruling
 from contrasweep.storage.lease import StudyHeld
+from contrasweep.storage.ledger import FIRST, Asked, Began, Decided, Granted, Ledger
 from contrasweep.storage.names import as_label
 from contrasweep.study.arm import Arm
 from contrasweep.study.grid import DATA_AXIS, AblationGrid
@@ -154,6 +155,11 @@ def called(ledger: Ledger, number: int) -> str:
     return f"the {INCUMBENT}" if number == FIRST else ledger.asked(number).candidate
 
 
+def confirmations(ledger: Ledger) -> list[Confirmation]:
+    """All confirmations of a campaign, as `Rule.granted` takes them."""
+    return [Confirmation(*one) for one in ledger.confirmations]
+
+
 def decision_of(ledger: Ledger, number: int, metric: str) -> Decision | None:
     """Return what a ledger says of the candidate with this number; None while it is not decided."""
     decided = ledger.decision(number)
@@ -245,6 +251,7 @@ class Referee:
         rule, ledger, digest = self.campaign.rule(), self.ledger, self.digest(name, candidate)
         number, incumbent = ledger.number_of(digest), ledger.incumbent
         decided = None if number is None else self._known(number)
+        grant = None if number is None else ledger.granted(number, incumbent)
         trials, hours = ledger.spent
         a_seed = len(self.campaign.datasets) * (self.campaign.folds or 1)
         shared = 0 if any(isinstance(e, Decided) and e.incumbent == incumbent for e in ledger.entries) else 1
@@ -259,7 +266,7 @@ class Referee:
             screening,
             confirmation,
             (screening + confirmation) * hours / trials if trials else None,
-            rule.granted(ledger.confirmations),
+            grant.level if grant else rule.granted(confirmations(ledger)),
             None if budget.budget_trials is None else budget.budget_trials - trials,
             None if budget.budget_hours is None else budget.budget_hours - hours,
         )
@@ -319,7 +326,7 @@ class Referee:
                     self._decided(number, incumbent, "discard", "screen", len(differences)), screened=screened
                 ), None
             while (grant := self.ledger.granted(number, incumbent)) is None:
-                level, fresh = rule.granted(self.ledger.confirmations), self.ledger.fresh_seeds(rule.looks()[-1])
+                level, fresh = rule.granted(confirmations(self.ledger)), self.ledger.fresh_seeds(rule.looks()[-1])
                 self.ledger.append(Granted(number, incumbent, level, fresh))
         elif more:
             count = math.ceil(more / rule.step) * rule.step
@@ -353,7 +360,13 @@ class Referee:
         """The candidate minus the incumbent on the first screening seeds."""
         against = self._train(self._study(self._screened(incumbent), {INCUMBENT: self.arm(incumbent)}, seeds))
         candidate = self.ledger.asked(number).candidate
-        results = self._train(self._study(f"{self.campaign.name}.{number}", {candidate: arm}, seeds))
+        study = self._study(f"{self.campaign.name}.{number}", {candidate: arm}, seeds)
+        results = self._train(study, retry_failed=all(self._failures(study.name)))
+        if all(failures := self._failures(study.name)):
+            raise ContrasweepError(
+                f"every trial of the candidate {candidate} failed, so nothing is decided and no level is spent; "
+                f"mend it, and the same command runs it again: {failures[0]}"
+            )
         return self._differences(self._values(results, candidate), self._values(against, INCUMBENT), seeds)
 
     def _screened(self, incumbent: int) -> str:
@@ -375,11 +388,19 @@ class Referee:
             reference=INCUMBENT if INCUMBENT in arms else None,
         )
 
-    def _train(self, study: AblationGrid) -> Results:
+    def _failures(self, study: str) -> list[str]:
+        """A line for each failed trial of a study, an empty one for any other."""
+        try:
+            records = Results.load(study, self.storage).trial_records.values()
+        except SpecError:
+            return [""]
+        return [failure_line(record, self.storage) if record.status.failed else "" for record in records] or [""]
+
+    def _train(self, study: AblationGrid, *, retry_failed: bool = False) -> Results:
         """Train a study, and once more what failed for a cause outside the method; count what it took."""
         before = self._measured(study.name)
         for _ in range(2):
-            results = self._run(study)
+            results = self._run(study, retry_failed)
             if results.stopped:
                 raise ContrasweepError(f"{study.name} was stopped ({results.stopped}); the same command goes on")
             if not (missing := [r for r in results.trial_records.values() if r.missing]):
@@ -393,12 +414,14 @@ class Referee:
         self.trials, self.hours = self.trials + after[0] - before[0], self.hours + after[1] - before[1]
         return results
 
-    def _run(self, study: AblationGrid) -> Results:
+    def _run(self, study: AblationGrid, retry_failed: bool) -> Results:
         """Run a study, or wait while another process that needs it too does so."""
         told = False
         while True:
             try:
-                return run(study, storage=self.storage, extend=True, quiet=True, **self.options)
+                return run(
+                    study, storage=self.storage, extend=True, quiet=True, retry_failed=retry_failed, **self.options
+                )
             except StudyHeld as held:
                 if not told:
                     _say(f"{held}; waiting for it")
@@ -486,7 +509,16 @@ class Referee:
         return decision
 
     def _check_budget(self, expected: Outlook) -> None:
-        """Raise `SpecError` where the decision could take more than is left; nothing was spent."""
+        """Raise `SpecError` where the decision could take more than is left, or keep nothing; nothing was spent."""
+        rule, last = self.campaign.rule(), len(self.campaign.rule().looks()) - 1
+        if 0.5 ** rule.looks()[last] > rule.look_level(expected.level, last):
+            raise SpecError(
+                f"no result of {rule.looks()[last]} seeds reaches the level of the next confirmation, "
+                f"{expected.level:.2g}",
+                place="seeds.most",
+                value=self.campaign.seeds.most,
+                hint="declare a campaign of more seeds; 32 suffice for any",
+            )
         needed = expected.screening_trials + expected.confirmation_trials
         if expected.trials_left is not None and needed > expected.trials_left:
             raise SpecError(

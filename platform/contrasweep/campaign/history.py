@@ -7,8 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from contrasweep.campaign.campaign import INCUMBENT
-from contrasweep.campaign.deciding import Decision, decision_of
-from contrasweep.campaign.ledger import FIRST, Asked, Ledger, campaign_names
+from contrasweep.campaign.deciding import Decision, confirmations, decision_of
 from contrasweep.errors import ContrasweepError, SpecError, choose_from
 from contrasweep.live.overview import study_names
 from contrasweep.report.figures import Dots, Lines, Series
@@ -17,6 +16,7 @@ from contrasweep.report.svg import draw
 from contrasweep.results.results import Results
 from contrasweep.statistics.comparison import p_text, span
 from contrasweep.statistics.referee import Confirmation, Rule
+from contrasweep.storage.ledger import FIRST, Asked, Ledger, campaign_names
 from contrasweep.text_table import text_table
 
 HEAD = ("", "candidate", "asked by", "verdict", "gain [interval]", "p", "level", "seeds", "trials", "why")
@@ -167,7 +167,7 @@ def history_of(name: str, storage: str) -> History:
     ]
     incumbent = ledger.incumbent
     called = f"the first {INCUMBENT}" if incumbent == FIRST else ledger.asked(incumbent).candidate
-    level = rule.granted(ledger.confirmations)
+    level = rule.granted(confirmations(ledger))
     return History(name, metric, rule.alpha, rule.error, called, level, *ledger.spent, tuple(rows))
 
 

@@ -94,8 +94,14 @@ def decide(
 
 def _called(candidate: str, sets: list[str]) -> str:
     """A name for a candidate: what was set, or its file or NAME."""
-    own = "+".join(sets) if sets else Path(candidate).stem if candidate.endswith((".yaml", ".yml")) else candidate
-    return NOT_IN_NAMES.sub("-", own.rpartition(":")[2].removeprefix("config."))[:100].strip("-.") or "candidate"
+    own = (
+        "+".join(path.removeprefix("config.") for path in sets)
+        if sets
+        else Path(candidate).stem
+        if candidate.endswith((".yaml", ".yml"))
+        else candidate
+    )
+    return NOT_IN_NAMES.sub("-", own.rpartition(":")[2])[:100].strip("-.") or "candidate"
 
 
 def ledger(

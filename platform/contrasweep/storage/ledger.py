@@ -19,7 +19,6 @@ import pydantic
 
 from contrasweep.config import Config
 from contrasweep.errors import BrokenFileError
-from contrasweep.statistics.referee import Confirmation
 from contrasweep.storage.json_file import MAX_BYTES, SCHEMA, JsonFile
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import Count, Digest, Measure, Seed, Time
@@ -229,8 +228,8 @@ class Ledger:
         return Granted(asked, incumbent, found[0].level, tuple(seed for entry in found for seed in entry.seeds))
 
     @property
-    def confirmations(self) -> list[Confirmation]:
-        """All confirmations in the order of their grants, as `Rule.granted` takes them."""
+    def confirmations(self) -> list[tuple[float, bool, float]]:
+        """Level, whether it kept the candidate, and p of all confirmations, in the order of their grants."""
         grants: dict[tuple[int, int], Granted] = {}
         for entry in self.entries:
             if isinstance(entry, Granted):
@@ -239,7 +238,7 @@ class Ledger:
             (e.asked, e.incumbent): e for e in self.entries if isinstance(e, Decided) and e.stage == "confirm"
         }
         return [
-            Confirmation(grant.level, kept=bool(end and end.kept), p=end.p if end and end.p is not None else 1.0)
+            (grant.level, bool(end and end.kept), end.p if end and end.p is not None else 1.0)
             for pair, grant in grants.items()
             for end in [ends.get(pair)]
         ]
@@ -252,7 +251,7 @@ class Ledger:
 
 
 def campaign_names(storage: str) -> Sequence[str]:
-    """The names of the campaigns of a storage, sorted."""
+    """Return the names of the campaigns of a storage, sorted."""
     return sorted(key.split("/")[0] for key in open_store(storage).etags("", DECLARED))
 
 
