@@ -4,19 +4,17 @@ import math
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
 
-from contrasweep.campaign.campaign import INCUMBENT
-from contrasweep.campaign.deciding import Decision, confirmations, decision_of
+from contrasweep.campaign.decision import INCUMBENT, Decision, confirmations, decision_of
 from contrasweep.errors import ContrasweepError, SpecError, choose_from
 from contrasweep.live.overview import study_names
 from contrasweep.report.figures import Dots, Lines, Series
 from contrasweep.report.formats import render_template
 from contrasweep.report.svg import draw
+from contrasweep.results.ledger import FIRST, Asked, Ledger, campaign_names
 from contrasweep.results.results import Results
 from contrasweep.statistics.comparison import p_text, span
 from contrasweep.statistics.referee import Confirmation, Rule
-from contrasweep.storage.ledger import FIRST, Asked, Ledger, campaign_names
 from contrasweep.text_table import text_table
 
 HEAD = ("", "candidate", "asked by", "verdict", "gain [interval]", "p", "level", "seeds", "trials", "why")
@@ -49,7 +47,7 @@ class History:
     hours: float
     rows: tuple[Line, ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return every field, for programs."""
         rows = [asdict(row) | {"decision": row.decision and row.decision.to_dict()} for row in self.rows]
         return vars(self) | {"rows": rows}

@@ -57,18 +57,17 @@ def decide(
     max_concurrent: MaxConcurrent = None,
     cluster: Cluster = None,
 ) -> None:
-    """Decide whether a candidate is better than the incumbent and may be kept.
+    """Decide whether a candidate may be kept.
 
     It is screened on a few seeds and confirmed on fresh ones, at a level that counts all decisions of the campaign.
     """
     from contrasweep.campaign.campaign import load_campaign, load_candidate
-    from contrasweep.campaign.deciding import incumbent_of, outlook
 
     declared = load_campaign(campaign)
-    arm = load_candidate(candidate, incumbent_of(declared, storage), sets or [])
+    arm = load_candidate(candidate, declared.incumbent_now(storage=storage), sets or [])
     called = name or _called(candidate, sets or [])
     if dry_run:
-        expected = outlook(declared, arm, called, storage=storage)
+        expected = declared.outlook(arm, called, storage=storage)
         if json:
             print_json("outlook", expected.to_dict())
         else:
@@ -114,7 +113,7 @@ def ledger(
     format: Annotated[Literal["text", "html"], typer.Option(help="html: with a figure.")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")] = None,
 ) -> None:
-    """Show what a campaign decided so far, in order; or the decisive comparisons of all studies.
+    """Show what a campaign or all studies decided.
 
     Of studies it says which of their verdicts remain where all of them together are one stream.
     """

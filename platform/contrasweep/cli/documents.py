@@ -397,7 +397,7 @@ class MoreSeeds(TypedDict):
 
 
 class DecisionDocument(TypedDict):
-    """What was decided of a candidate; see `contrasweep.campaign.deciding.Decision`."""
+    """What was decided of a candidate; see `contrasweep.campaign.decision.Decision`."""
 
     campaign: str
     candidate: str

@@ -7,16 +7,16 @@ import pytest
 from command_line import contrasweep
 
 from contrasweep import Arm, Campaign, SpecError
-from contrasweep.campaign import deciding
+from contrasweep.campaign import campaign as campaigns
 from contrasweep.errors import ContrasweepError
+from contrasweep.results.ledger import Asked, Decided, Granted, Ledger
 from contrasweep.results.results import Results
-from contrasweep.storage.ledger import Asked, Decided, Granted, Ledger
 
 
 @pytest.fixture(autouse=True)
 def without_ray(monkeypatch):
     """Train in this process: what is tested is what is trained, in which order, and what follows."""
-    monkeypatch.setattr(deciding, "run", lambda study, storage, **options: calm.calm_run(study, storage))
+    monkeypatch.setattr(campaigns, "run", lambda study, storage, **options: calm.calm_run(study, storage))
 
 
 def campaign(**more) -> Campaign:

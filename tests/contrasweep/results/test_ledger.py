@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrasweep.errors import BrokenFileError, StorageError
-from contrasweep.storage.ledger import Asked, Began, Decided, Granted, Ledger, campaign_names
+from contrasweep.results.ledger import Asked, Began, Decided, Granted, Ledger, campaign_names
 
 BEGAN = Began({"metric": "accuracy"}, screening=12)
 
