@@ -105,6 +105,7 @@ class SweepDesign:
             self.search_folds,
             self.search_data.digest,
             self.search_digest(base) if base else None,
+            *([starts] if (starts := self.study.arms[arm].start_points) else []),
         ]
         return canonical.digest(parts, length=12)
 
