@@ -85,7 +85,7 @@ class SearchPlan(Capacity):
 class Size(TypedDict):
     """A larger study: its replicates, and the trials and hours that it takes beyond what there is."""
 
-    unit: Literal["seeds", "repeats"]
+    unit: Literal["seeds", "repeats", "folds"]
     count: int
     trials: int
     hours: Number
@@ -104,15 +104,17 @@ class EnoughSize(Size, Chance):
 
 
 class UndecidedRow(TypedDict):
-    """What would decide a comparison; `detectable` now and at each of the sizes."""
+    """What would decide a comparison; `detectable` and `degrees` of freedom now and at each of the sizes and others."""
 
     context: dict[str, str]
     a: str
     b: str
     difference: Number
     detectable: list[Number]
+    degrees: list[Number]
     assurance: list[Chance]
     enough: list[EnoughSize]
+    enough_as_estimated: Size | None
 
 
 class AdviceDocument(TypedDict):
@@ -120,6 +122,7 @@ class AdviceDocument(TypedDict):
 
     present: Size
     sizes: list[Size]
+    others: list[Size]
     fresh: bool
     look: int
     pending: int

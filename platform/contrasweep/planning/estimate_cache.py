@@ -140,7 +140,7 @@ def _name(key: str) -> str:
 
 @functools.cache
 def _counting() -> str:
-    """The digest of the module that counts, which a checkout may change without a new version."""
+    """Return the digest of the module that counts, because a checkout may change it without a new version."""
     return hashlib.sha256(Path(contrasweep.cluster.memory.__file__).read_bytes()).hexdigest()
 
 

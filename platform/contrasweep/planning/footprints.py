@@ -72,7 +72,7 @@ class Footprints:
         return self._requirements[trial.arm, cell]
 
     def options(self, trial: Trial) -> list[Placement]:
-        """Every way to place `trial`, smallest GPU first; empty: it fits no host."""
+        """Return every way to place `trial`, smallest GPU first; empty where it fits no host."""
         footprint = self.of(trial).footprint
         if footprint not in self._options:
             self._options[footprint] = options(footprint, self.inventory)
@@ -181,12 +181,15 @@ class Footprints:
         return footprint, MEASURED if any(source == MEASURED for _, source in known) else ESTIMATED
 
     def _several_gpus(self, trial: Trial, cell: Cell) -> float:
-        """The GPUs of a trial that names more than one; 0 where its memory decides what it gets."""
+        """Return the number of GPUs of a trial that names more than one; else 0, and its memory decides its place."""
         work = self._workload(trial, cell)
         return float(work.gpus) if work is not None and work.gpus > 1 else 0.0
 
     def _undeclared(self, work: Workload | None) -> Footprint:
-        """Before its memory is known, where the arm declares nothing: the device and cores that the trainable names."""
+        """Return the footprint of an arm that declares nothing, before its memory is known.
+
+        It has the device and cores that the trainable names.
+        """
         default = default_footprint(self.inventory)
         if work is None:
             return default

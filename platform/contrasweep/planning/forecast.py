@@ -361,7 +361,10 @@ def checkpoints_line(plan: Plan, footprints: Footprints) -> str:
 
 
 def group_warnings(plan: Plan) -> list[str]:
-    """Where seeds on one test split are to decide, though its rows come in groups: no seed speaks of other groups."""
+    """Return a warning where seeds decide on one test split whose rows come in groups.
+
+    Seeds tell nothing about other groups.
+    """
     if plan.table_folds is not None:
         return []
     counted = {data.name: data.counts.get("test", {}).get("groups", 0) for data in plan.table_datasets}

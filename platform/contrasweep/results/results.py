@@ -234,7 +234,9 @@ class Results(StudyData):
         for name in taken:
             self.check_known("rows or columns", name, factors)
             if taken.count(name) > 1:
-                raise SpecError("a name stands in the rows or in the columns, once", place="rows, columns", value=name)
+                raise SpecError(
+                    "name each factor once, in the rows or in the columns", place="rows, columns", value=name
+                )
         if rows is None and columns is None:
             rows, columns = (self.axes, ["arm"]) if self.axes else (["arm"], [])
         rest = [name for name in factors if name not in taken]

@@ -165,7 +165,7 @@ class FsspecStore:
 
 
 def _quiet(module: str) -> None:
-    """No tracebacks from a file system's package, such as gcsfs: of what it logs when a call fails, `_do` says a line.
+    """Silence the logs of a file system's package, such as gcsfs, which print tracebacks; `_do` raises one line.
 
     Whoever gave its logger a level wants to see it.
     """

@@ -30,7 +30,7 @@ class Store(Protocol):
         """Write an object; with `if_absent` only where there is none. Whether it was written."""
 
     def exists(self, key: str) -> bool:
-        """Whether there is such an object."""
+        """Return whether an object has this key."""
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """The keys that begin with `prefix`, sorted; those alone that `names.is_key` knows."""
@@ -39,7 +39,7 @@ class Store(Protocol):
         """The bytes of each object whose key begins with `prefix`, by key."""
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
-        """Of each `<folder><any>/<name>`, by key, a text that changes with its content."""
+        """Return key -> a text that changes with the content, of each object `<folder><any>/<name>`."""
 
     def delete(self, key: str) -> None:
         """Delete an object; no error if there is none."""
@@ -115,7 +115,7 @@ class LocalStore:
             shutil.copyfileobj(file, to, COPY_BYTES)
 
     def exists(self, key: str) -> bool:
-        """Whether there is such a file."""
+        """Return whether a file has this key."""
         return self._path(key).is_file()
 
     def list(self, prefix: str = "") -> Iterator[str]:

@@ -66,7 +66,7 @@ class Float:
             raise SpecError("only a prior has a confidence", place="confidence", value=self.confidence)
 
     def at(self, u: float) -> float:
-        """The value at `u` in [0, 1]."""
+        """Return the value at the relative place `u`, from 0 to 1, of the scale."""
         if self.log:
             return min(self.high, max(self.low, math.exp(_between(math.log(self.low), math.log(self.high), u))))
         if self.step is not None:

@@ -169,5 +169,5 @@ class Sweep(StudyBase):
 
     @property
     def axis_names(self) -> list[str]:
-        """A Sweep's table has arms only."""
+        """Return no names: the table of a Sweep has arms and no axes."""
         return []

@@ -81,7 +81,7 @@ class ArmSearch:
         )
 
     def peer_reported(self, trial_id: str, report: Row) -> None:
-        """The pruner compares others with a trial that trains in step with them, before it decides on it."""
+        """Pass on the report of a trial that trains in step with another one, so that the pruner compares them."""
         metric = self.study.metric
         if isinstance(self.pruner, ComparesPeers) and metric in report:
             self.pruner.on_peer_report(trial_id, step_of(report), report[metric])

@@ -117,7 +117,7 @@ class PopulationSearch:
         self._begin()
 
     def next(self) -> Next | None:
-        """The next trial of this generation, with its parent's last checkpoint copied; None until its peers end."""
+        """Return the next trial of this generation, with its parent's checkpoint; None until its peers have ended."""
         if not self.waiting:
             return None
         trial = self.waiting.popleft()
