@@ -8,6 +8,12 @@ results.table()           # the table; results.compare("ocl", "scl")
 """
 
 import sys
+
+if [word.rpartition("/")[2].removeprefix("-m") for word in sys.orig_argv[-len(sys.argv) :][:1]] == ["contrasweep"]:
+    import signal  # this is the command line: signals wait until `attend` has set its handlers
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -93,10 +93,14 @@ COMMANDS = [
     ("compare", "compare grid a c"),
     ("compare", "compare toy-sweep short long"),
     ("compare", "compare grid a b --at lr=0.1"),
+    ("diff", "diff grid:a twin:d"),
+    ("diff", "diff grid:a grid:b"),
+    ("clean", "clean grid --dry-run"),
     ("status", "status grid"),
     ("watch", "watch grid"),
     ("watch", "watch toy-sweep"),
     ("studies", "studies"),
+    ("query", "query FROM_trials_LIMIT_3"),
     ("list", "list losses"),
     ("list", "list losses ocl"),
     ("code", "code grid"),
@@ -112,7 +116,8 @@ COMMANDS = [
 @pytest.mark.parametrize(("name", "words"), COMMANDS)
 def test_what_a_command_prints_has_its_published_schema(name, words, folder):
     stored = [] if words.startswith("list ") else ["--storage", "runs"]
-    shown = document(name, *words.split(), *stored, folder=folder)
+    given = [word.replace("_", " ") if "_" in word else word for word in words.split()]
+    shown = document(name, *given, *stored, folder=folder)
     assert shown["schema"] == f"{name}/{DOCUMENTS[name][1]}" and len(shown) > 1
 
 

@@ -78,7 +78,7 @@ def _same_length(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a model is built from beside its options.
+    """The inputs from which a model is built, beside its options.
 
     That is initial word vectors and character tables of both vocabularies, the number of characters, the size of a
     region's features, the number of product categories, and the least label that counts as helpful.
@@ -95,7 +95,7 @@ class Inputs:
 
 @dataclass
 class Output:
-    """What a model gives: scores (higher is more helpful), its own losses by name, and numbers worth logging.
+    """The output of a model: scores (higher is more helpful), its own losses by name, and numbers to log.
 
     Its own losses are there in training only, already weighted. Where a model has them, `features` are the four
     sequences of post-interaction features (`text_p`, `text_r`, `roi_p`, `roi_r`) whose distances Tables 7-8 measure.

@@ -23,7 +23,7 @@ from contrasweep.trainables.review_helpfulness.settings import USUAL_THRESHOLD, 
 
 
 class Step(NamedTuple):
-    """What a step leaves for the report: its losses by name, their sum, and the model's own numbers."""
+    """The values of a step for the report: its losses by name, their sum, and the model's own numbers."""
 
     loss: Tensor
     losses: dict[str, Tensor]

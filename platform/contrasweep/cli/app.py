@@ -304,7 +304,7 @@ add_examples(app)
 
 
 def _settings_text(name: str, settings: list["Setting"]) -> str:
-    """One paragraph a setting: name, type and default on a line, its help below."""
+    """Return one paragraph for each setting: name, type and default on a line, its help below."""
     if not settings:
         return f"{name} has no settings"
     wide = max(len(setting.name) for setting in settings)

@@ -85,7 +85,7 @@ class SearchPlan(Capacity):
 class Size(TypedDict):
     """A larger study: its replicates, and the trials and hours that it takes beyond what there is."""
 
-    unit: Literal["seeds", "repeats"]
+    unit: Literal["seeds", "repeats", "folds"]
     count: int
     trials: int
     hours: Number
@@ -104,15 +104,17 @@ class EnoughSize(Size, Chance):
 
 
 class UndecidedRow(TypedDict):
-    """What would decide a comparison; `detectable` now and at each of the sizes."""
+    """What would decide a comparison; `detectable` and `degrees` of freedom now and at each of the sizes and others."""
 
     context: dict[str, str]
     a: str
     b: str
     difference: Number
     detectable: list[Number]
+    degrees: list[Number]
     assurance: list[Chance]
     enough: list[EnoughSize]
+    enough_as_estimated: Size | None
 
 
 class AdviceDocument(TypedDict):
@@ -120,6 +122,7 @@ class AdviceDocument(TypedDict):
 
     present: Size
     sizes: list[Size]
+    others: list[Size]
     fresh: bool
     look: int
     pending: int
@@ -451,6 +454,36 @@ class CodeDifferenceDocument(TypedDict):
     diff: str
 
 
+class DifferenceRow(TypedDict):
+    """One thing that differs; `arms` is empty where it is the same in all of them."""
+
+    kind: Literal["study", "arm", "setting", "space", "data", "code", "version"]
+    arms: str
+    name: str
+    a: str
+    b: str
+
+
+class DiffDocument(TypedDict):
+    """What differs between two studies or arms, and the code as a unified diff."""
+
+    a: str
+    b: str
+    rows: list[DifferenceRow]
+    diff: str
+
+
+class CleanDocument(TypedDict):
+    """The trials whose checkpoints go, the GiB of these, and what nobody can ask of the study without them."""
+
+    study: str
+    kept: int
+    trials: list[str]
+    gib: float
+    lost: list[str]
+    deleted: bool
+
+
 class RemoveDocument(TypedDict):
     """The trials that were removed, and the name of their archive."""
 
@@ -538,6 +571,21 @@ class DataVerifyDocument(TypedDict):
     findings: list[DataFinding]
 
 
+class ColumnRow(TypedDict):
+    """A column of an answer, and its type in Arrow's words."""
+
+    name: str
+    type: str
+
+
+class QueryDocument(TypedDict):
+    """The answer of a query: its columns, and a list a row; how many broken files were left out."""
+
+    columns: list[ColumnRow]
+    rows: list[list[Value]]
+    broken: int
+
+
 class ErrorDocument(TypedDict):
     """Why a command ended with `status`: one line, and its parts where it breaks a rule ("" or null where none)."""
 
@@ -563,12 +611,15 @@ DOCUMENTS: Mapping[str, tuple[Any, int]] = {
     "list": (EntriesDocument | SettingsDocument, 1),
     "doctor": (DoctorDocument, 1),
     "code": (CodeDocument | CodeDifferenceDocument, 1),
+    "diff": (DiffDocument, 1),
+    "clean": (CleanDocument, 1),
     "remove": (RemoveDocument, 1),
     "restore": (RestoreDocument, 1),
     "verify": (VerifyDocument, 1),
     "dataset": (DatasetDocument, 1),
     "datasets": (DatasetsDocument | KnownDatasetsDocument, 1),
     "data-verify": (DataVerifyDocument, 1),
+    "query": (QueryDocument, 1),
     "error": (ErrorDocument, 1),
 }
 """Name -> the type of a document and its version. `run` prints a report."""

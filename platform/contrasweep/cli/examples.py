@@ -1,4 +1,4 @@
-"""What `--help` shows beside the options: commands in groups, and an example of each, which a test parses."""
+"""Additions to `--help`: groups of commands, and an example for each command, which a test parses."""
 
 from typing import Any
 
@@ -33,6 +33,11 @@ EXAMPLES = {
         "contrasweep compare quickstart ocl supcon",
         "contrasweep compare quickstart ocl supcon --at batch_size=8",
     ],
+    "diff": ["contrasweep diff pilot main-1", "contrasweep diff pilot:ocl main-1:ocl"],
+    "query": [
+        "contrasweep query 'SELECT study, arm, avg(value) FROM trials GROUP BY ALL'",
+        "contrasweep query \"FROM trials WHERE config['batch_size'] = '8'\" --format parquet --output trials.parquet",
+    ],
     "claims": ["contrasweep claims MINING --run", "contrasweep claims --of mypackage.claims:CLAIMS --output claims.md"],
     "submit": [f"contrasweep submit {STUDY} {ADDRESS} --storage s3://BUCKET/studies --tracking http://MLFLOW:5000"],
     "status": [
@@ -46,6 +51,7 @@ EXAMPLES = {
     "jobs": [f"contrasweep jobs {ADDRESS}"],
     "stop": [f"contrasweep stop JOB {ADDRESS}", "contrasweep stop quickstart"],
     "code": ["contrasweep code quickstart", "contrasweep code quickstart --diff 3f2a now"],
+    "clean": ["contrasweep clean quickstart --dry-run", "contrasweep clean quickstart --keep confirmed"],
     "remove": ["contrasweep remove quickstart --arm ocl --status failed"],
     "restore": ["contrasweep restore quickstart"],
     "verify": ["contrasweep verify quickstart", "contrasweep verify quickstart --repair"],
@@ -59,10 +65,10 @@ EXAMPLES = {
 
 GROUPS = {
     "Study": ["init", "plan", "run", "watch", "logs", "status", "stop", "studies"],
-    "Look": ["report", "compare", "claims", "ui", "sync"],
+    "Look": ["report", "compare", "diff", "query", "claims", "ui", "sync"],
     "Data": ["data"],
     "Cluster": ["submit", "jobs", "doctor"],
-    "Code and records": ["code", "remove", "restore", "verify"],
+    "Code and records": ["code", "clean", "remove", "restore", "verify"],
     "Reference": ["list", "schema"],
 }
 """Heading -> commands below it in `contrasweep --help`."""

@@ -32,7 +32,7 @@ def _span(values: Sequence[float], pad: float = 0.06) -> tuple[float, float]:
 
 
 def draw(chart: Chart) -> Markup:
-    """The drawing of what a figure shows."""
+    """Return the drawing of a chart."""
     match chart:
         case Lines():
             return _lines(chart)
@@ -150,7 +150,7 @@ def _dots(d: Dots, px, py) -> str:  # type: ignore[no-untyped-def]
 
 
 def svg(parts: Sequence[str], width: float, height: float, title: str, more: str = "") -> Markup:
-    """The drawing as an element of the page, `title` for those who hear it; `parts` are elements."""
+    """Return the drawing as an element of the page, with `title` for screen readers; `parts` are its elements."""
     opening = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}"{more}>'
     return Markup(f"{opening}{''.join(parts)}</svg>")
 

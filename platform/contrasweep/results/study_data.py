@@ -1,4 +1,4 @@
-"""`StudyData`: a study as it lies in the storage, with its trials as a frame and what a reader must know of them."""
+"""`StudyData`: a study in its storage, with its trials as a frame and the notices for its readers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -96,12 +96,12 @@ class StudyData:
 
     @property
     def axes(self) -> list[str]:
-        """What the arms are compared over, as declared."""
+        """Return the axes over which the arms are compared, as declared."""
         return list(self.document.axes)
 
     @cached_property
     def names(self) -> DisplayNames:
-        """What the study's `labels` call its arms, axes and metrics where people read them."""
+        """Return the display names of arms, axes and metrics, from the study's `labels`."""
         return display_names(self.document.labels, [*self.document.arms, *self.frame.columns])
 
     @cached_property
@@ -237,7 +237,7 @@ class StudyData:
         return frame
 
     def check_known(self, kind: str, value: str, known: list[str]) -> None:
-        """Check a name that somebody gave.
+        """Raise `SpecError` for a name that is not known.
 
         Args:
             kind: What it is: "arm", "axis", "metric" or "rows or columns".

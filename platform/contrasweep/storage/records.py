@@ -1,4 +1,4 @@
-"""What a study leaves in the storage: records, metrics, checkpoints. The storage is the truth.
+"""The files of a study in its storage: records, metrics, checkpoints. They are the truth.
 
 <study>/study.json                          the resolved spec, versions, plan digest
 <study>/code/<digest>.zip, .json            sources and modules of the code that made trials; see `code_files`
@@ -78,7 +78,7 @@ class StudyRecords:
             self.store.write(f"{self.study}/study.json", STUDY_FILE.encode(asdict(document)))
 
     def document(self) -> StudyDocument | None:
-        """study.json, or None if this study was never run here."""
+        """Return study.json; None if this study was never run here."""
         try:
             return STUDY_FILE.read(self.store, f"{self.study}/study.json", self.remedy(STUDY_FILE.remedy))
         except FileNotFoundError:
@@ -100,12 +100,12 @@ class StudyRecords:
         return begun - self.finished() if begun else begun
 
     def with_files(self) -> set[str]:
-        """Ids of the trials of which anything but a record is there."""
+        """Return the ids of trials with any file but a record."""
         folder = f"{self.study}/trials/"
         return {key.removeprefix(folder).partition("/")[0] for key in self.store.list(folder)}
 
     def read(self, trial_ids: Iterable[str]) -> dict[str, Record]:
-        """The records of those of `trial_ids` that have one."""
+        """Return the records of those of `trial_ids` that have one."""
         with ThreadPoolExecutor(16) as pool:
             records = pool.map(self.read_one, trial_ids)
             return {record.trial_id: record for record in records if record is not None}
@@ -131,7 +131,7 @@ class StudyRecords:
         return record
 
     def remedy(self, text: str) -> str:
-        """What to do about a broken file, as a command that can be copied."""
+        """Return what to do about a broken file, with a command to copy."""
         return text.replace("STUDY", f"{self.study} --storage {self.storage}")
 
     def write(self, record: Record) -> None:
@@ -143,7 +143,7 @@ class StudyRecords:
         return self.store.write(self.key(record.trial_id, RECORD), record.to_json(), if_absent=True)
 
     def reopen(self, trial_id: str) -> None:
-        """Drop the record of a trial: it is not finished any more, and goes on from its checkpoint."""
+        """Drop the record of a trial, so that it goes on from its checkpoint."""
         self.store.delete(self.key(trial_id, RECORD))
 
     def write_metrics(self, trial_id: str, rows: list[Row]) -> None:
@@ -229,7 +229,7 @@ class StudyRecords:
 
 
 def encode_items(items: ItemColumns) -> bytes:
-    """What a trainable gave for each test item, as the content of items.parquet."""
+    """Return the content of items.parquet: the values of a trainable for each test item."""
     return encode_table(pa.table({k: pa.array(v) for k, v in items.items()}))
 
 

@@ -52,7 +52,7 @@ def as_study(study: Study | str | Path | Config) -> Study:
 
 
 def to_plain(value: Any) -> Any:
-    """A study as the mappings, lists and plain values that YAML would hold (a trainable function stays itself)."""
+    """Return a study as mappings, lists and plain values, as YAML has them; functions stay functions."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {name: v for name, v in fields.items() if v is not None}
@@ -68,7 +68,7 @@ def study_schema() -> JsonSchema:
 
 
 def parse_set(text: str) -> tuple[list[str], Any]:
-    """`path=value` as path and value; the value is read as YAML."""
+    """Return path and value of a text `path=value`; the value is read as YAML."""
     path, equals, value = text.partition("=")
     if not equals or not path:
         raise SpecError("--set takes path=value", place="--set", value=text, hint="for example --set folds=3")
@@ -130,7 +130,7 @@ def _read_yaml(path: Path) -> MutableConfig:
 
 
 def _set(where: Any, path: list[str], value: Any, place: str, inside: str = "") -> None:
-    """Put `value` at `path` of a study's mappings and lists, of which `where` is what its field `inside` holds."""
+    """Put `value` at `path` below `where`, the value of the study's field `inside`."""
     key, rest = _next_key(where, path, place, inside)
     if not rest:
         component = isinstance(where, dict) and isinstance(where.get(key), dict) and isinstance(value, str)
