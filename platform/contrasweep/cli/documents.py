@@ -572,6 +572,17 @@ class DiffDocument(TypedDict):
     diff: str
 
 
+class CleanDocument(TypedDict):
+    """The trials whose checkpoints go, the GiB of these, and what nobody can ask of the study without them."""
+
+    study: str
+    kept: int
+    trials: list[str]
+    gib: float
+    lost: list[str]
+    deleted: bool
+
+
 class RemoveDocument(TypedDict):
     """The trials that were removed, and the name of their archive."""
 
@@ -700,6 +711,7 @@ DOCUMENTS: Mapping[str, tuple[Any, int]] = {
     "doctor": (DoctorDocument, 1),
     "code": (CodeDocument | CodeDifferenceDocument, 1),
     "diff": (DiffDocument, 1),
+    "clean": (CleanDocument, 1),
     "remove": (RemoveDocument, 1),
     "restore": (RestoreDocument, 1),
     "verify": (VerifyDocument, 1),

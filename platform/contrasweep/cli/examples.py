@@ -56,6 +56,7 @@ EXAMPLES = {
     "jobs": [f"contrasweep jobs {ADDRESS}"],
     "stop": [f"contrasweep stop JOB {ADDRESS}", "contrasweep stop quickstart"],
     "code": ["contrasweep code quickstart", "contrasweep code quickstart --diff 3f2a now"],
+    "clean": ["contrasweep clean quickstart --dry-run", "contrasweep clean quickstart --keep confirmed"],
     "remove": ["contrasweep remove quickstart --arm ocl --status failed"],
     "restore": ["contrasweep restore quickstart"],
     "verify": ["contrasweep verify quickstart", "contrasweep verify quickstart --repair"],
@@ -73,7 +74,7 @@ GROUPS = {
     "Referee": ["decide", "ledger"],
     "Data": ["data"],
     "Cluster": ["submit", "jobs", "doctor"],
-    "Code and records": ["code", "remove", "restore", "verify"],
+    "Code and records": ["code", "clean", "remove", "restore", "verify"],
     "Reference": ["list", "schema"],
 }
 """Heading -> commands below it in `contrasweep --help`."""

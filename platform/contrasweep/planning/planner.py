@@ -70,7 +70,7 @@ class MissingDataset:
     def waiting(self) -> str:
         """Return what waits for this dataset: `2 cells, 40 trials`."""
         what = "arm" if self.trials is None else "cell"
-        trials = "" if self.trials is None else f", {self.trials} trials"
+        trials = "" if self.trials is None else f", {self.trials} trial{'s' * (self.trials != 1)}"
         return f"{self.cells} {what}{'s' * (self.cells != 1)}{trials}"
 
     def __str__(self) -> str:
