@@ -249,7 +249,7 @@ class Results(StudyData):
                 averages = {arm: cell for (arm, _), cell in self._overall.cells.items()}
             table = replace(table, given_answer=self.answer, averages=averages)
         interim = self._interim.notes if own and self._interim is not None else []
-        confirmed = confirmation_notes(self.document.spec, self.records)
+        confirmed = [*confirmation_notes(self.document.spec, self.records), *search.start_notes(self.document)]
         table = replace(table, notes=(*table.notes, *interim, *confirmed, *self.unused_settings, *self.notices))
         table = mark_mixed_code(table, self.mixed_code, self.records)
         names = DisplayNames({**self.names.names, **style.names.names})
