@@ -95,6 +95,7 @@ COMMANDS = [
     ("compare", "compare grid a b --at lr=0.1"),
     ("diff", "diff grid:a twin:d"),
     ("diff", "diff grid:a grid:b"),
+    ("clean", "clean grid --dry-run"),
     ("status", "status grid"),
     ("watch", "watch grid"),
     ("watch", "watch toy-sweep"),

@@ -142,7 +142,7 @@ class Shared(TypedDict):
 
 
 def _encode(texts: Iterable[str], vocabulary: Vocabulary, settings: Settings) -> list[NDArray[np.int64]]:
-    """Return token numbers of product texts; a text of which nothing is known, or a hidden one, is one `<OOV>`."""
+    """Return token numbers of product texts; a hidden text, or one without known words, is one `<OOV>`."""
     nothing = np.array([OOV], dtype=np.int64)
     encoded = (vocabulary.encode(text, settings.max_tokens) for text in texts)
     return [tokens if len(tokens) and settings.use_text else nothing for tokens in encoded]
