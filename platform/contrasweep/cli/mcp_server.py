@@ -8,7 +8,6 @@ escaped. What spends is there where it is allowed, within a budget of which each
 
 import functools
 import json
-import os
 import re
 import subprocess
 import sys
@@ -18,8 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
 
-import yaml
-
+from contrasweep.data.yaml_text import read_yaml
 from contrasweep.errors import ContrasweepError, SpecError, error_members
 from contrasweep.live import logs as trial_logs
 from contrasweep.live.overview import study_names
@@ -113,11 +111,8 @@ class Tools:
             return {"study": study, "declaration": {} if document is None else document.spec}
         if ":" in study:
             return {"study": study, "declaration": self._command("plan", study)}
-        content = (self.folder / study).read_bytes()[: 2**20]
-        try:
-            return {"study": study, "declaration": yaml.safe_load(content)}
-        except yaml.YAMLError as error:
-            raise SpecError("this is no YAML", place=study, value=str(error)) from None
+        text = (self.folder / study).read_text("utf-8", "replace")
+        return {"study": study, "declaration": read_yaml(text, study)}
 
     def plan(self, study: str) -> Answer:
         """Return what a study would run, how long it takes, what it costs, and which differences it can decide."""
@@ -187,7 +182,7 @@ class Tools:
                 for name, left in allowance.left().items()
             }
             flags = [*["--extend"] * extend, *["--retry-failed"] * retry_failed]
-            flags += [f"--set={name}={cap!r}" for name, cap in caps.items()]
+            flags += [f"--set={name}={cap:.9f}" for name, cap in caps.items()]
             flags += [] if self.tracking is None else [f"--tracking={self.tracking}"]
             process = self._start(
                 "run", "--quiet", *flags, "--", study, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -220,7 +215,7 @@ class Tools:
             raise SpecError("the study's datasets have to be staged first", place="study", value=study, hint=missing)
         limits = {name: own["budget"][key]["limit"] for name, key in BUDGETS.items() if key in own["budget"]}
         assert self.allowance is not None
-        sets = [f"--set={BUDGETS[name]}=1e12" for name in self.allowance.limits]
+        sets = [f"--set={BUDGETS[name]}=1000000000" for name in self.allowance.limits]
         counted = self._command("plan", study, flags=[*flags, *sets])["budget"]
         spent = {name: counted[BUDGETS[name]]["spent"] for name in self.allowance.limits}
         to_run = own.get("to_run", (own["trials"] or 1) - own.get("ended", 0))
@@ -303,15 +298,17 @@ class Tools:
         stderr: int | IO[bytes],
     ) -> "subprocess.Popen[bytes]":
         common = ["--json"] * json_ + ([] if storage is None else [f"--storage={self.storage}"])
-        return subprocess.Popen(
-            [sys.executable, "-m", "contrasweep", command, *common, *words],
-            cwd=self.folder,
-            env={**os.environ, "COLUMNS": "100"},
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-        )
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", "contrasweep", command, *common, *words],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        except (ValueError, OSError) as error:  # a NUL, a lone surrogate, too many characters
+            raise SpecError("arguments that a process can be given", place=command, value=str(error)) from None
 
 
 class _CommandError(ContrasweepError):
