@@ -84,7 +84,9 @@ def measured(trials: int, epochs: int) -> list[str]:
 
 def orders(number: int) -> list[str]:
     """Run the arms of `leaving` in so many orders; lines of a table."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+    support = str(Path(__file__).resolve().parents[1] / "tests" / "support")
+    sys.path.insert(0, support)
+    os.environ["PYTHONPATH"] = os.pathsep.join([support, os.environ.get("PYTHONPATH", "")])  # the workers'
     import leaving
 
     from contrasweep import run, session

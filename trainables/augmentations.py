@@ -189,7 +189,7 @@ class Draws:
         return Draws(*take)  # type: ignore[arg-type]
 
     def to(self, device: "torch.device") -> "Draws":
-        """The same draws on `device`."""
+        """Return the same draws on `device`."""
         move = [None if x is None else x.to(device) for x in (self.affine, self.colour, self.contrast, self.effects)]
         return Draws(*move)  # type: ignore[arg-type]
 
@@ -209,7 +209,7 @@ class ExternalDraws:
         return ExternalDraws(self.transform, self.seeds[rows])
 
     def to(self, device: "torch.device") -> "ExternalDraws":
-        """The same draws: seeds stay on the host."""
+        """Return the same draws for `device`; random seeds stay on the host."""
         return self
 
     def apply(self, images: Tensor) -> Tensor:
@@ -239,7 +239,7 @@ def _transform_of(augmentation: Component) -> Transform:
 
 
 def without_crop(policy: Policy | Transform) -> Policy | Transform:
-    """The policy for views that are crops already; a foreign transform stays as it is."""
+    """Return the policy for views that are crops already; the user's own transform is returned unchanged."""
     return replace(policy, area=(1.0, 1.0), aspect=(1.0, 1.0)) if isinstance(policy, Policy) else policy
 
 

@@ -79,7 +79,10 @@ def collapse_value(loss: ComposedLoss, ids: Ids, score: float | None = None) -> 
 
 
 def typical_score(loss: ComposedLoss, z: Float[Tensor, "n d"] | None) -> float:
-    """The score of two equal embeddings; for the dot product that of the mean squared length of `z` (None: 1)."""
+    """Return the score of two equal embeddings.
+
+    For the dot product, it is that of the mean squared length of `z`, or 1 without `z`.
+    """
     if math.isfinite(loss.similarity.high):
         return loss.similarity.high
     return 1.0 if z is None or len(z) == 0 else float(z.double().square().sum(1).mean())

@@ -64,7 +64,7 @@ def normalised(
     std: Float[Tensor, "c 1 1"],
     centre: Centre = "dataset",
 ) -> tuple[Tensor, ...]:
-    """(x - colour) / std, the same on all sides, so that the shift between them stays.
+    """Return (x - colour) / std with the same values on all sides, so that a shift between the sides stays.
 
     The colour is `mean` (`dataset`), or each item's own mean over its sides (`item`); `both` gives the channels
     about the one, then about the other: [n 2c h w].

@@ -145,7 +145,10 @@ class Images:
         return len(self.labels)
 
     def views(self, rows: Int[Tensor, " k"], crops: Sequence["Crops"]) -> list[Float[Tensor, "k c h w"]]:
-        """The images of these rows in [0, 1] before augmentation, one tensor for each view; whole, without its crop."""
+        """Return the images of these rows in [0, 1] before augmentation, one tensor for each view.
+
+        An image without a crop is whole.
+        """
         return [self.take(rows).float() / 255] * len(crops)
 
     @property
@@ -232,7 +235,7 @@ class CroppedImages(StreamedImages):
         self.shape = (self.shape[0], side, side)
 
     def views(self, rows: Int[Tensor, " k"], crops: Sequence["Crops"]) -> list[Float[Tensor, "k c h w"]]:
-        """Each view's random crops of these rows."""
+        """Return each view's random crops of these rows."""
         return [pixels.float() / 255 for pixels in self._cut(rows, [crop.box for crop in crops])]
 
     def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:

@@ -101,14 +101,14 @@ class Method(Protocol):
         """Whether training ends after this epoch; may depend on what was learned so far (early stopping)."""
 
     def evaluate(self, final: bool, folder: Path) -> Evaluation:
-        """Scores after an epoch where they are due, and after the last one (`final`), with files below `folder`.
+        """Return scores where they are due after an epoch, and after the last one (`final`), with files in `folder`.
 
         The epoch's checkpoint is written before: the last evaluation may load other weights (the best epoch's).
         """
 
 
 class Training:
-    """A trial on its way through its epochs: which one comes next, what is due after it, and its report.
+    """A trial in training: its next epoch, what is due after it, and its report.
 
     Used as a context, whose end removes the files of the last reports. Who trains the epochs may be `run` below, which
     has one trial, or a cohort of fused trials, which has several at once.

@@ -89,7 +89,7 @@ class Component:
 
     @functools.cached_property
     def _kept(self) -> MutableConfig | None:
-        """The plain values where they are copied in less time: a plan of 10,000 cells asks for them 100,000 times."""
+        """Return the plain values where they are quick to copy: a large plan asks for them 100,000 times."""
         found = self._plain()
         return found if all(map(_is_said, found.values())) else None
 
@@ -243,7 +243,7 @@ def _is_said(value: Any) -> bool:
 
 
 def _copied(value: Any) -> Any:
-    """A value of `_is_said`, so that who changes it changes its own."""
+    """Return a copy of a value of `_is_said`, so that changing the copy does not change the default."""
     return [_copied(item) for item in value] if type(value) in (list, tuple) else value
 
 

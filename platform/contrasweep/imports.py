@@ -47,7 +47,7 @@ def project_folders() -> list[Path]:
 
 
 def project_file(name: str) -> Path | None:
-    """The file of a project that a relative `name` means, or an absolute one in it; None for anything else."""
+    """Return the file of a project that `name` means, relative or absolute; None for anything else."""
     for folder in project_folders():
         path = folder / name
         installed = (path.parent.parent / "pyvenv.cfg").is_file()  # a virtual environment's program
@@ -57,7 +57,7 @@ def project_file(name: str) -> Path | None:
 
 
 def project_folder(words: Sequence[str]) -> Path:
-    """The folder that a command runs in: the first that has a file which it names, else the first of all."""
+    """Return the folder in which a command runs: the first one with a file that the command names, else the first."""
     for folder in project_folders():
         if any((folder / word).is_file() and not Path(word).is_absolute() for word in words):
             return folder

@@ -85,7 +85,7 @@ class Step:
 
 @dataclass
 class Epoch:
-    """An epoch in training, or the part of one that a report is about.
+    """An epoch in training, or the part of an epoch before the next report.
 
     `report` is the number of its report, `number` its own, `key` what seeds its random numbers, `first` the number
     of its first step in the whole training, `count` how many batches it has, `batches` the stream of them, and
@@ -209,7 +209,7 @@ class Contrastive:
         return taken
 
     def begin(self, report: int) -> Epoch:
-        """An epoch, or its part that report 1, 2, ... is about, before its first step. Seeds all that is random."""
+        """Prepare an epoch, or its part before the report 1, 2, ...: seed all that is random."""
         parts = self.settings.reports_per_epoch
         epoch, part = (report - 1) // parts + 1, (report - 1) % parts
         key = (*self.key, epoch, *([part] if part else []))

@@ -173,7 +173,7 @@ class Settings:
             raise SpecError(f"{size} processes divide a batch equally", place="batch_size", value=self.batch_size)
 
     def resolve(self, data: Manifest) -> "Settings":
-        """The same settings with everything concrete that depends on other settings or on the dataset."""
+        """Return the settings with concrete values for all that depends on other settings or on the dataset."""
         warmup = self.warmup_epochs
         if warmup is None:
             warmup = 10 if self.batch_size > 256 and self.epochs > 50 else 0

@@ -158,7 +158,7 @@ class DualEncoder(abc.ABC, Generic[B]):
 
 
 def learned_of(parameters: Config) -> LearnedNumbers:
-    """The temperature of a loss, and its bias where it has one, as weights that start at these parameters."""
+    """Return the temperature of a loss, and its bias where it has one, as weights with these initial values."""
     return LearnedNumbers(parameters, ("temperature",))
 
 

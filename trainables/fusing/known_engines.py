@@ -81,7 +81,7 @@ class KnownEngines:
         return tuple(replace(t, compile_s=0.0) for t in timings) if key in self.compiled else timings
 
     def best(self, key: str, sizes: Sequence[int], trials: int) -> Best | None:
-        """Return the engine that takes the least time for so many trials, with what is still to compile.
+        """Return the engine that takes the least time for so many trials, with its gain over trials alone.
 
         It has one of the `sizes` or is the trainable itself (`UNFUSED`); None where that was not timed. `UNFUSED` where
         others promise less than `MARGIN` times its rate.

@@ -34,11 +34,11 @@ class Probes:
         self.running: tuple[str, Any] | None = None  # key and what Ray will give
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Tune pickles its callbacks, for a restore that we never do; see `TrialLoop`."""
+        """Pickle as a plain object, as `TrialLoop` does."""
         return object, ()
 
     def check(self) -> None:
-        """Look, if it is time to: take what has ended, start what is worth it."""
+        """Take the results of probes that have ended, and start the next one if it is worth its time."""
         if (now := time.monotonic()) < self.due:
             return
         self.due = now + CHECK_S

@@ -112,7 +112,7 @@ class ComposedLoss:
         return total
 
     def _summed(self, z: Tensor, ids: Ids, tile: tiled.TileGradient, scores: int | None, shared: bool) -> Scalar:
-        """The sum over tiles; what this process has tallied in its share of them is added up over processes."""
+        """Return the sum over tiles; counts of this process's share are added up over processes."""
         from contrasweep.trainables.losses.autograd import weighted_sum
 
         total = weighted_sum(z, ids, tile, scores, shared)

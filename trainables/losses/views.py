@@ -137,7 +137,7 @@ class ComposedViewsLoss:
 
 
 def paired_rows(ids: Ids) -> tuple[Int[Tensor, " p"], Int[Tensor, " p"]]:
-    """The rows of first and of second views: of each id its first and second row, its third and fourth, ..."""
+    """Return the rows of first and of second views: of each id its first and second row, its third and fourth, ..."""
     ordered, order = torch.sort(ids, stable=True)
     _, counts = torch.unique_consecutive(ordered, return_counts=True)
     begins = (counts.cumsum(0) - counts).repeat_interleave(counts)

@@ -42,7 +42,10 @@ class Colours(nn.Module):
 
     @classmethod
     def of(cls, sides: Sequence[UInt8[Tensor, "n c h w"]]) -> "Colours":
-        """The levels of a training part, both sides of its pairs together: one scale, which keeps their difference."""
+        """Return the levels of a training part.
+
+        Both sides of its pairs share them, so that differences between the sides stay.
+        """
         numbers = torch.cat([torch.cat(same) for same in zip(*_chunks(sides), strict=True)])
         at = torch.linspace(0, 1, LEVELS, device=numbers.device)
         # one by one, for the same reason: 75,000 pairs together have more

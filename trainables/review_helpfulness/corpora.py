@@ -43,7 +43,10 @@ class Products:
 
 @dataclass(frozen=True)
 class Reviews:
-    """Reviews of one part in the order that breaks ties; `product` is their product's number."""
+    """The reviews of one part of a dataset.
+
+    Their order decides ties; `product` is the number of each review's product.
+    """
 
     product: NDArray[np.int64]
     text: Sequence[str]
@@ -137,7 +140,7 @@ class Shared(TypedDict):
 
 
 def _encode(texts: Iterable[str], vocabulary: Vocabulary, settings: Settings) -> list[NDArray[np.int64]]:
-    """Return token numbers of product texts; a text of which nothing is known, or a hidden one, is one `<OOV>`."""
+    """Return token numbers of product texts; a hidden text, or one without known words, is one `<OOV>`."""
     nothing = np.array([OOV], dtype=np.int64)
     encoded = (vocabulary.encode(text, settings.max_tokens) for text in texts)
     return [tokens if len(tokens) and settings.use_text else nothing for tokens in encoded]

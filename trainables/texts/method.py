@@ -60,7 +60,7 @@ def pairs_of(part: Part, settings: Settings, classes: Sequence[str]) -> Pairs:
 
 
 def _linked(left: np.ndarray, right: np.ndarray, count: int) -> np.ndarray:
-    """The group [count] of each sentence: those that a chain of pairs leads to have the same."""
+    """Return the group [count] of each sentence; sentences that a chain of pairs connects have the same group."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -106,7 +106,10 @@ class Texts(DualEncoder[Batch]):
         return self.settings.build_network(self.reader.size)
 
     def batches(self, order: Int[Tensor, "batches b"], *key: int | None) -> Iterator[Batch]:
-        """Pairs, and of each first sentence that has contradictions one of them, drawn anew in each epoch."""
+        """Yield batches of pairs.
+
+        For each first sentence with contradictions, one of them is drawn in each epoch as a hard negative.
+        """
         draw = torch.rand(order.shape, generator=seeding.generator(*key, "hard negatives"))
         pairs = self.pairs
         for rows, shares in zip(order, draw.tolist(), strict=True):
@@ -144,7 +147,7 @@ class Texts(DualEncoder[Batch]):
 
 
 def _scores(part: Part, column: str) -> Float[np.ndarray, " n"]:
-    """The numbers that cosines are correlated with; `DataError` where the column has others, or none."""
+    """Return the numbers with which cosines are correlated; `DataError` where the column has none or other values."""
     values = part.column(column).to_pylist()
     if not all(isinstance(value, int | float) for value in values) or len(set(values)) < 2:
         raise DataError(f"{part.split.manifest.name}: column {column!r} must hold scores that differ")

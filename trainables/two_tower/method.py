@@ -28,7 +28,7 @@ RECALL_AT = (1, 5, 10)
 
 
 class Captions:
-    """The texts of a part: the distinct ones, and the numbers of those that each image has."""
+    """The texts of a part: distinct texts, and for each image the numbers of its texts."""
 
     def __init__(self, part: Part, settings: Settings, classes: Sequence[str]) -> None:
         if settings.captions == "dataset":
@@ -80,7 +80,7 @@ class TwoTower(DualEncoder[Batch]):
         return network
 
     def batches(self, order: Int[Tensor, "batches b"], *key: int | None) -> Iterator[Batch]:
-        """A view of each image, and of its captions one that is drawn anew in each epoch."""
+        """Yield batches with a view of each image and one of its captions, drawn again in each epoch."""
         size, views = order.shape[1], images.Views(self.train, [self.policy], order.reshape(-1), *key)
         shares = torch.rand(order.shape, generator=seeding.generator(*key, "captions")).tolist()
         for i, rows in enumerate(order):

@@ -85,7 +85,7 @@ class SearchPlan(Capacity):
 class Size(TypedDict):
     """A larger study: its replicates, and the trials and hours that it takes beyond what there is."""
 
-    unit: Literal["seeds", "repeats"]
+    unit: Literal["seeds", "repeats", "folds"]
     count: int
     trials: int
     hours: Number
@@ -104,15 +104,17 @@ class EnoughSize(Size, Chance):
 
 
 class UndecidedRow(TypedDict):
-    """What would decide a comparison; `detectable` now and at each of the sizes."""
+    """What would decide a comparison; `detectable` and `degrees` of freedom now and at each of the sizes and others."""
 
     context: dict[str, str]
     a: str
     b: str
     difference: Number
     detectable: list[Number]
+    degrees: list[Number]
     assurance: list[Chance]
     enough: list[EnoughSize]
+    enough_as_estimated: Size | None
 
 
 class AdviceDocument(TypedDict):
@@ -120,6 +122,7 @@ class AdviceDocument(TypedDict):
 
     present: Size
     sizes: list[Size]
+    others: list[Size]
     fresh: bool
     look: int
     pending: int
@@ -451,6 +454,36 @@ class CodeDifferenceDocument(TypedDict):
     diff: str
 
 
+class DifferenceRow(TypedDict):
+    """One thing that differs; `arms` is empty where it is the same in all of them."""
+
+    kind: Literal["study", "arm", "setting", "space", "data", "code", "version"]
+    arms: str
+    name: str
+    a: str
+    b: str
+
+
+class DiffDocument(TypedDict):
+    """What differs between two studies or arms, and the code as a unified diff."""
+
+    a: str
+    b: str
+    rows: list[DifferenceRow]
+    diff: str
+
+
+class CleanDocument(TypedDict):
+    """The trials whose checkpoints go, the GiB of these, and what nobody can ask of the study without them."""
+
+    study: str
+    kept: int
+    trials: list[str]
+    gib: float
+    lost: list[str]
+    deleted: bool
+
+
 class RemoveDocument(TypedDict):
     """The trials that were removed, and the name of their archive."""
 
@@ -578,6 +611,8 @@ DOCUMENTS: Mapping[str, tuple[Any, int]] = {
     "list": (EntriesDocument | SettingsDocument, 1),
     "doctor": (DoctorDocument, 1),
     "code": (CodeDocument | CodeDifferenceDocument, 1),
+    "diff": (DiffDocument, 1),
+    "clean": (CleanDocument, 1),
     "remove": (RemoveDocument, 1),
     "restore": (RestoreDocument, 1),
     "verify": (VerifyDocument, 1),

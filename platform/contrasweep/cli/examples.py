@@ -37,6 +37,7 @@ EXAMPLES = {
         "contrasweep compare quickstart ocl supcon",
         "contrasweep compare quickstart ocl supcon --at batch_size=8",
     ],
+    "diff": ["contrasweep diff pilot main-1", "contrasweep diff pilot:ocl main-1:ocl"],
     "query": [
         "contrasweep query 'SELECT study, arm, avg(value) FROM trials GROUP BY ALL'",
         "contrasweep query \"FROM trials WHERE config['batch_size'] = '8'\" --format parquet --output trials.parquet",
@@ -54,6 +55,7 @@ EXAMPLES = {
     "jobs": [f"contrasweep jobs {ADDRESS}"],
     "stop": [f"contrasweep stop JOB {ADDRESS}", "contrasweep stop quickstart"],
     "code": ["contrasweep code quickstart", "contrasweep code quickstart --diff 3f2a now"],
+    "clean": ["contrasweep clean quickstart --dry-run", "contrasweep clean quickstart --keep confirmed"],
     "remove": ["contrasweep remove quickstart --arm ocl --status failed"],
     "restore": ["contrasweep restore quickstart"],
     "verify": ["contrasweep verify quickstart", "contrasweep verify quickstart --repair"],
@@ -67,10 +69,10 @@ EXAMPLES = {
 
 GROUPS = {
     "Study": ["init", "plan", "run", "watch", "logs", "status", "stop", "studies"],
-    "Look": ["report", "compare", "query", "claims", "ui", "sync"],
+    "Look": ["report", "compare", "diff", "query", "claims", "ui", "sync"],
     "Data": ["data"],
     "Cluster": ["submit", "jobs", "doctor"],
-    "Code and records": ["code", "remove", "restore", "verify"],
+    "Code and records": ["code", "clean", "remove", "restore", "verify"],
     "Reference": ["list", "schema", "mcp"],
 }
 """Heading -> commands below it in `contrasweep --help`."""

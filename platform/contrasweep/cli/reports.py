@@ -30,7 +30,7 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to wri
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to the main application."""
-    for command in (report, compare, query, claims):
+    for command in (report, compare, diff, query, claims):
         app.command()(command)
 
 
@@ -131,6 +131,31 @@ def compare(
         write((dumps("compare", versus.to_dict()) + "\n").encode(), output)
     else:
         write(render_comparison(versus, format), output)
+
+
+def diff(
+    a: Annotated[str, typer.Argument(metavar="STUDY[:ARM]", help="A study in the storage, or one of its arms.")],
+    b: Annotated[str, typer.Argument(metavar="STUDY[:ARM]", help="Another one.")],
+    storage: Storage = STORAGE,
+    json: Json = False,
+) -> None:
+    """Show what differs between two studies or arms.
+
+    Declaration, settings with their defaults, code, data, versions.
+    """
+    from dataclasses import asdict
+
+    from contrasweep.results.difference import study_difference
+    from contrasweep.text_table import text_table
+
+    found = study_difference(a, b, storage)
+    if json:
+        print_json("diff", asdict(found))
+    elif found.rows:
+        rows = [[row.kind, row.arms or "all", row.name, row.a, row.b] for row in found.rows]
+        print("\n".join(text_table([["what", "arms", "", a, b], *rows], rule=True, width=width())))
+    else:
+        print("no difference")
 
 
 def query(

@@ -88,7 +88,7 @@ class _Gathering:
             self._value(name, value)
 
     def _value(self, name: str, value: Any) -> None:
-        """A plain value counts as it is, any other by its class."""
+        """Keep a value: a plain one as it is, any other as its class."""
         try:
             self.parts[name] = f"{name} = {canonical.canonical(value)!r}"
         except SpecError:
@@ -131,7 +131,7 @@ def _source(thing: Any) -> str:
 
 
 def _from_cells(thing: Any) -> str:
-    """A class of a notebook: from the newest cell that defines it."""
+    """Return the source of a notebook's class, from the newest cell that defines it."""
     for cell in reversed(vars(sys.modules["__main__"])["_ih"]):
         with contextlib.suppress(SyntaxError):
             if (definition := _definition(cell, thing.__name__)) is not None:
@@ -140,7 +140,7 @@ def _from_cells(thing: Any) -> str:
 
 
 def _from_files(thing: type) -> str:
-    """A class from the file or cell of one of its methods."""
+    """Return the source of a class, from the file or cell of one of its methods."""
     for method in vars(thing).values():
         code = getattr(method, "__code__", None)
         lines = linecache.getlines(code.co_filename) if code is not None else []

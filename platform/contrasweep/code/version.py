@@ -169,7 +169,7 @@ class _Walk:
                 self.queue.append(prefix)
 
     def function(self, function: Callable[..., Any]) -> None:
-        """Follow a function: its module, or where that is no file, the function's own source."""
+        """Follow a function into its module, or, where it has no file, into its own source."""
         name = function.__module__
         if (script := script_of(function)) is not None:
             self._text(name, script.read_bytes(), str(script))
@@ -182,7 +182,7 @@ class _Walk:
             self._text(f"{name}:{function.__qualname__}", values)
 
     def file(self, name: str) -> None:
-        """Follow a file that a command runs: a script's imports too, of modules beside it that are nowhere else."""
+        """Follow a file that a command runs, and for a script the modules beside it."""
         path = project_file(name)
         if path is None or f"{FILE}{name}" in self.sources:
             return
@@ -299,7 +299,7 @@ def _version(walk: _Walk, main: str) -> CodeVersion:
 
 @contextmanager
 def _collection_paused() -> Iterator[None]:
-    """Syntax trees have no cycles, and a collection for every 700 of their nodes doubles the time they take."""
+    """Pause garbage collection, which doubles the time to build syntax trees and finds no cycles in them."""
     enabled = gc.isenabled()
     gc.disable()
     try:

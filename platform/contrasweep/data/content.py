@@ -54,9 +54,20 @@ class Content:
     rejected: Rejected = field(default_factory=Rejected)
 
 
+@dataclass(frozen=True)
+class Published:
+    """What a dataset is by its paper: rows of each split, classes, array columns. It is enough to plan for it."""
+
+    kind: str
+    rows: Mapping[str, int]
+    classes: tuple[str, ...]
+    columns: Mapping[str, ColumnSpec] = field(default_factory=dict)
+    source: Mapping[str, object] = field(default_factory=dict)
+
+
 @checked
 class NoSettings:
-    """A dataset that is what it is."""
+    """The settings of a dataset that has none."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +84,8 @@ class Importer:
         fetch: a function `(folder)` that downloads the source there and returns its path; None: it cannot be
             downloaded.
         own: whether it reads anybody's data, which then have the name of the folder that they are staged in.
+        published: a function `(settings)` that returns what such data are by their paper (None: it does not say), so
+            that a study of them is planned before they are staged.
     """
 
     read: Callable[[Path, Any], Content]
@@ -82,3 +95,4 @@ class Importer:
     settings: Any = NoSettings
     fetch: Callable[[Path], Path] | None = None
     own: bool = False
+    published: Callable[[Any], Published | None] = lambda settings: None

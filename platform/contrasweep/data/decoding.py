@@ -163,7 +163,7 @@ class _Array:
 
 
 class _Ragged:
-    """Several items a row, all of them one after another; where each row's begin goes into the rows."""
+    """Writes rows of several items, all items one after another; the rows get the position of their first item."""
 
     def __init__(self, path: Path, spec: ColumnSpec, rows: int) -> None:
         self.path, self.spec, self.seen, self.items = path, spec, 0, 0

@@ -15,7 +15,7 @@ MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
 class BrokenImage(ValueError):
-    """An image that cannot be decoded, or that is far larger than its file has any right to be.
+    """An image that cannot be decoded, or that is far larger than its file can be.
 
     `reason` is what an importer counts it under.
     """

@@ -52,7 +52,7 @@ def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -
 
 
 def _check_size(text: str, place: str) -> None:
-    """Count what the text will be, event by event, before anything is built of it."""
+    """Count the values that the text expands to, event by event, before any of them is built."""
     if len(text) > MAX_CHARACTERS:
         raise SpecError("a study file is too long", place=place, value=len(text), hint=f"at most {MAX_CHARACTERS}")
     sizes: dict[str, int] = {}  # of what has an anchor and is whole

@@ -25,7 +25,7 @@ class _Mean:
 
 
 class Pace:
-    """Seconds and steps of a trial: the mean of its cell's ended trials, else of its arm's, else of all."""
+    """The seconds and steps of a trial: the mean over ended trials of its cell, else of its arm, else of all."""
 
     def __init__(self) -> None:
         self._seconds: defaultdict[Cell | str, _Mean] = defaultdict(_Mean)
@@ -48,7 +48,7 @@ class Pace:
             self._steps[key] = max(steps, self._steps.get(key, 0))
 
     def steps(self, cell: Cell) -> int | None:
-        """The last step of such a trial; None before one of its arm has ended."""
+        """Return the expected last step of a trial of this cell; None before a trial of its arm has ended."""
         return self._steps.get(cell) or self._steps.get(cell[0])
 
     def seconds(self, cell: Cell) -> float | None:

@@ -161,7 +161,7 @@ class Progress:
             self._said.append(text)
 
     def close(self, reason: str = "") -> None:
-        """The run is over, for this reason; "" where it came to its end."""
+        """Show that the run is over, with the reason; "" where it has run to its end."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()

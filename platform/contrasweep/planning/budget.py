@@ -81,7 +81,7 @@ class Budget:
         self.open[trial_id] = (self.open.get(trial_id, (0.0, rate))[0], rate)
 
     def trained(self, trial_id: str, seconds: float) -> None:
-        """A running trial has trained for so many seconds, over all its attempts."""
+        """Set how many seconds a running trial has trained, over all its attempts."""
         if trial_id in self.open:
             self.open[trial_id] = (seconds, self.open[trial_id][1])
 

@@ -9,7 +9,7 @@ from contrasweep.cluster.calibration import HOST_PRIOR, MARGIN, MARGIN_UNMEASURE
 from contrasweep.cluster.errors import ClusterError
 from contrasweep.cluster.footprint import Footprint, LearnedFootprint, OnType
 from contrasweep.cluster.inventory import Inventory
-from contrasweep.cluster.memory import Workload
+from contrasweep.cluster.memory import GIB, Workload
 from contrasweep.cluster.packing import Placement, default_footprint, options, slots_on, why_not
 from contrasweep.code import CurrentCode
 from contrasweep.errors import SpecError
@@ -72,7 +72,7 @@ class Footprints:
         return self._requirements[trial.arm, cell]
 
     def options(self, trial: Trial) -> list[Placement]:
-        """Every way to place `trial`, smallest GPU first; empty: it fits no host."""
+        """Return every way to place `trial`, smallest GPU first; empty where it fits no host."""
         footprint = self.of(trial).footprint
         if footprint not in self._options:
             self._options[footprint] = options(footprint, self.inventory)
@@ -181,12 +181,15 @@ class Footprints:
         return footprint, MEASURED if any(source == MEASURED for _, source in known) else ESTIMATED
 
     def _several_gpus(self, trial: Trial, cell: Cell) -> float:
-        """The GPUs of a trial that names more than one; 0 where its memory decides what it gets."""
+        """Return the number of GPUs of a trial that names more than one; else 0, and its memory decides its place."""
         work = self._workload(trial, cell)
         return float(work.gpus) if work is not None and work.gpus > 1 else 0.0
 
     def _undeclared(self, work: Workload | None) -> Footprint:
-        """Before its memory is known, where the arm declares nothing: the device and cores that the trainable names."""
+        """Return the footprint of an arm that declares nothing, before its memory is known.
+
+        It has the device and cores that the trainable names.
+        """
         default = default_footprint(self.inventory)
         if work is None:
             return default
@@ -252,6 +255,11 @@ class Footprints:
         known = [speeds[gpu] * seconds for gpu, seconds in each if seconds is not None]
         return work.steps * max(known) if known else None
 
+    def checkpoint_gib(self, trial: Trial) -> float | None:
+        """The counted size of a checkpoint of `trial`: network and optimiser; None where it cannot be counted."""
+        counted = self._count_of(trial, cell_of(trial))
+        return None if counted is None else counted.checkpoint_gib
+
     def _counted(self, trial: Trial, cell: Cell) -> float | None:
         """The count of this cell's memory in GiB."""
         counted = self._count_of(trial, cell)
@@ -280,7 +288,8 @@ class Footprints:
         counted = estimate_cache.read(key) if key is not None else None
         if counted is None and (work.step or is_installed(TRAINING)):
             count = work.count()
-            counted = Estimate(count.gib, count.work)
+            kept = count.parameters * (1 + count.optimizer_states) / work.gpus / GIB
+            counted = Estimate(count.gib, count.work, kept)
             if key is not None:
                 estimate_cache.write(key, counted)
         return counted

@@ -70,10 +70,10 @@ class Lane(Protocol):
         """Return the lines that a plan shows on this lane below its table."""
 
     def start(self, context: Any, say: Callable[[str], object]) -> None:
-        """A run with this `RunContext` begins, on a connected Ray; `say` is given lines for people."""
+        """Prepare for a run with this `RunContext`, on a connected Ray; `say` receives messages for people."""
 
     def check(self) -> None:
-        """Called in each turn of the run's loop; must not block."""
+        """Do what is due in a turn of the run's loop."""
 
     def close(self) -> None:
         """The run ends."""
@@ -198,7 +198,7 @@ def is_elsewhere(function: object) -> bool:
 
 
 class LaneFault(ProcessLostError):
-    """A lane cannot train a trial any further, which is no fault of the trial: it goes on from its checkpoint."""
+    """A lane cannot train a trial any further; the trial, which is not at fault, goes on from its checkpoint."""
 
 
 class FailedElsewhere(Exception):

@@ -53,10 +53,10 @@ def plan(study: Study | str | Path | Config, *, storage: str = STORAGE) -> Plan:
 
 @dataclass(frozen=True)
 class MissingDataset:
-    """A dataset that is not staged: its name in the study, and the command that stages it from what it `requires`.
+    """A dataset that is not staged: its name in the study, and the command that stages it from its `requires`.
 
-    `cells` (of a sweep: arms) wait for it, which are so many `trials` (None: not known). With `described` they are in
-    the plan all the same, since the dataset's paper says its rows and shapes.
+    `cells` (of a sweep: arms) with `trials` trials wait for it (None: not known). With `described` they are in the
+    plan, because the dataset's paper gives its rows and shapes.
     """
 
     name: str
@@ -70,7 +70,7 @@ class MissingDataset:
     def waiting(self) -> str:
         """Return what waits for this dataset: `2 cells, 40 trials`."""
         what = "arm" if self.trials is None else "cell"
-        trials = "" if self.trials is None else f", {self.trials} trials"
+        trials = "" if self.trials is None else f", {self.trials} trial{'s' * (self.trials != 1)}"
         return f"{self.cells} {what}{'s' * (self.cells != 1)}{trials}"
 
     def __str__(self) -> str:

@@ -32,7 +32,7 @@ HALO = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none",
 
 
 class Drawing(Figure):
-    """A Matplotlib figure that a notebook shows as an image where it is a cell's value, pyplot or not."""
+    """A Matplotlib figure that a notebook shows as an image, also without pyplot."""
 
     def _repr_png_(self) -> bytes:
         image = io.BytesIO()

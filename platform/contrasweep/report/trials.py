@@ -104,7 +104,7 @@ def _column(name: str, values: "pd.Series[Any]", names: DisplayNames) -> Column:
 
 
 def _words(name: str, texts: Sequence[str], words: Sequence[str] | None = None) -> Column:
-    """A column of words, each written once."""
+    """Return a column of words, in which each different word is stored once."""
     known = {word: i for i, word in enumerate(words or dict.fromkeys(texts))}
     return {"name": name, "words": list(known), "at": [known[text] for text in texts]}
 

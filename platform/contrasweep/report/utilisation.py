@@ -21,7 +21,7 @@ FIGURES = {
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """Seconds in a unit, and its name, for an axis that is so long."""
+    """Return `seconds` of the largest unit that fits an axis of this length, and the unit's name."""
     return (1.0, "seconds") if seconds < 180 else (60.0, "minutes") if seconds < 7200 else (3600.0, "hours")
 
 
@@ -119,7 +119,7 @@ def _costs(part: pd.DataFrame) -> list[str]:
 
 
 def _course(data: ReportData, spent: pd.DataFrame) -> list[Figure]:
-    """Trials that had ended by then, over the time since the first one began, by arm."""
+    """Return the number of ended trials over the time since the first one began, by arm."""
     if not {"started", "ended"} <= set(spent.columns):
         return []
     ran = spent[(_column(spent, "started") > 0) & (_column(spent, "ended") > _column(spent, "started"))]

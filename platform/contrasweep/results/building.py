@@ -360,7 +360,7 @@ def _cells(
 
 
 def _bounds(metric: str, values: "pd.Series[float]") -> tuple[float, float] | None:
-    """The least and the largest value of the metric, where its name tells them and all `values` keep them."""
+    """Return the smallest and largest value of the metric, where its name tells them and all `values` are within."""
     bounds = metric_range(metric)
     return bounds if bounds and values.dropna().between(*bounds).all() else None
 
@@ -455,7 +455,7 @@ def table_over_groups(
 
 
 def _rows(parts: "_Parts", frame: pd.DataFrame, axes: Sequence[str]) -> Iterator[FrameRow]:
-    """One row a trial, with the mean score of its items and their number."""
+    """Return one row for each trial, with the mean score of its items and their number."""
     for row in frame.to_dict("records"):
         same = {str(name): row[name] for name in ("trial_id", "arm", *axes, "fold", "seed")}
         same["cause"] = row.get("cause")

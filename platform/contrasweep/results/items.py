@@ -23,7 +23,7 @@ THREADS = 16
 
 
 class ItemReader:
-    """Gives a trial's items by its id, and keeps them.
+    """Returns the items of a trial by its id; each file is read once.
 
     `read` reads them. Where it waits for a server (`remote`), several are read at once as soon as it is known that they
     will be asked for.

@@ -207,7 +207,7 @@ def marked_as(line: str, mark: str) -> str:
 
 
 def replicates_of(names: Mapping[str, Sequence[str]]) -> str:
-    """Return what means are over, from the names of the cells of each kind.
+    """Return what the means are taken over, from the names of the cells of each kind.
 
     The kind of most cells comes first, the others with the cells that they are of.
     """

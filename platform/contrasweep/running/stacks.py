@@ -22,7 +22,7 @@ FRAME = re.compile(r"^    (?P<function>\S.*) \((?P<place>[^()]+:\d+)\)$")
 
 
 def answer_signal() -> None:
-    """Have this process write the stacks of its threads to standard error at the signal, whatever it is doing."""
+    """Let this process write the stacks of its threads to standard error at a signal."""
     with contextlib.suppress(OSError, ValueError, RuntimeError):  # standard error may be closed
         if signal.getsignal(SIGNAL) is signal.SIG_DFL:
             faulthandler.register(SIGNAL, file=2, all_threads=True)

@@ -164,7 +164,10 @@ def _finished(records: StudyRecords, record: Record, rows: list[Row]) -> Iterato
 
 
 def _checkpoint(records: StudyRecords, trial_id: str, scratch: Path, *, unfinished: bool) -> Iterator[Problem]:
-    """A broken checkpoint costs an unfinished trial its steps, and a finished one nothing but its model."""
+    """Return a finding for a broken checkpoint.
+
+    An unfinished trial loses its steps by it, a finished one only its model.
+    """
     name = "checkpoint/latest.json"
     try:
         MARKER_FILE.read(records.store, records.key(trial_id, name))

@@ -242,7 +242,9 @@ class Design:
                 (components.seed / m, m - 1),
                 (components.residual / (units * m), (units - 1) * (m - 1)),
             ]
-            return min(units - 1.0, satterthwaite(parts)) if m > 1 else units - 1.0
+            if m == 1:
+                return min(units - 1.0, self.seed_part.degrees) if components.seed and self.seed_part else units - 1.0
+            return min(units - 1.0, satterthwaite(parts))
         if self.items:
             return satterthwaite(
                 [(components.item / self.items, self.items - 1), (components.seed / self.seeds, self.seeds - 1)]

@@ -108,8 +108,8 @@ def archive_trials(
 def restore_trials(records: StudyRecords, archived: ArchivedTrials, replaced: Iterable[str] = ()) -> None:
     """Move archived trials and searches to where they were.
 
-    What was made in their place since is archived first, and so are the trials `replaced`, which the searches of since
-    then have chosen.
+    Trials that were made in their place are archived first, and so are the trials in `replaced`, which later searches
+    have chosen.
     """
     ids = {*archived.trial_ids, *replaced}
     present = [i for i in ids if _holds(records, records.key(i, "")) or _holds(records, _record(records, i))]

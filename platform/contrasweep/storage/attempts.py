@@ -114,6 +114,6 @@ def read_owner(records: StudyRecords, trial_id: str) -> Owner | None:
 
 
 def read_begun(records: StudyRecords, trial_id: str) -> tuple[BegunTrial, float] | None:
-    """A trial that has begun, and since when its newest attempt trains it (unix seconds); None where nothing tells."""
+    """Return a trial that has begun, and since when its newest attempt trains it; None where that is not known."""
     owner = read_owner(records, trial_id)
     return None if owner is None or owner.trial is None else (owner.trial, owner.since or time.time())

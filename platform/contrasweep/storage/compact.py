@@ -106,7 +106,10 @@ def read_system(
 
 
 def compact_finished(records: StudyRecords, stop: threading.Event) -> None:
-    """Compact what has a record and is in no part yet. Once `stop` is set it ends early and writes nothing more."""
+    """Compact the trials that have a record and are in no part yet.
+
+    Once `stop` is set it ends early and writes nothing more.
+    """
     etags = records.etags()
     if len(etags) < MIN_OBJECTS_TO_COMPACT:
         return

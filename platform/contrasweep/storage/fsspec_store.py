@@ -81,6 +81,11 @@ class FsspecStore:
         """Keys that begin with `prefix`, sorted."""
         yield from sorted(key for key in self._found(prefix.rpartition("/")[0]) if key.startswith(prefix))
 
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Return the sizes that the file system lists; 0 where it says none."""
+        found = self._found(prefix.rpartition("/")[0])
+        return {key: int(str(info.get("size") or 0)) for key, info in sorted(found.items()) if key.startswith(prefix)}
+
     def etags(self, folder: str, name: str) -> dict[str, str]:
         """Return by key a text of size and version, as far as the file system has versions."""
         return {
@@ -160,7 +165,7 @@ class FsspecStore:
 
 
 def _quiet(module: str) -> None:
-    """No tracebacks from a file system's package, such as gcsfs: of what it logs when a call fails, `_do` says a line.
+    """Silence the logs of a file system's package, such as gcsfs, which print tracebacks; `_do` raises one line.
 
     Whoever gave its logger a level wants to see it.
     """

@@ -43,7 +43,7 @@ class JsonFile(Generic[T]):
         return b'{"format_version": %d, "digest": "%s",\n' % (self.version, _digest(body).encode()) + body
 
     def decode(self, data: bytes | str, file: str, remedy: str = "") -> T:
-        """The value in the content of `file`; `BrokenFileError` that names the file where it is none."""
+        """Return the value in the content of `file`; `BrokenFileError` with the file's name where it is not valid."""
         data = data.encode() if isinstance(data, str) else data
         return _checked(lambda: self._decode(data), file, remedy or self.remedy)
 

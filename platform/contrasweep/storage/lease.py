@@ -132,7 +132,7 @@ class Lease:
         return f"{self.folder}{generation:08d}.json"
 
     def _read(self, key: str) -> Holder:
-        """The holder in a lease; one of whom nothing is known where it cannot be read, as while it is written."""
+        """Return the holder in a lease; an unknown holder where it cannot be read, as while it is written."""
         try:
             return HOLDER_FILE.read(self.store, key)
         except (FileNotFoundError, BrokenFileError):

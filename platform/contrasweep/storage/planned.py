@@ -39,7 +39,7 @@ def read_planned(records: StudyRecords) -> "pd.DataFrame":
 def is_whole(records: StudyRecords, plan_digest: str, finished: Collection[str]) -> bool:
     """Return whether the stored plan is the one with this digest, and each of its trials is `finished`.
 
-    An earlier, smaller plan says nothing of what is declared now.
+    An earlier, smaller plan does not count: the study may declare more trials now.
     """
     try:
         frame, digest = _read(records)

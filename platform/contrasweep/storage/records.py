@@ -143,7 +143,7 @@ class StudyRecords:
         return self.store.write(self.key(record.trial_id, RECORD), record.to_json(), if_absent=True)
 
     def reopen(self, trial_id: str) -> None:
-        """Drop the record of a trial: it is not finished any more, and goes on from its checkpoint."""
+        """Drop the record of a trial, so that it goes on from its checkpoint."""
         self.store.delete(self.key(trial_id, RECORD))
 
     def write_metrics(self, trial_id: str, rows: list[Row]) -> None:

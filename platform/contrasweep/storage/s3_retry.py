@@ -57,7 +57,7 @@ class Allowance:
         self.extra_s = 0.0
 
     def extend(self, size: int) -> None:
-        """Allow the time that so many bytes take on a slow line."""
+        """Allow more time, as `size` bytes take on a slow line."""
         self.extra_s = size / MIN_BYTES_PER_S
         self.until += self.extra_s
 

@@ -38,7 +38,7 @@ def expand(config: Config, place: str = "") -> MutableConfig:
 
 
 def nest(key: Any, value: Any, place: str = "") -> dict[Any, Any]:
-    """The config that sets the one dotted `key`."""
+    """Return the config that sets one dotted `key`."""
     names = split(key, place) if isinstance(key, str) and "." in key else [key]
     for name in reversed(names):
         value = {name: value}
@@ -78,7 +78,7 @@ def lookup(config: Config, key: str, default: Any = None) -> Any:
 
 
 def name(value: Any) -> Any:
-    """A component by its name; any other setting as it is."""
+    """Return a component's name; any other setting is returned unchanged."""
     return value.get(NAME, value) if isinstance(value, Mapping) else value
 
 
@@ -93,7 +93,7 @@ def holds(value: Any, wanted: Any) -> bool:
 
 
 def flatten(config: Config) -> MutableConfig:
-    """Every setting of a nested config by its dotted key. An empty mapping is a setting of its own."""
+    """Return every setting of a nested config by its dotted key; an empty mapping is a setting too."""
     flat: MutableConfig = {}
     for key, value in config.items():
         if isinstance(value, Mapping) and value:

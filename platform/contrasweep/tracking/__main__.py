@@ -37,7 +37,7 @@ class Driver:
         return self._outcome
 
     def leave_output(self) -> None:
-        """Close the driver's standard error once the driver has ended: whoever reads it waits for its end."""
+        """Close the driver's standard error once the driver has ended, so that a pipe from the driver ends too."""
         if os.getppid() != self._parent:
             with open(os.devnull, "w") as nowhere:
                 os.dup2(nowhere.fileno(), 2)

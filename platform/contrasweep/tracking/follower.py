@@ -77,7 +77,7 @@ class Target(Protocol):
         """Whether nothing is to be done for this record."""
 
     def doubt(self, trial_id: str) -> None:
-        """A call for this trial has failed."""
+        """Take note that a call for this trial has failed, so that what the tracker has of it is asked again."""
 
     def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:
         """Show a trial that has no record, with its reports so far."""
@@ -222,7 +222,7 @@ class Follower:
         return f"{len(self.refused)} trial{'s' * (len(self.refused) != 1)}: {some}{more}"
 
     def read(self) -> list[Record]:
-        """The records that have come or changed since they were last read."""
+        """Return the records that are new or have changed since the last call."""
         etags = self.records.etags()
         for trial_id in self._etags.keys() - etags.keys():  # archived: it runs again
             self._drop(trial_id)
@@ -323,7 +323,7 @@ class Follower:
         self.target.keep()
 
     def _note(self, error: str) -> None:
-        """Say when the tracker stops taking what it is shown, and when it takes it again."""
+        """Print a line when the tracker starts to fail, and when it works again."""
         name, before, self.error = self.target.name, self.error, error
         if error and not before:
             print(f"{name} takes nothing at the moment ({error}); training goes on", file=sys.stderr, flush=True)

@@ -69,7 +69,7 @@ class ToldTracker:
             self.tracker = _tried(self.build)
 
     def is_reachable(self) -> bool:
-        """Always: what it raises, it raises because of the call."""
+        """Return True: an error of the tracker is an error of the call."""
         return True
 
     def begin(self) -> None:

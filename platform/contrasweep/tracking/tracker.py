@@ -121,7 +121,7 @@ class TrialFiles:
 
     @cached_property
     def reports(self) -> list[Row]:
-        """Every report that is stored; `BrokenFileError` where they cannot be read."""
+        """Return every stored report; `BrokenFileError` where they cannot be read."""
         return self.records.metrics(self.trial_id)
 
     @cached_property
@@ -160,12 +160,12 @@ class EndedTrial:
 
 
 def record_digest(record: Record) -> str:
-    """Tells two records of a trial apart by what is shown of them. 16 hexadecimal digits."""
+    """Return a digest of what trackers show of a record, 16 hexadecimal digits."""
     metrics = sorted(record.metrics.items())
     shown = [record.trial_id, record.status.value, record.step, record.started, record.ended, metrics]
     return hashlib.sha256(repr(shown).encode()).hexdigest()[:16]
 
 
 def system_metrics(row: Mapping[str, float]) -> dict[str, float]:
-    """A row of what a trial used as metrics; MLflow shows those below `system/` in a tab of their own."""
+    """Return a row of system use as metrics; MLflow shows names below `system/` in a tab of their own."""
     return {f"system/{name}": value for name, value in metrics_of(row).items()}

@@ -51,7 +51,11 @@ class ArmSearch:
         self.infeasible = set(infeasible)
         self.stopped: set[str] = set()  # trials without a record whose reports stop them
         self.closed = False  # there will be no more candidates
-        self.first = self._learn(list(priors))
+        best = self._learn(list(priors))
+        starts = study.arms[arm].start_points or []
+        self.starts = (
+            starts if best is None or best in starts else [*starts, best]
+        )  # tried before the searcher is asked
         self._restore()
 
     def next(self) -> Next | None:
@@ -77,7 +81,7 @@ class ArmSearch:
         )
 
     def peer_reported(self, trial_id: str, report: Row) -> None:
-        """The pruner compares others with a trial that trains in step with them, before it decides on it."""
+        """Pass on the report of a trial that trains in step with another one, so that the pruner compares them."""
         metric = self.study.metric
         if isinstance(self.pruner, ComparesPeers) and metric in report:
             self.pruner.on_peer_report(trial_id, step_of(report), report[metric])
@@ -178,9 +182,10 @@ class ArmSearch:
             self._close()
 
     def _ask(self) -> MutableConfig | None:
-        if self.first is not None and not self.candidates:
-            self.searcher.replay(self.first)
-            return self.first
+        if len(self.candidates) < len(self.starts):
+            config = dict(self.starts[len(self.candidates)])
+            self.searcher.replay(config)
+            return config
         return self.searcher.ask()
 
     def _learn(self, priors: list[Outcome]) -> MutableConfig | None:

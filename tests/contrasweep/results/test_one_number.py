@@ -41,6 +41,7 @@ class Generated:
         self.fold_sd, self.seed_sd = self.sd * rng.choice([0, 1, 3], 2)
         self.digits = int(rng.choice([2, 12]))  # of accuracies of few items many are equal
         self.lost = float(rng.choice([0, 0, 0.1, 0.3])) if seed % 4 else 0.0
+        self.collapses = float(rng.choice([0, 0, 0.15]))
         self.stop = int(rng.integers(4, 30)) if rng.uniform() < 0.2 else 10**9
         self.replicates = None
         most = int(rng.integers(1, 5) if self.folds else rng.integers(5, 12))
@@ -77,6 +78,8 @@ class Generated:
         rng = self.draw(trial.id)
         shared = self.draw("fold", trial.fold, trial.arm).normal(0, self.fold_sd)
         shared += self.draw("seed", trial.seed, trial.arm).normal(0, self.seed_sd)
+        if trial.arm == "a" and self.draw("collapse", trial.seed).uniform() < self.collapses:
+            return 0.1 if self.mode == "max" else 0.9
         return round(0.5 + self.effects[trial.arm] + shared + rng.normal(0, self.sd), self.digits)
 
     def run(self, storage):
@@ -122,6 +125,10 @@ def never_contradicts_itself(sentence, comparison, mode):
         low, high = (float(found[end]) if found[end] else None for end in ("low", "high"))
         if found["other"]:  # exploratory: an interval and a p, and no verdict
             continue
+        verdict = (
+            f"{found['word']}{found['size'] or ''}" if found["word"] else found["undecided"] or found["equivalent"]
+        )
+        assert part is not parts[0] or verdict == comparison.verdict, part
         excludes = low is not None and (low > 0 or high < 0)
         assert excludes == bool(found["word"]), part
         if found["word"]:
@@ -244,7 +251,7 @@ def told_alike(results, pair):
     versus = results.versus(pair.a, pair.b, at=at)
     comparison = versus.overall.comparison
     assert comparison.to_dict() == pair.comparison.to_dict()
-    row = json.loads(render_comparison(versus, "json"))["overall"]
+    row = json.loads(json.dumps(versus.to_dict()))["overall"]
     from_csv = pd.read_csv(io.BytesIO(render_comparison(versus, "csv"))).iloc[0]
     decimals = len(comparison.span().split(" ")[0].partition(".")[2])
     for name in ("difference", "low", "high", "p_value"):

@@ -50,7 +50,7 @@ class Targets(Protocol):
 
     @property
     def trained(self) -> "nn.Module":
-        """The part that is trained beside the network, as a predictor is; it may be empty."""
+        """Return the part that is trained beside the network, such as a predictor; it may be empty."""
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
@@ -78,7 +78,7 @@ class Targets(Protocol):
 
 
 class Batch:
-    """The batch itself: all its views, by the network that is trained."""
+    """The batch itself as targets: all of its views, embedded by the network that is trained."""
 
     many_views = joined = True
 

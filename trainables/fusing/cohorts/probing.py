@@ -150,7 +150,7 @@ class Clock:
 
 
 def _first_step(clock: Clock, method: Timed) -> tuple[float, float]:
-    """Return the seconds of a method's first step, and its potential: see `candidates`."""
+    """Return the seconds of a method's first step, and how much fusing may gain (see `candidates`)."""
     running = method.begin(1)
     with closing(running.batches):
         batch = next(running.batches)
@@ -211,7 +211,7 @@ class Fused:
 
 
 def _fused(clock: Clock, trial: Trial, open_cohort: Callable[[], FusedCohort[Any]], *, twice: bool) -> Fused:
-    """Time a cohort of copies of `trial` with other seeds; `twice` where the first one compiles."""
+    """Time a cohort of copies of `trial` with other seeds; `twice`: start it twice, as the first start compiles."""
     cold_s = 0.0
     if twice:
         with _started(clock, trial, open_cohort) as (_, _, cold_s, _):

@@ -73,7 +73,7 @@ class StepLoss(Protocol):
     def judge(
         self, outputs: Any, hyperparameters: Mapping[str, Tensor], pairing: tuple[Tensor, ...], scale: PerMember | None
     ) -> Judged:
-        """Judge what the network gave, from `hyperparameters` and `pairing` and from nothing else."""
+        """Return each member's loss, the embeddings that it compares, and its terms."""
 
 
 class FoldedLoss:
@@ -120,7 +120,7 @@ class FoldedLoss:
     def judge(
         self, outputs: Any, hyperparameters: Mapping[str, Tensor], pairing: tuple[Tensor, ...], scale: PerMember | None
     ) -> Judged:
-        """Judge embeddings, which are all that there is; the loss is its one term."""
+        """Return the losses of these embeddings; the loss is the only term."""
         losses = self.values(outputs, hyperparameters, pairing, scale)
         return Judged(losses, (outputs,), torch.stack([losses], 1))
 

@@ -92,7 +92,7 @@ class Lifted(nn.Module):
 
 
 class OfOne(nn.Module):
-    """A size or type, asked of the first member's activations."""
+    """A node of the graph that asks for a size or type, answered by the activations of the first member."""
 
     def __init__(self, function: Any) -> None:
         super().__init__()

@@ -81,7 +81,7 @@ class FoldedOptimizer(ABC):
     def moved(
         self, parameters: Stacked, gradients: Stacked, states: Mapping[str, Stacked], scalars: Mapping[str, PerMember]
     ) -> tuple[Stacked, dict[str, Stacked], dict[str, PerMember]]:
-        """New parameters, states and counts after one step; nothing that is given changes."""
+        """Return the parameters, states and counts after one step; the arguments are not changed."""
 
 
 class FoldedSGD(FoldedOptimizer):

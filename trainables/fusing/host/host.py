@@ -340,7 +340,7 @@ class CohortHost:
             self._change.notify_all()
 
     def _hand_out(self) -> None:
-        """Once all that train in step have a report, hand them out together."""
+        """Hand out the reports of members that train in step, once all of them have one."""
         members = [self._members[token] for token in self._step if token in self._members]
         if any(not member.held for member in members):
             return

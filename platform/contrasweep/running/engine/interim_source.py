@@ -53,7 +53,7 @@ class InterimSource:
         return self.over and not self.waiting
 
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
-        """A trial of this stage; None while its last ones run; after them the first of the next stage."""
+        """Return a trial of this stage; None while its last ones run; afterwards the first trial of the next stage."""
         if not self.waiting and not self.inner.finished:
             following = self.inner.next(paused_arms)
             if isinstance(following, Next):
@@ -75,7 +75,7 @@ class InterimSource:
         self.inner.arrange(order)
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
-        """Return the answer of the search for a trial of it; a replicate always goes on."""
+        """Return whether a trial goes on: as the search says for its trials, and always for replicates."""
         return self.inner.keep_going(trial_id, reports)
 
     def peer_reported(self, trial_id: str, report: Row) -> None:

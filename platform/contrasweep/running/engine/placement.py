@@ -64,7 +64,7 @@ class Placements:
             )
 
     def place(self, trial: Trial) -> Placement:
-        """The place of `trial`; the same until it has ended or ran out of memory."""
+        """Return the place of `trial`, which is the same until the trial has ended or ran out of memory."""
         if trial.id not in self.placed:
             if (ride := self.lanes.of(trial)) is not None:
                 self.rides[trial.id] = ride

@@ -196,7 +196,7 @@ class Execution:
         return row
 
     def _end(self) -> Record:
-        """The trainable has returned: the trial is done if its last report has the study's metric."""
+        """End the trial after its trainable has returned: it is done if its last report has the study's metric."""
         rows = self.reports.rows
         final = rows[-1].get(self.metric) if rows else None
         if final is not None and math.isfinite(final):
@@ -230,7 +230,7 @@ class Execution:
 def _reports(
     function: Callable[..., Generator[Report, None, None]], trial: Trial, resume: Path | None
 ) -> Generator[Report, None, None]:
-    """The reports of a trainable, which is called with the first: what it raises then is a failure like any other."""
+    """Yield the reports of a trainable, which is called at the first one, so that its errors are the trial's."""
     reports = function(trial, resume=resume)
     if not isinstance(reports, Iterator):
         raise SpecError(

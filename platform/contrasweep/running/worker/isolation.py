@@ -51,7 +51,7 @@ Values = dict[str, Any]
 
 
 class State(NamedTuple):
-    """Something that a process has only one of; `library` is imported already where it is read or written."""
+    """A state that a process has once; `library` must have been imported before it is read or written."""
 
     name: str
     read: Callable[[], Any]
@@ -217,7 +217,7 @@ class Isolation:
         _watch_threads()
 
     def begin(self, trial_id: str, trainable: str, load: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
-        """The trainable that `load` gives, with the process as its first trial finds it, in any order of trials."""
+        """Restore the process to its state before the first trial, and return the trainable from `load`."""
         _write(self._reference)
         module = trainable.partition(":")[0]
         if module not in self._imports:
@@ -404,7 +404,7 @@ def _is_helper(child: int) -> bool:
 
 
 def _library_contents() -> Iterator[tuple[str, Mapping[str, object]]]:
-    """By name, the attributes of modules and classes that one patches."""
+    """Yield names and attributes of the modules and classes that users patch."""
     for name in (*LIBRARIES, *TORCH):
         if name in sys.modules:
             yield name, vars(sys.modules[name])
@@ -416,7 +416,7 @@ def _library_contents() -> Iterator[tuple[str, Mapping[str, object]]]:
 
 
 def _patched(library: str, before: Mapping[str, object], now: Mapping[str, object]) -> str:
-    """An attribute of a library that is another one than before, or came from elsewhere; "" where there is none."""
+    """Return an attribute of a library that was replaced, or added by other code; "" where there is none."""
     if len(before) == len(now) and all(map(operator.is_, before.values(), now.values())):
         return ""
     root = library.partition(".")[0]
@@ -486,7 +486,7 @@ class _Sum:
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
-        """A tensor by torch's count of its changes, a large array by its identity: neither is copied."""
+        """Pickle a tensor as its version number and a large array as its identity, so that neither is copied."""
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(value, torch.Tensor):
             return tuple, ((id(value), value._version),)

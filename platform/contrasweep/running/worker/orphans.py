@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _began(pid: int) -> str:
-    """When the process began, in ticks since the boot; "" for none and for one that has ended."""
+    """Return when the process began, in ticks since the boot; "" where there is no such living process."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -45,7 +45,7 @@ class RecordedConfig(canonical.Config):
             self.read.add(self._at(key))
 
     def _all(self) -> MutableConfig:
-        """All of it as plain mappings, and all of it read."""
+        """Return the whole config as plain mappings, and count all of it as read."""
         return {key: value._all() if isinstance(value, RecordedConfig) else value for key, value in self.items()}
 
     def __getitem__(self, key: str) -> Any:

@@ -81,7 +81,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         self.records = StudyRecords(context.storage, context.study, patient=True)  # the driver has reached it
 
     def reset(self, new_config: TrialDescription, storage: Any = None) -> bool | str:
-        """The next trial in this actor; or why this process cannot take it, after which it is only to be stopped."""
+        """Take the next trial in this actor, or return why this process cannot take it and must be stopped."""
         self._drop()
         left = self.isolation.end(new_config["trial"]["trainable"])
         if self.cuda_failed:

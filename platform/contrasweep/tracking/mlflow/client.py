@@ -48,7 +48,7 @@ def _open(uri: TrackingAddress) -> Any:
 
 
 def _open_sqlite(uri: TrackingAddress) -> Any:
-    """A fresh file is made by one process at a time: two at once break its schema."""
+    """Make a new database file in one process at a time: two processes at once break its schema."""
     path = uri.sqlite_path
     path.parent.mkdir(parents=True, exist_ok=True)
     name = hashlib.sha256(f"{os.getuid()}:{path}".encode()).hexdigest()[:16]

@@ -40,10 +40,10 @@ class Pruner(Protocol):
         """Take note that `trial` will report no more; it was not stopped by this rule."""
 
     def on_search_end(self, configs: int) -> None:
-        """The search has asked for its last configuration; there are so many."""
+        """Take note that the search has asked for its last configuration; there are `configs` in all."""
 
     def resumable(self) -> list[str]:
-        """Paused trials that go on from their checkpoints, each listed once."""
+        """Return paused trials that may go on from their checkpoints, each once."""
 
     def is_paused(self, trial: str) -> bool:
         """Whether `trial` has stopped and may still be resumed."""

@@ -24,7 +24,7 @@ class StoppingRule(ABC):
         """An end changes nothing."""
 
     def on_pause(self, trial: str) -> None:  # noqa: B027
-        """A trial that was stopped stays so."""
+        """Do nothing: a trial that such a rule stops is never resumed."""
 
     def on_search_end(self, configs: int) -> None:  # noqa: B027
         """Nor does the number of configurations."""
@@ -38,7 +38,7 @@ class StoppingRule(ABC):
         return False
 
     def on_peer_report(self, trial: str, step: int, value: float) -> None:
-        """Others are compared with it from now on; not finite is worst."""
+        """Compare other trials with this value from now on; a value that is not finite is the worst."""
         self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:
