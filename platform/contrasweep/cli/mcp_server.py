@@ -100,8 +100,8 @@ class Tools:
 
     def list_studies(self) -> Answer:
         """List the studies of the storage with how far each is, and the study files of the folder."""
-        files = sorted(str(p.relative_to(self.folder)) for p in self.folder.glob("*.y*ml") if p.is_file())
-        return self._command("studies") | {"files": files}
+        files = (file for file in self.folder.glob("*.y*ml") if file.resolve().is_relative_to(self.folder))
+        return self._command("studies") | {"files": sorted(file.name for file in files)}
 
     def describe_study(self, study: str) -> Answer:
         """Return how a study is declared: arms, axes, data, seeds, metric, question. Of a stored one, as it was run."""
