@@ -1,5 +1,5 @@
-"""What the documentation site needs beyond the pages: the files of the repository that pages link to, and the types of
-the fields of `@checked` classes."""
+"""What the documentation site has beyond the pages: files of the repository that pages link to, the types of the fields
+of `@checked` classes, and texts for programs."""
 
 import importlib
 import inspect
@@ -40,6 +40,33 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return f"]({place}{match[2] or ''})" if target else match[0]
 
     return LINK.sub(moved, markdown)
+
+
+def on_nav(nav: Any, config: Any, files: Files) -> Any:
+    """Add llms.txt (llmstxt.org): a link to the Markdown of each page, by section of the site."""
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}"]
+    for section in nav.items:
+        pages = [page for page in nav.pages if section in (page, *page.ancestors)]
+        lines += ["", f"## {section.title}", "", *(_entry(page) for page in pages)]
+    files.append(File.generated(config, "llms.txt", content="\n".join([*lines, ""])))
+    return nav
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Put the Markdown of a page beside it; its links lead to the Markdown of others."""
+    place = Path(config.site_dir, page.file.src_uri)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(page.markdown)
+    return output
+
+
+def _entry(page: Any) -> str:
+    """A page's line in llms.txt: its title, and the first sentence of its first paragraph if it begins with one."""
+    blocks = [block for block in page.file.content_string.split("\n\n") if not block.startswith("#")]
+    text = " ".join(re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", blocks[0]).split())
+    sentence = re.split(r"(?<=[.!?]) (?=[A-Z])", text)[0].rstrip(".:")
+    note = "" if text.startswith(("|", "`" * 3)) else f": {sentence}"
+    return f"- [{page.title}]({page.file.src_uri}){note}"
 
 
 def _outside(page: str, link: str) -> str:

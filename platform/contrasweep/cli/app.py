@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from contrasweep.cli import campaigns, jobs, maintenance, reports, skeleton, watching
 from contrasweep.cli import data as data_commands
-from contrasweep.cli import jobs, maintenance, reports, skeleton, watching
 from contrasweep.cli.examples import GroupedCommands, add_examples
 from contrasweep.cli.options import (
     AcceptCode,
@@ -328,6 +328,7 @@ def mcp(
 
 
 reports.add_to(app)
+campaigns.add_to(app)
 watching.add_to(app)
 maintenance.add_to(app)
 jobs.add_to(app)
