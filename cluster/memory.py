@@ -44,7 +44,7 @@ class Work:
     kernels: float = 0.0
 
     def times(self, parts: float) -> "Work":
-        """Return a step of so many times the examples, in the same kernels."""
+        """Return the work of a step on `parts` times the examples, in the same number of kernels."""
         return Work(self.operations * parts, self.moved * parts, self.kernels)
 
     def seconds(self, gpu: str, half: bool, share: float = 1.0) -> float | None:

@@ -23,7 +23,7 @@ def leave_autocast(x: Tensor) -> Any:
 
 
 def restore_autocast(mode: Any) -> None:
-    """Let autocast be what it was before."""
+    """Restore the previous state of autocast."""
     mode.__exit__(None, None, None)
 
 

@@ -78,6 +78,7 @@ class ReadableSignature(inspect.Signature):
 
     def __str__(self) -> str:
         text = re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", super().__str__())  # Arm, not contrasweep.study.arm.Arm
+        text = re.sub(r"\bOptional\[((?:[^][]|\[[^][]*\])*)\]", r"\1 | None", text)
         if len(text) < 100:
             return text
         return re.sub(r", (?=\w+: |\*, )", ",\n    ", text).replace("(", "(\n    ", 1)
@@ -92,7 +93,14 @@ class _ClassSignature:
     def __get__(self, instance: object, cls: Any) -> inspect.Signature:
         hints = typing.get_type_hints(cls)  # without `Annotated`
         parameters = self.of_pydantic.__get__(None, cls).parameters.values()
-        return ReadableSignature([p.replace(annotation=hints.get(p.name, p.annotation)) for p in parameters])
+        fields = cls.__pydantic_fields__.items()
+        defaults = {name: field.default_factory() for name, field in fields if field.default_factory}
+        return ReadableSignature(
+            [
+                p.replace(annotation=hints.get(p.name, p.annotation), default=defaults.get(p.name, p.default))
+                for p in parameters
+            ]
+        )
 
 
 def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:

@@ -100,7 +100,7 @@ class ExternalLoss:
 
     @property
     def has_weights(self) -> bool:
-        """Whether it has parameters that are learned."""
+        """Return whether the loss has learned parameters."""
         return self.weights is not None
 
     def __call__(

@@ -25,7 +25,7 @@ SIGNED = tuple(name for name, s in SIMILARITIES.items() if s.signed)
 
 
 class Terms(NamedTuple):
-    """Per anchor: the sum of its terms, how many there are, and how many are above zero."""
+    """For each anchor: the sum of its terms, their number, and the number of terms above zero."""
 
     total: Float[Tensor, " n"]
     number: Float[Tensor, " n"]

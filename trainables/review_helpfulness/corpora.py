@@ -52,15 +52,15 @@ class Reviews:
     text: Sequence[str]
     label: NDArray[np.int64]
     regions: Sequence[NDArray[Any]]
+    ids: Sequence[str]
 
     def __len__(self) -> int:
         return len(self.label)
 
     def take(self, rows: NDArray[np.int64]) -> "Reviews":
         """Return these rows, in this order."""
-        return Reviews(
-            self.product[rows], [self.text[i] for i in rows], self.label[rows], [self.regions[i] for i in rows]
-        )
+        text, regions, ids = ([column[i] for i in rows] for column in (self.text, self.regions, self.ids))
+        return Reviews(self.product[rows], text, self.label[rows], regions, ids)
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,8 @@ def prepare(
             review_regions=_regions(left.regions, settings),
             product=left.product,
             label=left.label,
+            product_ids=[products.ids[number] for number in left.product],
+            review_ids=left.ids,
         )
     return Prepared(corpora, inputs, dropped)
 
@@ -140,7 +142,7 @@ class Shared(TypedDict):
 
 
 def _encode(texts: Iterable[str], vocabulary: Vocabulary, settings: Settings) -> list[NDArray[np.int64]]:
-    """Return token numbers of product texts; a text of which nothing is known, or a hidden one, is one `<OOV>`."""
+    """Return token numbers of product texts; a hidden text, or one without known words, is one `<OOV>`."""
     nothing = np.array([OOV], dtype=np.int64)
     encoded = (vocabulary.encode(text, settings.max_tokens) for text in texts)
     return [tokens if len(tokens) and settings.use_text else nothing for tokens in encoded]
@@ -179,7 +181,7 @@ def _products(part: Part) -> tuple[Products, dict[str, int]]:
 
 def _reviews(part: Part, numbers: Mapping[str, int]) -> Reviews:
     owners = np.array([numbers[product] for product in _texts(part, "product_id")], dtype=np.int64)
-    return Reviews(owners, _texts(part, "text"), part.labels, _roi(part))
+    return Reviews(owners, _texts(part, "text"), part.labels, _roi(part), _texts(part, "review_id"))
 
 
 def _texts(part: Part, name: str) -> list[str]:

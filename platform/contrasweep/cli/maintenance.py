@@ -4,12 +4,12 @@ import sys
 import time
 from collections import defaultdict
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from contrasweep.cli.options import Json, Storage, Study, print_json
-from contrasweep.cli.reports import name
+from contrasweep.cli.reports import load, name
 from contrasweep.cli.watching import known_study
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError
@@ -27,7 +27,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to the main application."""
-    for command in (code, remove, restore, verify):
+    for command in (code, clean, remove, restore, verify):
         app.command()(command)
 
 
@@ -64,6 +64,45 @@ def code(
             print(f"{'':<16}  {commit}; {', '.join(row['modules'][:4])}{' ...' * (len(row['modules']) > 4)}")
     for part in aside:
         print(f"archived {part.when}: {len(part.trial_ids)} trials ({part.reason})")
+
+
+def clean(
+    study: Study,
+    storage: Storage = STORAGE,
+    keep: Annotated[
+        Literal["best_of_arm", "confirmed", "none"],
+        typer.Option(help="Whose checkpoints stay: the best trial's of each arm, those of the table, or nobody's."),
+    ] = "best_of_arm",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and delete nothing.")] = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Delete checkpoints of finished trials, and nothing else.
+
+    Says first how many GiB go, and what nobody can ask of the study afterwards.
+    """
+    from contrasweep.running import cleaning
+    from contrasweep.storage.lease import exclusive_driver
+
+    records = known_study(name(study), storage)
+    found = cleaning.plan_cleaning(load(records.study, storage), keep)
+    lines = [
+        f"{records.study}: {found.gib:.3g} GiB of checkpoints of {len(found.trials)} finished trials go, "
+        f"{found.kept} trials keep theirs",
+        *found.lost,
+    ]
+    if not json:
+        print("\n".join(lines))
+    if found.trials and not dry_run:
+        _ask(f"Delete {found.gib:.3g} GiB? They cannot be restored.", yes)
+        with exclusive_driver(records):
+            results = load(records.study, storage)
+            found = cleaning.plan_cleaning(results, keep)
+            cleaning.clean(results, found)
+    if json:
+        deleted = bool(found.trials) and not dry_run
+        document = {"study": found.study, "kept": found.kept, "trials": list(found.trials), "gib": found.gib}
+        print_json("clean", {**document, "lost": list(found.lost), "deleted": deleted})
 
 
 def remove(

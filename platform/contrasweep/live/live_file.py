@@ -72,7 +72,7 @@ def read_live(records: StudyRecords) -> RunState | None:
 def watch(records: StudyRecords, display: Display, *, once: bool = False, poll_s: float = POLL_S) -> RunState | None:
     """Show the study's newest run until it ends, or `once`; its last state, None where no run has kept one.
 
-    Nobody's clock is compared for long: after the first look, a driver is alive as long as its state changes.
+    Clocks are compared at the first look only; after it, a driver is alive as long as its state changes.
     """
     watched = _Watched()
     while (state := read_live(records)) is not None:

@@ -76,10 +76,14 @@ def key_of(work: Workload, hook: object, trial: Trial, code: CurrentCode) -> str
 
 
 class Estimate(NamedTuple):
-    """The memory of a training in GiB before calibration, and the work of one step."""
+    """The memory of a training in GiB before calibration, the work of one step, and the GiB of a checkpoint.
+
+    A checkpoint holds the network and what the optimiser keeps.
+    """
 
     gib: float
     work: Work = NO_WORK
+    checkpoint_gib: float = 0.0
 
 
 def read(key: str) -> Estimate | None:
@@ -90,13 +94,15 @@ def read(key: str) -> Estimate | None:
         return None
     if not isinstance(kept, dict) or kept.get("key") != key:
         return None
-    numbers = [number for name in ("gib", *WORK) if _is_amount(number := kept.get(name))]
-    return Estimate(numbers[0], Work(*numbers[1:])) if len(numbers) == 1 + len(WORK) else None
+    numbers = [number for name in ("gib", "checkpoint_gib", *WORK) if _is_amount(number := kept.get(name))]
+    return Estimate(numbers[0], Work(*numbers[2:]), numbers[1]) if len(numbers) == 2 + len(WORK) else None
 
 
 def write(key: str, counted: Estimate) -> None:
     """Keep a count, and no more than `MAX_COUNTS`. A cache that cannot be written costs the next plan its time only."""
-    data = json.dumps({"key": key, "gib": float(counted.gib), **vars(counted.work)}).encode()
+    data = json.dumps(
+        {"key": key, "gib": counted.gib, "checkpoint_gib": counted.checkpoint_gib, **vars(counted.work)}
+    ).encode()
     if len(data) > MAX_BYTES:
         return
     store = _store()

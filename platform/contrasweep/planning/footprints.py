@@ -9,7 +9,7 @@ from contrasweep.cluster.calibration import HOST_PRIOR, MARGIN, MARGIN_UNMEASURE
 from contrasweep.cluster.errors import ClusterError
 from contrasweep.cluster.footprint import Footprint, LearnedFootprint, OnType
 from contrasweep.cluster.inventory import Inventory
-from contrasweep.cluster.memory import Workload
+from contrasweep.cluster.memory import GIB, Workload
 from contrasweep.cluster.packing import Placement, default_footprint, options, slots_on, why_not
 from contrasweep.code import CurrentCode
 from contrasweep.errors import SpecError
@@ -255,6 +255,11 @@ class Footprints:
         known = [speeds[gpu] * seconds for gpu, seconds in each if seconds is not None]
         return work.steps * max(known) if known else None
 
+    def checkpoint_gib(self, trial: Trial) -> float | None:
+        """The counted size of a checkpoint of `trial`: network and optimiser; None where it cannot be counted."""
+        counted = self._count_of(trial, cell_of(trial))
+        return None if counted is None else counted.checkpoint_gib
+
     def _counted(self, trial: Trial, cell: Cell) -> float | None:
         """The count of this cell's memory in GiB."""
         counted = self._count_of(trial, cell)
@@ -283,7 +288,8 @@ class Footprints:
         counted = estimate_cache.read(key) if key is not None else None
         if counted is None and (work.step or is_installed(TRAINING)):
             count = work.count()
-            counted = Estimate(count.gib, count.work)
+            kept = count.parameters * (1 + count.optimizer_states) / work.gpus / GIB
+            counted = Estimate(count.gib, count.work, kept)
             if key is not None:
                 estimate_cache.write(key, counted)
         return counted

@@ -33,6 +33,7 @@ from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.study import Study
+from contrasweep.study.sweep import Sweep
 from contrasweep.study.trainables import unchecked_settings
 from contrasweep.text_table import text_table
 from contrasweep.trial import Trial
@@ -159,6 +160,7 @@ class Forecast:
     lanes: tuple[str, ...] = ()
     missing: tuple[MissingDataset, ...] = ()
     noise: EarlierNoise | None = None
+    kept: str = ""  # the line on checkpoints that stay
 
     @property
     def hours(self) -> float | None:
@@ -243,6 +245,7 @@ class Forecast:
             *_packing_lines(self.packing),
             *self.lanes,
             *self._time_lines(),
+            *([self.kept] if self.kept else []),
             *self._pilot_lines(),
             *_notes(self.rows, self.inventory),
         ]
@@ -321,8 +324,40 @@ def forecast(
     )
     lines = tuple(lanes.lines(planned))
     return Forecast(
-        plan, known, rows, inventory, tuple(packing), makespan, budget, warnings, durations, lines, missing, noise
+        plan,
+        known,
+        rows,
+        inventory,
+        tuple(packing),
+        makespan,
+        budget,
+        warnings,
+        durations,
+        lines,
+        missing,
+        noise,
+        checkpoints_line(plan, footprints),
     )
+
+
+def checkpoints_line(plan: Plan, footprints: Footprints) -> str:
+    """Say how many GiB of checkpoints the whole study keeps; empty where the size of one cannot be counted."""
+    study = plan.study
+    each: dict[str, list[float]] = {}
+    for trial in plan.sample_trials:
+        each.setdefault(trial.arm, []).append(footprints.checkpoint_gib(trial) or 0.0)
+    sizes = [max(of_arm) for of_arm in each.values()]
+    if not sizes or min(sizes) == 0.0:
+        return ""
+    keep, trials = study.keep_checkpoints_of, plan.total
+    if keep == "best_of_arm":
+        trials = len(study.arms)
+    elif keep == "confirmed" and isinstance(study, Sweep):
+        trials = len(study.arms) * len(study.confirm_folds) * len(study.all_seeds)
+    gib = sum(sizes) / len(sizes)
+    if trials is None:
+        return f"keeps     {gib:.2g} GiB a trial: its checkpoint (keep_checkpoints_of: {keep})"
+    return f"keeps     {gib * trials:.3g} GiB: checkpoints of {trials} trials (keep_checkpoints_of: {keep})"
 
 
 def group_warnings(plan: Plan) -> list[str]:

@@ -73,7 +73,7 @@ class Lane(Protocol):
         """Prepare for a run with this `RunContext`, on a connected Ray; `say` receives messages for people."""
 
     def check(self) -> None:
-        """Called in each turn of the run's loop; must not block."""
+        """Do what is due in a turn of the run's loop."""
 
     def close(self) -> None:
         """The run ends."""

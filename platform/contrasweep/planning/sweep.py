@@ -144,7 +144,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return dependent
 
     def own(self, finished: Collection[str]) -> set[str]:
-        """All of them: which trials a search runs is not known beforehand."""
+        """Return all of `finished`: which trials a search runs is not known beforehand."""
         return set(finished)
 
     def source(self, records: StudyRecords, finished: Collection[str]) -> SweepSource:

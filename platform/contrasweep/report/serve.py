@@ -148,7 +148,7 @@ class LivePage:
         self._versions = older | {number: self._version}
 
     def _look_if_due(self, state: RunState | None) -> None:
-        """Listing ten thousand trials takes an object store seconds and forty requests: not without cause."""
+        """Ask for new records only if the run gives a reason: listing 10,000 trials takes an object store seconds."""
         now = time.monotonic()
         told = state is not None and state.done != self._version.done
         if not self._writing and (now >= self._due or (told and now >= self._rested)):

@@ -234,7 +234,9 @@ class Results(StudyData):
         for name in taken:
             self.check_known("rows or columns", name, factors)
             if taken.count(name) > 1:
-                raise SpecError("a name stands in the rows or in the columns, once", place="rows, columns", value=name)
+                raise SpecError(
+                    "name each factor once, in the rows or in the columns", place="rows, columns", value=name
+                )
         if rows is None and columns is None:
             rows, columns = (self.axes, ["arm"]) if self.axes else (["arm"], [])
         rest = [name for name in factors if name not in taken]
@@ -247,7 +249,7 @@ class Results(StudyData):
                 averages = {arm: cell for (arm, _), cell in self._overall.cells.items()}
             table = replace(table, given_answer=self.answer, averages=averages)
         interim = self._interim.notes if own and self._interim is not None else []
-        confirmed = confirmation_notes(self.document.spec, self.records)
+        confirmed = [*confirmation_notes(self.document.spec, self.records), *search.start_notes(self.document)]
         table = replace(table, notes=(*table.notes, *interim, *confirmed, *self.unused_settings, *self.notices))
         table = mark_mixed_code(table, self.mixed_code, self.records)
         names = DisplayNames({**self.names.names, **style.names.names})

@@ -22,6 +22,15 @@ if TYPE_CHECKING:  # brings SciPy along
     from contrasweep.results.table import Cell
 
 
+def start_notes(document: StudyDocument) -> list[str]:
+    """Say how many known good settings each arm's search began with, where arms have not equally many."""
+    arms = document.spec.get("arms", {}) if document.search else {}
+    counts = {arm: len(arms.get(arm, {}).get("start_points") or ()) for arm in document.arms}
+    if len(set(counts.values())) < 2:
+        return []
+    return [f"start points: {', '.join(f'{arm} {n}' for arm, n in counts.items())}; arms with more knew more"]
+
+
 def pareto_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataFrame:
     """Return the configurations of a search over several objectives or under constraints; empty for other studies.
 

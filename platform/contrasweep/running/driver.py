@@ -14,6 +14,7 @@ from contrasweep.errors import StorageError
 from contrasweep.planning import learned
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
+from contrasweep.running.cleaning import clean, plan_cleaning
 from contrasweep.running.prepare import Changed, prepare, tracked_study
 from contrasweep.running.publish import publish
 from contrasweep.storage.lease import exclusive_driver
@@ -91,11 +92,15 @@ def run(
                 follower.outcome = "interrupted" if stopped else "complete"
             gap = follower.gap
         results = replace(Results.load(records.study, storage), stopped=stopped)
-        if not stopped and {*results.trial_records, *results.search_records} <= prepared.finished:
+        if not (stopped or quiet) and {*results.trial_records, *results.search_records} <= prepared.finished:
             print(_nothing_trained(results), file=sys.stderr)
         if not prepared.complete:
             learned.write(records, [*results.trial_records.values(), *results.search_records.values()])
-        return publish(results, trackers, tracked, planned.datasets, ran=not prepared.complete, gap=gap)
+        published = publish(results, trackers, tracked, planned.datasets, ran=not prepared.complete, gap=gap)
+        keep = planned.study.keep_checkpoints_of
+        if results.complete and not stopped and keep != "all":
+            clean(results, plan_cleaning(results, keep))
+        return published
 
 
 def _nothing_trained(results: Results) -> str:

@@ -266,9 +266,9 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _mended(plan: Plan, recorded: Mapping[str, Record], current: CurrentCode, again: Collection[str]) -> set[str]:
-    """Return the trials that failed for the study's metric, which has another name by now, or other code reports.
+    """Return the trials that failed without the study's metric, which the study or the code has changed since.
 
-    `ContrasweepError` where all trials are such and nothing was mended, but for those that run `again` anyway.
+    `ContrasweepError` where all trials failed so and nothing has changed; trials that run `again` anyway do not count.
     """
     metric = plan.study.metric
     lacking = {i: record for i, record in recorded.items() if lacks_metric(record)}

@@ -247,7 +247,7 @@ class _Rows:
         self.weights = None if weights is None else np.asarray(weights, dtype=np.float64)
 
     def bad_luck(self, values: Any, gone: Any, sign: float) -> Any:
-        """What an arm may have scored where it is `gone` [n], NaN elsewhere: bad scores, if its bad ones were ended.
+        """Return pessimistic values for trials that are `gone` [n], as if the worst trials had ended; NaN elsewhere.
 
         Of m trials of a cell that are gone each counts as sqrt(m) standard deviations worse than the mean of the arm's
         other `values` [n] there. By simulation the error is then at most .053 where exactly the worst are gone.

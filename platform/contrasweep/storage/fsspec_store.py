@@ -81,6 +81,11 @@ class FsspecStore:
         """Keys that begin with `prefix`, sorted."""
         yield from sorted(key for key in self._found(prefix.rpartition("/")[0]) if key.startswith(prefix))
 
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Return the sizes that the file system lists; 0 where it says none."""
+        found = self._found(prefix.rpartition("/")[0])
+        return {key: int(str(info.get("size") or 0)) for key, info in sorted(found.items()) if key.startswith(prefix)}
+
     def etags(self, folder: str, name: str) -> dict[str, str]:
         """Return by key a text of size and version, as far as the file system has versions."""
         return {

@@ -49,7 +49,7 @@ class LookAt:
 
     @property
     def key(self) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
-        """Which comparison this is, from either side."""
+        """Return a key of the comparison, the same for a against b and b against a."""
         return self.context, frozenset((self.a, self.b))
 
     @property

@@ -94,7 +94,7 @@ def _check_size(about: pq.FileMetaData, max_values: int) -> None:
     size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
     if about.num_rows > MAX_ROWS or about.num_columns > MAX_COLUMNS or values > max_values or size > MAX_BYTES:
         raise ValueError(
-            f"it has {about.num_rows:,} rows of {about.num_columns:,} columns in {size:,} bytes, more than is read"
+            f"it has {about.num_rows:,} rows of {about.num_columns:,} columns in {size:,} bytes, above the limit"
         )
 
 

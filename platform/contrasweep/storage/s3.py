@@ -116,25 +116,29 @@ class S3Store:
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """Keys that begin with `prefix`, sorted, page by page."""
-        yield from (key for key, _ in self._tagged(prefix))
+        yield from (key for key, _, _ in self._entries(prefix))
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """The sizes that the server lists, by key."""
+        return {key: size for key, _, size in self._entries(prefix)}
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
         """The server's entity tags, by key."""
         ends = f"/{name}"
         return {
             key: tag
-            for key, tag in self._tagged(folder)
+            for key, tag, _ in self._entries(folder)
             if key.endswith(ends) and key.count("/") == folder.count("/") + 1
         }
 
-    def _tagged(self, prefix: str) -> Iterator[tuple[str, str]]:
+    def _entries(self, prefix: str) -> Iterator[tuple[str, str, int]]:
         token: dict[str, str] = {}
         while True:
             place = {"Bucket": self.bucket, "Prefix": self.prefix + prefix, **token}
             page = self._retry("list", prefix, functools.partial(self._page, place))
             for entry in page.get("Contents", ()):
                 if is_key(key := entry["Key"].removeprefix(self.prefix)):
-                    yield key, entry["ETag"]
+                    yield key, entry["ETag"], int(entry["Size"])
             if not page.get("IsTruncated"):
                 return
             token = {"ContinuationToken": page["NextContinuationToken"]}

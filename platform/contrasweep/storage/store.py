@@ -35,8 +35,11 @@ class Store(Protocol):
     def list(self, prefix: str = "") -> Iterator[str]:
         """The keys that begin with `prefix`, sorted; those alone that `names.is_key` knows."""
 
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """The bytes of each object whose key begins with `prefix`, by key."""
+
     def etags(self, folder: str, name: str) -> dict[str, str]:
-        """Of each `<folder><any>/<name>`, by key, a text that changes with its content."""
+        """Return key -> a text that changes with the content, of each object `<folder><any>/<name>`."""
 
     def delete(self, key: str) -> None:
         """Delete an object; no error if there is none."""
@@ -125,6 +128,10 @@ class LocalStore:
             if not name.startswith(".tmp-")
         )
         yield from sorted(key for key in keys if key.startswith(prefix) and is_key(key))
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """The sizes of the files."""
+        return {key: self._path(key).stat().st_size for key in self.list(prefix)}
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
         """Inode, modification time and size of each file, by key."""

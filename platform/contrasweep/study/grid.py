@@ -124,6 +124,8 @@ class AblationGrid(StudyBase):
                     value=list(arm.space),
                     hint="make its keys axes, or declare a Sweep",
                 )
+            if arm.start_points:
+                raise SpecError("an AblationGrid searches nothing", place=f"arms.{arm_name}.start_points")
         check_metric(self.metric)
         for place, names, axes, extra in self._grids():
             where = f"{place}.axes".lstrip(".")

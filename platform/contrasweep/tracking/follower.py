@@ -77,7 +77,7 @@ class Target(Protocol):
         """Whether nothing is to be done for this record."""
 
     def doubt(self, trial_id: str) -> None:
-        """A call for this trial has failed."""
+        """Take note that a call for this trial has failed, so that what the tracker has of it is asked again."""
 
     def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:
         """Show a trial that has no record, with its reports so far."""

@@ -25,7 +25,7 @@ _PAGE = re.compile(r"(https?://[!-~]+)?")
 def _check_page(url: str) -> str:
     """Return `url`; raise ValueError unless it is http: a report must not link to scripts or local files."""
     if not _PAGE.fullmatch(url) or len(url) > 2000:
-        raise ValueError("it has the address of a page that is none")
+        raise ValueError("the address of a run's page is no web address")
     return url
 
 

@@ -51,7 +51,11 @@ class ArmSearch:
         self.infeasible = set(infeasible)
         self.stopped: set[str] = set()  # trials without a record whose reports stop them
         self.closed = False  # there will be no more candidates
-        self.first = self._learn(list(priors))
+        best = self._learn(list(priors))
+        starts = study.arms[arm].start_points or []
+        self.starts = (
+            starts if best is None or best in starts else [*starts, best]
+        )  # tried before the searcher is asked
         self._restore()
 
     def next(self) -> Next | None:
@@ -178,9 +182,10 @@ class ArmSearch:
             self._close()
 
     def _ask(self) -> MutableConfig | None:
-        if self.first is not None and not self.candidates:
-            self.searcher.replay(self.first)
-            return self.first
+        if len(self.candidates) < len(self.starts):
+            config = dict(self.starts[len(self.candidates)])
+            self.searcher.replay(config)
+            return config
         return self.searcher.ask()
 
     def _learn(self, priors: list[Outcome]) -> MutableConfig | None:

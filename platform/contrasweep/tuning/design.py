@@ -23,6 +23,7 @@ DEV_SPLITS = ("dev", "validation")
 NO_RESULT = (
     *("name", "description", "labels", "tracking", "max_failures", "budget_hours", "budget_gpu_hours", "budget_cost"),
     *("question", "smallest_difference", "trial_hours", "report_minutes", "process", "cohort", "pilot"),
+    "keep_checkpoints_of",
 )
 """Fields of a study that change no result."""
 SEARCH_FIELDS = (
@@ -104,6 +105,7 @@ class SweepDesign:
             self.search_folds,
             self.search_data.digest,
             self.search_digest(base) if base else None,
+            *([starts] if (starts := self.study.arms[arm].start_points) else []),
         ]
         return canonical.digest(parts, length=12)
 

@@ -108,7 +108,11 @@ class PopulationSearch:
         self.population: Population = self.plan.population
         self.fixed, self.space = fixed_of(study.arms[self.arm], self.base), study.arms[self.arm].space
         searcher = self.plan.searcher(self.arm, self.fixed)
-        configs = [config for _ in range(study.arm_budget.trials or 0) if (config := searcher.ask()) is not None]
+        configs = [dict(point) for point in study.arms[self.arm].start_points or []]
+        for config in configs:
+            searcher.replay(config)
+        more = (searcher.ask() for _ in range((study.arm_budget.trials or 0) - len(configs)))
+        configs += [config for config in more if config is not None]
         self.members = [Member(i, ((0, config),)) for i, config in enumerate(configs)]
         self._begin()
 

@@ -104,7 +104,7 @@ class SweepSource:
         return [f"arm {name}: {self._why_none(self.searches[name])}; nothing to confirm" for name in over]
 
     def _why_none(self, search: Search) -> str:
-        """Why a search that is over has no best."""
+        """Return why a search that is over has no best configuration."""
         ended = Counter(record.status for record in self.records.read(search.of).values())
         if not any(status.counts for status in ended):
             counts = ", ".join(f"{count} {status}" for status, count in sorted(ended.items()))

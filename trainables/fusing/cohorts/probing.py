@@ -150,7 +150,7 @@ class Clock:
 
 
 def _first_step(clock: Clock, method: Timed) -> tuple[float, float]:
-    """Return the seconds of a method's first step, and its potential: see `candidates`."""
+    """Return the seconds of a method's first step, and how much fusing may gain (see `candidates`)."""
     running = method.begin(1)
     with closing(running.batches):
         batch = next(running.batches)

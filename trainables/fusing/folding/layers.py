@@ -113,7 +113,10 @@ class ProductBatchNorm(FoldedBatchNorm):
 
 @folding_rule(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 def fold_batch_norm(module: Any, slots: Slots, engine: Engine) -> nn.Module:
-    """Per-member statistics, by torch's kernel or from means where activations lie for products."""
+    """Fold a batch normalisation with statistics for each member.
+
+    torch's kernel computes them, or means over the axes where activations are laid out for matrix products.
+    """
     return ProductBatchNorm(module, slots) if engine.convolution == "products" else FoldedBatchNorm(module, slots)
 
 

@@ -134,7 +134,7 @@ class TrialQueue:
         return None
 
     def _without_record(self, candidate: Next) -> Next:
-        """A trial that was infeasible has no record from now on."""
+        """Drop the record of a trial that fitted no host before, and return its candidate."""
         if self.infeasible_records.pop(candidate.trial.id, None) is not None:
             self.records.reopen(candidate.trial.id)
         return candidate

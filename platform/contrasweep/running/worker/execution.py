@@ -196,7 +196,7 @@ class Execution:
         return row
 
     def _end(self) -> Record:
-        """The trainable has returned: the trial is done if its last report has the study's metric."""
+        """End the trial after its trainable has returned: it is done if its last report has the study's metric."""
         rows = self.reports.rows
         final = rows[-1].get(self.metric) if rows else None
         if final is not None and math.isfinite(final):

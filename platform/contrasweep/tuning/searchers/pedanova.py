@@ -1,4 +1,4 @@
-"""Which settings matter, and what scores that depend on no setting would show."""
+"""The importance of settings by PED-ANOVA, beside the level that scores without any effect reach."""
 
 import math
 import warnings
