@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from contrasweep.cli import campaigns, jobs, maintenance, reports, skeleton, watching
 from contrasweep.cli import data as data_commands
-from contrasweep.cli import jobs, maintenance, reports, skeleton, watching
 from contrasweep.cli.examples import GroupedCommands, add_examples
 from contrasweep.cli.options import (
     AcceptCode,
@@ -295,6 +295,7 @@ def doctor(storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json
 
 
 reports.add_to(app)
+campaigns.add_to(app)
 watching.add_to(app)
 maintenance.add_to(app)
 jobs.add_to(app)

@@ -39,6 +39,11 @@ EXAMPLES = {
         "contrasweep query \"FROM trials WHERE config['batch_size'] = '8'\" --format parquet --output trials.parquet",
     ],
     "claims": ["contrasweep claims MINING --run", "contrasweep claims --of mypackage.claims:CLAIMS --output claims.md"],
+    "decide": [
+        "contrasweep decide campaign.yaml candidate.yaml --by ada --why 'larger batches'",
+        "contrasweep decide campaign.yaml incumbent --set config.loss.temperature=0.05 --dry-run",
+    ],
+    "ledger": ["contrasweep ledger campaign.yaml --format html --output ledger.html", "contrasweep ledger"],
     "submit": [f"contrasweep submit {STUDY} {ADDRESS} --storage s3://BUCKET/studies --tracking http://MLFLOW:5000"],
     "status": [
         f"contrasweep status JOB {ADDRESS}",
@@ -66,6 +71,7 @@ EXAMPLES = {
 GROUPS = {
     "Study": ["init", "plan", "run", "watch", "logs", "status", "stop", "studies"],
     "Look": ["report", "compare", "diff", "query", "claims", "ui", "sync"],
+    "Referee": ["decide", "ledger"],
     "Data": ["data"],
     "Cluster": ["submit", "jobs", "doctor"],
     "Code and records": ["code", "clean", "remove", "restore", "verify"],
