@@ -20,6 +20,10 @@ EXAMPLES = {
         "contrasweep list studies mypackage.studies",
     ],
     "schema": ["contrasweep schema > study.schema.json", "contrasweep schema report"],
+    "mcp": [
+        "contrasweep mcp --storage runs --folder studies",
+        "contrasweep mcp --storage runs --folder studies --allow run --gpu-hours 2",
+    ],
     "doctor": ["contrasweep doctor --storage s3://BUCKET/studies"],
     "report": [
         "contrasweep report quickstart --format latex",
@@ -75,7 +79,7 @@ GROUPS = {
     "Data": ["data"],
     "Cluster": ["submit", "jobs", "doctor"],
     "Code and records": ["code", "clean", "remove", "restore", "verify"],
-    "Reference": ["list", "schema"],
+    "Reference": ["list", "schema", "mcp"],
 }
 """Heading -> commands below it in `contrasweep --help`."""
 
