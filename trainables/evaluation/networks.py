@@ -9,7 +9,7 @@ from typing import Any
 from contrasweep.cluster.memory import Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
-from contrasweep.errors import DataError, SpecError, StorageError
+from contrasweep.errors import DataError, SpecError
 from contrasweep.imports import import_path
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.records import StudyRecords
@@ -25,7 +25,8 @@ def train(trial: Trial, resume: Path | None = None, *, storage: str = "") -> Gen
 
     Args:
         trial: The trial. Its config has `study` and `source` (the other trial's id), `trainable` and `config` of that
-            trial, `checkpoint` (its digest), `on` (datasets, `name#digest`) and `function` (a dotted path, or "").
+            trial, `trained` (when it ended), `checkpoint` (its digest), `on` (datasets, `name#digest`) and `function`
+            (a dotted path, or "").
         resume: Not used: an evaluation has no checkpoint.
         storage: Where the checkpoint lies.
 
@@ -33,19 +34,19 @@ def train(trial: Trial, resume: Path | None = None, *, storage: str = "") -> Gen
         A report with `NAME/METRIC` for each dataset. Without `on`, METRIC of the function alone on the trial's data.
 
     Raises:
-        StorageError: The checkpoint has gone.
+        SpecError: The checkpoint is deleted, or another one by now.
     """
     from contrasweep.trainables import seeding
     from contrasweep.trainables.contrastive import transfer
 
-    config = trial.config
+    config = dict(trial.config)
     source = Trial(
         config["study"], trial.arm, config["trainable"], config["config"], trial.data, trial.fold, trial.seed
     )
     device = seeding.pick_device(source.config.get("device", "auto"))
     seeding.prepare(device, source.config.get("threads", 1))
     seeding.reseed(trial.seed, trial.fold, "evaluation")
-    model = _model(source, config["source"], storage).to(device).eval()
+    model = _model(source, config, storage).to(device).eval()
     function = import_path(config["function"], kind="function") if config["function"] else None
     metrics = {"evaluated": 1.0}
     with torch.no_grad():
@@ -74,13 +75,19 @@ train.memory = memory  # type: ignore[attr-defined]
 train.reads_storage = True  # type: ignore[attr-defined]
 
 
-def _model(source: Trial, trial_id: str, storage: str) -> "torch.nn.Module":
-    """The network in the newest checkpoint of a trial."""
+def _model(source: Trial, config: Config, storage: str) -> "torch.nn.Module":
+    """The network in the checkpoint that the evaluation is of."""
     loader: Callable[[Path, Trial], Any] = importlib.import_module(source.trainable.partition(":")[0]).load_model
     records = StudyRecords(storage, source.study)
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
-        if Checkpoints(records.store, records.key(trial_id, "checkpoint")).fetch(Path(folder)) is None:
-            raise StorageError(f"trial {trial_id} of {source.study} has no checkpoint any more")
+        saved = Checkpoints(records.store, records.key(config["source"], "checkpoint")).fetch(Path(folder))
+        if saved is None or saved.digest != config["checkpoint"]:
+            raise SpecError(
+                "the network's checkpoint is deleted or another one by now",
+                place=source.study,
+                value=config["source"],
+                hint="evaluate the study again",
+            )
         model: torch.nn.Module = loader(Path(folder), source)
     return model
 

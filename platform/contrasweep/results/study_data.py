@@ -269,7 +269,7 @@ def _with_evaluations(
         other = StudyRecords(records.storage, name)
         for record in compact.read_records(other, other.etags(), broken).values():
             trained = scored.get(str(record.config.get("source")))
-            if trained is not None and record.status.counts and record.started >= trained.ended:
+            if trained is not None and record.status.counts and record.config.get("trained") == trained.ended:
                 metrics = {**trained.metrics, **{k: v for k, v in record.metrics.items() if "/" in k}}
                 scored[trained.trial_id] = replace(trained, metrics=metrics)
     return scored

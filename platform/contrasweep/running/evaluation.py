@@ -12,7 +12,7 @@ from contrasweep.data.names import parse
 from contrasweep.data.resolving import find, resolve
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import DataError, SpecError
-from contrasweep.imports import import_path
+from contrasweep.imports import import_from_here, import_path
 from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.plan import Cell
 from contrasweep.results.results import Results
@@ -26,7 +26,7 @@ from contrasweep.study.grid import AblationGrid
 from contrasweep.trial import Trial
 
 DIGITS = 12
-"""Of a dataset's and a checkpoint's digest in the config of an evaluation."""
+"""Of a dataset's digest in the config of an evaluation."""
 
 
 def evaluate(
@@ -87,7 +87,7 @@ def plan_evaluation(results: Results, on: Sequence[str], function: str) -> GridP
     cells: dict[str, Cell] = {}
     for record, checkpoint in done:
         shared = {"study": results.name, "trainable": record.trainable, "config": record.config, "on": others}
-        own = {"source": record.trial_id, "checkpoint": checkpoint, "function": function}
+        own = {"source": record.trial_id, "trained": record.ended, "checkpoint": checkpoint, "function": function}
         data = _same_data(record, manifests.values(), results.name)
         config = canonical.Config({**shared, **own})
         trial = Trial(study.name, record.arm, EVALUATION, config, data, record.fold, record.seed)
@@ -103,6 +103,7 @@ def _evaluable(results: Results, on: Sequence[str], function: str) -> list[tuple
         raise SpecError("an evaluation has data, or a function", place="--on", hint="for example --on digits")
     if results.document.evaluates:
         raise SpecError("this study is an evaluation", place="STUDY", value=results.name, hint="name the one it is of")
+    import_from_here()
     if function:
         import_path(function, "--with", "function")
     finished = [record for record in results.trial_records.values() if record.status.counts]
@@ -124,7 +125,7 @@ def _evaluable(results: Results, on: Sequence[str], function: str) -> list[tuple
 def _checkpoint(results: Results, record: Record) -> str:
     """The digest of a trial's newest checkpoint; empty where there is none."""
     saved = Checkpoints(results.records.store, results.records.key(record.trial_id, "checkpoint")).latest()
-    return canonical.digest([saved.step, dict(saved.files)], DIGITS) if saved else ""
+    return saved.digest if saved else ""
 
 
 def _with_digest(name: str, storage: str) -> str:

@@ -1,9 +1,11 @@
 """`contrasweep evaluate`: networks that were kept are scored on other data, and what was trained is not touched."""
 
+import dataclasses
 import functools
 import sys
 import types
 
+import numpy as np
 import pytest
 from calm import calm_run
 
@@ -100,6 +102,18 @@ def test_own_code_gets_the_network_the_data_and_the_trial(storage, monkeypatch):
     _, name = evaluated(storage, function="scores:nothing")
     (error,) = {r.error.splitlines()[-1] for r in cs.load(name, storage=storage).trial_records.values()}
     assert "returns {metric: number}" in error
+
+
+def test_scores_of_a_network_that_was_trained_again_are_not_shown_and_it_is_scored_again(storage):
+    evaluated(storage, on=["digits"])
+    results = cs.load("source", storage=storage)
+    record = next(iter(results.trial_records.values()))
+    own = results.records.read_one(record.trial_id)
+    results.records.write(dataclasses.replace(own, ended=own.ended + 1))
+    frame = cs.load("source", storage=storage).to_frame().set_index("trial_id")
+    assert frame["digits/knn1"].isna().sum() == 1 and np.isnan(frame.loc[record.trial_id, "digits/knn1"])
+    assert evaluated(storage, on=["digits"])[0] == 1
+    assert cs.load("source", storage=storage).to_frame()["digits/knn1"].notna().all()
 
 
 @pytest.mark.parametrize(
