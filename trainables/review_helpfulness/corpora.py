@@ -52,15 +52,15 @@ class Reviews:
     text: Sequence[str]
     label: NDArray[np.int64]
     regions: Sequence[NDArray[Any]]
+    ids: Sequence[str]
 
     def __len__(self) -> int:
         return len(self.label)
 
     def take(self, rows: NDArray[np.int64]) -> "Reviews":
         """Return these rows, in this order."""
-        return Reviews(
-            self.product[rows], [self.text[i] for i in rows], self.label[rows], [self.regions[i] for i in rows]
-        )
+        text, regions, ids = ([column[i] for i in rows] for column in (self.text, self.regions, self.ids))
+        return Reviews(self.product[rows], text, self.label[rows], regions, ids)
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,8 @@ def prepare(
             review_regions=_regions(left.regions, settings),
             product=left.product,
             label=left.label,
+            product_ids=[products.ids[number] for number in left.product],
+            review_ids=left.ids,
         )
     return Prepared(corpora, inputs, dropped)
 
@@ -179,7 +181,7 @@ def _products(part: Part) -> tuple[Products, dict[str, int]]:
 
 def _reviews(part: Part, numbers: Mapping[str, int]) -> Reviews:
     owners = np.array([numbers[product] for product in _texts(part, "product_id")], dtype=np.int64)
-    return Reviews(owners, _texts(part, "text"), part.labels, _roi(part))
+    return Reviews(owners, _texts(part, "text"), part.labels, _roi(part), _texts(part, "review_id"))
 
 
 def _texts(part: Part, name: str) -> list[str]:

@@ -94,7 +94,7 @@ def run(
                 follower.outcome = "interrupted" if stopped else "complete"
             gap = follower.gap
         results = replace(Results.load(records.study, storage), stopped=stopped)
-        if not stopped and {*results.trial_records, *results.search_records} <= prepared.finished:
+        if not (stopped or quiet) and {*results.trial_records, *results.search_records} <= prepared.finished:
             print(_nothing_trained(results), file=sys.stderr)
         if not prepared.complete:
             learned.write(records, [*results.trial_records.values(), *results.search_records.values()])
