@@ -32,6 +32,11 @@ class Arm(NamedTuple):
     """The probability that a seed collapses to chance."""
 
 
+class Candidate(NamedTuple):
+    gain: float
+    good: bool
+
+
 @dataclass(frozen=True)
 class World:
     """How trainings scatter, and what candidates are worth: a share of `good` ones gain `effect`, the rest `others`.
@@ -60,39 +65,40 @@ class World:
             noise = rng.normal(size=n) / math.sqrt(2)
         return np.where(rng.uniform(size=n) < arm.collapses, CHANCE, arm.quality + noise)
 
-    def candidates(self, rng: np.random.Generator) -> list[tuple[float, bool]]:
-        """The gain of each candidate and whether it is one of the good, in the order in which they are tried."""
+    def candidates(self, rng: np.random.Generator) -> list[Candidate]:
+        """What is tried, in this order."""
         good = rng.permutation(CANDIDATES) < round(self.good * CANDIDATES)
-        return [(self.effect if one else self.others, bool(one)) for one in good]
+        return [Candidate(self.effect if one else self.others, bool(one)) for one in good]
 
-    def arm(self, incumbent: Arm, gain: float, good: bool) -> Arm:
-        return Arm(incumbent.quality + gain, self.first.collapses if good else max(self.failing, self.first.collapses))
+    def arm(self, incumbent: Arm, candidate: Candidate) -> Arm:
+        own = self.first.collapses
+        return Arm(incumbent.quality + candidate.gain, own if candidate.good else max(self.failing, own))
 
 
 @dataclass
 class Campaign:
-    """What one campaign came to: of what was kept the gain, whether it was good, and the claim; trials, and how many
-    confirmations there were."""
+    """What one campaign came to: what was kept, followed by the gain that was claimed; trials; confirmations."""
 
-    kept: list[tuple[float, bool, float]] = field(default_factory=list)
+    kept: list[Any] = field(default_factory=list)
     trials: int = 0
     confirmations: int = 0
 
 
-Keeper = Callable[[World, np.random.Generator], Campaign]
+Keeper = Callable[[Any, np.random.Generator], Campaign]
+"""Plays a campaign in a `World`, or in one of real trainings (`benchmarks.campaign_replay`)."""
 
 
 def referee(rule: Rule) -> Keeper:
     """Screen, confirm what passes on fresh seeds of both arms, and keep what the rule keeps."""
 
-    def run(world: World, rng: np.random.Generator) -> Campaign:
+    def run(world: Any, rng: np.random.Generator) -> Campaign:
         found, incumbent, ledger = Campaign(), world.first, list[Confirmation]()
-        screening, trained = np.empty(0), 0
-        for gain, good in world.candidates(rng):
-            arm = world.arm(incumbent, gain, good)
-            if world.fresh or not len(screening):
-                screening, trained = world.train(rng, incumbent, rule.screens()[-1]), 0
-            own = world.train(rng, arm, len(screening))
+        screening, trained, most = None, 0, rule.screens()[-1]
+        for candidate in world.candidates(rng):
+            arm = world.arm(incumbent, candidate)
+            if world.fresh or screening is None:
+                screening, trained = world.train(rng, incumbent, most), 0
+            own = world.train(rng, arm, most)
             for n in rule.screens():
                 said = rule.screen(own[:n] - screening[:n])
                 if said != "more":
@@ -102,17 +108,17 @@ def referee(rule: Rule) -> Keeper:
             if said == "stop":
                 continue
             level, looks = rule.granted(ledger), rule.looks()
-            differences = world.train(rng, arm, looks[-1]) - world.train(rng, incumbent, looks[-1])
+            own, theirs = world.train(rng, arm, looks[-1]), world.train(rng, incumbent, looks[-1])
             for look, n in enumerate(looks):
-                ruling = rule.confirm(differences[:n], level, look)
+                ruling = rule.confirm(own[:n] - theirs[:n], level, look)
                 if ruling.verdict != "more":
                     break
             found.trials += 2 * n
             found.confirmations += 1
             ledger.append(Confirmation(level, ruling.verdict == "keep", ruling.p))
             if ruling.verdict == "keep":
-                found.kept.append((gain, good, ruling.estimate))
-                incumbent, screening = arm, np.empty(0)
+                found.kept.append((*candidate, ruling.estimate))
+                incumbent, screening = arm, None
         return found
 
     return run
@@ -121,16 +127,17 @@ def referee(rule: Rule) -> Keeper:
 def one_by_one(keeps: Callable[[np.ndarray], bool]) -> Keeper:
     """Keep each candidate that `keeps` says of its differences; a shared incumbent has the scores it was kept with."""
 
-    def run(world: World, rng: np.random.Generator) -> Campaign:
+    def run(world: Any, rng: np.random.Generator) -> Campaign:
         found, incumbent = Campaign(trials=0 if world.fresh else SEEDS), world.first
         scores = world.train(rng, incumbent, SEEDS)
-        for gain, good in world.candidates(rng):
-            arm = world.arm(incumbent, gain, good)
+        for candidate in world.candidates(rng):
+            arm = world.arm(incumbent, candidate)
             scores = world.train(rng, incumbent, SEEDS) if world.fresh else scores
             own = world.train(rng, arm, SEEDS)
             found.trials += SEEDS * (2 if world.fresh else 1)
-            if keeps(own - scores):
-                found.kept.append((gain, good, float((own - scores).mean())))
+            gains = own[:SEEDS] - scores[:SEEDS]
+            if keeps(gains):
+                found.kept.append((*candidate, float(gains.mean())))
                 incumbent, scores = arm, own
         return found
 
@@ -140,7 +147,7 @@ def one_by_one(keeps: Callable[[np.ndarray], bool]) -> Keeper:
 def best_of(world: World, rng: np.random.Generator) -> Campaign:
     """Train all of them, and keep the one with the highest mean if that is higher than the incumbent's."""
     candidates = world.candidates(rng)
-    means = [world.train(rng, world.arm(world.first, *one), SEEDS).mean() for one in candidates]
+    means = [world.train(rng, world.arm(world.first, one), SEEDS).mean() for one in candidates]
     best = int(np.argmax(means))
     claim = float(means[best] - world.train(rng, world.first, SEEDS).mean())
     return Campaign([(*candidates[best], claim)] if claim > 0 else [], SEEDS * (CANDIDATES + 1))
