@@ -45,7 +45,7 @@ OBJECTIONS = (0.3, 0.1)
 where seeds to come may settle it, and 4 against 0 at the last."""
 SURELY = 0.02
 """The level at which more collapsed seeds (6 against 0) end a confirmation; a screen ends at `OBJECTIONS[1]`."""
-DRAWS = 400
+DRAWS = 200
 
 
 @dataclass(frozen=True)
