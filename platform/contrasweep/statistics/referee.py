@@ -259,6 +259,8 @@ class Rule:
 
     def _futile(self, p: float, n: int, level: float) -> bool:
         """Whether even a difference that is worth finding would hardly be found by the last look."""
+        if level <= 0:  # the ledger has nothing left
+            return True
         critical = -float(special.ndtri(self.look_level(level, len(self.looks()) - 1)))
         drift = critical + float(special.ndtri(POWER_WANTED))
         z = -float(special.ndtri(min(p, 1 - 1e-12)))

@@ -183,6 +183,7 @@ def test_a_hopeless_confirmation_ends_before_its_last_look_and_a_hopeful_one_goe
     worse, better = np.random.default_rng(5).normal(-0.5, 1, 12), np.random.default_rng(5).normal(0.6, 1, 8)
     assert RULE.confirm(worse, 0.025, 1).verdict == "discard"
     assert RULE.confirm(better, 0.0001, 0).verdict == "more"
+    assert RULE.confirm(better, 0.0, 0).verdict == "discard"  # where nothing is left no trial can help
 
 
 @pytest.mark.parametrize(
