@@ -1,16 +1,19 @@
 """What it costs to keep trials that share a process apart: processor time of isolation in a study of short trials.
 
-    python -m benchmarks.isolation [--trials 300] [--epochs 20] [--output benchmarks/results]
+    python -m benchmarks.isolation [--trials 300] [--epochs 20] [--orders 10] [--output benchmarks/results]
 
-A study of the quickstart's cnn is run by the command line, two trials at once. Its trainable is `train` here, whose
-import makes each worker write the processor seconds of `Isolation.begin` and `end`, and of all else that its process
-did meanwhile. So both are of one run, and other work on the machine changes their ratio little.
+First, fifteen arms that change their process and two calm ones run in random orders, in one slot: the records of the
+calm arms are compared with those of each alone. Then a study of the quickstart's cnn is run by the command line, two
+trials at once. Its trainable is `train` here, whose import makes each worker write the processor seconds of
+`Isolation.begin` and `end`, and of all else that its process did meanwhile. So both are of one run, and other work on
+the machine changes their ratio little.
 """
 
 import argparse
 import datetime
 import functools
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -79,25 +82,61 @@ def measured(trials: int, epochs: int) -> list[str]:
     return [f"| {ended} | {len(rows)} | {spent / ended:.2f} | {lived / ended:.2f} | {' | '.join(cells)} |"]
 
 
+def orders(number: int) -> list[str]:
+    """Run the arms of `leaving` in so many orders; lines of a table."""
+    support = str(Path(__file__).resolve().parents[1] / "tests" / "support")
+    sys.path.insert(0, support)
+    os.environ["PYTHONPATH"] = os.pathsep.join([support, os.environ.get("PYTHONPATH", "")])  # the workers'
+    import leaving
+
+    from contrasweep import run, session
+
+    rng, alone, lines = random.Random(1), {}, []
+    with tempfile.TemporaryDirectory() as folder, session():
+        for arm in leaving.CALM:
+            study = leaving.study([arm], reference=None)
+            results = run(study, storage=f"{folder}/{arm}", tracking=None, max_concurrent=1, quiet=True)
+            alone |= leaving.calm_records(results)
+        for at in range(number):
+            order = rng.sample([*leaving.CALM, *leaving.MISBEHAVING], 17)
+            results = run(leaving.study(order), storage=f"{folder}/{at}", tracking=None, max_concurrent=1, quiet=True)
+            counts = ", ".join(f"{count} {status}" for status, count in results.counts.items())
+            places = " and ".join(str(order.index(arm) + 1) for arm in leaving.CALM)
+            lines.append(
+                f"| {at + 1} | {places} | {counts} | {'yes' if leaving.calm_records(results) == alone else 'NO'} |"
+            )
+            print(lines[-1], flush=True)
+    return lines
+
+
 def main() -> None:
     """Measure, print and write isolation.md."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--trials", type=int, default=300)
     parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--orders", type=int, default=10)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
     load = Path("/proc/loadavg").read_text().split()[0]
+    equal = orders(options.orders)
     rows = measured(options.trials, options.epochs)
     lines = [
         "# What it costs to keep trials apart",
         "",
         f"{datetime.date.today()}, {processor()}, {os.cpu_count()} cores, load average {load} at the start; "
-        f"`python -m benchmarks.isolation --trials {options.trials} --epochs {options.epochs}`.",
+        f"`python -m benchmarks.isolation --trials {options.trials} --epochs {options.epochs} "
+        f"--orders {options.orders}`.",
         "",
         "| trials | workers | processor s a trial | s a trial | begin, median ms | 99 % ms | of processor s | of s | "
         "end, median ms | 99 % ms | of processor s | of s |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
         *rows,
+        "",
+        f"Fifteen arms that change their process and two calm ones, one slot, {options.orders} random orders:",
+        "",
+        "| order | places of the calm arms | trials | calm arms' records equal to those of each alone |",
+        "|---|---|---|---|",
+        *equal,
     ]
     print("\n".join(lines))
     (options.output / "isolation.md").write_text("\n".join(lines) + "\n")

@@ -21,7 +21,7 @@ ENOUGH = 5
 
 @dataclass
 class Calibration:
-    """What was measured, and the a and b that follow from it.
+    """The measurements of a key, and the constants a and b that follow from them.
 
     A key names what shares a and b: a type of GPU and a trainable or architecture, `H100/resnet50-fp32`.
     For each key, the highest peak of each count is kept, so that many measurements of one cell stay one line.
@@ -41,7 +41,7 @@ class Calibration:
         rows[_rounded(counted_gib)] = (max(highest, peak_gib), before + times)
 
     def observe_out_of_memory(self, key: str, counted_gib: float, limit_gib: float) -> None:
-        """A trial whose count was `counted_gib` did not fit into `limit_gib`."""
+        """Record that a trial whose count was `counted_gib` did not fit into `limit_gib`."""
         rows = self.overflows.setdefault(key, {})
         rows[_rounded(counted_gib)] = max(rows.get(_rounded(counted_gib), 0.0), limit_gib)
 
@@ -52,7 +52,7 @@ class Calibration:
         return _fit([(counted, peak) for counted, (peak, _) in self.peaks.get(key, {}).items()], start)
 
     def predict(self, key: str, counted_gib: float) -> float:
-        """Return the peak in GiB, without margin, at least what the same count was seen to take or to overflow."""
+        """Return the peak in GiB, without margin; at least any peak of the same count that was seen."""
         a, b = self.constants(key)
         seen, _ = self.peaks.get(key, {}).get(_rounded(counted_gib), (0.0, 0))
         over = self.overflows.get(key, {}).get(_rounded(counted_gib), 0.0)

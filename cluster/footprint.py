@@ -1,4 +1,4 @@
-"""What one trial needs of a host."""
+"""The resources that one trial needs of a host."""
 
 from dataclasses import dataclass, replace
 
@@ -47,7 +47,7 @@ class Footprint:
 
 @dataclass(frozen=True)
 class OnType:
-    """What is known of a trial on one type of GPU: memory in GiB, its margin, the busy fraction."""
+    """The needs of a trial on one type of GPU: memory in GiB, its margin, the busy fraction."""
 
     gpu: str
     gpu_memory_gib: float

@@ -1,4 +1,4 @@
-"""The hosts of a cluster while a study runs: those that join are used, and those that are needed are requested.
+"""The hosts of a cluster while a study runs: new ones are used, and missing ones are requested.
 
 A host is requested by a placement group, which an autoscaler answers with a node and which ends with this process, so
 that no node is kept for a driver that was killed.
@@ -23,7 +23,7 @@ NODE_GROUP_LABEL = "ray.io/node-group"
 
 
 class Hosts:
-    """The hosts that trials are placed on. These, of an inventory file or of this machine, stay as they are."""
+    """The hosts on which trials are placed; here those of an inventory file or of this machine, which do not change."""
 
     def poll(self) -> Inventory | None:
         """Return the hosts, if there are other ones than at the last call."""
@@ -34,7 +34,7 @@ class Hosts:
         return False
 
     def request(self, footprints: Iterable[Footprint]) -> None:
-        """Request a host for each of these from the cluster; what was requested before is not any more."""
+        """Request a host for each of these footprints from the cluster, in place of all earlier requests."""
 
 
 class ClusterHosts(Hosts):
@@ -52,7 +52,7 @@ class ClusterHosts(Hosts):
         self._requested: dict[Footprint, Any] = {}
 
     def poll(self) -> Inventory | None:
-        """Return the hosts, if more of a kind were seen than ever before; Ray is asked every POLL_S seconds."""
+        """Return the hosts if there are more of a kind than ever before; Ray is asked every POLL_S seconds."""
         if self.clock() - self.polled < POLL_S:
             return None
         listed, self.polled = self.nodes(), self.clock()
@@ -69,7 +69,7 @@ class ClusterHosts(Hosts):
         return self.clock() - self.grown < (HOST_TIMEOUT_S if self.autoscaled else JOIN_QUIET_S)
 
     def request(self, footprints: Iterable[Footprint]) -> None:
-        """Hold a placement group for each, which an autoscaler answers with a host."""
+        """Hold a placement group for each footprint, for which an autoscaler starts a host."""
         from ray.util import placement_group, remove_placement_group
 
         wanted = set(footprints)

@@ -22,7 +22,7 @@ COST_LABEL = "cost-per-hour"
 
 @dataclass(frozen=True)
 class GpuModel:
-    """What is known of a type of GPU.
+    """The facts on a type of GPU.
 
     `memory_gib` is what a process can allocate. Peaks are 10^12 operations a second in float32 and in half precision,
     both dense, and GB/s of its memory.
@@ -147,7 +147,7 @@ class Inventory:
         return self if set(every) == set(self.nodes) else Inventory(tuple(every))
 
     def __str__(self) -> str:
-        """In a line: how many of which hosts."""
+        """Return the hosts as a line: the number of each kind."""
         return ", ".join(
             f"{node.count} x ({node.cpus:g} cores, {node.memory_gib:.1f} GiB"
             + (f", {node.gpus} {node.gpu.type} of {node.gpu.memory_gib:g} GiB)" if node.gpu else ")")
@@ -155,7 +155,7 @@ class Inventory:
         )
 
     def to_plain(self) -> dict[str, object]:
-        """Return the inventory as an inventory file holds it; `read_inventory` reads it back."""
+        """Return the inventory as plain values of an inventory file, which `read_inventory` reads."""
         return {"nodes": [node.to_plain() for node in self.nodes]}
 
 
@@ -248,7 +248,7 @@ def _known_memory_gib(kind: str) -> float:
 
 
 class RayNode(TypedDict, total=False):
-    """What is read of a node as `ray.nodes()` lists it; `memory` among its resources is in bytes."""
+    """The fields read of a node in `ray.nodes()`; `memory` in its resources is in bytes."""
 
     Alive: bool
     Resources: dict[str, float]
@@ -270,7 +270,7 @@ def ray_inventory(nodes: Iterable[RayNode]) -> Inventory:
 
 
 def this_machine() -> Inventory:
-    """This machine alone: its cores and memory, and the GPUs that NVML lists and CUDA may use."""
+    """Return this machine alone: its cores and memory, and the GPUs that NVML lists and CUDA may use."""
     import psutil
 
     memory_gib = min(psutil.virtual_memory().total, _cgroup_memory()) / 2**30

@@ -37,14 +37,14 @@ PASSES = 3
 
 @dataclass(frozen=True)
 class Work:
-    """Of a training step: operations (a multiplication and an addition are two), bytes read and written, kernels."""
+    """The work of a training step: operations (a multiplication and an addition are two), bytes moved, kernels."""
 
     operations: float = 0.0
     moved: float = 0.0
     kernels: float = 0.0
 
     def times(self, parts: float) -> "Work":
-        """Return a step of so many times the examples, in the same kernels."""
+        """Return the work of a step on `parts` times the examples, in the same number of kernels."""
         return Work(self.operations * parts, self.moved * parts, self.kernels)
 
     def seconds(self, gpu: str, half: bool, share: float = 1.0) -> float | None:
@@ -100,7 +100,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Count:
-    """Bytes that training holds by the model's own account, before calibration, and the `work` of a step."""
+    """The bytes that training holds by the model alone, before calibration, and the `work` of a step."""
 
     saved: int
     parameters: int
@@ -116,7 +116,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Workload:
-    """What a trainable says of one trial, so that its memory can be estimated before it runs.
+    """A trainable's description of one trial, from which the trial's memory is estimated before it runs.
 
     Attributes:
         architecture: A name for all trials with the same calibration constants, for example `resnet50 bf16`.

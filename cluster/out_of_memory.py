@@ -1,4 +1,4 @@
-"""Out of memory: which errors mean it, of which memory, and what the trial is given when it is run again.
+"""Errors of exhausted memory: how to know them, of which memory, and what a trial is given when it runs again.
 
 The rule: what ran out is doubled and the trial resumes from its checkpoint. When the largest host is not
 enough the trial is `infeasible`, which says nothing about how good its config is.
@@ -37,7 +37,7 @@ _ONEDNN_TEXT = re.compile(r"could not create a (primitive|memory)\b")
 
 
 def which(error: BaseException | str | None) -> Memory | None:
-    """Return which memory `error` says has run out, `gpu` or `host`; None if it is another error.
+    """Return which memory `error` says is used up, `gpu` or `host`; None for any other error.
 
     Takes an exception, with those it was raised from, or the text of a traceback as Ray keeps it on disk.
     A process that the kernel killed leaves no error and is not seen here: it looks like a lost worker.

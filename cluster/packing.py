@@ -1,4 +1,4 @@
-"""How many trials share a GPU, and which type of GPU a trial goes to.
+"""Packing: how many trials share a GPU, and which type of GPU a trial gets.
 
 A share is always 1/n: Ray places odd fractions badly (.18 of a GPU hangs across nodes where .2 works), and n
 equal shares leave nothing over.
@@ -23,7 +23,7 @@ NO_SHARE = Fraction(0)
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a trial goes and what it is given there: type of GPU (None: no GPU), share of it, cores, host memory."""
+    """The place of a trial: type of GPU (None: no GPU), share of it, cores, host memory."""
 
     gpu: str | None
     share: Fraction
@@ -66,7 +66,7 @@ def share(footprint: Footprint, gpu: Gpu, *, cpus_per_gpu: float = math.inf) -> 
 
 
 def default_footprint(inventory: Inventory) -> Footprint:
-    """Return what a trial of which nothing is known gets: a core, half a GiB, and a whole GPU where there are GPUs."""
+    """Return the footprint of an unknown trial: a core, half a GiB, and a whole GPU where there are GPUs."""
     return Footprint(cpus=1.0, host_memory_gib=0.5, gpus=1.0 if inventory.gpus else 0.0)
 
 
@@ -90,7 +90,7 @@ def options(footprint: Footprint, inventory: Inventory) -> list[Placement]:
 
 
 def why_not(footprint: Footprint, inventory: Inventory) -> str:
-    """One line on why `options` is empty: what the trial needs most and what there is."""
+    """Return in one line why `options` is empty: the need of the trial that is too large, and what there is."""
     if footprint.wants_gpu:
         allowed = [gpu for gpu in inventory.gpu_types if not footprint.gpu_types or gpu.type in footprint.gpu_types]
         if not allowed:
@@ -118,7 +118,7 @@ def fits(placement: Placement, node: Node) -> bool:
 
 
 def slots_on(placement: Placement, node: Node) -> int:
-    """Trials of this kind that one such host holds at the same time, by GPUs, cores and host memory."""
+    """Return how many trials of this kind one such host holds at once, by GPUs, cores and host memory."""
     if placement.gpu is not None and (node.gpu is None or node.gpu.type != placement.gpu):
         return 0
     limits = [node.cpus / placement.cpus if placement.cpus else math.inf]

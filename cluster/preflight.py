@@ -32,7 +32,7 @@ def check_version(dashboard: Dashboard) -> None:
 
 
 def is_remote(dashboard: Dashboard) -> bool:
-    """Return whether any node of the cluster is another machine, so that folders of this one are not seen there.
+    """Return whether a node of the cluster is another machine, which does not see the folders of this one.
 
     The nodes' own addresses tell; that of the dashboard does not, since a tunnel makes it 127.0.0.1.
     """

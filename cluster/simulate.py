@@ -21,7 +21,7 @@ UNITS = 720720
 
 @dataclass(frozen=True)
 class Makespan:
-    """What a plan takes.
+    """The duration of a plan.
 
     `gpu_hours` are time x share of a GPU (hours of its placement, for a trial that has none). `cost` is that of all
     hosts for the whole time, in the inventory's currency, and `trials_cost` that of the parts of hosts which trials
@@ -67,7 +67,7 @@ def simulate(
 
 @dataclass
 class _Host:
-    """One host: what is free on it now, GPUs in UNITS."""
+    """One host with its free resources; GPUs in UNITS."""
 
     node: Node
     cpus: float
@@ -77,7 +77,10 @@ class _Host:
 
 @dataclass(eq=False)
 class _Kind:
-    """All trials placed alike, and those of them that wait; equal only to itself, which makes it a quick key."""
+    """All trials with one placement, and the waiting ones of them.
+
+    It is equal only to itself, which makes it a fast key.
+    """
 
     placement: Placement
     inventory: Inventory

@@ -1,4 +1,4 @@
-"""What counting needs of torch and torch does not promise, in one file.
+"""Every use of what torch does not promise, as far as counting needs it.
 
 Where this torch lacks a name, the count is a `ClusterError` in one line, and a plan goes on without it.
 """

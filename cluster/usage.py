@@ -1,4 +1,4 @@
-"""What a trial took: peak host memory, peak GPU memory, and how busy it kept the GPU."""
+"""The use of a trial: peak host memory, peak GPU memory, and how busy its GPU was."""
 
 import contextlib
 import os
@@ -117,7 +117,7 @@ class Meter:
                 self._add_row()
 
     def _add_row(self) -> None:
-        """What was in use since the last row, of the host (`cpu_utilization_percentage`) and of this process."""
+        """Add a row with the use since the last row, of the host (`cpu_utilization_percentage`) and of this process."""
         with self._lock:
             busy = self._utilisations[self._rows_busy :]
             self._rows_busy = len(self._utilisations)
@@ -170,7 +170,7 @@ def _resident_bytes(pid: int) -> int:
 
 
 def _reset_peak() -> bool:
-    """Have Linux begin its record of this process's peak anew; False where that is not allowed."""
+    """Reset Linux's record of this process's peak memory; return False where that is not allowed."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -196,7 +196,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _torch_cuda() -> Any:
-    """torch.cuda where this process has used it already, else None: a meter starts no CUDA context."""
+    """Return torch.cuda where this process has used it already, else None: a meter starts no CUDA context."""
     torch = sys.modules.get("torch")
     return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
 
@@ -230,7 +230,7 @@ class _Nvml:
         self.nvml.nvmlShutdown()
 
     def sample(self) -> tuple[int, float | None]:
-        """Return the bytes of GPU memory that this process holds, and how busy it kept its GPUs (0 to 1; None: no GPU).
+        """Return the GPU memory of this process in bytes, and how busy it kept its GPUs (0 to 1; None: no GPU).
 
         In a container whose process numbers are its own, NVML's do not match and nothing is seen.
         """

@@ -160,7 +160,7 @@ PAIRS = [(loss, similarity) for loss in LOSSES for similarity in TEMPERATURE if 
 
 
 def _middle(loss: str, similarity: str) -> MutableConfig:
-    """The loss at the (geometric) middle of what its space searches, the same rule for every pair."""
+    """Return the loss at the geometric middle of its search space; the rule is the same for every pair."""
     own: MutableConfig = {"name": loss, "similarity": similarity}
     if loss in CROSS_ENTROPY:
         own["temperature"] = _mean(TEMPERATURE[similarity])

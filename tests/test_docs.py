@@ -1,5 +1,7 @@
 """The documentation site: every page is built, and every link on it leads somewhere."""
 
+import html
+import inspect
 import re
 from pathlib import Path
 from urllib.parse import unquote
@@ -7,6 +9,8 @@ from urllib.parse import unquote
 import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
+
+import contrasweep as cs
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -41,6 +45,31 @@ def test_no_page_needs_a_network(site):
         for address in re.findall(r'<(?:script|img|link)[^>]*(?:src|href)="(https?://[^"]+)"', page.read_text())
     }
     assert outside == set()
+
+
+def test_llms_txt_names_the_markdown_of_every_page_and_each_of_its_links_leads_somewhere(site):
+    listed = set(re.findall(r"^- \[[^\]]+\]\(([^)]+)\)", (site / "llms.txt").read_text(), flags=re.MULTILINE))
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert listed == {page for page in pages if not page.startswith("claims/")} | {"SKILL.md"}
+    dead = [
+        (page, link)
+        for page in listed
+        for link in re.findall(r"\]\((?!https?:|mailto:)([^)#\s]+)", (site / page).read_text())
+        if not (site / page).parent.joinpath(unquote(link)).exists()
+    ]
+    assert dead == []
+
+
+@pytest.mark.parametrize("made", [cs.AblationGrid, cs.Sweep, cs.Arm, cs.Replicates])
+def test_the_reference_has_the_type_of_every_field(site, made):
+    rows = re.findall(r"<tr class=\"doc-section-item\">.*?</tr>", (site / "api.html").read_text(), re.DOTALL)
+    said = {" ".join(html.unescape(re.sub("<[^>]+>", "", row)).split()) for row in rows}
+    for name, parameter in inspect.signature(made).parameters.items():
+        shown = str(type(inspect.signature(made))([parameter.replace(default=parameter.empty)]))[1:-1].removeprefix(
+            "*, "
+        )
+        kind = shown.partition(": ")[2]
+        assert any(row.startswith(f"{name} {kind} ") for row in said), f"{name}: {kind}"
 
 
 BASES = ("", "platform/contrasweep", "platform/contrasweep/running", "platform/contrasweep/data", "trainables")

@@ -1,9 +1,9 @@
-"""The study of docs/own-components.md, of own parts alone: its files as the page has them, in a folder outside of the
-repository, run through Ray by the command line, with its storage on an object store that fsspec reaches."""
+"""The study of examples/own_parts, of own parts alone, in a folder outside of the repository.
+
+It runs through Ray by the command line, with its storage on an object store that fsspec reaches."""
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -23,21 +23,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.fixture(scope="module")
 def thesis(tmp_path_factory):
-    """The folder that a reader of the page has."""
+    """The folder of a reader who has copied the example."""
     folder = tmp_path_factory.mktemp("thesis")
-    page = (ROOT / "docs" / "own-components.md").read_text()
-    files = re.findall(r"```(?:python|yaml)\n(# (\S+\.(?:py|yaml))\n.*?)```", page, flags=re.DOTALL)
-    assert [name for _, name in files] == [*(f"mythesis/{part}.py" for part in PARTS), "study.yaml"]
-    (folder / "mythesis").mkdir()
-    (folder / "mythesis" / "__init__.py").touch()
-    for text, name in files:
-        (folder / name).write_text(text)
+    shutil.copytree(ROOT / "examples" / "own_parts", folder, dirs_exist_ok=True)
     digits = load_digits()
     np.savez(folder / "digits.npz", x=(digits.images * 15).astype(np.uint8), y=digits.target)
     return folder
-
-
-PARTS = ("nets", "data", "search", "track")
 
 
 def test_the_pages_study_is_planned_and_its_parts_are_part_of_the_trials(thesis):

@@ -39,7 +39,7 @@ Strength = Annotated[float, pydantic.Field(ge=0)]
 
 @checked
 class Policy:
-    """What a view may differ in."""
+    """The random changes that make a view of an image, with their strengths."""
 
     area: tuple[Probability, Probability] = (1.0, 1.0)
     """The least and the largest share of the image that a crop keeps."""
@@ -75,14 +75,14 @@ def _preset(name: str, about: str, **defaults: Any) -> type[Policy]:
 
 @dataclass(frozen=True)
 class ExternalAugmentation:
-    """What stands at a dotted path."""
+    """An augmentation at a dotted path."""
 
     path: str
     target: Callable[..., Any]
 
 
 def find_external(path: str) -> ExternalAugmentation:
-    """What stands at the path."""
+    """Return the augmentation at a dotted path."""
     return ExternalAugmentation(path, import_path(path, kind="augmentation"))
 
 
@@ -154,7 +154,7 @@ PHOTOGRAPHS_IN_GRAY = ("fashion-mnist",)
 
 
 def resolved(augmentation: Component, data: Manifest, column: str = "image") -> Component:
-    """`augmentation`, where it is `auto` the one that suits the images of `data`.
+    """Return `augmentation`; `auto` is replaced by the one that suits the images of `data`.
 
     The importer may say what they are (`source.content`, a name of `AUGMENTATIONS`). Otherwise one channel is taken
     for glyphs, because a missing flip costs little and a wrong one makes classes indistinguishable. The dataset's
@@ -189,7 +189,7 @@ class Draws:
         return Draws(*take)  # type: ignore[arg-type]
 
     def to(self, device: "torch.device") -> "Draws":
-        """The same draws on `device`."""
+        """Return the same draws on `device`."""
         move = [None if x is None else x.to(device) for x in (self.affine, self.colour, self.contrast, self.effects)]
         return Draws(*move)  # type: ignore[arg-type]
 
@@ -209,7 +209,7 @@ class ExternalDraws:
         return ExternalDraws(self.transform, self.seeds[rows])
 
     def to(self, device: "torch.device") -> "ExternalDraws":
-        """The same draws: seeds stay on the host."""
+        """Return the same draws for `device`; random seeds stay on the host."""
         return self
 
     def apply(self, images: Tensor) -> Tensor:
@@ -223,7 +223,7 @@ class ExternalDraws:
 
 
 def policy_of(augmentation: Component) -> Policy | Transform:
-    """What `draw` takes: the policy that a component of the table means, or somebody else's transform of one image."""
+    """Return what `draw` takes: the policy of a component of the table, or the user's own transform of an image."""
     if isinstance(augmentation.entry, ExternalAugmentation):
         return _transform_of(augmentation)
     policy: Policy = augmentation.settings
@@ -239,7 +239,7 @@ def _transform_of(augmentation: Component) -> Transform:
 
 
 def without_crop(policy: Policy | Transform) -> Policy | Transform:
-    """The policy for views that are crops already; a foreign transform stays as it is."""
+    """Return the policy for views that are crops already; the user's own transform is returned unchanged."""
     return replace(policy, area=(1.0, 1.0), aspect=(1.0, 1.0)) if isinstance(policy, Policy) else policy
 
 
@@ -299,7 +299,7 @@ def apply(images: Float[Tensor, "n c h w"], draws: Draws | ExternalDraws) -> Flo
 
 
 def _blurred(images: Float[Tensor, "n c h w"], sigma: Float[Tensor, " n"]) -> Float[Tensor, "n c h w"]:
-    """Each image under a Gaussian of its own standard deviation, cut off after 6 pixels; 0 leaves it as it is."""
+    """Blur each image with its own standard deviation, in pixels, cut off after 6 pixels; 0 changes nothing."""
     reach = min(6, images.shape[2] - 1, images.shape[3] - 1)
     away = torch.arange(-reach, reach + 1, device=images.device)
     kernel = torch.exp(-away.square() / (2 * sigma.clamp(min=1e-3).square()[:, None]))
@@ -310,7 +310,7 @@ def _blurred(images: Float[Tensor, "n c h w"], sigma: Float[Tensor, " n"]) -> Fl
 
 
 def check_augmentation(augmentation: Component, shape: tuple[int, int, int]) -> None:
-    """`SpecError` where an augmentation of somebody else's does not give a view of the image's shape."""
+    """Raise `SpecError` where the user's own augmentation does not return a view of the image's shape."""
     if not isinstance(augmentation.entry, ExternalAugmentation):
         return
     generator = torch.Generator().manual_seed(0)

@@ -18,7 +18,7 @@ class Stateful(Protocol):
     """A model, an optimiser, a gradient scaler."""
 
     def state_dict(self) -> StateDict:
-        """Its state: tensors and plain values."""
+        """Return the state: tensors and plain values."""
 
     def load_state_dict(self, state_dict: StateDict, /) -> Any:
         """Take over the state that `state_dict` gave."""

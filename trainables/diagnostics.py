@@ -24,7 +24,7 @@ SAMPLE = 2048
 
 @runtime_checkable
 class Seen(Protocol):
-    """What a training remembers of its earlier epochs."""
+    """Facts from earlier epochs of a training."""
 
     below_zero: bool
 
@@ -79,7 +79,10 @@ def collapse_value(loss: ComposedLoss, ids: Ids, score: float | None = None) -> 
 
 
 def typical_score(loss: ComposedLoss, z: Float[Tensor, "n d"] | None) -> float:
-    """The score of two equal embeddings; for the dot product that of the mean squared length of `z` (None: 1)."""
+    """Return the score of two equal embeddings.
+
+    For the dot product, it is that of the mean squared length of `z`, or 1 without `z`.
+    """
     if math.isfinite(loss.similarity.high):
         return loss.similarity.high
     return 1.0 if z is None or len(z) == 0 else float(z.double().square().sum(1).mean())
@@ -120,11 +123,11 @@ OCL_IS_SCL = "OCL equals SCL at every step: no cosine of two negatives was negat
 def of_negatives(
     loss: Any, counts: Mapping[str, Sequence[Counts]], guard: Seen, *, ends: bool, name: str
 ) -> dict[str, float]:
-    """Return the metrics of an epoch from what `negatives` has counted in each of its steps, by the metric's name.
+    """Return the metrics of an epoch, by name, from what `negatives` has counted in each of its steps.
 
-    `negative_cosines` is the share of negatives that a loss saw at a cosine below 0 (none where no step had
-    negatives), and for OCL `ocl_equals_scl` is 1 as long as there was none in the whole training, which is said
-    where it ends.
+    `negative_cosines` is the share of negatives that a loss saw at a cosine below 0; it is missing where no step had
+    negatives. For OCL, `ocl_equals_scl` is 1 as long as the whole training had no such negative. At the end of the
+    training, a warning then says that OCL was the same as SCL.
     """
     shares = {key: share_below(steps) for key, steps in counts.items()}
     metrics = {key: share for key, share in shares.items() if share is not None}
@@ -137,7 +140,7 @@ def of_negatives(
 
 
 def warn_if_stuck(metrics: Mapping[str, float], epoch: int, name: str) -> bool:
-    """Say so, once per call, when a trial's loss stands at its collapse value: it has learned nothing."""
+    """Warn, once per call, when a trial's loss is at its collapse value: it has learned nothing."""
     if not metrics.get("collapsed"):
         return False
     log.warning(

@@ -82,7 +82,7 @@ class ExternalEncoder:
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]
-        """What its function or class says."""
+        """Return the docstring of its function or class."""
         return inspect.getdoc(self.target) or self.name
 
     def __call__(self, shape: Shape, **options: Any) -> "nn.Module":
@@ -116,7 +116,7 @@ def find(name: str) -> ExternalEncoder:
 
 @functools.cache
 def parameters_of_external(entry: ExternalEncoder) -> type:
-    """Return what can be set of somebody else's encoder: all that it takes after the shape."""
+    """Return the parameters of the user's own encoder: all that it takes after the shape."""
     after = None if isinstance(entry.target, functools.partial) else 1
     more = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(entry.target).parameters.values())
     return parameters_class("Encoder", signature_fields(entry.target, after=after), more=more)
@@ -156,7 +156,7 @@ HEADS: Table[Callable[..., Any]] = Table("projection head", {"mlp": mlp_head, "l
 
 
 def check_encoder(encoder: Component, projection: Component, shape: Shape) -> None:
-    """`SpecError` where an encoder or head of somebody else's does not give features for images of this `shape`.
+    """Raise `SpecError` where the user's own encoder or head gives no features for images of this `shape`.
 
     Two black images go through both, on the CPU; those of our own tables are known to.
     """

@@ -1,4 +1,4 @@
-"""Trained networks as modules of their own, with what stands before them: what `load_model` of a trainable gives."""
+"""Trained networks as modules with their preprocessing, as `load_model` of a trainable returns them."""
 
 from collections.abc import Sequence
 
@@ -44,7 +44,10 @@ class FromPixels(nn.Module):
 
 
 def squares(pixels: UInt8[Tensor, "n c h w"], size: int) -> UInt8[Tensor, "n c size size"]:
-    """Images at `size` pixels a side, filtered where they shrink; 0: the shorter side of those that are no squares."""
+    """Scale images to `size` pixels a side, filtered where they shrink.
+
+    0 is the shorter side of images that are not square.
+    """
     size, pixels = size or min(pixels.shape[2:]), pixels.contiguous()  # one layout, so that sums come out the same
     if tuple(pixels.shape[2:]) == (size, size):
         return pixels
@@ -61,7 +64,7 @@ def normalised(
     std: Float[Tensor, "c 1 1"],
     centre: Centre = "dataset",
 ) -> tuple[Tensor, ...]:
-    """(x - colour) / std, the same on all sides, so that the shift between them stays.
+    """Return (x - colour) / std with the same values on all sides, so that a shift between the sides stays.
 
     The colour is `mean` (`dataset`), or each item's own mean over its sides (`item`); `both` gives the channels
     about the one, then about the other: [n 2c h w].

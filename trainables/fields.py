@@ -1,4 +1,4 @@
-"""Checked types that the settings of several trainables are made of."""
+"""Checked types that the settings of several trainables use."""
 
 from typing import Annotated, Literal
 

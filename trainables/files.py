@@ -1,4 +1,4 @@
-"""Files that settings name: a file's content is part of what a trial is, so its digest stands beside its path."""
+"""Files in settings: a trial's identity includes a file's content, so that its digest is stored beside its path."""
 
 import functools
 import hashlib
@@ -49,7 +49,7 @@ def checked_file(text: str, place: str) -> Path:
 
 
 def with_digest_of_weights(component: Component) -> Component:
-    """Return the component with the SHA-256 of its `weights`, if it has any: what a trial's identity holds."""
+    """Return the component with the SHA-256 of its `weights`, if it has any, for the trial's identity."""
     file = component.parameters.get("weights")
     if not file:
         return component
@@ -62,7 +62,7 @@ def with_digest_of_weights(component: Component) -> Component:
 
 
 def load_weights(module: "nn.Module", file: str, sha256: str) -> None:
-    """Fill `module` from a file of a state dict, of which what the module lacks (a classifier, say) is left out.
+    """Fill `module` from a file with a state dict; entries that the module lacks, such as a classifier, are ignored.
 
     Args:
         module: The network to fill.

@@ -145,12 +145,15 @@ class Images:
         return len(self.labels)
 
     def views(self, rows: Int[Tensor, " k"], crops: Sequence["Crops"]) -> list[Float[Tensor, "k c h w"]]:
-        """The images of these rows in [0, 1] before augmentation, one tensor for each view; whole, without its crop."""
+        """Return the images of these rows in [0, 1] before augmentation, one tensor for each view.
+
+        An image without a crop is whole.
+        """
         return [self.take(rows).float() / 255] * len(crops)
 
     @property
     def resident_bytes(self) -> int:
-        """What the images take of the device's memory all the time."""
+        """Return the bytes that the images hold on the device all the time."""
         return self.pixels.nbytes
 
     def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:
@@ -162,9 +165,9 @@ class Images:
         yield self.pixels
 
     def moments(self) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:
-        """Mean and standard deviation of each channel, of values in [0, 1]; 1 for a channel that never varies.
+        """Return mean and standard deviation of each channel, of values in [0, 1]; 1 for a channel that never varies.
 
-        From sums of integers, which come out the same whatever they are summed on and in which parts.
+        They come from sums of integers, which are the same on every device and in any order.
         """
         n, totals, squares = 0, [0] * self.shape[0], [0] * self.shape[0]
         for stretch in self.stretches():
@@ -194,7 +197,7 @@ class StreamedImages(Images):
 
     @property
     def resident_bytes(self) -> int:
-        """None: they are the node's."""
+        """Return 0: the images are in the memory of the host."""
         return 0
 
     def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:
@@ -232,7 +235,7 @@ class CroppedImages(StreamedImages):
         self.shape = (self.shape[0], side, side)
 
     def views(self, rows: Int[Tensor, " k"], crops: Sequence["Crops"]) -> list[Float[Tensor, "k c h w"]]:
-        """Each view's random crops of these rows."""
+        """Return each view's random crops of these rows."""
         return [pixels.float() / 255 for pixels in self._cut(rows, [crop.box for crop in crops])]
 
     def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:
@@ -339,7 +342,7 @@ def batches(
     places: range | None = None,
     share: tuple[int, int] = (0, 1),
 ) -> Generator[tuple[Float[Tensor, "bv c h w"], Int[Tensor, " b"]]]:
-    """One epoch in batches: (the views of `size` images, one view after the other; their rows).
+    """Yield one epoch in batches: the views of `size` images, all first views before second ones, and their rows.
 
     There is a view for each of `policies`, in [0, 1] without `normalise`. Views are drawn from `key` (seed, fold,
     epoch) for each place in `order`, so

@@ -69,7 +69,7 @@ class JoinedBatchNorm(_BatchNorm):
 
 
 def convert(module: nn.Module) -> nn.Module:
-    """`module` with its batch normalisations joined; weights, statistics and names stay what they are."""
+    """Return `module` with its batch normalisations joined; weights, statistics and names do not change."""
     if isinstance(module, _BatchNorm) and not isinstance(module, JoinedBatchNorm):
         joined = JoinedBatchNorm(
             module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats

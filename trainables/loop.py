@@ -61,12 +61,12 @@ class Guard:
         return norm, kept
 
     def require_steps(self, taken: int, epoch: int, remedy: str) -> None:
-        """`FloatingPointError` that names the `remedy` where an epoch took no step at all."""
+        """Raise `FloatingPointError` with the `remedy` where an epoch took no step at all."""
         if not taken:
             raise FloatingPointError(f"every step of epoch {epoch} had a loss or gradient that is not finite: {remedy}")
 
     def require_finite(self, values: Tensor, what: str, remedy: str) -> None:
-        """`FloatingPointError` where the network gives `values` (named `what`) that are not finite."""
+        """Raise `FloatingPointError` with the `remedy` where `values`, named `what`, are not all finite."""
         if not torch.isfinite(values).all():
             raise FloatingPointError(
                 f"the network gives {what} that are not finite after {self.nonfinite_steps} steps that were skipped "
@@ -75,7 +75,7 @@ class Guard:
 
 
 class Evaluation(NamedTuple):
-    """What an evaluation adds to its epoch's report: metrics, values per test item, and files worth keeping."""
+    """The additions of an evaluation to its epoch's report: metrics, values per test item, and files."""
 
     metrics: Mapping[str, float]
     items: ItemColumns = {}  # noqa: RUF012  # a read-only mapping, as its alias says
@@ -88,11 +88,11 @@ class Method(Protocol):
 
     @property
     def guard(self) -> Guard:
-        """What takes the optimiser steps."""
+        """Return the guard that takes the optimiser steps."""
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
-        """What a checkpoint holds. Everything else follows from the trial and the epoch's number."""
+        """Return what a checkpoint saves; everything else follows from the trial and the epoch's number."""
 
     def epoch(self, epoch: int) -> dict[str, float]:
         """Train epoch 1, 2, ... and return its metrics. Seeds all that is random in it, so that it can be resumed."""
@@ -101,14 +101,14 @@ class Method(Protocol):
         """Whether training ends after this epoch; may depend on what was learned so far (early stopping)."""
 
     def evaluate(self, final: bool, folder: Path) -> Evaluation:
-        """Scores after an epoch where they are due, and after the last one (`final`), with files below `folder`.
+        """Return scores where they are due after an epoch, and after the last one (`final`), with files in `folder`.
 
         The epoch's checkpoint is written before: the last evaluation may load other weights (the best epoch's).
         """
 
 
 class Training:
-    """A trial on its way through its epochs: which one comes next, what is due after it, and its report.
+    """A trial in training: its next epoch, what is due after it, and its report.
 
     Used as a context, whose end removes the files of the last reports. Who trains the epochs may be `run` below, which
     has one trial, or a cohort of fused trials, which has several at once.
@@ -141,7 +141,7 @@ class Training:
 
     @property
     def folder(self) -> Path:
-        """Where checkpoints and artifacts are written before they are reported."""
+        """Return the folder where checkpoints and artifacts are written before they are reported."""
         return Path(self._scratch.name)
 
     @property
@@ -191,7 +191,7 @@ def _save(folder: Path, method: Method, epoch: int) -> Path:
 
 
 def restore(folder: Path, method: Method) -> int:
-    """Bring the method back to where the checkpoint left it; the number of epochs that it has been trained for."""
+    """Restore the method from a checkpoint, and return the number of epochs that it was trained for."""
     state = checkpoint.restore(folder, method.parts)
     method.guard.nonfinite_steps = state.get("nonfinite_steps", 0)
     method.guard.warned = state.get("warned", False)

@@ -33,7 +33,9 @@ NOT_OURS = ("LBFGS", "SparseAdam", "Optimizer")
 
 @runtime_checkable
 class Optimizer(Protocol):
-    """What takes a trial's steps, built as `Class(parameters, lr, **options)`; `lr` is the rate of the next step.
+    """Takes a trial's steps.
+
+    It is built as `Class(parameters, lr, **options)`; `lr` is the learning rate of the next step.
 
     The keyword-only parameters of the class are what a study can set (`optimizer: {name: sgd, momentum: 0.8}`).
 
@@ -81,7 +83,7 @@ class _Momentum:
         torch_internals.add_(self.parameters, self.velocity, alpha=-self.lr)
 
     def state_dict(self) -> StateDict:
-        """The velocities, one tensor a parameter."""
+        """Return the velocities, with one tensor for each parameter."""
         return {"velocity": self.velocity}
 
     def load_state_dict(self, state: StateDict, /) -> None:
@@ -153,7 +155,7 @@ class AdamW:
             torch_internals.addcdiv_(self.parameters, self.mean, scale, value=-self.lr / (1 - first**self.steps))
 
     def state_dict(self) -> StateDict:
-        """Both moments, one tensor a parameter each, and the number of steps."""
+        """Return both moments, with one tensor for each parameter, and the number of steps."""
         return {"mean": self.mean, "square": self.square, "steps": self.steps}
 
     def load_state_dict(self, state: StateDict, /) -> None:
@@ -188,8 +190,10 @@ class LARS(_Momentum):
             for parameter, gradient in zip(self.parameters, gradients, strict=True):
                 if parameter.ndim > 1:
                     gradient.add_(parameter, alpha=self.weight_decay)
-                    size, slope = parameter.norm(), gradient.norm()
-                    scale = torch.where((size > 0) & (slope > 0), self.trust * size / slope, torch.ones_like(size))
+                    size, gradient_norm = parameter.norm(), gradient.norm()
+                    scale = torch.where(
+                        (size > 0) & (gradient_norm > 0), self.trust * size / gradient_norm, torch.ones_like(size)
+                    )
                     gradient.mul_(scale)
             self.move(gradients)
 
@@ -208,7 +212,7 @@ class ExternalOptimizer:
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]
-        """What its class says."""
+        """Return the docstring of its class."""
         return inspect.getdoc(self.target) or self.name
 
     def __call__(self, parameters: Iterable[Tensor], lr: float, **options: Any) -> "TorchOptimizer":
@@ -219,7 +223,7 @@ class ExternalOptimizer:
 
 
 class TorchOptimizer:
-    """One of torch's optimizers, which is given gradients instead of reading them from the parameters."""
+    """One of torch's optimizers, with gradients as arguments instead of attributes of the parameters."""
 
     def __init__(
         self, target: Callable[..., Any], parameters: Iterable[Tensor], lr: float, decay_on: DecayOn, options: Config
@@ -261,7 +265,7 @@ class TorchOptimizer:
 
 
 class WithOwnRates:
-    """Several optimizers as one: those after the first at fixed multiples of the first one's learning rate."""
+    """Several optimizers as one, each at a fixed multiple of the first one's learning rate."""
 
     def __init__(self, optimizers: list[Optimizer], ratios: list[float]) -> None:
         self.optimizers, self.ratios = optimizers, ratios
@@ -269,12 +273,12 @@ class WithOwnRates:
 
     @property
     def lr(self) -> float:
-        """The learning rate of the first."""
+        """Return the learning rate of the first optimizer."""
         return self.optimizers[0].lr
 
     @lr.setter
     def lr(self, value: float) -> None:
-        """Set the first one's, and so those of the others."""
+        """Set the first optimizer's learning rate, and so those of the others."""
         for optimizer, ratio in zip(self.optimizers, self.ratios, strict=True):
             optimizer.lr = value * ratio
 
@@ -310,7 +314,7 @@ def find_external(name: str) -> ExternalOptimizer:
 
 @functools.cache
 def _parameters_of_external(entry: ExternalOptimizer) -> type:
-    """What can be set of it: all that its class takes after parameters and learning rate, and `decay_on`."""
+    """Return the parameters of the user's own optimizer, without weights and learning rate, and `decay_on`."""
     fields = {k: f for k, f in signature_fields(entry.target, after=1).items() if k not in ("lr", "params")}
     fields = {k: (Annotated[Any, OMIT_DEFAULT] if f[1] is None else f[0], f[1]) for k, f in fields.items()}
     if "weight_decay" in fields:
@@ -330,7 +334,7 @@ OPTIMIZERS: Table[Any] = Table(
 
 
 def check_optimizer(optimizer: Component, lr: float) -> None:
-    """`SpecError` where an optimizer of somebody else's cannot be built, or cannot take a step."""
+    """Raise `SpecError` where the user's own optimizer cannot be built, or cannot take a step."""
     if not isinstance(optimizer.entry, ExternalOptimizer):
         return
     weight = torch.ones(2, 2, requires_grad=True)

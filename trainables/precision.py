@@ -11,7 +11,7 @@ from torch import Tensor, fx
 
 
 def widened(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """`x` in float32, or in float64 if it is."""
+    """Return `x` in float32; a float64 tensor stays float64."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
@@ -23,12 +23,12 @@ def leave_autocast(x: Tensor) -> Any:
 
 
 def restore_autocast(mode: Any) -> None:
-    """Let autocast be what it was before."""
+    """Restore the previous state of autocast."""
     mode.__exit__(None, None, None)
 
 
 class without_autocast:
-    """A context in which what follows from `x`, a tensor or torch.fx's note of one, is computed in the type it has."""
+    """Return a context without autocast: `x`, a tensor or a node of torch.fx, is used in its own type."""
 
     def __init__(self, x: Any) -> None:
         self.x = x

@@ -1,4 +1,6 @@
-"""A trial on several GPUs: a process a GPU, of which the trial's own is rank 0 and alone reports, saves and evaluates.
+"""A trial on several GPUs, with one process for each GPU.
+
+The trial's own process is rank 0, which alone reports, saves and evaluates.
 
     with joined(trial, resume, size=4, build="contrasweep.trainables.contrastive.method:build", device="auto") as group:
         yield from loop.run(group.method(build(trial)), trial, resume)
@@ -40,7 +42,7 @@ class Group:
     ranks: list["subprocess.Popen[bytes]"] = field(default_factory=list)
 
     def method(self, own: loop.Method) -> loop.Method:
-        """`own`, whose epochs all ranks train together."""
+        """Return `own` with epochs that all ranks train together."""
         return JoinedMethod(own, self) if self.ranks else own
 
     def begin(self, epoch: int) -> None:
@@ -71,16 +73,16 @@ class JoinedMethod:
 
     @property
     def guard(self) -> loop.Guard:
-        """Rank 0's; those of the others come to the same decisions."""
+        """Return the guard of rank 0; the other ranks come to the same decisions."""
         return self.own.guard
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
-        """Rank 0's, which are equal to those of the others."""
+        """Return the parts of rank 0, which equal those of the other ranks."""
         return self.own.parts
 
     def epoch(self, epoch: int) -> dict[str, float]:
-        """Train an epoch on all ranks; `ProcessLostError` where one of them is gone."""
+        """Train an epoch on all ranks; `ProcessLostError` where one of them has ended."""
         try:
             self.group.begin(epoch)
             return self.own.epoch(epoch)
@@ -161,7 +163,7 @@ def _join(kind: str, meet: str, rank: int, size: int) -> None:
 
 
 def _end(group: Group) -> None:
-    """End the other ranks, which have nothing to save, and leave the group: this process may run another trial."""
+    """End the other ranks and leave the group: this process may train another trial."""
     for rank in group.ranks:
         rank.kill()
     for rank in group.ranks:
@@ -174,7 +176,7 @@ def _end(group: Group) -> None:
 
 
 def work(rank: int) -> None:
-    """The life of a rank other than 0: epochs as rank 0 says them by standard input, until that ends."""
+    """Train epochs as rank 0 asks for them by standard input, until that is closed; the main loop of other ranks."""
     source = sys.stdin.buffer
     trial, resume, build, kind, meet, size = pickle.loads(source.read(int.from_bytes(source.read(8), "little")))
     epochs: queue.Queue[int] = queue.Queue()

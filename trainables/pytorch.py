@@ -34,7 +34,7 @@ else:
             return isinstance(value, torch.Tensor)
 
     class Tensor(metaclass=_OfTensors):
-        """`torch.Tensor` in annotations and for `isinstance`."""
+        """Stands for `torch.Tensor` in annotations and in `isinstance`, without importing torch."""
 
     torch, nn, F, dist = map(_Later, ("torch", "torch.nn", "torch.nn.functional", "torch.distributed"))
     torch_internals = _Later("contrasweep.trainables.torch_internals")

@@ -1,4 +1,4 @@
-"""What torch does not promise and training rests on, in one file: its compiler, and operations on lists of tensors.
+"""Every use of what torch does not promise, for training: its compiler, and operations on lists of tensors.
 
 Where this torch lacks the compiler's names, a step is computed uncompiled; where it lacks an operation on lists, it is
 computed tensor by tensor. That takes longer, and one line in the log says so.

@@ -8,6 +8,12 @@ results.table()           # the table; results.compare("ocl", "scl")
 """
 
 import sys
+
+if [word.rpartition("/")[2].removeprefix("-m") for word in sys.orig_argv[-len(sys.argv) :][:1]] == ["contrasweep"]:
+    import signal  # this is the command line: signals wait until `attend` has set its handlers
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +23,7 @@ from contrasweep.errors import ContrasweepError, DataError, SpecError, StorageEr
 from contrasweep.lazy import importer
 
 if TYPE_CHECKING:
+    from contrasweep.campaign.campaign import Campaign
     from contrasweep.planning.plan import Plan
     from contrasweep.planning.planner import plan
     from contrasweep.results.results import Results
@@ -43,6 +50,7 @@ if not (Path(__file__).parent / "cluster" / "__init__.py").is_file():  # a check
 __all__ = [
     "AblationGrid",
     "Arm",
+    "Campaign",
     "Choice",
     "Comparison",
     "ContrasweepError",
@@ -82,6 +90,7 @@ __getattr__ = importer(
         "run": "running.driver",
         "session": "running.session",
         "Arm": "study.arm",
+        "Campaign": "campaign.campaign",
         "SubGrid": "study.grid",
         "AblationGrid": "study.grid",
         "Replicates": "study.replicates",

@@ -1,4 +1,4 @@
-"""One text per value, so that equal values have equal digests on any machine."""
+"""Canonical texts of values: equal values have equal texts, and so equal digests, on any machine."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from contrasweep.errors import SpecError
 
 
 def canonical(value: Any, place: str = "") -> Any:
-    """`value` as plain JSON values: sorted string keys, lists for tuples, 1 for 1.0.
+    """Return `value` as plain JSON values: sorted string keys, lists for tuples, 1 for 1.0.
 
     1 and 1.0 are one value, because YAML, JSON and Python disagree about writing it and a trial must not.
     Raises `SpecError` for what has no such form (NaN, infinity, callables, arrays, lone surrogates), naming its place.
@@ -41,7 +41,7 @@ def canonical(value: Any, place: str = "") -> Any:
 
 
 def _encodable(text: str, place: str) -> str:
-    """`text`; `SpecError` where no file could hold it: half of a surrogate pair has no UTF-8."""
+    """Return `text`; raise `SpecError` where it has no UTF-8, as half of a surrogate pair."""
     if not text.isascii():
         try:
             text.encode()
@@ -67,7 +67,7 @@ class Config(config.MutableConfig):
 
     @cached_property
     def text(self) -> str:
-        """Its canonical JSON text, computed once."""
+        """Return the canonical JSON text, computed once."""
         return _text(self)
 
 

@@ -42,7 +42,7 @@ E = TypeVar("E")
 
 
 class _Unset:
-    """The default of a parameter that has no plain form: left to the function, and out of the resolved config."""
+    """The default of a parameter without a plain form: it is left to the function, and not in the resolved config."""
 
     def __repr__(self) -> str:
         return "its own"
@@ -78,7 +78,7 @@ class Component:
         return self.entry(*args, **self.parameters)
 
     def to_plain(self) -> MutableConfig:
-        """`{"name": ..., parameter: value}` as plain values: what the resolved config holds."""
+        """Return `{"name": ..., parameter: value}` as plain values, as the resolved config has it."""
         kept = self._kept
         return self._plain() if kept is None else {name: _copied(value) for name, value in kept.items()}
 
@@ -89,7 +89,7 @@ class Component:
 
     @functools.cached_property
     def _kept(self) -> MutableConfig | None:
-        """The plain values where they are copied in less time: a plan of 10,000 cells asks for them 100,000 times."""
+        """Return the plain values where they are quick to copy: a large plan asks for them 100,000 times."""
         found = self._plain()
         return found if all(map(_is_said, found.values())) else None
 
@@ -174,7 +174,7 @@ class Table(Mapping[str, E], Generic[E]):
         return Component(name, entry, settings(**{**here, **given}))
 
     def entry(self, name: str, place: str = "") -> E:
-        """Return what is called `name` in the table, or stands at it as a dotted path.
+        """Return the entry called `name` in the table, or the object at this dotted path.
 
         Raises `SpecError` at `place` if nothing does.
         """
@@ -214,13 +214,13 @@ class Declared:
 
 
 def declared(cls: Any, field: str) -> Declared | None:
-    """How this field of a settings class was declared, if it is a component's."""
+    """Return how this field of a settings class was declared, if it is a component's."""
     info = getattr(cls, "__pydantic_fields__", {}).get(field)
     return next((mark for mark in getattr(info, "metadata", ()) if isinstance(mark, Declared)), None)
 
 
 def one_of(kind: str, plural: str, names: Iterable[str], find: Callable[[str], object] | None = None) -> Any:
-    """The type of a field that is one of these names; another value's error says which is the nearest.
+    """Return the type of a field whose value is one of these names; an error names the most similar name.
 
     With `find`, which raises `SpecError` where nothing suits, it may be a dotted path too.
     """
@@ -238,17 +238,17 @@ def one_of(kind: str, plural: str, names: Iterable[str], find: Callable[[str], o
 
 
 def _is_said(value: Any) -> bool:
-    """Whether `repr` says all of a value: scalars, and lists of them."""
+    """Return whether `repr` describes all of a value: scalars, and lists of them."""
     return type(value) in SCALARS or (type(value) in (list, tuple) and all(map(_is_said, value)))
 
 
 def _copied(value: Any) -> Any:
-    """A value of `_is_said`, so that who changes it changes its own."""
+    """Return a copy of a value of `_is_said`, so that changing the copy does not change the default."""
     return [_copied(item) for item in value] if type(value) in (list, tuple) else value
 
 
 def _key(value: object, default: str, defaults: Config | None) -> Any:
-    """What a choice depends on; None where its text does not say it."""
+    """Return what a choice depends on; None where its text does not tell."""
     given = {"name": value} if isinstance(value, str) else value
     if not isinstance(given, Mapping):
         return None
@@ -269,14 +269,14 @@ def _open(settings: type) -> bool:
 
 @functools.cache
 def parameters_of(entry: Any) -> type:
-    """What `entry` takes as a `@checked` class: itself if it is one, otherwise its keyword-only parameters."""
+    """Return the parameters of `entry` as a `@checked` class: itself if it is one, else its keyword-only parameters."""
     if dataclasses.is_dataclass(entry) and isinstance(entry, type):
         return entry
     return parameters_class(entry.__name__, signature_fields(entry))
 
 
 def signature_fields(function: Callable[..., Any], after: int | None = None) -> dict[str, Field]:
-    """Parameter -> (type, default): those that are keyword-only, or all but the first `after`."""
+    """Return parameter -> (type, default), for keyword-only parameters or all after the first `after`."""
     parameters = list(inspect.signature(function).parameters.values())
     parameters = [p for p in parameters if p.kind is p.KEYWORD_ONLY] if after is None else parameters[after:]
     parameters = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -285,7 +285,7 @@ def signature_fields(function: Callable[..., Any], after: int | None = None) -> 
 
 
 def _hints(function: Callable[..., Any], parameters: Iterable[inspect.Parameter]) -> Mapping[str, object]:
-    """The types of these parameters of `function`; not those of its others, which may name what is imported later."""
+    """Return the types of these parameters of `function`; types of others may not be importable yet."""
     constructor = inspect.unwrap(function.__init__ if isinstance(function, type) else function)  # type: ignore[misc]
     if not inspect.isfunction(constructor):  # a partial or built-in one
         return {}
@@ -309,7 +309,7 @@ def _field(parameter: inspect.Parameter, hints: Mapping[str, object]) -> Field:
 
 
 def parameters_class(name: str, fields: Mapping[str, Field], *, base: type = object, more: bool = False) -> type:
-    """A `@checked` class of these fields, and those of `base`; with `more` it takes any other parameter too."""
+    """Return a `@checked` class with these fields and those of `base`; with `more` it takes other parameters too."""
     required = {key: hint for key, (hint, default) in fields.items() if default is inspect.Parameter.empty}
     optional = {key: field for key, field in fields.items() if key not in required}
     hints = {**required, **{key: hint for key, (hint, _) in optional.items()}}

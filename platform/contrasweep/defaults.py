@@ -1,4 +1,4 @@
-"""Where records, checkpoints and tracking go unless the caller says otherwise."""
+"""The default places of records, checkpoints and tracking."""
 
 STORAGE = "./contrasweep-runs"
 TRACKING = "sqlite:///mlflow.db"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 
 class ContrasweepError(Exception):
-    """Base of all errors that are the user's to mend; the command line prints them and exits with 2.
+    """Base of all errors that the user can correct; the command line prints them and exits with 2.
 
     Example:
         >>> import contrasweep as cs
@@ -45,7 +45,7 @@ class SpecError(ContrasweepError, ValueError):
         return f"{where}{clipped(self.rule, 500)}{got}{hint}"
 
     def at(self, place: str) -> "SpecError":
-        """Return the error as seen from one level further out: `place` goes in front of its own."""
+        """Return the error with `place` in front of its own place, as one level further out sees it."""
         joined = ".".join(part for part in (place, self.place) if part)
         return SpecError(self.rule, place=joined, value=self.value, hint=self.hint)
 
@@ -112,7 +112,7 @@ class StorageDenied(StorageError):
 
 
 class BrokenFileError(StorageError):
-    """A file of the storage is not what it should be: which, what is wrong with it, and what to do."""
+    """A file of the storage is broken; the error names the file, the defect and the remedy."""
 
     def __init__(self, file: str, problem: str, remedy: str) -> None:
         self.file, self.problem, self.remedy = file, clipped(problem, 300), remedy

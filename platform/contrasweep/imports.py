@@ -1,4 +1,4 @@
-"""What stands at a dotted path: how a trainable, a loss or any other component of someone else's package is named."""
+"""Imports of objects at dotted paths, such as trainables, losses and other components of the user's package."""
 
 import contextlib
 import importlib
@@ -47,7 +47,7 @@ def project_folders() -> list[Path]:
 
 
 def project_file(name: str) -> Path | None:
-    """The file of a project that a relative `name` means, or an absolute one in it; None for anything else."""
+    """Return the file of a project that `name` means, relative or absolute; None for anything else."""
     for folder in project_folders():
         path = folder / name
         installed = (path.parent.parent / "pyvenv.cfg").is_file()  # a virtual environment's program
@@ -57,7 +57,7 @@ def project_file(name: str) -> Path | None:
 
 
 def project_folder(words: Sequence[str]) -> Path:
-    """The folder that a command runs in: the first that has a file which it names, else the first of all."""
+    """Return the folder in which a command runs: the first one with a file that the command names, else the first."""
     for folder in project_folders():
         if any((folder / word).is_file() and not Path(word).is_absolute() for word in words):
             return folder
@@ -126,7 +126,7 @@ def _holds_packages(folder: Path) -> bool:
 
 
 def _looked(name: str) -> str:
-    """Where an import looks, for a module that is nowhere."""
+    """Return where an import searches for a module that was not found."""
     if "." in name:
         return ""
     return f"it is looked for in the current folder ({Path.cwd()}) and among the installed packages"
@@ -134,7 +134,7 @@ def _looked(name: str) -> str:
 
 @contextlib.contextmanager
 def errors_named(rule: str, place: str = "") -> Iterator[None]:
-    """Call someone else's code: what it raises, but a `SpecError`, is one of this rule and place, in one line."""
+    """Turn errors of the user's code into `SpecError` of this rule and place, in one line."""
     try:
         yield
     except SpecError:
@@ -144,12 +144,12 @@ def errors_named(rule: str, place: str = "") -> Iterator[None]:
 
 
 def in_one_line(error: BaseException) -> str:
-    """An error of someone else's code: its type, what it says, and where it was raised."""
+    """Return an error of the user's code as a line: its type, its message, and where it was raised."""
     return f"{type(error).__name__}: {clipped(str(error), 900)}{failing_line(error)}"
 
 
 def failing_line(error: BaseException) -> str:
-    """Where in someone else's code an import failed: ` (mine.py, line 3)`; empty where that is not known."""
+    """Return where the user's import failed: ` (mine.py, line 3)`; "" where that is not known."""
     if isinstance(error, SyntaxError):
         return ""  # its text says where
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not _machinery(f.filename)]
@@ -162,7 +162,7 @@ def _machinery(file: str) -> bool:
 
 
 def build_part(kind: str, name: str, target: Callable[..., Any], *first: object, options: Config) -> Any:
-    """Return `target(*first, **options)`, where `target` stands at the dotted path `name` or has this name in a table.
+    """Return `target(*first, **options)`; `name` is its dotted path or its name in a table.
 
     Raises `SpecError` at `<kind>_options` where it does not take the options, at `kind` where it fails.
     """

@@ -6,12 +6,12 @@ _ESCAPED = re.compile(r"\\(?=[!-/:-@\[-`{-~])|<(?=[A-Za-z/!?])|\[(?=\^)|(?<=\])[
 
 
 def markdown_text(text: str) -> str:
-    """`text` as a Markdown reader shows it letter by letter, in a line or a cell of a table."""
+    """Return `text` escaped for Markdown, so that a line or a cell of a table shows it unchanged."""
     return _ESCAPED.sub(lambda match: f"\\{match[0]}", " ".join(text.split()))
 
 
 def fenced(text: str) -> str:
-    """`text` as a block of code, whose fence is longer than any in it."""
+    """Return `text` as a block of code, with a fence that is longer than any in it."""
     longest = max((len(ticks) for ticks in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"

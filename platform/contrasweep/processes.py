@@ -1,4 +1,4 @@
-"""Which process is which, also after it has ended, and folders that are cleared once their process is gone."""
+"""Identities of processes, valid also after their end, and temporary folders that are removed afterwards."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ def machine() -> str:
 
 
 def process_identity(pid: int) -> str:
-    """This machine, `pid` and when that process began; "" for no process, and where that is not known."""
+    """Return this machine, `pid` and the start of that process as a text; "" where there is none or it is not known."""
     began = began_at(pid)
     return f"{machine()}{pid}:{began}" if began and machine() else ""
 
@@ -33,12 +33,12 @@ def began_at(pid: int) -> str:
 
 
 def scratch_folder(of: str) -> Path:
-    """A new temporary folder whose name says which process it belongs to; what `of` is for tells a person."""
+    """Make a temporary folder whose name has its process; `of` is its purpose, for people."""
     return Path(tempfile.mkdtemp(prefix=scratch_prefix(of)))
 
 
 def scratch_prefix(of: str) -> str:
-    """How the name of a temporary folder begins that `sweep_scratch` clears once this process is gone."""
+    """Return how the name of a temporary folder begins, so that `sweep_scratch` removes it after this process."""
     pid = os.getpid()
     return f"{PREFIX}{_namespace()}-{pid}-{began_at(pid)}-{of}-"
 

@@ -1,4 +1,4 @@
-"""`Row`, the numbers of a trial at one step, as they pass from its process to the files and the trackers."""
+"""`Row`: the numbers of a trial at one step, as processes, files and trackers exchange them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,5 +21,5 @@ def step_of(row: Mapping[str, float]) -> int:
 
 
 def metrics_of(row: Mapping[str, float]) -> dict[str, float]:
-    """What a report measured: the row without its step and time."""
+    """Return the metrics of a report: the row without its step and time."""
     return {name: value for name, value in row.items() if name not in ("step", "time")}

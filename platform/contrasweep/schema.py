@@ -78,13 +78,14 @@ class ReadableSignature(inspect.Signature):
 
     def __str__(self) -> str:
         text = re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", super().__str__())  # Arm, not contrasweep.study.arm.Arm
+        text = re.sub(r"\bOptional\[((?:[^][]|\[[^][]*\])*)\]", r"\1 | None", text)
         if len(text) < 100:
             return text
         return re.sub(r", (?=\w+: |\*, )", ",\n    ", text).replace("(", "(\n    ", 1)
 
 
 class _ClassSignature:
-    """The attribute `__signature__` of a `@checked` class, made when somebody asks `help`."""
+    """The attribute `__signature__` of a `@checked` class, made when it is first read."""
 
     def __init__(self, of_pydantic: Any) -> None:
         self.of_pydantic = of_pydantic
@@ -92,7 +93,14 @@ class _ClassSignature:
     def __get__(self, instance: object, cls: Any) -> inspect.Signature:
         hints = typing.get_type_hints(cls)  # without `Annotated`
         parameters = self.of_pydantic.__get__(None, cls).parameters.values()
-        return ReadableSignature([p.replace(annotation=hints.get(p.name, p.annotation)) for p in parameters])
+        fields = cls.__pydantic_fields__.items()
+        defaults = {name: field.default_factory() for name, field in fields if field.default_factory}
+        return ReadableSignature(
+            [
+                p.replace(annotation=hints.get(p.name, p.annotation), default=defaults.get(p.name, p.default))
+                for p in parameters
+            ]
+        )
 
 
 def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
@@ -159,7 +167,7 @@ def _place(loc: tuple[int | str, ...]) -> str:
 
 
 def validate(cls: Any, value: object) -> Any:
-    """`value` (a mapping as read from YAML, or already an instance) as a `cls`; `SpecError` if it is not one."""
+    """Return `value`, a mapping or an instance, as a `cls`; raise `SpecError` if it is not one."""
     try:
         return pydantic.TypeAdapter(cls).validate_python(value)
     except pydantic.ValidationError as error:
@@ -167,7 +175,7 @@ def validate(cls: Any, value: object) -> Any:
 
 
 def json_schema(cls: Any, ref_template: str = "#/$defs/{model}") -> JsonSchema:
-    """JSON schema of `cls`, for editors; `ref_template` says where the classes that it uses will stand."""
+    """Return the JSON schema of `cls`, for editors; `ref_template` is the place of the classes that it uses."""
     return pydantic.TypeAdapter(cls).json_schema(ref_template=ref_template)
 
 
@@ -216,7 +224,7 @@ def _omitted_fields(cls: Hashable) -> dict[str, object]:
 
 
 def plain(value: Any) -> Any:
-    """A setting's value as YAML could hold it: mappings, lists, text, numbers."""
+    """Return a setting's value as YAML has it: mappings, lists, text, numbers."""
     if type(value) in (str, int, float, bool, type(None)):  # most are, and the questions below take longer
         return value
     if hasattr(value, "to_plain"):  # a component
@@ -231,7 +239,7 @@ def plain(value: Any) -> Any:
 
 
 def field_help(cls: Any) -> dict[str, str]:
-    """Return what each field of `cls` means, from the class or the base that says it; empty where nothing is said."""
+    """Return the help text of each field of `cls`, from its class or a base; empty where there is none."""
     texts: dict[str, str] = {}
     for base in reversed(getattr(cls, "__mro__", ())):
         docstrings = _field_docstrings(base) if "__pydantic_fields__" in vars(base) else {}

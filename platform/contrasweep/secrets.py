@@ -13,13 +13,13 @@ _known: set[str] = set()
 
 
 def remember(secret: str) -> None:
-    """Hide this text wherever `redacted` meets it, as in what a database says of an address."""
+    """Let `redacted` hide this text from now on, for example in a database's message with an address."""
     if len(secret) >= 4:  # hidden everywhere, a shorter one would blot out words
         _known.add(secret)
 
 
 def redacted(text: str) -> str:
-    """`text` without the passwords of the addresses in it, and without those that are known."""
+    """Return `text` without the passwords of addresses in it and without remembered secrets."""
     text = _PARAMETER.sub(rf"\1{HIDDEN}", _USERINFO.sub(rf"\1:{HIDDEN}@", text))
     for secret in sorted(_known, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
@@ -42,7 +42,7 @@ def secret_from_environment(name: str) -> str:
 
 
 def check_arguments(arguments: list[str]) -> None:
-    """`SpecError` for a password in a command's arguments: every user of the machine can read those."""
+    """Raise `SpecError` for a password in a command's arguments: every user of the machine can read those."""
     for argument in arguments:
         if redacted(argument) != argument:
             raise SpecError(

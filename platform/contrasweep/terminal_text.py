@@ -45,12 +45,12 @@ class PrintableStream:
 
 
 def guarded(stream: TextIO) -> TextIO:
-    """`stream`, which shows control characters where it is a terminal's."""
+    """Return `stream`, which escapes control characters where it is a terminal's."""
     if isinstance(stream, PrintableStream) or not stream.isatty():
         return stream
     return PrintableStream(stream)  # type: ignore[return-value]  # it is one by its methods
 
 
 def unguarded(stream: TextIO) -> TextIO:
-    """What `guarded` was given: for whoever draws by escape sequences of their own, from texts that are `printable`."""
+    """Return the stream that `guarded` was given, for code that draws by escape sequences of its own."""
     return stream.stream if isinstance(stream, PrintableStream) else stream

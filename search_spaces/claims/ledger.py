@@ -14,7 +14,7 @@ from contrasweep.schema import checked
 
 @checked
 class Claim:
-    """What a paper says of two arms, and the study that asks about it here."""
+    """A paper's claim on two arms, and the study that tests it here."""
 
     says: str
     """The claim, in a sentence: `arm` is better than `against`, or does as well (`same`)."""

@@ -35,7 +35,7 @@ FRESH_SEEDS = 5000
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one study came to for one claim: `decision` is about the claim's arm, `scores` are means by arm."""
+    """The result of one study for one claim; `decision` is about the claim's arm, `scores` are means by arm."""
 
     decision: Verdict
     difference: float
@@ -52,7 +52,7 @@ class Estimate:
     note: str = ""  # what else is to be known of its numbers
 
     def verdict(self, margin: float | None) -> str:
-        """Both parts of the verdict in words; that the study runs, while it does."""
+        """Return the verdict in words; while the study runs, that it runs."""
         relevance = relevance_of(self.low, self.high, margin)
         return in_words(self.decision, relevance) if self.complete else "running"
 
@@ -85,7 +85,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Row:
-    """A claim with what its study came to, `first`, and the same study on seeds that it never used, `fresh`.
+    """A claim with its study's estimate, `first`, and that of the same study on seeds that it never used, `fresh`.
 
     `earlier` is what the claim came to where it was asked otherwise. Each is None where it was not run. `elsewhere` are
     the means of floor and cross-entropy that other studies have.
@@ -101,7 +101,7 @@ class Row:
 
     @property
     def decides(self) -> Estimate | None:
-        """The estimate that decides: of fresh seeds where they were run, as nothing was chosen or stopped by them."""
+        """Return the estimate that decides: that of fresh seeds if there is one, as nothing was chosen by them."""
         return self.fresh or self.first
 
     @property

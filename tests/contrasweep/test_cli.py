@@ -125,7 +125,7 @@ def test_plan_shows_cells_and_warns_of_five_folds(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "trials    30: 0 done, 30 to run" in done.stdout
     assert "decides   overall, 3 comparisons" in done.stdout
-    assert "only large differences are decided; 12 seeds a fold would decide 1 standard deviation" in done.stdout
+    assert "only large differences are decided; 12 seeds a fold would decide one spread" in done.stdout
     assert list(tmp_path.iterdir()) == []
     shown = json.loads(contrasweep("plan", QUICK, "--json", "--set", "seeds=[0,1]", folder=tmp_path).stdout)
     assert (shown["cells"], shown["trials"], shown["to_run"]) == (6, 60, 60)

@@ -93,10 +93,14 @@ COMMANDS = [
     ("compare", "compare grid a c"),
     ("compare", "compare toy-sweep short long"),
     ("compare", "compare grid a b --at lr=0.1"),
+    ("diff", "diff grid:a twin:d"),
+    ("diff", "diff grid:a grid:b"),
+    ("clean", "clean grid --dry-run"),
     ("status", "status grid"),
     ("watch", "watch grid"),
     ("watch", "watch toy-sweep"),
     ("studies", "studies"),
+    ("query", "query FROM_trials_LIMIT_3"),
     ("list", "list losses"),
     ("list", "list losses ocl"),
     ("code", "code grid"),
@@ -112,7 +116,8 @@ COMMANDS = [
 @pytest.mark.parametrize(("name", "words"), COMMANDS)
 def test_what_a_command_prints_has_its_published_schema(name, words, folder):
     stored = [] if words.startswith("list ") else ["--storage", "runs"]
-    shown = document(name, *words.split(), *stored, folder=folder)
+    given = [word.replace("_", " ") if "_" in word else word for word in words.split()]
+    shown = document(name, *given, *stored, folder=folder)
     assert shown["schema"] == f"{name}/{DOCUMENTS[name][1]}" and len(shown) > 1
 
 
@@ -165,8 +170,16 @@ def test_since_names_what_has_changed(tmp_path):
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_the_published_schema_is_the_one_that_is_printed(name):
     """Where a type was changed on purpose: raise its version in `DOCUMENTS`, and run this file as a program."""
+
+    def bare(part):  # docstrings may change
+        if isinstance(part, dict):
+            return {
+                key: bare(inner) for key, inner in part.items() if not (key == "description" and isinstance(inner, str))
+            }
+        return [bare(inner) for inner in part] if isinstance(part, list) else part
+
     jsonschema.Draft202012Validator.check_schema(document_schema(name))
-    assert document_schema(name) == json.loads(PUBLISHED.read_text())[name]
+    assert bare(document_schema(name)) == bare(json.loads(PUBLISHED.read_text())[name])
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

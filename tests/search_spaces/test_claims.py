@@ -51,6 +51,18 @@ WRONG = [3]
 """
 
 
+UNPUBLISHED = """
+from contrasweep import AblationGrid, Arm
+
+
+def read(source, settings):
+    raise NotImplementedError
+
+
+STUDY = AblationGrid(name="own", arms={"a": Arm("contrasweep.trainables.raw_pixels:train")}, data="unpublished:read")
+"""
+
+
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.says)
 def test_a_claim_names_arms_and_what_it_rests_on(claim: Claim, tmp_path: Path) -> None:
     row = read(claim, str(tmp_path))
@@ -248,5 +260,7 @@ def test_the_page_says_what_a_paper_takes_on_given_hosts(tmp_path: Path, monkeyp
     done = contrasweep("claims", "SIMILARITY", "--cluster", str(inventory), folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "At the paper's scale: 20 trials on 8 L4, 8 H100, about " in done.stdout
-    left_out = paper_scale_cost("contrasweep.search_spaces.local:TABLE_2_SMALL", str(tmp_path), inventory)
-    assert left_out.startswith("not planned; ") and "on ombria, whose size is not known" in left_out
+    (tmp_path / "unpublished.py").write_text(UNPUBLISHED)
+    monkeypatch.syspath_prepend(tmp_path)
+    left_out = paper_scale_cost("unpublished:STUDY", str(tmp_path), inventory)
+    assert left_out.startswith("not planned; 1 cell, 1 trial on unpublished:read, whose size is not known")

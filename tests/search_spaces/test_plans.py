@@ -1,6 +1,7 @@
 """Every study that comes along can be planned where nothing is staged; what is missing is told with what stages it."""
 
 import json
+import math
 import pkgutil
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +18,8 @@ from contrasweep.search_spaces import local
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.sweep import Sweep
 from contrasweep.trainables.review_helpfulness import studies
+from contrasweep.trainables.review_helpfulness.studies.tables import MAIN_TABLE
+from contrasweep.trainables.review_helpfulness.training import GROUPS_A_REVIEW, memory
 
 STUDIES = {
     f"{module.name}:{name}": value
@@ -36,12 +39,11 @@ def nothing_staged(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_study_is_planned_with_nothing_staged(name: str, tmp_path: Path) -> None:
     study = STUDIES[name]
     planned, missing = plan_staged(study, storage=str(tmp_path))
+    assert planned is not None, "what is not staged is planned by its paper"
     if isinstance(study, AblationGrid):
-        replicates = len(study.all_folds) * len(study.all_seeds)
-        trials = (planned.total or 0 if planned else 0) + sum(one.trials or 0 for one in missing if not one.described)
-        assert 0 < trials <= replicates * len(list(study.cells()))
-    assert planned is not None or missing
+        assert 0 < (planned.total or 0) <= len(study.all_folds) * len(study.all_seeds) * len(list(study.cells()))
     for one in missing:
+        assert one.described
         dataset = parse(one.name)
         assert importer(dataset).source == one.requires
         assert f"contrasweep data stage {dataset.name} --source PATH" in one.command
@@ -75,12 +77,29 @@ def test_a_study_none_of_whose_data_is_staged_names_the_commands(tmp_path: Path)
     assert [(one["name"], one["cells"], one["trials"]) for one in shown["missing"]] == [("xbd", 4, None)]
 
 
+OWN = """
+def read(source, settings):
+    raise NotImplementedError
+"""
+
+
 def test_a_study_of_data_whose_size_nobody_knows_is_not_planned(tmp_path: Path) -> None:
-    done = contrasweep("plan", "contrasweep.search_spaces.local:TABLE_2_SMALL", folder=tmp_path)
+    (tmp_path / "mine.py").write_text(OWN)
+    (tmp_path / "partly.yaml").write_text(PARTLY)
+    done = contrasweep("plan", "partly.yaml", "--set", 'axes.data=["mine:read"]', folder=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == 2 and "none of its datasets is staged" in lines[0]
-    assert lines[1].startswith("missing   ombria: ") and "planned by" not in lines[1]
+    assert lines[1].startswith("missing   mine:read: ") and "planned by" not in lines[1]
+
+
+def test_the_six_blocks_of_reviews_are_planned_at_their_published_sizes(tmp_path: Path) -> None:
+    planned, missing = plan_staged(MAIN_TABLE, storage=str(tmp_path))
+    assert planned is not None and [one.trials for one in missing] == [40] * 6
+    blocks = {data.rows("train"): data for data in planned.datasets.values()}
+    assert sorted(blocks) == [37_600, 41_600, 104_000, 260_000, 279_200, 369_600]
+    assert memory({}, blocks[104_000]).steps == 30 * math.ceil(104_000 * GROUPS_A_REVIEW[1] / 4)
+    assert memory({"sampler": {"max_groups": 640}}, blocks[104_000]).steps == 30 * 160
 
 
 PARTLY = """

@@ -1,4 +1,7 @@
-"""Trainables that change their process, one a function, and a calm one that reports everything they change."""
+"""Trainables that change their process, one a function, and a calm one that reports everything they change.
+
+Also a study of them in any order, and what its calm arms have recorded.
+"""
 
 import builtins
 import decimal
@@ -20,6 +23,8 @@ import zlib
 import numpy as np
 import torch
 
+from contrasweep.study.arm import Arm
+from contrasweep.study.grid import AblationGrid
 from contrasweep.trial import Report
 
 KEPT: list[int] = []
@@ -255,3 +260,25 @@ def changes(trial, resume=None):
     yield Report(1, {"accuracy": 0.5})
     globals()[trial.config["change"]]()
     yield Report(2, {"accuracy": 0.5})
+
+
+CALM = ("calm-a", "calm-b")
+MISBEHAVING = [
+    change.__name__.replace("_", "-")
+    for change in (*PUT_BACK[:11], closed_output, thread, own_list, function_of_a_library)
+]
+"""Fifteen arms, by name."""
+
+
+def study(order, **fields):
+    """One trial of each of these arms, in this order."""
+    kinds = {"calm-a": Arm("leaving:calm"), "calm-b": Arm("leaving:calm", config={"b": 1})}
+    arms = {a: kinds.get(a) or Arm("leaving:changes", config={"change": a.replace("-", "_")}) for a in order}
+    return AblationGrid("leaving", arms, "digits", **{"seeds": [0], "reference": "calm-a"} | fields)
+
+
+def calm_records(results):
+    """All that the calm arms reported, by trial."""
+    calm = {i: record for i, record in results.trial_records.items() if record.arm in CALM}
+    rows = {i: [{k: v for k, v in row.items() if k != "time"} for row in results.records.metrics(i)] for i in calm}
+    return {i: (record.arm, record.status, record.metrics, rows[i]) for i, record in calm.items()}

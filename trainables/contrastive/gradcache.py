@@ -31,7 +31,7 @@ class Step:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """What a trial's report should say of it."""
+        """Return metrics on the cached gradients for a trial's report."""
         return {"gradcache_chunks": float(self.chunks), "gradcache_exact": float(self.exact)}
 
 

@@ -85,7 +85,7 @@ class Step:
 
 @dataclass
 class Epoch:
-    """An epoch in training, or the part of one that a report is about.
+    """An epoch in training, or the part of an epoch before the next report.
 
     `report` is the number of its report, `number` its own, `key` what seeds its random numbers, `first` the number
     of its first step in the whole training, `count` how many batches it has, `batches` the stream of them, and
@@ -176,7 +176,7 @@ class Contrastive:
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
-        """What a checkpoint saves and restores."""
+        """Return what a checkpoint saves and restores."""
         learned = {} if self.temperature is None else {"temperature": self.temperature}
         average = {} if self.average is None else {"average": self.average}
         own = {} if self.loss.weights is None else {"loss": self.loss.weights}
@@ -200,7 +200,7 @@ class Contrastive:
         return self.finish(running, means, last, negatives)
 
     def step(self, running: Epoch, views: Tensor, rows: Tensor) -> tuple[Tensor, Step] | None:
-        """The next step of an epoch: its gradients' norm and what it leaves; None where it was not taken."""
+        """Take the next step of an epoch; return its gradient norm and outcome, or None where the step was skipped."""
         self.optimizer.lr = self.rate(running)
         taken = self.guard.step(self.optimizer, partial(self._gradients, views, rows), self.settings.clip)
         if taken is not None:
@@ -209,7 +209,7 @@ class Contrastive:
         return taken
 
     def begin(self, report: int) -> Epoch:
-        """An epoch, or its part that report 1, 2, ... is about, before its first step. Seeds all that is random."""
+        """Prepare an epoch, or its part before the report 1, 2, ...: seed all that is random."""
         parts = self.settings.reports_per_epoch
         epoch, part = (report - 1) // parts + 1, (report - 1) % parts
         key = (*self.key, epoch, *([part] if part else []))
@@ -286,12 +286,12 @@ class Contrastive:
         return metrics
 
     def _gradients(self, views: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor], Step]:
-        """Of a batch, or of this process's part of one: loss and gradients are those of the whole."""
+        """Return loss and gradients of a batch; a process with a part of the batch gets those of the whole batch."""
         loss, gradients, step = self._own_gradients(views, rows)
         return loss, process_group.average(gradients) if distributed.processes() > 1 else gradients, step
 
     def _own_gradients(self, views: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor], Step]:
-        """Loss and gradients of a batch: the views of each image, one view after the other, and the images' rows."""
+        """Return loss and gradients of a batch; `views` has all first views, then all second; `rows` are the images."""
         rows, count = rows.to(self.device), self.settings.n_views
         labels, rows, (loss, tally) = self.train.labels[rows].repeat(count), rows.repeat(count), counted(self._loss())
 
@@ -424,5 +424,5 @@ def network(settings: Settings, shape: Shape) -> nn.Sequential:
 
 
 def evaluated(model: nn.Sequential, settings: Settings) -> nn.Module:
-    """What a trial's scores are of: the encoder, or the encoder with its head (`evaluate_on`)."""
+    """Return the network that is evaluated: the encoder, or the encoder with its head (`evaluate_on`)."""
     return model[0] if settings.evaluate_on == "features" else model

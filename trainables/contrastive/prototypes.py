@@ -1,4 +1,4 @@
-"""What targets with classes of their own are made of (DINO, SwAV)."""
+"""Parts of targets with learned classes (DINO, SwAV)."""
 
 import torch
 from jaxtyping import Float

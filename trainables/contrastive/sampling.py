@@ -11,12 +11,12 @@ Labels = Int[Tensor, " n"]
 
 
 def shuffled(labels: Labels, generator: "torch.Generator", batch: int, per_class: int) -> Int[Tensor, " n"]:
-    """Each row once."""
+    """Return an order in which each row comes once."""
     return torch.randperm(len(labels), generator=generator)
 
 
 def class_balanced(labels: Labels, generator: "torch.Generator", batch: int, per_class: int) -> Int[Tensor, " n"]:
-    """As many draws with replacement as there are rows, in which all classes are equally likely."""
+    """Draw as many rows as there are, with replacement, with the same probability for all classes."""
     weights = 1.0 / torch.bincount(labels).double()[labels]
     return torch.multinomial(weights, len(labels), replacement=True, generator=generator)
 

@@ -173,7 +173,7 @@ class Settings:
             raise SpecError(f"{size} processes divide a batch equally", place="batch_size", value=self.batch_size)
 
     def resolve(self, data: Manifest) -> "Settings":
-        """The same settings with everything concrete that depends on other settings or on the dataset."""
+        """Return the settings with concrete values for all that depends on other settings or on the dataset."""
         warmup = self.warmup_epochs
         if warmup is None:
             warmup = 10 if self.batch_size > 256 and self.epochs > 50 else 0
@@ -224,7 +224,7 @@ class Settings:
         return nn.Sequential(encoder, self.projection.build(encoder.dim))
 
     def loss_weights(self, shape: Shape, classes: int) -> int:
-        """How many weights the loss itself has, for images of `shape`."""
+        """Return how many weights the loss itself has, for images of `shape`."""
         if not self.build_loss().has_weights:
             return 0
         dim = self.projection.parameters.get("dim")  # of our heads; another's embeddings are counted

@@ -30,7 +30,7 @@ class LearnableTemperature(nn.Module):
         return self.initial * math.exp(-float(self.log_scale.detach()))
 
     def applied(self, loss: ComposedLoss) -> ComposedLoss:
-        """`loss` at this temperature, with a gradient to it."""
+        """Return `loss` at this temperature, through which gradients reach the temperature."""
         return replace(loss, scale=self.log_scale.exp())
 
     @torch.no_grad()

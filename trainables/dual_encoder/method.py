@@ -1,4 +1,4 @@
-"""A trial of a dual encoder in training, for any modality that says what its batches are; `loop` runs its epochs."""
+"""A dual encoder in training, for any modality that defines its batches; `loop` runs its epochs."""
 
 import abc
 import math
@@ -17,7 +17,7 @@ from contrasweep.errors import SpecError
 from contrasweep.trainables import checkpoint, diagnostics, loop, optimisation, seeding
 from contrasweep.trainables.contrastive.temperature import LOWEST
 from contrasweep.trainables.dual_encoder.losses import LOSSES
-from contrasweep.trainables.dual_encoder.settings import Recipe
+from contrasweep.trainables.dual_encoder.settings import DualEncoderSettings
 from contrasweep.trainables.losses import compose
 from contrasweep.trainables.losses.batch import check_batch
 from contrasweep.trainables.losses.weights import LearnedNumbers
@@ -44,14 +44,14 @@ class Sides:
 
     @property
     def stacked(self) -> Float[Tensor, "n2 d"]:
-        """Both sides, one after the other."""
+        """Return the embeddings of both sides, one after the other."""
         return torch.cat([self.first, self.second])
 
 
 class DualEncoder(abc.ABC, Generic[B]):
     """A trial in training: network and optimizer on the device. `B` is what a batch is before it is embedded."""
 
-    def __init__(self, trial: Trial, settings: Recipe, rows: int, device: torch.device) -> None:
+    def __init__(self, trial: Trial, settings: DualEncoderSettings, rows: int, device: torch.device) -> None:
         if rows < settings.batch_size:
             raise SpecError(
                 "a batch must not be larger than the training part",
@@ -59,7 +59,7 @@ class DualEncoder(abc.ABC, Generic[B]):
                 value=settings.batch_size,
                 hint=f"it has {rows} pairs",
             )
-        self.trial, self.recipe, self.rows, self.device = trial, settings, rows, device
+        self.trial, self.settings, self.rows, self.device = trial, settings, rows, device
         self.key = (trial.seed, trial.fold)
         seeding.reseed(*self.key, "weights")
         self.model = self.network()
@@ -96,27 +96,27 @@ class DualEncoder(abc.ABC, Generic[B]):
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
-        """What a checkpoint holds."""
+        """Return what a checkpoint saves and restores."""
         learned = {} if self.learned is None else {"logits": self.learned}
         return {"model": self.model, "optimizer": self.optimizer, **learned}
 
     def ends(self, epoch: int) -> bool:
         """Whether training ends after this epoch."""
-        return epoch >= self.recipe.epochs
+        return epoch >= self.settings.epochs
 
     def epoch(self, epoch: int) -> dict[str, float]:
         """Train epoch 1, 2, ... and return the means over its steps, and diagnostics of its last batch."""
         key = (*self.key, epoch)
         seeding.reseed(*key)
         self.model.train()
-        size, first = self.recipe.batch_size, (epoch - 1) * self.per_epoch
+        size, first = self.settings.batch_size, (epoch - 1) * self.per_epoch
         order = torch.randperm(self.rows, generator=seeding.generator(*key, "order"))
         order = order[: self.per_epoch * size].reshape(-1, size)
         measured: list[Tensor] = []
         last: Sides | None = None
         for step, batch in enumerate(self.batches(order, *key)):
             self.optimizer.lr = self.schedule.at(first + step)
-            taken = self.guard.step(self.optimizer, partial(self._gradients, batch), self.recipe.clip)
+            taken = self.guard.step(self.optimizer, partial(self._gradients, batch), self.settings.clip)
             if taken is not None:
                 norm, (loss, last) = taken
                 measured.append(torch.stack([loss, norm]))
@@ -131,7 +131,7 @@ class DualEncoder(abc.ABC, Generic[B]):
         return metrics | learned | diagnostics.of_batch(None, means[0], last.stacked, pairs)
 
     def _gradients(self, batch: B) -> tuple[Tensor, list[Tensor], tuple[Tensor, Sides]]:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.autocast):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             sides = self.embed(batch)
         loss = self.loss(sides)
         gradients = optimisation.gradients_of(self.optimizer, loss)
@@ -147,18 +147,18 @@ class DualEncoder(abc.ABC, Generic[B]):
         others = second if sides.more is None else torch.cat([second, widened(sides.more)])
         check_batch(torch.cat([first, others]), torch.arange(len(first) + len(others)), None)
         learned = {} if self.learned is None else self.learned.values()
-        parameters = {**self.recipe.loss.parameters, **learned}
-        value: Tensor = self.recipe.loss.entry(cosine(first, others), **parameters)
+        parameters = {**self.settings.loss.parameters, **learned}
+        value: Tensor = self.settings.loss.entry(cosine(first, others), **parameters)
         return value
 
     @property
     def remedy(self) -> str:
-        """What helps where the network gives what is not finite."""
-        return f"lower learning_rate ({self.recipe.learning_rate}) or raise loss.temperature"
+        """Return advice for a network whose values are not finite."""
+        return f"lower learning_rate ({self.settings.learning_rate}) or raise loss.temperature"
 
 
 def learned_of(parameters: Config) -> LearnedNumbers:
-    """The temperature of a loss, and its bias where it has one, as weights that start at these parameters."""
+    """Return the temperature of a loss, and its bias where it has one, as weights with these initial values."""
     return LearnedNumbers(parameters, ("temperature",))
 
 

@@ -14,7 +14,7 @@ from contrasweep.trainables.optimisation import OPTIMIZERS, check_optimizer, opt
 
 
 @checked
-class Recipe:
+class DualEncoderSettings:
     """Loss, batches and optimisation."""
 
     loss: Component = LOSSES.setting("clip")
@@ -59,11 +59,11 @@ class Recipe:
             )
 
     def check_parts(self) -> None:
-        """`SpecError` where a part by dotted path does not do what it must."""
+        """Raise `SpecError` where a part at a dotted path does not have the required output."""
         check_optimizer(self.optimizer, self.learning_rate)
 
     def workload(self, rows: int) -> MutableConfig:
-        """The fields of a `Workload` that the recipe says, for a training part of so many `rows`."""
+        """The fields of a `Workload` that follow from these settings, for a training part of so many `rows`."""
         return {
             "optimizer_states": optimizer_states(self.optimizer),
             "precision": "bf16" if self.autocast else "fp32",

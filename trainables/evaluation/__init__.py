@@ -1,4 +1,4 @@
-"""What an encoder is worth: neighbours, linear probe, retrieval, similarities to target and noise."""
+"""Evaluation of an encoder: neighbours, linear probe, retrieval, similarities to target and noise."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Scores that a study asks for by name, beside those of every evaluation: protocols of other papers.
+"""Scores that a study must ask for by name: evaluation protocols of other papers.
 
 Each is a function (train [m d], their labels, test [n d], their labels, number of classes) -> (metrics, values per test
 item), and its line in `EXTRA`. Features are on one device; nothing is random but for seeds that are fixed.
@@ -51,10 +51,10 @@ def sgd_probe(train: Rows, labels: Labels, test: Tensor, test_labels: Tensor, cl
     generator, steps, step = torch.Generator().manual_seed(0), epochs * -(-len(x) // batch), 0
     for _ in range(epochs):
         for rows in torch.split(torch.randperm(len(x), generator=generator).to(x.device), batch):
-            slope = (torch.softmax(x[rows] @ weight + bias, 1) - F.one_hot(labels[rows], classes)) / len(rows)
+            residual = (torch.softmax(x[rows] @ weight + bias, 1) - F.one_hot(labels[rows], classes)) / len(rows)
             now = rate * (1 + math.cos(math.pi * step / steps)) / 2
             for parameter, speed, gradient in zip(
-                (weight, bias), speeds, (x[rows].T @ slope, slope.sum(0)), strict=True
+                (weight, bias), speeds, (x[rows].T @ residual, residual.sum(0)), strict=True
             ):
                 speed.mul_(0.9).add_(gradient)
                 parameter.sub_(now * speed)

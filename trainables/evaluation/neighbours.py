@@ -13,7 +13,7 @@ TILE = 2**24
 
 @dataclass(frozen=True)
 class Neighbours:
-    """What the test items see in the index.
+    """The neighbours of the test items in the index.
 
     `votes[k]` is the label kNN predicts; `target` and `noise` the largest cosine similarity to an index item of the
     same and of another class, -inf where there is none; `noise_label` the class of the latter; `retrieval` holds

@@ -1,4 +1,4 @@
-"""How similar test items are to their own class and to the nearest other: series, histograms, figures."""
+"""Similarity of test items to their own class and to the nearest other class: series, histograms, figures."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ SERIES = {"target": "#1b7837", "noise": "#b2182b"}
 
 @dataclass(frozen=True)
 class Histogram:
-    """`target` and `noise`: counts in the bins between `edges`.
+    """The counts of `target` and of `noise` similarities in the bins between `edges`.
 
     Values beyond the range are counted in the first or last bin, so that nothing is dropped; `missing` counts the
     items that have no such neighbour (-inf).
@@ -29,7 +29,7 @@ class Histogram:
     missing: tuple[int, int]
 
     def shares(self) -> tuple[Float[np.ndarray, " bins"], Float[np.ndarray, " bins"]]:
-        """Each series divided by its own total."""
+        """Return each series divided by its own total."""
         target, noise = (series / max(1, series.sum()) for series in (self.target, self.noise))
         return target, noise
 

@@ -1,4 +1,4 @@
-"""Which trials are fused, how many at a time, and why the others run alone."""
+"""The choice of trials that are fused, and how many at a time; and why other trials train alone."""
 
 import statistics
 from collections import Counter, deque
@@ -37,7 +37,7 @@ class Fused:
 
 @dataclass(frozen=True)
 class Unfused:
-    """A trial runs alone, with the reason; "" where nobody asked for more."""
+    """The reason why a trial trains alone; "" where the study asks for no fusion."""
 
     reason: str = ""
     key: str = ""
@@ -156,7 +156,7 @@ class Fusion:
             self._trained.setdefault(key, []).append(seconds)
 
     def unprobed(self) -> list[tuple[str, Trial, float]]:
-        """Return the keys of which a probe would decide, those with most left to train first.
+        """Return the keys that need a probe, first those with the most training left.
 
         With each key come a trial, and the seconds that its trials still have to train if they take as long as those
         that have ended.

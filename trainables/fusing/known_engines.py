@@ -1,4 +1,4 @@
-"""What probes of engines measured, kept in the storage by cohort key and device, and which engine pays.
+"""Results of timing probes of engines, kept in the storage by cohort key and device, and the choice by them.
 
 <storage>/calibration/cohorts/<cohort key>.json     written by the process that probed; may be deleted at any time
 """
@@ -28,7 +28,7 @@ MEMBER_START_S = 2.5
 
 @dataclass(frozen=True)
 class KeyEngines:
-    """What is known of one cohort key: timings by kind of device, and how many slots fit the memory (None: any)."""
+    """The facts on one cohort key: timings by kind of device, and how many slots fit the memory (None: no limit)."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
@@ -56,7 +56,7 @@ class Best:
 
 @dataclass
 class KnownEngines:
-    """What a storage knows of engines, on one kind of `device`."""
+    """The facts on engines in a storage, for one kind of `device`."""
 
     store: Store | None = None
     device: str = "cpu"
@@ -81,7 +81,7 @@ class KnownEngines:
         return tuple(replace(t, compile_s=0.0) for t in timings) if key in self.compiled else timings
 
     def best(self, key: str, sizes: Sequence[int], trials: int) -> Best | None:
-        """Return the engine that takes the least time for so many trials, with what is still to compile.
+        """Return the engine that takes the least time for so many trials, with its gain over trials alone.
 
         It has one of the `sizes` or is the trainable itself (`UNFUSED`); None where that was not timed. `UNFUSED` where
         others promise less than `MARGIN` times its rate.
@@ -96,7 +96,7 @@ class KnownEngines:
         return Best(1, reference.engine, 1.0) if gain < MARGIN else Best(best.slots, best.engine, gain)
 
     def record(self, key: str, timings: Sequence[Timing]) -> None:
-        """Keep what a probe on this device measured just now, in place of what was known of the device."""
+        """Keep the timings of a probe on this device in place of earlier ones."""
         self.compiled.add(key)
         known = self.of(key)
         self._write(key, KeyEngines({**known.timings, self.device: tuple(timings)}, known.most_slots))

@@ -1,4 +1,4 @@
-"""The lane of fused trials: the door by which the platform reaches all of `contrasweep.trainables.fusing`.
+"""The lane of fused trials, by which the platform reaches `contrasweep.trainables.fusing`.
 
 Several trials of one architecture train as one network, or one by a compiled engine.
 """
@@ -81,7 +81,7 @@ class Fusing:
         return changed
 
     def annotated(self, rows: Sequence[PlanRow]) -> Sequence[PlanRow]:
-        """Return rows of a plan with a column that says how their trials train, where any may be fused."""
+        """Return rows of a plan with a column on how their trials train, where any may be fused."""
         return [_annotated(row, self._choices(row)) for row in rows] if self.fusion.used else rows
 
     def lines(self, rows: Sequence[PlanRow]) -> list[str]:
@@ -103,7 +103,7 @@ class Fusing:
         self._check()
 
     def close(self) -> None:
-        """End the hosts that are left."""
+        """End the remaining hosts."""
         self._end()
 
     def _choices(self, row: PlanRow) -> list[Choice]:

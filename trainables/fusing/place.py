@@ -1,4 +1,4 @@
-"""Where a trial's cohort trains: the cohort that its description names, and the folder of compiled graphs."""
+"""The place of a cohort: the cohort in a trial's description, and the folder of compiled graphs."""
 
 import os
 from typing import NamedTuple
@@ -26,5 +26,5 @@ CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def share_compiled() -> None:
-    """Have this process and its children keep compiled graphs there, unless the variable says where."""
+    """Let this process and its children keep compiled graphs in that folder, unless the variable is set."""
     os.environ.setdefault(CACHE_VARIABLE, str(cache_folder() / "inductor"))

@@ -34,11 +34,11 @@ class Probes:
         self.running: tuple[str, Any] | None = None  # key and what Ray will give
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Tune pickles its callbacks, for a restore that we never do; see `TrialLoop`."""
+        """Pickle as a plain object, as `TrialLoop` does."""
         return object, ()
 
     def check(self) -> None:
-        """Look, if it is time to: take what has ended, start what is worth it."""
+        """Take the results of probes that have ended, and start the next one if it is worth its time."""
         if (now := time.monotonic()) < self.due:
             return
         self.due = now + CHECK_S
@@ -74,7 +74,7 @@ class Probes:
 
 
 def _probe(context: RunContext, described: TrialDescription, sizes: Sequence[int]) -> list[Timing]:
-    """In a process of its own: time the engines of a trial's key."""
+    """Time the engines of a trial's key, in a process of its own."""
     share_compiled()
     fusible: Any = cohorts_of(context.function(described["trial"]["trainable"]))
     return list(fusible.probe(context.trial(described), [size for size in SIZES if size in sizes]))

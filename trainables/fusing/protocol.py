@@ -39,7 +39,7 @@ class CannotFuse(Exception):
 
 @dataclass(frozen=True)
 class Event:
-    """What happened to a member: a `report`, its end (neither), or how it failed (`error`).
+    """An event of a member: a `report`, its end (neither field), or its failure (`error`).
 
     A member that has ended or failed has left its slot already. The checkpoint and the artifacts of a report stay as
     they are until the member is advanced past its next report or leaves.
@@ -72,7 +72,7 @@ class Cohort(Protocol):
         """
 
     def leave(self, trial_id: str) -> None:
-        """Free the slot of a member, wherever it stands. The others do not notice."""
+        """Free the slot of a member, at any point of its training. The others do not change."""
 
     def advance(self, members: Collection[str] | None = None) -> Sequence[Event]:
         """Train on until at least one member has an event, and return the events in the order of slots.
@@ -88,7 +88,7 @@ class Cohort(Protocol):
 
 @dataclass(frozen=True)
 class Timing:
-    """What one engine takes, by a few of its steps on the device of the calling process.
+    """The time of one engine, from a few of its steps on the device of the calling process.
 
     `engine` is `UNFUSED`, with one slot, for the trainable itself; a cohort of one slot trains a trial in its own
     process by another engine. `trial_s`: seconds of one trial of the key from its beginning to its end, if `slots` of
@@ -138,7 +138,7 @@ class Probing(Fusible, Protocol):
 
 
 def cohorts_of(function: Callable[..., Any]) -> Fusible:
-    """Return what the trainable `function` says of its cohorts; `CannotFuse` where its trials always run alone."""
+    """Return the cohorts that the trainable `function` declares; `CannotFuse` where its trials always train alone."""
     offer = offer_of(function)
     if getattr(offer, "kind", None) != Fusible.kind:
         raise CannotFuse("its trainable has no `lane` of cohorts")

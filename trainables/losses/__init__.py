@@ -196,7 +196,7 @@ FORM = ", ".join(external.SCORE_LEVEL)
 
 
 def kind_of(value: object) -> str:
-    """What somebody else's function gave, in a word: a tensor's shape or number, or a type."""
+    """Return the kind of a value in a word: a tensor's shape, a number, or a type."""
     if isinstance(value, Tensor):
         return f"{value.item():.4g}" if value.numel() == 1 else f"a tensor {list(value.shape)}"
     return type(value).__name__

@@ -28,7 +28,7 @@ def members(ids: Ids) -> tuple[Ids, Int[Tensor, " k"]]:
 
 
 def others(ids: Ids) -> Ids:
-    """How many other rows have a row's id: |P(i)|."""
+    """Return how many other rows have the id of each row: |P(i)|."""
     member, counts = members(ids)
     return counts[member] - 1
 
@@ -39,7 +39,7 @@ def valid_anchors(ids: Ids) -> int:
 
 
 class NotFiniteError(ValueError):
-    """Embeddings hold NaN or infinite values."""
+    """The embeddings hold NaN or infinite values."""
 
 
 def joined(
@@ -66,7 +66,7 @@ def joined(
 def check_batch(
     embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], instance_ids: Int[Tensor, " n"] | None
 ) -> None:
-    """Shapes and values of a batch; `NotFiniteError` if embeddings hold NaN or infinite values."""
+    """Check shapes and values of a batch; `NotFiniteError` if embeddings hold NaN or infinite values."""
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
         raise SpecError(
             "embeddings must be floating-point [n d]",

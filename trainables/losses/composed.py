@@ -22,7 +22,7 @@ Scalar = Float[Tensor, ""]
 
 @dataclass(frozen=True)
 class ComposedLoss:
-    """What `build` gives: a function of embeddings [n d], labels [n] and, for InfoNCE, instance ids [n].
+    """The loss that `build` returns: a function of embeddings [n d], labels [n] and, for InfoNCE, instance ids [n].
 
     Computed in float32, or float64 if the embeddings are, whatever the autocast; as always with autocast, call
     `backward` outside of it. Large batches of the cross-entropy
@@ -67,7 +67,7 @@ class ComposedLoss:
             return self.dense(z, ids)
 
     def dense(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
-        """From the matrix of all scores."""
+        """Compute the loss from the matrix of all scores."""
         return self.between(z, z, *masks(ids))
 
     def between(
@@ -112,7 +112,7 @@ class ComposedLoss:
         return total
 
     def _summed(self, z: Tensor, ids: Ids, tile: tiled.TileGradient, scores: int | None, shared: bool) -> Scalar:
-        """The sum over tiles; what this process has tallied in its share of them is added up over processes."""
+        """Return the sum over tiles; counts of this process's share are added up over processes."""
         from contrasweep.trainables.losses.autograd import weighted_sum
 
         total = weighted_sum(z, ids, tile, scores, shared)
@@ -130,7 +130,7 @@ class ComposedLoss:
         return weights * valid
 
     def ids(self, labels: Ids, instance_ids: Ids | None) -> Ids:
-        """What makes two rows a positive pair: labels, or the instance's id."""
+        """Return the ids that positive pairs share: labels, or instance ids."""
         if self.loss.positives == "labels":
             return labels
         if instance_ids is None:

@@ -22,7 +22,7 @@ def place() -> tuple[int, int]:
 
 
 def share(rows: int) -> range:
-    """This process's part of so many rows; the parts differ by one row at most."""
+    """Return this process's part of `rows` rows; parts differ by one row at most."""
     rank, size = dist.get_rank(), processes()
     return range(rows * rank // size, rows * (rank + 1) // size)
 

@@ -57,7 +57,10 @@ class External:
 
 
 def find(path: str) -> Any:
-    """What stands at the path: a `Loss` if it works on scores, a `ViewsLoss` on two views, otherwise an `External`."""
+    """Return the loss at a dotted path.
+
+    It is a `Loss` if it works on scores, a `ViewsLoss` if on two views, else an `External`.
+    """
     extra = "pip install 'contrasweep[metric-learning]'" if path.startswith(METRIC_LEARNING) else ""
     return _known(path, import_path(path, kind="loss", extra=extra))
 
@@ -74,7 +77,7 @@ def _known(path: str, target: Callable[..., Any]) -> Loss | ViewsLoss | External
 
 @functools.cache
 def settings(entry: External) -> type:
-    """What can be set of it: how rows are compared, and its own parameters."""
+    """Return the parameters of the user's own loss: the similarity, and its own parameters."""
     after = 0 if inspect.isclass(entry.target) else 2
     fields = {k: f for k, f in signature_fields(entry.target, after=after).items() if k not in (*DIMS, *CLASSES)}
     more = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(entry.target).parameters.values())
@@ -97,7 +100,7 @@ class ExternalLoss:
 
     @property
     def has_weights(self) -> bool:
-        """Whether it has parameters that are learned."""
+        """Return whether the loss has learned parameters."""
         return self.weights is not None
 
     def __call__(

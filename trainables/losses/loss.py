@@ -1,4 +1,4 @@
-"""What a loss is: a function of scores and two masks, and how its values become one number.
+"""Losses as functions of scores and two masks, and the reductions of their values to one number.
 
 A loss has terms: anchors in the cross-entropy family and in batch_hard, ordered pairs or triplets elsewhere. `Terms`
 holds their sum, number and number above zero per anchor, which is all that a reduction needs.
@@ -25,7 +25,7 @@ SIGNED = tuple(name for name, s in SIMILARITIES.items() if s.signed)
 
 
 class Terms(NamedTuple):
-    """Per anchor: the sum of its terms, how many there are, and how many are above zero."""
+    """For each anchor: the sum of its terms, their number, and the number of terms above zero."""
 
     total: Float[Tensor, " n"]
     number: Float[Tensor, " n"]
@@ -42,12 +42,12 @@ def valid_anchors(terms: Terms, pairs: PerAnchor) -> Scalar:
 
 
 def all_anchors(terms: Terms, pairs: PerAnchor) -> Scalar:
-    """As `valid_anchors`, but anchors without a term count as 0."""
+    """Reduce as `valid_anchors` does, but count anchors without a term as 0."""
     return _each(terms).sum() / max(len(terms.total), 1)
 
 
 def positive_pairs(terms: Terms, pairs: PerAnchor) -> Scalar:
-    """As `valid_anchors`, each anchor weighted by its number of positives."""
+    """Reduce as `valid_anchors` does, with each anchor weighted by its number of positives."""
     return _mean(_each(terms), pairs * (terms.number > 0))
 
 
@@ -145,7 +145,7 @@ class FunctionLoss:
 
     @cached_property
     def settings(self) -> type:
-        """What can be set of it: the function's own parameters."""
+        """Return the function's own parameters."""
         return parameters_class(self.name.rpartition(":")[2], self._fields)
 
     @property

@@ -1,4 +1,4 @@
-"""How many of the negatives that a loss sees have a score below 0: where none has, OCL is SCL, since |s| = s."""
+"""Counts of negatives with a score below 0; where a batch has none, OCL equals SCL, since |s| = s."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,10 @@ from contrasweep.trainables.losses.tiled import Counts, NegativeTally
 
 
 def counted(loss: Any) -> tuple[Any, NegativeTally | None]:
-    """Return `loss` with a tally of its calls; no tally for a loss whose scores have no sign, or that is not ours."""
+    """Return `loss` with a counter of negatives in its calls.
+
+    A loss whose scores have no sign, or one of the user's own, gets no counter.
+    """
     if not has_signed_scores(loss):
         return loss, None
     tally = NegativeTally()
@@ -27,7 +30,7 @@ def counts_of(tally: NegativeTally | None) -> Counts | None:
 
 
 def has_signed_scores(loss: Any) -> bool:
-    """Whether a score of `loss` says on which side of a right angle two embeddings lie: cosine and dot product."""
+    """Return whether the sign of a score tells angles below and above 90 degrees apart: cosine and dot product."""
     return isinstance(loss, ComposedLoss) and loss.similarity.signed
 
 
@@ -52,6 +55,6 @@ def count_members(
 
 
 def share_below(counts: Sequence[Counts]) -> float | None:
-    """The share of negatives with a score below 0 over steps; None where no step had any."""
+    """Return the share of negatives with a score below 0 over the steps; None where no step had negatives."""
     below, all_ = torch.stack(list(counts)).sum(0).tolist() if counts else (0, 0)
     return below / all_ if all_ else None

@@ -72,7 +72,7 @@ class ProxyLoss(FunctionLoss):
 
 @dataclass(frozen=True)
 class ComposedProxyLoss:
-    """A loss of classes, called like the others: embeddings [n d] and labels [n]; instance ids are not looked at.
+    """A loss of classes with the arguments of all losses: embeddings [n d], labels [n], unused instance ids.
 
     In a process group the loss is that of the joined batch.
     """
@@ -85,7 +85,7 @@ class ComposedProxyLoss:
 
     @property
     def name(self) -> str:
-        """Its name in the table."""
+        """Return the loss's name in the table."""
         return self.loss.name
 
     def __call__(self, embeddings: Rows, labels: Ids, instance_ids: Ids | None = None) -> Scalar:

@@ -90,7 +90,7 @@ class ViewsLoss(FunctionLoss):
 
 @dataclass(frozen=True)
 class ComposedViewsLoss:
-    """A loss of two views, called like the others: embeddings [n d], labels [n] (not looked at) and instance ids [n].
+    """A loss of two views with the arguments of all losses: embeddings [n d], unused labels, instance ids [n].
 
     The rows of one instance are taken in pairs in their order: a first and a second view. A row that is left over
     counts nowhere; without a pair the loss is 0. In a process group the loss is that of the joined batch.
@@ -126,7 +126,7 @@ class ComposedViewsLoss:
             return self.loss.function(z[first], z[second], **self.params)
 
     def ids(self, labels: Ids, instance_ids: Ids | None) -> Ids:
-        """What makes two rows a pair: the instance's id."""
+        """Return the ids that the rows of a pair share: the instance ids."""
         if instance_ids is None:
             raise SpecError(
                 f"{self.loss.name} needs the ids of the instances whose views the rows are",
@@ -137,7 +137,7 @@ class ComposedViewsLoss:
 
 
 def paired_rows(ids: Ids) -> tuple[Int[Tensor, " p"], Int[Tensor, " p"]]:
-    """The rows of first and of second views: of each id its first and second row, its third and fourth, ..."""
+    """Return the rows of first and of second views: of each id its first and second row, its third and fourth, ..."""
     ordered, order = torch.sort(ids, stable=True)
     _, counts = torch.unique_consecutive(ordered, return_counts=True)
     begins = (counts.cumsum(0) - counts).repeat_interleave(counts)

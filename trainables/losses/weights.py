@@ -32,7 +32,10 @@ class LearnedNumbers(nn.Module):
 
 
 class Proxies(nn.Module):
-    """One vector for each class, which embeddings are compared with; drawn as in Proxy Anchor's code."""
+    """One learned vector for each class, with which embeddings are compared.
+
+    It is initialised as in the code of Proxy Anchor.
+    """
 
     def __init__(self, classes: int, dim: int) -> None:
         super().__init__()

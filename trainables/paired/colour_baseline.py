@@ -94,7 +94,7 @@ def _features(part: Any, settings: Settings) -> Float32[np.ndarray, "n f"]:
 
 
 def memory(config: Config, data: Manifest) -> Workload:
-    """Trees take no GPU: the images of both parts, and one side of them in float32, on the host."""
+    """Return the memory of the trees' training, on the host: images of both parts, one side of them in float32."""
     sides = len(Settings(**config).sides)
     images = (data.rows("train") + data.rows("test")) * math.prod(image_shape(data, "pre"))
     return Workload(

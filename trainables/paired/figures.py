@@ -33,7 +33,7 @@ def draw(folder: Path, to: Path) -> dict[str, Path]:
 
 
 def scatter(ax: Any, rows: Any, what: str, names: list[str]) -> None:
-    """t-SNE coordinates of `what` ("z", "e_post"), coloured by class."""
+    """Draw t-SNE coordinates of `what` ("z", "e_post"), coloured by class."""
     for k, name in enumerate(names):
         here = rows[rows.label == k]
         ax.scatter(

@@ -64,7 +64,7 @@ class Inputs(Protocol):
         """The sides of these rows of `split` ("train", "test") without augmentation."""
 
     def epoch(self, *key: int | str | None) -> Views:
-        """One epoch's views: a function of a batch's rows and their places in the epoch's order, drawn by `key`."""
+        """Return one epoch's views as a function of a batch's rows and their places in the order, drawn by `key`."""
 
 
 @dataclass(frozen=True)
@@ -101,29 +101,31 @@ class PairedTraining:
 
     def __init__(self, trial: Trial, inputs: Inputs) -> None:
         self.trial, self.inputs, self.key = trial, inputs, (trial.seed, trial.fold)
-        self.recipe = recipe = inputs.settings
-        if len(inputs.train_labels) < recipe.batch_size:
+        self.settings = settings = inputs.settings
+        if len(inputs.train_labels) < settings.batch_size:
             raise SpecError(
                 "a batch must not be larger than the training part",
                 place="batch_size",
-                value=recipe.batch_size,
+                value=settings.batch_size,
                 hint=f"it has {len(inputs.train_labels)} rows",
             )
         if not len(inputs.test_labels):
             raise DataError(f"fold {trial.fold} of {trial.data.name} has no test rows")
         seeding.reseed(*self.key, "weights")
         self.model = inputs.model().to(inputs.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.objective = Objective(recipe, inputs.train_labels, inputs.classes, inputs.device)
-        self.optimizer: optimisation.Optimizer = recipe.optimizer.build(self.model.parameters(), recipe.learning_rate)
-        self.per_epoch = len(inputs.train_labels) // recipe.batch_size
+        self.objective = Objective(settings, inputs.train_labels, inputs.classes, inputs.device)
+        self.optimizer: optimisation.Optimizer = settings.optimizer.build(
+            self.model.parameters(), settings.learning_rate
+        )
+        self.per_epoch = len(inputs.train_labels) // settings.batch_size
         self.schedule = optimisation.Schedule(
-            recipe.learning_rate,
-            recipe.epochs * self.per_epoch,
-            min(recipe.warmup_epochs, recipe.epochs - 1) * self.per_epoch,
-            warmup_from=recipe.learning_rate / 10,
+            settings.learning_rate,
+            settings.epochs * self.per_epoch,
+            min(settings.warmup_epochs, settings.epochs - 1) * self.per_epoch,
+            warmup_from=settings.learning_rate / 10,
         )
         self.guard = loop.Guard()
-        self.evaluated_rows = min(EVAL_BATCH_ROWS, 4 * recipe.batch_size)
+        self.evaluated_rows = min(EVAL_BATCH_ROWS, 4 * settings.batch_size)
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
@@ -132,7 +134,7 @@ class PairedTraining:
 
     def ends(self, epoch: int) -> bool:
         """Whether training ends after this epoch."""
-        return epoch >= self.recipe.epochs
+        return epoch >= self.settings.epochs
 
     def epoch(self, epoch: int) -> dict[str, float]:
         """Train epoch 1, 2, ... and return the means over its steps."""
@@ -154,14 +156,14 @@ class PairedTraining:
         return self.finish(running, means, last, negatives)
 
     def begin(self, report: int) -> Epoch:
-        """Epoch 1, 2, ... before its first step: the network in training mode, and all that is random seeded."""
+        """Prepare an epoch (1, 2, ...): put the network into training mode and seed all that is random."""
         seeding.reseed(*self.key, report)
         self.inputs.train_mode(self.model)
-        order = SAMPLERS[self.recipe.sampler](
-            self.inputs.train_labels, self.recipe.batch_size, seeding.generator(*self.key, report, "order")
+        order = SAMPLERS[self.settings.sampler](
+            self.inputs.train_labels, self.settings.batch_size, seeding.generator(*self.key, report, "order")
         )
-        views = [self.inputs.epoch(*self.key, report, f"view {i + 1}") for i in range(self.recipe.n_views)]
-        weight = alpha(self.recipe.alpha_schedule, report - 1, self.recipe.epochs, self.recipe.alpha)
+        views = [self.inputs.epoch(*self.key, report, f"view {i + 1}") for i in range(self.settings.n_views)]
+        weight = alpha(self.settings.alpha_schedule, report - 1, self.settings.epochs, self.settings.alpha)
         return Epoch(report, (*self.key, report), weight, len(order), self._batches(order, views))
 
     def _batches(self, order: Int[Tensor, "batches b"], views: Sequence[Views]) -> Generator[Batch]:
@@ -169,17 +171,17 @@ class PairedTraining:
         for i, rows in enumerate(order):
             places = slice(i * len(rows), (i + 1) * len(rows))
             sides = [torch.cat(same) for same in zip(*(view(rows, places) for view in views), strict=True)]
-            yield sides, self.inputs.train_labels[rows].repeat(self.recipe.n_views).to(self.inputs.device)
+            yield sides, self.inputs.train_labels[rows].repeat(self.settings.n_views).to(self.inputs.device)
 
     def rate(self, epoch: Epoch) -> float:
         """The learning rate of an epoch's next step."""
         return self.schedule.at((epoch.number - 1) * self.per_epoch + epoch.steps)
 
     def step(self, running: Epoch, sides: Sequence[Tensor], labels: Tensor) -> tuple[Tensor, Step] | None:
-        """The next step of an epoch: its gradients' norm and what it leaves; None where it was not taken."""
+        """Take the next step of an epoch; return its gradient norm and outcome, or None where the step was skipped."""
         self.optimizer.lr = self.rate(running)
         gradients = partial(self._gradients, sides, labels, running.alpha)
-        taken = self.guard.step(self.optimizer, gradients, self.recipe.clip)
+        taken = self.guard.step(self.optimizer, gradients, self.settings.clip)
         running.steps += 1
         return taken
 
@@ -201,7 +203,7 @@ class PairedTraining:
 
     def _gradients(self, sides: Sequence[Tensor], labels: Tensor, weight: float) -> tuple[Tensor, list[Tensor], Step]:
         """Loss and gradients of a batch, with `weight` for the contrastive part."""
-        with torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.recipe.autocast):
+        with torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.settings.autocast):
             out = self.model(*sides)
         negatives: dict[str, Counts] = {}
         loss, terms = self.objective(out, labels, weight, negatives)
@@ -228,7 +230,7 @@ class PairedTraining:
 
     @property
     def _remedy(self) -> str:
-        return f"lower learning_rate ({self.recipe.learning_rate}) or raise loss.temperature"
+        return f"lower learning_rate ({self.settings.learning_rate}) or raise loss.temperature"
 
     @torch.no_grad()
     def embed(self, split: str, rows: Int[Tensor, " n"], labels: Int[Tensor, " all"]) -> Embedded:
@@ -236,7 +238,7 @@ class PairedTraining:
         self.model.eval()
         batches = []
         for chunk in torch.split(rows, self.evaluated_rows):
-            with torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.recipe.autocast):
+            with torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.settings.autocast):
                 out = self.model(*self.inputs.plain(split, chunk))
             batches.append((out.z, out.e_post, out.z_raw, out.logits.argmax(1)))
         z, e_post, z_raw, predicted = (torch.cat(column).cpu() for column in zip(*batches, strict=True))
@@ -251,7 +253,7 @@ class PairedTraining:
         return part, scores | metrics.geometry(part.z, part.z_raw, part.labels, self.inputs.classes)
 
     def train_sample(self, limit: int = 2000) -> Embedded:
-        """At most `limit` rows of the training part: what the contrastive loss itself has shaped."""
+        """Return at most `limit` rows of the training part, which the contrastive loss itself has shaped."""
         rows = torch.randperm(len(self.inputs.train_labels), generator=seeding.generator(*self.key, "sample"))[:limit]
         return self.embed("train", rows.sort().values, self.inputs.train_labels)
 
@@ -275,11 +277,11 @@ class PairedTraining:
         return loop.Evaluation(scores, items, self._artifacts(folder, part, sample))
 
     def _artifacts(self, folder: Path, part: Embedded, sample: Embedded) -> dict[str, Path]:
-        if self.recipe.artifacts == "none":
+        if self.settings.artifacts == "none":
             return {}
         names = self.inputs.class_names or tuple(str(k) for k in range(self.inputs.classes))
         files = tables.write(folder, part, sample, self.inputs.test_rows, names)
-        if self.recipe.artifacts == "figures":
+        if self.settings.artifacts == "figures":
             files += figures.draw(folder, folder).values()
         return {file.name: file for file in files}
 

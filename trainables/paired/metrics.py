@@ -1,4 +1,4 @@
-"""What is measured on a test fold: scores of the classifier, and the geometry of the embeddings."""
+"""Metrics on a test fold: scores of the classifier, and the geometry of the embeddings."""
 
 from collections.abc import Mapping
 

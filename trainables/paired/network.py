@@ -59,7 +59,7 @@ class Joint(nn.Module):
     def __init__(
         self,
         encoder: nn.Module,
-        recipe: PairedSettings,
+        settings: PairedSettings,
         dim: int,
         classes: int,
         *,
@@ -70,18 +70,18 @@ class Joint(nn.Module):
     ) -> None:
         super().__init__()
         dim += branch_dim
-        self.encoder, self.recipe, self.paired, self.lat_size = encoder, recipe, paired, lat_size
-        self.projection = recipe.projection.build(dim)
+        self.encoder, self.settings, self.paired, self.lat_size = encoder, settings, paired, lat_size
+        self.projection = settings.projection.build(dim)
         self.classifier = nn.Sequential(
-            nn.Linear(dim * (2 if paired else 1), recipe.classifier.hidden),
+            nn.Linear(dim * (2 if paired else 1), settings.classifier.hidden),
             nn.ReLU(inplace=True),
-            nn.Linear(recipe.classifier.hidden, classes),
+            nn.Linear(settings.classifier.hidden, classes),
         )
         self.branch = branch
         if branch is not None:  # it fits the training part by heart without: the numbers are few, the layers wide
             self.beside = nn.Dropout(BRANCH_DROPOUT)
             self.classifier.insert(2, nn.Dropout(BRANCH_DROPOUT))
-        if paired and recipe.beta > 0:
+        if paired and settings.beta > 0:
             check_size(lat_size, classes)
 
     def forward(self, *sides: Tensor) -> Outputs:
@@ -105,21 +105,21 @@ class Joint(nn.Module):
             return Outputs(e, None, widened(self.classifier(r)), torch.linalg.vector_norm(e.detach(), dim=1), e)
         (r_pre, r_post), (e_pre, e_post) = r.chunk(2), e.chunk(2)
         raw = e_pre - e_post
-        z = F.normalize(raw, dim=1, eps=EPS) if self.recipe.z_norm else raw
+        z = F.normalize(raw, dim=1, eps=EPS) if self.settings.z_norm else raw
         logits = widened(self.classifier(torch.cat([r_pre, r_post], dim=1)))
         return Outputs(z, self._latent(maps), logits, torch.linalg.vector_norm(raw.detach(), dim=1), e_post)
 
     def _latent(self, maps: Sequence[Any]) -> Any:
         """Return l of both sides' maps or None; torch.fx notes it down, so nothing here is a tensor yet."""
-        if self.recipe.beta == 0:
+        if self.settings.beta == 0:
             return None
         halves = [m.chunk(2) for m in maps]
         return latent(
             [pre for pre, _ in halves],
             [post for _, post in halves],
-            blocks=self.recipe.latent.blocks,
+            blocks=self.settings.latent.blocks,
             size=self.lat_size,
-            weighting=self.recipe.latent.weighting,
+            weighting=self.settings.latent.weighting,
         )
 
 
@@ -129,7 +129,7 @@ def chosen(blocks: str) -> tuple[int, ...]:
 
 
 def resize(maps: Float[Tensor, "n c *size"], size: Sequence[int]) -> Float[Tensor, "n c *out"]:
-    """`maps` at `size`: averaged where they are larger, interpolated linearly where they are smaller."""
+    """Return `maps` at `size`: averaged where they are larger, interpolated linearly where they are smaller."""
     if tuple(maps.shape[2:]) == tuple(size):
         return maps
     if any(have < want for have, want in zip(maps.shape[2:], size, strict=True)):
@@ -170,7 +170,7 @@ def rank(maps: Sequence[Sequence[int]], size: Sequence[int]) -> int:
 
 
 def check_size(size: Sequence[int], classes: int) -> None:
-    """`SpecError` unless l has a dimension for every class: fewer cannot hold K orthogonal classes."""
+    """Raise `SpecError` unless l has a dimension for every class: fewer cannot hold K orthogonal classes."""
     dimensions = int(torch.Size(size).numel())
     if dimensions < classes:
         raise SpecError(

@@ -19,12 +19,12 @@ EFFECTIVE = 0.9999
 
 
 class Objective:
-    """The loss of a batch. Class weights are those of the training fold, whose labels are given here."""
+    """The loss of a batch, with the class weights of the training fold."""
 
     def __init__(
-        self, recipe: PairedSettings, train_labels: Int[Tensor, " n"], classes: int, device: torch.device
+        self, settings: PairedSettings, train_labels: Int[Tensor, " n"], classes: int, device: torch.device
     ) -> None:
-        dim = recipe.projection.parameters.get("dim", classes)
+        dim = settings.projection.parameters.get("dim", classes)
         if classes > dim:
             warnings.warn(
                 f"projection.dim {dim} cannot hold {classes} orthogonal classes: some may coincide; use {classes} "
@@ -32,15 +32,16 @@ class Objective:
                 stacklevel=2,
             )
         if all(
-            alpha_of(recipe.alpha_schedule, epoch, recipe.epochs, recipe.alpha) == 1 for epoch in range(recipe.epochs)
+            alpha_of(settings.alpha_schedule, epoch, settings.epochs, settings.alpha) == 1
+            for epoch in range(settings.epochs)
         ):
             warnings.warn(
                 "alpha is 1 in every epoch: the classifier is never trained and its scores are chance; lower "
                 "alpha or take a schedule that falls, over more than one epoch",
                 stacklevel=2,
             )
-        self.recipe, self.contrast = recipe, recipe.build_loss()
-        self.weights = class_weights(recipe.wce.class_weights, train_labels, classes).to(device)
+        self.settings, self.contrast = settings, settings.build_loss()
+        self.weights = class_weights(settings.wce.class_weights, train_labels, classes).to(device)
 
     def __call__(
         self, out: Outputs, labels: Int[Tensor, " n"], alpha: float, negatives: dict[str, Counts] | None = None
@@ -56,7 +57,7 @@ class Objective:
         contrast = terms["contrast_z"]
         if out.latent is not None:
             terms["contrast_l"] = self._contrast(out.latent, labels, "negative_cosines_l", negatives)
-            contrast = contrast + self.recipe.beta * terms["contrast_l"]
+            contrast = contrast + self.settings.beta * terms["contrast_l"]
         terms["wce"] = self.wce(widened(out.logits), labels)
         loss = alpha * contrast + (1 - alpha) * terms["wce"]
         terms["anchors"] = (torch.bincount(labels)[labels] > 1).float().mean()
@@ -72,7 +73,7 @@ class Objective:
     def wce(self, logits: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> Tensor:
         """Cross-entropy weighted by class: over the summed weights of the batch, or over its size."""
         weights = self.weights.to(logits.dtype)
-        if self.recipe.wce.reduction == "torch_mean":
+        if self.settings.wce.reduction == "torch_mean":
             return F.cross_entropy(logits, labels, weights)
         return F.cross_entropy(logits, labels, weights, reduction="sum") / len(labels)
 

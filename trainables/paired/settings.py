@@ -37,7 +37,7 @@ ALPHAS: dict[str, Callable[[int, int], float]] = {
 
 
 def alpha(schedule: str, epoch: int, epochs: int, start: float = 1.0) -> float:
-    """alpha_t in [0, 1] of `epoch` (from 0) of `epochs`; `start` is alpha_0."""
+    """Return alpha_t in [0, 1] of `epoch` (from 0) of `epochs`; `start` is alpha_0."""
     return start * ALPHAS[schedule](epoch, epochs)
 
 
@@ -51,7 +51,7 @@ def uniform(labels: Int[Tensor, " n"], size: int, generator: "torch.Generator") 
 
 
 def class_balanced(labels: Int[Tensor, " n"], size: int, generator: "torch.Generator") -> Batches:
-    """Every class equally likely at every place; within a class, all rows before any comes again."""
+    """Draw rows so that every class is equally likely; within a class, no row repeats before all have come."""
     count = len(labels) // size
     present = torch.unique(labels)
     drawn = present[torch.randint(len(present), (count * size,), generator=generator)]
@@ -86,7 +86,7 @@ SAMPLERS: dict[str, Callable[[Tensor, int, Any], Tensor]] = {
 
 
 def _cycled(rows: Tensor, count: int, generator: "torch.Generator") -> Tensor:
-    """`count` of `rows` in random order, all before any comes again."""
+    """Draw `count` of `rows` in random order; no row comes again before all have come."""
     rounds = -(-count // len(rows))
     return torch.cat([rows[torch.randperm(len(rows), generator=generator)] for _ in range(max(1, rounds))])[:count]
 
@@ -99,7 +99,7 @@ def _couples(rows: Tensor, generator: "torch.Generator") -> Tensor:
 
 
 def _third(labels: Tensor, rows: Tensor, generator: "torch.Generator") -> Tensor:
-    """One more row for each batch, of the class of its first couple."""
+    """Draw one more row for each batch, of the class of its first couple."""
     picked = []
     for first in rows[:, 0]:
         same = (labels == labels[first]).nonzero()[:, 0]
@@ -226,7 +226,7 @@ def _of_instances(loss: ComposedLoss | ExternalLoss) -> bool:
 
 
 def _require_known(kind: str, table: Mapping[str, object], place: str, value: str) -> None:
-    """`SpecError` that lists the known names unless `value` is one of them."""
+    """Raise `SpecError` with the known names unless `value` is one of them."""
     if value not in table:
         raise SpecError(
             f"there is no such {kind}", place=place, value=value, hint=choose_from(f"{kind}s", list(table), value)
@@ -237,13 +237,13 @@ TYPICAL_CLASSES = 10
 """Where the dataset names no classes; the classifier's last layer hardly counts."""
 
 
-def precision(recipe: PairedSettings) -> Literal["fp32", "bf16"]:
-    """What `contrasweep.cluster.memory` calls the precision of the network."""
-    return "bf16" if recipe.autocast else "fp32"
+def precision(settings: PairedSettings) -> Literal["fp32", "bf16"]:
+    """Return the precision of the network as `contrasweep.cluster.memory` names it."""
+    return "bf16" if settings.autocast else "fp32"
 
 
 class WorkloadFields(TypedDict):
-    """The fields of a `Workload` that a recipe says."""
+    """The fields of a `Workload` that follow from the settings."""
 
     optimizer_states: float
     precision: Literal["fp32", "bf16"]
@@ -252,19 +252,19 @@ class WorkloadFields(TypedDict):
     steps: float
 
 
-def workload_fields(recipe: PairedSettings, data: Manifest) -> WorkloadFields:
-    """The fields of a `Workload` that every modality takes from its recipe."""
+def workload_fields(settings: PairedSettings, data: Manifest) -> WorkloadFields:
+    """The fields of a `Workload` that follow from the settings of every modality."""
     return {
-        "optimizer_states": optimizer_states(recipe.optimizer),
-        "precision": precision(recipe),
-        "device": recipe.device,
-        "cpus": float(recipe.threads),
-        "steps": float(recipe.epochs * (rows_to_train(data) // recipe.batch_size)),
+        "optimizer_states": optimizer_states(settings.optimizer),
+        "precision": precision(settings),
+        "device": settings.device,
+        "cpus": float(settings.threads),
+        "steps": float(settings.epochs * (rows_to_train(data) // settings.batch_size)),
     }
 
 
 def network_output_sum(out: Any) -> Tensor:
-    """Return the sum of what a loss reads of a network's `Outputs`, so that what leads to it is kept.
+    """Return the sum of the `Outputs` that a loss reads, so that the computation before them is kept.
 
     The loss's own [B B] matrices are left out.
     """

@@ -51,7 +51,7 @@ def write(folder: Path, test: Embedded, train: Embedded, rows: Any, names: tuple
 
 
 def embeddings(test: Embedded, rows: Any) -> pa.Table:
-    """One row a test item; coordinates of a fixed sample of at most `TSNE_POINTS`."""
+    """Return one row for each test item; coordinates are those of a fixed sample of at most `TSNE_POINTS`."""
     n = len(test.labels)
     chosen = np.sort(np.random.default_rng(TSNE_SEED).permutation(n)[:TSNE_POINTS])
     columns: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""What colour alone tells of a pair, as numbers that a network can read beside its images.
+"""The colours of a pair as numbers that a network reads beside its images.
 
 Of each image: mean, deviation and five quantiles of its channels and of its chromaticities (shares of the brightness
 and normalised differences of neighbouring channels), as they are and minus the pair's own mean. Ranked among the
@@ -27,7 +27,7 @@ DARK = 0.01
 
 
 def count(channels: int) -> int:
-    """How many numbers an image of `channels` has: f."""
+    """Return how many numbers an image of `channels` channels has: f."""
     return 2 * (2 + len(QUANTILES)) * (3 * channels - 1)
 
 
@@ -42,7 +42,10 @@ class Colours(nn.Module):
 
     @classmethod
     def of(cls, sides: Sequence[UInt8[Tensor, "n c h w"]]) -> "Colours":
-        """The levels of a training part, both sides of its pairs together: one scale, which keeps their difference."""
+        """Return the levels of a training part.
+
+        Both sides of its pairs share them, so that differences between the sides stay.
+        """
         numbers = torch.cat([torch.cat(same) for same in zip(*_chunks(sides), strict=True)])
         at = torch.linspace(0, 1, LEVELS, device=numbers.device)
         # one by one, for the same reason: 75,000 pairs together have more

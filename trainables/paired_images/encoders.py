@@ -41,7 +41,7 @@ SMALL_STEM_PIXELS = 64
 
 @checked
 class ResNetParameters:
-    """What every ResNet takes."""
+    """The parameters of every ResNet."""
 
     stem: Literal["auto", "imagenet", "small"] = "auto"
     """`imagenet` (7x7, stride 2, max-pool), `small` (3x3, stride 1), or `auto`, which is small up to 64 pixels."""
@@ -57,7 +57,7 @@ class ResNetParameters:
 
 @checked
 class BasicResNetParameters(ResNetParameters):
-    """What a ResNet of basic blocks takes; those of bottleneck blocks have a fixed width."""
+    """The parameters of a ResNet of basic blocks; bottleneck blocks have a fixed width."""
 
     width: Annotated[int, pydantic.Field(ge=4, multiple_of=4)] = 64
     """Channels of the first stage."""
@@ -110,7 +110,7 @@ class ExternalStages(ExternalEncoder):
     """An encoder by the name it has in a study, whose module gives maps, last stage last."""
 
     def __call__(self, shape: Shape, **options: Any) -> "nn.Module":
-        """The module, which has `dims`; `SpecError` where it cannot be built or says nothing of its output."""
+        """Build the module, which has `dims`; `SpecError` where that fails or its output is not described."""
         with errors_named(f"{self.name} cannot be built for images {list(shape)}", "encoder"):
             module = self.target(shape, **options)
         if isinstance(module, nn.Module) and isinstance(getattr(module, "dims", None), Sequence):
@@ -163,7 +163,7 @@ def stage_side(side: int, stem: str, stage: int) -> int:
 
 
 def check_encoder(encoder: Component, shape: Shape, beta: float) -> None:
-    """`SpecError` where an encoder of somebody else's does not give maps for images of this `shape`, or too few for l.
+    """Raise `SpecError` where the user's own encoder gives no maps for images of this `shape`, or too few for l.
 
     Two black images go through it, on the CPU.
     """

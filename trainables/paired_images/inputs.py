@@ -58,7 +58,7 @@ class ImageInputs:
 
     @property
     def resident_bytes(self) -> int:
-        """What the images take of the device's memory; one side fed twice counts once."""
+        """Return the bytes that the images hold on the device; one side that is fed twice counts once."""
         return sum(side.nbytes for side in {id(s): s for sides in self.sides.values() for s in sides}.values())
 
     @property
@@ -72,7 +72,7 @@ class ImageInputs:
         return image_model(self.settings, self.shape, self.classes)
 
     def train_mode(self, model: Joint) -> None:
-        """Training mode, with BatchNorm as the encoder's `bn` says."""
+        """Put the network into training mode, with BatchNorm as the encoder's `bn` says."""
         train_mode(model, self.settings.encoder.parameters.get("bn", "train"))
 
     def plain(self, split: str, rows: Tensor) -> Sides:
@@ -82,7 +82,7 @@ class ImageInputs:
         ) + self._colour_statistics(split, rows)
 
     def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], Sides]:
-        """One epoch's views: a function of the rows of a batch and their places in the epoch's order.
+        """Return one epoch's views as a function of a batch's rows and their places in the order.
 
         What happens at a place follows from `key` alone, whatever the batch size.
         """

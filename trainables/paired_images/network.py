@@ -58,7 +58,7 @@ def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -
 
 
 def train_mode(model: nn.Module, bn: str = "train") -> None:
-    """Training mode, with BatchNorm left on its running statistics where `bn` is `frozen`."""
+    """Put the network into training mode; with `bn` = `frozen`, BatchNorm keeps its running statistics."""
     model.train()
     if bn == "frozen":
         for module in model.modules():

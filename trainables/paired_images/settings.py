@@ -67,7 +67,7 @@ class Settings(PairedSettings):
 
     @property
     def copies(self) -> int:
-        """How often each channel of an image goes into the network: about each of the colours subtracted."""
+        """Return how often each channel enters the network: once for each of the colours subtracted."""
         return 2 if self.centre == "both" else 1
 
     def resolve(self, data: Manifest) -> "Settings":

@@ -1,4 +1,4 @@
-"""Networks from images to the maps of their stages: residual ones, and what makes somebody else's give stages."""
+"""Networks from images to the maps of their stages: residual networks, and adapters for the user's own."""
 
 import pickle
 from collections.abc import Sequence

@@ -21,7 +21,7 @@ from contrasweep.trainables.pytorch import Tensor, torch
 
 @checked
 class PairPolicy:
-    """What the views of a pair may differ in."""
+    """The random changes that make views of a pair, with their strengths."""
 
     crop_area: Annotated[float, pydantic.Field(gt=0, le=1)] = 0.5
     """The least share of the image that a crop keeps."""
@@ -45,7 +45,7 @@ AUGMENTATIONS: Table[Any] = Table("augmentation", {**augmentations.AUGMENTATIONS
 
 
 def resolved(augmentation: Component, data: Manifest, sides: tuple[str, ...]) -> Component:
-    """`augmentation`, where it is `auto` the one that suits these sides of `data`."""
+    """Return `augmentation`; `auto` is replaced by the one that suits these sides of `data`."""
     if augmentation.name == "auto" and len(sides) == 2:
         return AUGMENTATIONS.choose({**augmentation.parameters, "name": "pairs"})
     return augmentations.resolved(augmentation, data, sides[0])

@@ -39,15 +39,18 @@ class TextInputs:
         return text_model(self.settings, self.reader.size, self.classes)
 
     def train_mode(self, model: Joint) -> None:
-        """Training mode."""
+        """Put the network into training mode."""
         model.train()
 
     def plain(self, split: str, rows: Tensor) -> tuple[Tensor, ...]:
-        """Rows of `split` ("train", "test") with every word."""
+        """Return rows of `split` ("train", "test") with every word."""
         return tuple(side[rows].to(self.device) for side in self.sides[split])
 
     def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], tuple[Tensor, ...]]:
-        """One epoch's views, which hide words: what is hidden at a place of the order follows from `key` alone."""
+        """Return one epoch's views, which hide words.
+
+        The words hidden at a place of the order follow from `key` alone.
+        """
         shape = (2, len(self.train_labels), self.settings.max_words)
         hidden = torch.rand(shape, generator=seeding.generator(*key)) < self.settings.augmentation.word_dropout
 

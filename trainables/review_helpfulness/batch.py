@@ -78,7 +78,7 @@ def _same_length(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a model is built from beside its options.
+    """The inputs from which a model is built, beside its options.
 
     That is initial word vectors and character tables of both vocabularies, the number of characters, the size of a
     region's features, the number of product categories, and the least label that counts as helpful.
@@ -95,7 +95,7 @@ class Inputs:
 
 @dataclass
 class Output:
-    """What a model gives: scores (higher is more helpful), its own losses by name, and numbers worth logging.
+    """The output of a model: scores (higher is more helpful), its own losses by name, and numbers to log.
 
     Its own losses are there in training only, already weighted. Where a model has them, `features` are the four
     sequences of post-interaction features (`text_p`, `text_r`, `roi_p`, `roi_r`) whose distances Tables 7-8 measure.
@@ -112,7 +112,7 @@ class Corpus:
     """The reviews of one part of a dataset in memory, and the batches made of them.
 
     Token lists are int64 [t] and never empty; regions are [m f], an item without images has none. Rows are in the
-    order that breaks ties.
+    order that breaks ties. `product_ids` has the id of each review's product.
     """
 
     product_tokens: Sequence[NDArray[np.int64]]
@@ -123,6 +123,8 @@ class Corpus:
     review_regions: Sequence[NDArray[Any]]
     product: NDArray[np.int64]
     label: NDArray[np.int64]
+    product_ids: Sequence[str]
+    review_ids: Sequence[str]
     roi_dim: int = 2048
 
     def __len__(self) -> int:

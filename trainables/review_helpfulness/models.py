@@ -76,7 +76,7 @@ class EGCNNOptions:
 
 @checked
 class PRHNetOptions:
-    """PRH-Net."""
+    """Options of PRH-Net."""
 
     dim: Count = 128
     """Size of the BiLSTM states, both directions together."""

@@ -58,7 +58,7 @@ class GroupSampler:
                 )
 
     def __len__(self) -> int:
-        """Groups an epoch."""
+        """Return the number of groups in an epoch."""
         return min(len(self.candidates), self.max_groups or len(self.candidates))
 
     def epoch(self, seed: int) -> NDArray[np.int64]:

@@ -7,6 +7,7 @@ weights, and their values per product.
 """
 
 import dataclasses
+import math
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from contrasweep.trainables.pytorch import Tensor, nn, torch
 from contrasweep.trainables.review_helpfulness.settings import Settings
 from contrasweep.trial import Report, Trial
 
+GROUPS_A_REVIEW = (0.65, 0.36)
+"""By `sampler.interval`, before the data is read: groups of an epoch for each training review, those of the clothing
+reviews."""
 COUNTED_PAIRS = 2
 """Pairs that are counted, with real tensors: most of the models look at values (packed sequences, chosen rows)."""
 VOCABULARY, CHARACTERS, CHARACTERS_A_WORD = 30_000, 100, 16
@@ -25,9 +29,11 @@ VOCABULARY, CHARACTERS, CHARACTERS_A_WORD = 30_000, 100, 16
 
 
 def memory(config: Config, data: Manifest) -> Workload:
-    """Return the memory of one step on `groups` of one positive and `num_negatives` reviews."""
+    """Return the memory of one step on `groups` of one positive and `num_negatives` reviews, and the steps at most."""
     settings = Settings(**config)
-    rows = settings.sampler.groups * (1 + settings.sampler.num_negatives)
+    sampler = settings.sampler
+    rows = sampler.groups * (1 + sampler.num_negatives)
+    epoch = data.rows("train") * GROUPS_A_REVIEW[min(sampler.interval, len(GROUPS_A_REVIEW) - 1)]
     roi = data.columns["roi"]["shape"][0] if "roi" in data.columns and settings.use_images else 0
     regions = settings.max_regions if roi else 1
 
@@ -49,6 +55,7 @@ def memory(config: Config, data: Manifest) -> Workload:
         cpus=float(settings.threads),
         fake=False,
         parts=rows / COUNTED_PAIRS,
+        steps=settings.epochs * math.ceil(min(epoch, sampler.max_groups or epoch) / sampler.groups),
     )
 
 
@@ -77,7 +84,8 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     Every report: `loss` and its parts, `grad_norm`, `learning_rate`, `contrastive_rows` (mean B of a step), and the
     validation part's `dev_map`, `dev_ndcg@3`, `dev_ndcg@5`, `dev_mrr`. The last one: `map`, `ndcg@3`, `ndcg@5` and
     `mrr` of the test part, the same under a random order (`random_map`) and longest first (`length_map`), and with
-    `distances` those of Tables 7-8. Its items have one value per test product, in the order of the data.
+    `distances` those of Tables 7-8. Its items have one value per test product, in the order of the data; its artifact
+    `reviews.parquet` has the score of each test review.
     """
     from contrasweep.trainables import loop
     from contrasweep.trainables.review_helpfulness.corpora import load

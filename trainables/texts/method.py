@@ -60,7 +60,7 @@ def pairs_of(part: Part, settings: Settings, classes: Sequence[str]) -> Pairs:
 
 
 def _linked(left: np.ndarray, right: np.ndarray, count: int) -> np.ndarray:
-    """The group [count] of each sentence: those that a chain of pairs leads to have the same."""
+    """Return the group [count] of each sentence; sentences that a chain of pairs connects have the same group."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -87,6 +87,8 @@ Batch = tuple[Tensor, Tensor, Tensor, Tensor]
 class Texts(DualEncoder[Batch]):
     """A trial in training."""
 
+    settings: Settings
+
     def __init__(self, trial: Trial, settings: Settings) -> None:
         self.settings = settings = settings.resolve(trial.data)
         device = seeding.pick_device(settings.device)
@@ -104,7 +106,10 @@ class Texts(DualEncoder[Batch]):
         return self.settings.build_network(self.reader.size)
 
     def batches(self, order: Int[Tensor, "batches b"], *key: int | None) -> Iterator[Batch]:
-        """Pairs, and of each first sentence that has contradictions one of them, drawn anew in each epoch."""
+        """Yield batches of pairs.
+
+        For each first sentence with contradictions, one of them is drawn in each epoch as a hard negative.
+        """
         draw = torch.rand(order.shape, generator=seeding.generator(*key, "hard negatives"))
         pairs = self.pairs
         for rows, shares in zip(order, draw.tolist(), strict=True):
@@ -124,8 +129,8 @@ class Texts(DualEncoder[Batch]):
     def features(self, texts: Sequence[str]) -> Float[Tensor, "n d"]:
         """Features of texts, in evaluation mode, on the host."""
         encoder = self.model.eval().get_submodule("0")
-        rows = min(EVAL_BATCH_ROWS, 4 * self.recipe.batch_size)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.autocast):
+        rows = min(EVAL_BATCH_ROWS, 4 * self.settings.batch_size)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             chunks = [encoder(words.to(self.device)) for words in torch.split(self.reader(texts), rows)]
         found = torch.cat(chunks).float().cpu()
         self.guard.require_finite(found, "features", self.remedy)
@@ -142,7 +147,7 @@ class Texts(DualEncoder[Batch]):
 
 
 def _scores(part: Part, column: str) -> Float[np.ndarray, " n"]:
-    """The numbers that cosines are correlated with; `DataError` where the column has others, or none."""
+    """Return the numbers with which cosines are correlated; `DataError` where the column has none or other values."""
     values = part.column(column).to_pylist()
     if not all(isinstance(value, int | float) for value in values) or len(set(values)) < 2:
         raise DataError(f"{part.split.manifest.name}: column {column!r} must hold scores that differ")

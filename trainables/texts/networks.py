@@ -90,7 +90,7 @@ class HuggingFaceModel(nn.Module):
 
 
 class HuggingFaceReader:
-    """The tokenizer of a folder, of which the first `max_words` tokens of a text are read."""
+    """The tokenizer in a folder, applied to texts; it reads the first `max_words` tokens."""
 
     def __init__(self, folder: Path, max_words: int) -> None:
         with errors_named(f"{folder} holds no tokenizer that transformers can build", "encoder"):

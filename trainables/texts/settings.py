@@ -11,7 +11,7 @@ from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import checked
 from contrasweep.trainables import losses
 from contrasweep.trainables.dual_encoder.losses import LOSSES as OF_TWO_SIDES
-from contrasweep.trainables.dual_encoder.settings import Recipe
+from contrasweep.trainables.dual_encoder.settings import DualEncoderSettings
 from contrasweep.trainables.encoders import HEADS
 from contrasweep.trainables.losses import Loss
 from contrasweep.trainables.pytorch import nn
@@ -32,7 +32,7 @@ LOSSES: Table[Any] = Table(
 
 
 @checked
-class Settings(Recipe):
+class Settings(DualEncoderSettings):
     """Settings of a trial of sentence embeddings."""
 
     loss: Component = LOSSES.setting("multiple_negatives")

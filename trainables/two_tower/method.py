@@ -28,7 +28,7 @@ RECALL_AT = (1, 5, 10)
 
 
 class Captions:
-    """The texts of a part: the distinct ones, and the numbers of those that each image has."""
+    """The texts of a part: distinct texts, and for each image the numbers of its texts."""
 
     def __init__(self, part: Part, settings: Settings, classes: Sequence[str]) -> None:
         if settings.captions == "dataset":
@@ -52,6 +52,8 @@ Batch = tuple[Tensor, Tensor]
 
 class TwoTower(DualEncoder[Batch]):
     """A trial in training."""
+
+    settings: Settings
 
     def __init__(self, trial: Trial, settings: Settings) -> None:
         self.settings = settings = settings.resolve(trial.data)
@@ -78,7 +80,7 @@ class TwoTower(DualEncoder[Batch]):
         return network
 
     def batches(self, order: Int[Tensor, "batches b"], *key: int | None) -> Iterator[Batch]:
-        """A view of each image, and of its captions one that is drawn anew in each epoch."""
+        """Yield batches with a view of each image and one of its captions, drawn again in each epoch."""
         size, views = order.shape[1], images.Views(self.train, [self.policy], order.reshape(-1), *key)
         shares = torch.rand(order.shape, generator=seeding.generator(*key, "captions")).tolist()
         for i, rows in enumerate(order):
@@ -105,11 +107,11 @@ class TwoTower(DualEncoder[Batch]):
 
     @property
     def _rows(self) -> int:
-        return min(EVAL_BATCH_ROWS, 4 * self.recipe.batch_size)
+        return min(EVAL_BATCH_ROWS, 4 * self.settings.batch_size)
 
     def _unit(self, tower: str, chunks: Iterable[Tensor]) -> Float[Tensor, "n d"]:
         network = self.model.eval().get_submodule(tower)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.autocast):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             embeddings = torch.cat([network(chunk) for chunk in chunks]).float()
         self.guard.require_finite(embeddings, f"embeddings of {tower}", self.remedy)
         return unit(embeddings)

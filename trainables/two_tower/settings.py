@@ -13,7 +13,7 @@ from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables.augmentations import AUGMENTATIONS, check_augmentation, resolved
 from contrasweep.trainables.contrastive.transfer import with_digests
 from contrasweep.trainables.dual_encoder.losses import LOSSES
-from contrasweep.trainables.dual_encoder.settings import Recipe
+from contrasweep.trainables.dual_encoder.settings import DualEncoderSettings
 from contrasweep.trainables.encoders import ENCODERS, HEADS, Shape, check_encoder
 from contrasweep.trainables.fields import Count, MaybeCount, NotNegative
 from contrasweep.trainables.files import with_digest_of_weights
@@ -27,7 +27,7 @@ Prompt = Annotated[str, pydantic.Field(pattern=r"^[^{}]*\{\}[^{}]*$")]
 
 
 @checked
-class Settings(Recipe):
+class Settings(DualEncoderSettings):
     """Settings of a trial of two towers."""
 
     loss: Component = LOSSES.setting("clip")

@@ -13,6 +13,8 @@ PACKAGES_OF_ALL = {
     "torchvision",
 }
 """What the extra `all` installs, as it is imported."""
+EXTRAS = {**dict.fromkeys(PACKAGES_OF_ALL, "all"), "duckdb": "query", "mcp": "mcp"}
+"""Package, as it is imported -> the extra that installs it."""
 MIN_ADDRESS_SPACE = 2**30
 """What compiled libraries need to be loaded; with less they raise, or hang."""
 
@@ -88,11 +90,11 @@ def main() -> None:
         _fail(str(error), error)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in PACKAGES_OF_ALL:
+        if package not in EXTRAS:
             raise
         _fail(
             f"this command needs the package {package}, which is not installed here; planning, submitting and watching "
-            "do without: pip install 'contrasweep[all]'"
+            f"do without: pip install 'contrasweep[{EXTRAS[package]}]'"
         )
     except SystemExit as error:  # no command of ours raises it
         if isinstance(error.__context__, BrokenPipeError):  # Typer does, in place of this one
@@ -115,9 +117,9 @@ def main() -> None:
 
 
 def _end_unread(error: BrokenPipeError) -> NoReturn:
-    """End without a word where nobody reads what this command prints, as behind `| head`.
+    """Exit silently where standard output was closed, as behind `| head`.
 
-    Where it is another pipe that is broken, say so.
+    Where another pipe is broken, say so.
     """
     import select
 

@@ -1,4 +1,4 @@
-"""What `contrasweep list` lists: the entries of named tables, and the settings that an entry takes.
+"""The entries that `contrasweep list` shows, and the settings of each entry.
 
 The platform imports no trainables, so it reaches the tables by dotted path, and `TABLES` is the only place that does.
 An entry of somebody else's package needs no line in a table: it is named by its own dotted path, in a study
@@ -59,7 +59,7 @@ STUDIES = "contrasweep.search_spaces"
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of an entry: its name, type, default (None: it must be given), and what it does."""
+    """One setting of an entry: its name, type, default (None: the setting is required) and meaning."""
 
     name: str
     type: str
@@ -68,7 +68,7 @@ class Setting:
 
 
 def descriptions(kind: str, package: str = STUDIES) -> dict[str, str]:
-    """Name -> one line, of everything of this kind; of studies, those of the modules of `package`."""
+    """Return name -> one line, for all entries of this kind; for studies, those in the modules of `package`."""
     if kind == "studies":
         return {name: study.description for name, study in _studies(package)}
     return {name: _description(entry) for name, entry in _table(kind).items()}
@@ -144,7 +144,7 @@ def _description(entry: object) -> str:
 
 
 def _settings_of(entry: Any) -> list[Setting]:
-    """From the entry's class of settings, where it has one, else from the keyword parameters of its function."""
+    """Return the settings of an entry: the fields of its settings class, else the keywords of its function."""
     cls = getattr(entry, "settings", entry)
     if dataclasses.is_dataclass(cls) and isinstance(cls, type):
         return list(_fields_of(cls))
@@ -157,7 +157,7 @@ def _settings_of(entry: Any) -> list[Setting]:
 
 
 def _fields_of(cls: type, prefix: str = "") -> Iterator[Setting]:
-    """The fields of a class of settings, those of nested classes by dotted name."""
+    """Return the fields of a settings class; fields of nested classes have dotted names."""
     described = field_help(cls)
     for field in dataclasses.fields(cls):
         if not field.init:
@@ -175,7 +175,7 @@ def _fields_of(cls: type, prefix: str = "") -> Iterator[Setting]:
 
 
 def _of_component(component: Declared, name: str, description: str) -> Iterator[Setting]:
-    """A component's field, and the parameters of the one that is taken by default."""
+    """Return a component's field, and the parameters of its default entry."""
     table, default = component.table, component.default
     listed = f"One of {', '.join(table)}, or a dotted path; below it what {default} takes."
     yield Setting(name, table.kind, repr(default), f"{description} {listed}".strip())

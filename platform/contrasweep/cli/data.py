@@ -64,7 +64,7 @@ def list_(
     known: Annotated[bool, typer.Option(help="What can be staged instead.")] = False,
     json: Json = False,
 ) -> None:
-    """What is staged below STORAGE, or with --known what can be."""
+    """List the datasets staged below STORAGE, or with --known those that can be staged."""
     from contrasweep.data import inspecting, resolving
 
     rows = inspecting.known() if known else list(map(inspecting.summary, resolving.staged_in(storage)))

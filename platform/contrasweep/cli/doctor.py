@@ -1,4 +1,4 @@
-"""What works on this machine and what does not, one line each with what to do."""
+"""Checks of this machine: one line for each part, with what to do where it does not work."""
 
 import os
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: whether it works, and what was found or what to do."""
+    """The result of one check: whether the part works, and what was found or what to do."""
 
     what: str
     works: bool

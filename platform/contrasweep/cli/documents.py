@@ -85,7 +85,7 @@ class SearchPlan(Capacity):
 class Size(TypedDict):
     """A larger study: its replicates, and the trials and hours that it takes beyond what there is."""
 
-    unit: Literal["seeds", "repeats"]
+    unit: Literal["seeds", "repeats", "folds"]
     count: int
     trials: int
     hours: Number
@@ -104,15 +104,17 @@ class EnoughSize(Size, Chance):
 
 
 class UndecidedRow(TypedDict):
-    """What would decide a comparison; `detectable` now and at each of the sizes."""
+    """What would decide a comparison; `detectable` and `degrees` of freedom now and at each of the sizes and others."""
 
     context: dict[str, str]
     a: str
     b: str
     difference: Number
     detectable: list[Number]
+    degrees: list[Number]
     assurance: list[Chance]
     enough: list[EnoughSize]
+    enough_as_estimated: Size | None
 
 
 class AdviceDocument(TypedDict):
@@ -120,6 +122,7 @@ class AdviceDocument(TypedDict):
 
     present: Size
     sizes: list[Size]
+    others: list[Size]
     fresh: bool
     look: int
     pending: int
@@ -384,6 +387,105 @@ class SyncDocument(TypedDict):
     trackers: list[SyncRow]
 
 
+class MoreSeeds(TypedDict):
+    """What would decide an undecided candidate, and the chance that it does."""
+
+    seeds: int
+    trials: int
+    hours: float
+    chance: float
+
+
+class DecisionDocument(TypedDict):
+    """What was decided of a candidate; see `contrasweep.campaign.decision.Decision`."""
+
+    campaign: str
+    candidate: str
+    number: int
+    incumbent: str
+    metric: str
+    verdict: Literal["keep", "discard", "undecided", "equivalent"]
+    kept: bool
+    stage: Literal["screen", "confirm"]
+    screened: Number
+    estimate: Number
+    low: Number
+    high: Number
+    confidence: Number
+    p: Number
+    level: Number
+    seeds: int
+    trials: int
+    hours: float
+    reason: str
+    remembered: bool
+    more: MoreSeeds | None
+    sentence: str
+
+
+class OutlookDocument(TypedDict):
+    """What a decision would take."""
+
+    campaign: str
+    candidate: str
+    digest: str
+    incumbent: str
+    decided: DecisionDocument | None
+    screening_trials: int
+    confirmation_trials: int
+    hours: Number
+    level: float
+    trials_left: int | None
+    hours_left: Number
+
+
+class LedgerRow(TypedDict):
+    """A candidate of a campaign; its decision is null while it is not decided."""
+
+    number: int
+    candidate: str
+    digest: str
+    by: str
+    why: str
+    asked: str
+    decision: DecisionDocument | None
+
+
+class LedgerDocument(TypedDict):
+    """What a campaign decided so far, in order."""
+
+    campaign: str
+    metric: str
+    alpha: float
+    error: Literal["family", "fdr"]
+    incumbent: str
+    next_level: float
+    trials: int
+    hours: float
+    rows: list[LedgerRow]
+
+
+class StreamRow(TypedDict):
+    """A decisive comparison of a study, as one of a stream over all studies."""
+
+    study: str
+    at: str
+    a: str
+    b: str
+    metric: str
+    context: str
+    verdict: str
+    p: Number
+    level: float
+    remains: bool
+
+
+class StreamDocument(TypedDict):
+    """The decisive comparisons of all studies of a storage."""
+
+    comparisons: list[StreamRow]
+
+
 class EntriesDocument(TypedDict):
     """Name -> description of the entries of a kind."""
 
@@ -449,6 +551,36 @@ class CodeDifferenceDocument(TypedDict):
     b: str
     changes: list[ChangeRow]
     diff: str
+
+
+class DifferenceRow(TypedDict):
+    """One thing that differs; `arms` is empty where it is the same in all of them."""
+
+    kind: Literal["study", "arm", "setting", "space", "data", "code", "version"]
+    arms: str
+    name: str
+    a: str
+    b: str
+
+
+class DiffDocument(TypedDict):
+    """What differs between two studies or arms, and the code as a unified diff."""
+
+    a: str
+    b: str
+    rows: list[DifferenceRow]
+    diff: str
+
+
+class CleanDocument(TypedDict):
+    """The trials whose checkpoints go, the GiB of these, and what nobody can ask of the study without them."""
+
+    study: str
+    kept: int
+    trials: list[str]
+    gib: float
+    lost: list[str]
+    deleted: bool
 
 
 class RemoveDocument(TypedDict):
@@ -538,6 +670,21 @@ class DataVerifyDocument(TypedDict):
     findings: list[DataFinding]
 
 
+class ColumnRow(TypedDict):
+    """A column of an answer, and its type in Arrow's words."""
+
+    name: str
+    type: str
+
+
+class QueryDocument(TypedDict):
+    """The answer of a query: its columns, and a list a row; how many broken files were left out."""
+
+    columns: list[ColumnRow]
+    rows: list[list[Value]]
+    broken: int
+
+
 class ErrorDocument(TypedDict):
     """Why a command ended with `status`: one line, and its parts where it breaks a rule ("" or null where none)."""
 
@@ -563,12 +710,19 @@ DOCUMENTS: Mapping[str, tuple[Any, int]] = {
     "list": (EntriesDocument | SettingsDocument, 1),
     "doctor": (DoctorDocument, 1),
     "code": (CodeDocument | CodeDifferenceDocument, 1),
+    "diff": (DiffDocument, 1),
+    "clean": (CleanDocument, 1),
     "remove": (RemoveDocument, 1),
     "restore": (RestoreDocument, 1),
     "verify": (VerifyDocument, 1),
     "dataset": (DatasetDocument, 1),
     "datasets": (DatasetsDocument | KnownDatasetsDocument, 1),
     "data-verify": (DataVerifyDocument, 1),
+    "decide": (DecisionDocument, 1),
+    "outlook": (OutlookDocument, 1),
+    "ledger": (LedgerDocument, 1),
+    "comparisons": (StreamDocument, 1),
+    "query": (QueryDocument, 1),
     "error": (ErrorDocument, 1),
 }
 """Name -> the type of a document and its version. `run` prints a report."""

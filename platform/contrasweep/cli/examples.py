@@ -1,4 +1,4 @@
-"""What `--help` shows beside the options: commands in groups, and an example of each, which a test parses."""
+"""Additions to `--help`: groups of commands, and an example for each command, which a test parses."""
 
 from typing import Any
 
@@ -10,6 +10,10 @@ ADDRESS = "--address http://HEAD:8265"
 EXAMPLES = {
     "plan": [f"contrasweep plan {STUDY}", "contrasweep plan study.yaml --cluster inventory.yaml --set folds=3"],
     "run": [f"contrasweep run {STUDY}", "contrasweep run study.yaml --storage s3://BUCKET/studies --retry-failed"],
+    "evaluate": [
+        "contrasweep evaluate quickstart --on digits",
+        "contrasweep evaluate quickstart --with mypackage.scores:robustness",
+    ],
     "sync": ["contrasweep sync quickstart --tracking http://MLFLOW:5000"],
     "ui": ["contrasweep ui --study quickstart --port 5001"],
     "init": ["contrasweep init mythesis"],
@@ -20,6 +24,10 @@ EXAMPLES = {
         "contrasweep list studies mypackage.studies",
     ],
     "schema": ["contrasweep schema > study.schema.json", "contrasweep schema report"],
+    "mcp": [
+        "contrasweep mcp --storage runs --folder studies",
+        "contrasweep mcp --storage runs --folder studies --allow run --gpu-hours 2",
+    ],
     "doctor": ["contrasweep doctor --storage s3://BUCKET/studies"],
     "report": [
         "contrasweep report quickstart --format latex",
@@ -33,7 +41,17 @@ EXAMPLES = {
         "contrasweep compare quickstart ocl supcon",
         "contrasweep compare quickstart ocl supcon --at batch_size=8",
     ],
+    "diff": ["contrasweep diff pilot main-1", "contrasweep diff pilot:ocl main-1:ocl"],
+    "query": [
+        "contrasweep query 'SELECT study, arm, avg(value) FROM trials GROUP BY ALL'",
+        "contrasweep query \"FROM trials WHERE config['batch_size'] = '8'\" --format parquet --output trials.parquet",
+    ],
     "claims": ["contrasweep claims MINING --run", "contrasweep claims --of mypackage.claims:CLAIMS --output claims.md"],
+    "decide": [
+        "contrasweep decide campaign.yaml candidate.yaml --by ada --why 'larger batches'",
+        "contrasweep decide campaign.yaml incumbent --set config.loss.temperature=0.05 --dry-run",
+    ],
+    "ledger": ["contrasweep ledger campaign.yaml --format html --output ledger.html", "contrasweep ledger"],
     "submit": [f"contrasweep submit {STUDY} {ADDRESS} --storage s3://BUCKET/studies --tracking http://MLFLOW:5000"],
     "status": [
         f"contrasweep status JOB {ADDRESS}",
@@ -46,6 +64,7 @@ EXAMPLES = {
     "jobs": [f"contrasweep jobs {ADDRESS}"],
     "stop": [f"contrasweep stop JOB {ADDRESS}", "contrasweep stop quickstart"],
     "code": ["contrasweep code quickstart", "contrasweep code quickstart --diff 3f2a now"],
+    "clean": ["contrasweep clean quickstart --dry-run", "contrasweep clean quickstart --keep confirmed"],
     "remove": ["contrasweep remove quickstart --arm ocl --status failed"],
     "restore": ["contrasweep restore quickstart"],
     "verify": ["contrasweep verify quickstart", "contrasweep verify quickstart --repair"],
@@ -58,12 +77,13 @@ EXAMPLES = {
 
 
 GROUPS = {
-    "Study": ["init", "plan", "run", "watch", "logs", "status", "stop", "studies"],
-    "Look": ["report", "compare", "claims", "ui", "sync"],
+    "Study": ["init", "plan", "run", "evaluate", "watch", "logs", "status", "stop", "studies"],
+    "Look": ["report", "compare", "diff", "query", "claims", "ui", "sync"],
+    "Referee": ["decide", "ledger"],
     "Data": ["data"],
     "Cluster": ["submit", "jobs", "doctor"],
-    "Code and records": ["code", "remove", "restore", "verify"],
-    "Reference": ["list", "schema"],
+    "Code and records": ["code", "clean", "remove", "restore", "verify"],
+    "Reference": ["list", "schema", "mcp"],
 }
 """Heading -> commands below it in `contrasweep --help`."""
 

@@ -152,7 +152,7 @@ def logs(
 
 
 def _write(text: str) -> None:
-    """To standard output, at once."""
+    """Write to standard output at once."""
     sys.stdout.write(text)
     sys.stdout.flush()
 

@@ -1,15 +1,15 @@
-"""Commands on what a storage holds of a study: which code made it, taking trials out, putting them back, verifying."""
+"""Commands on a study in its storage: its code, archiving and restoring trials, verification."""
 
 import sys
 import time
 from collections import defaultdict
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from contrasweep.cli.options import Json, Storage, Study, print_json
-from contrasweep.cli.reports import name
+from contrasweep.cli.reports import load, name
 from contrasweep.cli.watching import known_study
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError
@@ -27,7 +27,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to the main application."""
-    for command in (code, remove, restore, verify):
+    for command in (code, clean, remove, restore, verify):
         app.command()(command)
 
 
@@ -64,6 +64,45 @@ def code(
             print(f"{'':<16}  {commit}; {', '.join(row['modules'][:4])}{' ...' * (len(row['modules']) > 4)}")
     for part in aside:
         print(f"archived {part.when}: {len(part.trial_ids)} trials ({part.reason})")
+
+
+def clean(
+    study: Study,
+    storage: Storage = STORAGE,
+    keep: Annotated[
+        Literal["best_of_arm", "confirmed", "none"],
+        typer.Option(help="Whose checkpoints stay: the best trial's of each arm, those of the table, or nobody's."),
+    ] = "best_of_arm",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and delete nothing.")] = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Delete checkpoints of finished trials, and nothing else.
+
+    Says first how many GiB go, and what nobody can ask of the study afterwards.
+    """
+    from contrasweep.running import cleaning
+    from contrasweep.storage.lease import exclusive_driver
+
+    records = known_study(name(study), storage)
+    found = cleaning.plan_cleaning(load(records.study, storage), keep)
+    lines = [
+        f"{records.study}: {found.gib:.3g} GiB of checkpoints of {len(found.trials)} finished trials go, "
+        f"{found.kept} trials keep theirs",
+        *found.lost,
+    ]
+    if not json:
+        print("\n".join(lines))
+    if found.trials and not dry_run:
+        _ask(f"Delete {found.gib:.3g} GiB? They cannot be restored.", yes)
+        with exclusive_driver(records):
+            results = load(records.study, storage)
+            found = cleaning.plan_cleaning(results, keep)
+            cleaning.clean(results, found)
+    if json:
+        deleted = bool(found.trials) and not dry_run
+        document = {"study": found.study, "kept": found.kept, "trials": list(found.trials), "gib": found.gib}
+        print_json("clean", {**document, "lost": list(found.lost), "deleted": deleted})
 
 
 def remove(
@@ -197,7 +236,7 @@ def _print_difference(
 
 
 def _resolved(by_code: "dict[str, list[Record]]", word: str, other: str) -> tuple[str, str]:
-    """The digest that begins with `word`, and whose trials' present code is meant by `now`."""
+    """Return the digest that begins with `word`; `now` means the present code of its trials."""
     known = [digest for digest in by_code if digest]
 
     def one(text: str) -> str:
@@ -215,7 +254,7 @@ def _resolved(by_code: "dict[str, list[Record]]", word: str, other: str) -> tupl
 
 
 def _texts(records: "StudyRecords", by_code: "dict[str, list[Record]]", digest: str, like: str) -> dict[str, str]:
-    """File -> text of a code; of `now`, of what the trials of the code `like` would run."""
+    """Return file -> text of a code; for `now`, of the code that trials of `like` would run."""
     from contrasweep.code import CurrentCode
     from contrasweep.errors import StorageError
     from contrasweep.imports import import_from_here

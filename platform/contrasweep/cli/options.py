@@ -106,7 +106,7 @@ def width() -> int | None:
 
 
 def changed_code(rerun_changed: bool, accept_code: bool) -> Literal["stop", "rerun", "accept"]:
-    """What the two options ask for; `SpecError` for both at once."""
+    """Return the choice that the two options make; raise `SpecError` where both are given."""
     if rerun_changed and accept_code:
         raise SpecError("trials of other code are either run again or kept", place="--rerun-changed, --accept-code")
     return "rerun" if rerun_changed else "accept" if accept_code else "stop"

@@ -1,5 +1,6 @@
 """Commands on what a study has found: its report, one arm against another, and the claims of papers beside it."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -7,9 +8,9 @@ import typer
 
 from contrasweep.cli.options import Json, Storage, Study, print_json, width
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import SpecError
+from contrasweep.errors import SpecError, choose_from
 from contrasweep.study.file import load_study
-from contrasweep.text_table import WIDTH
+from contrasweep.text_table import WIDTH, text_table
 
 if TYPE_CHECKING:
     from contrasweep.results.results import Results
@@ -29,7 +30,7 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to wri
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to the main application."""
-    for command in (report, compare, claims):
+    for command in (report, compare, diff, query, claims):
         app.command()(command)
 
 
@@ -132,6 +133,89 @@ def compare(
         write(render_comparison(versus, format), output)
 
 
+def diff(
+    a: Annotated[str, typer.Argument(metavar="STUDY[:ARM]", help="A study in the storage, or one of its arms.")],
+    b: Annotated[str, typer.Argument(metavar="STUDY[:ARM]", help="Another one.")],
+    storage: Storage = STORAGE,
+    json: Json = False,
+) -> None:
+    """Show what differs between two studies or arms.
+
+    Declaration, settings with their defaults, code, data, versions.
+    """
+    from dataclasses import asdict
+
+    from contrasweep.results.difference import study_difference
+    from contrasweep.text_table import text_table
+
+    found = study_difference(a, b, storage)
+    if json:
+        print_json("diff", asdict(found))
+    elif found.rows:
+        rows = [[row.kind, row.arms or "all", row.name, row.a, row.b] for row in found.rows]
+        print("\n".join(text_table([["what", "arms", "", a, b], *rows], rule=True, width=width())))
+    else:
+        print("no difference")
+
+
+def query(
+    select: Annotated[
+        str, typer.Argument(metavar="QUERY", help="One SELECT over studies, trials, reports, comparisons, decisions.")
+    ],
+    storage: Storage = STORAGE,
+    json: Json = False,
+    format: Annotated[str, typer.Option(help="text, csv, json or parquet.")] = "text",
+    output: Output = None,
+) -> None:
+    """Ask a storage in SQL.
+
+    The query reads the views of the storage and nothing else, and changes nothing. `DESCRIBE trials` lists the columns
+    of a view. Needs the extra `query`.
+    """
+    import os
+    import threading
+
+    from contrasweep.cli.documents import dumps
+    from contrasweep.report import write
+    from contrasweep.report.formats import csv_text
+    from contrasweep.results.query import SECONDS, StorageViews, plain_rows, run_query
+
+    if format not in (formats := ("text", "csv", "json", "parquet")):
+        hint = choose_from("formats", formats, format)
+        raise SpecError("there is no such format", place="--format", value=format, hint=hint)
+    overdue = threading.Timer(2 * SECONDS, os._exit, (2,))  # a function of SQL that cannot be interrupted
+    overdue.daemon = True
+    overdue.start()
+    views = StorageViews(storage)
+    try:
+        found = run_query(select, views)
+    finally:
+        overdue.cancel()
+    if json or format == "json":
+        columns = [{"name": field.name, "type": str(field.type)} for field in found.schema]
+        document = {"columns": columns, "rows": plain_rows(found), "broken": len(views.broken)}
+        write((dumps("query", document) + "\n").encode(), output)
+        return
+    if format == "parquet":
+        from contrasweep.storage.parquet_file import encode_table
+
+        write(encode_table(found), output)
+    elif format == "csv":
+        import pandas as pd
+
+        write(csv_text(pd.DataFrame(plain_rows(found), columns=found.column_names)).encode(), output)
+    else:
+        shown = [["–" if value is None else _cell(value) for value in row] for row in plain_rows(found)]
+        lines = text_table([found.column_names, *shown], rule=True, width=width() if output is None else None)
+        write(("\n".join(lines) + "\n").encode(), output)
+    if views.broken:
+        print(f"{len(views.broken)} broken files were left out; contrasweep verify STUDY names them", file=sys.stderr)
+
+
+def _cell(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
 def claims(
     names: Annotated[
         list[str] | None,
@@ -162,14 +246,14 @@ def claims(
 
 
 def load(study: str, storage: str) -> "Results":
-    """What the storage has of a study."""
+    """Return the results of a study in a storage."""
     from contrasweep.results.results import Results
 
     return Results.load(name(study), storage)
 
 
 def name(study: str) -> str:
-    """A study's name; what is neither a file nor module:NAME is taken for the name itself."""
+    """Return a study's name; a text that is neither a file nor module:NAME is the name itself."""
     return load_study(study).name if ":" in study or study.endswith((".yaml", ".yml")) else study
 
 

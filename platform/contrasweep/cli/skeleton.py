@@ -1,4 +1,4 @@
-"""`contrasweep init`: a folder with a method, a study of it and its test, which works as it is."""
+"""`contrasweep init`: a folder with a method, its study and its test, which works without changes."""
 
 import importlib.util
 import json

@@ -86,7 +86,10 @@ def jobs(address: Address, json: Json = False) -> None:
 
 
 def known_study(study: str, storage: str) -> "StudyRecords":
-    """The records of a study; `SpecError` that names those there are, where it was never run in this storage."""
+    """Return the records of a study.
+
+    Raises `SpecError` with the names of existing studies where this one was never run in the storage.
+    """
     from contrasweep.errors import choose_from
     from contrasweep.live.overview import study_names
     from contrasweep.storage.records import StudyRecords

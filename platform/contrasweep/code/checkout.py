@@ -1,4 +1,4 @@
-"""The git checkout that holds some code: its commit, and whether the code is what that commit has.
+"""The git checkout of some code: its commit, and whether the code differs from that commit.
 
 Git is only asked what it knows (`rev-parse`, `ls-tree`): nothing of the checkout's own configuration runs, no hook, no
 file system monitor, no content filter, no fetch. Files are compared with the commit by their contents.
@@ -25,7 +25,9 @@ class Checkout:
 
 
 def checkout_of(file: str, files: Mapping[str, bytes]) -> Checkout:
-    """Return the checkout that holds `file`, which is dirty where the code is not what its commit has.
+    """Return the checkout that holds `file`.
+
+    It is dirty where `files` differ from the commit.
 
     `files` (path -> content) are compared, as far as they lie in the checkout. Without a checkout, a commit, or a git
     that answers here, the `Checkout` is empty.

@@ -1,4 +1,4 @@
-"""What differs between two states of some code, in a line and as a unified diff."""
+"""The difference between two states of some code, as a line and as a unified diff."""
 
 import difflib
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,10 @@ _NAMED = 3  # files that the line of a difference names
 
 @dataclass(frozen=True)
 class Change:
-    """One file that differs in what it means. `lines`: how many of its lines; the larger side of a replaced piece."""
+    """One file whose meaning differs.
+
+    `lines`: how many of its lines differ; of a replaced piece, those of the larger side.
+    """
 
     file: str
     kind: str
@@ -30,7 +33,7 @@ class Difference:
     diff: str
 
     def __str__(self) -> str:
-        """`mythesis/method.py changed (12 lines)`; "no difference" where there is none."""
+        """Return `mythesis/method.py changed (12 lines)`, or "no difference"."""
         if not self.changes:
             return "no difference"
         named = ", ".join(map(str, self.changes[:_NAMED]))

@@ -1,4 +1,4 @@
-"""Where the walk over a trial's code begins: its trainable, and what its config names by a dotted path."""
+"""The modules where the search for a trial's code begins: its trainable, and dotted paths in its config."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Where the source of a module lies, found without running any of it, and which installed distribution it is of."""
+"""Finds the source of a module, without running it, and the installed distribution that it belongs to."""
 
 import json
 import pkgutil
@@ -108,7 +108,7 @@ def _standard_folders() -> tuple[str, ...]:
 
 
 def _other_finders(name: str, folders: Sequence[str] | None) -> ModuleSpec | None:
-    """From what else can import: an editable install may bring a finder of its own."""
+    """Return a module as other finders have it: an editable install may bring one."""
     for finder in sys.meta_path:
         kind = finder if isinstance(finder, type) else type(finder)
         if kind.__module__.partition(".")[0] in ("_frozen_importlib", "_frozen_importlib_external", "_pytest"):
@@ -129,7 +129,7 @@ def _of_spec(name: str, spec: ModuleSpec) -> Module | None:
 
 
 def _of_imported(name: str) -> Module | None:
-    """One that this process imported in another way, by its file say."""
+    """Return a module that this process has imported in another way, such as by its file."""
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None)
     if module is None or not file:
@@ -148,7 +148,7 @@ def installed_version(distribution: str) -> str:
 
 @cache
 def distribution_of(package: str, site_folder: str) -> str | None:
-    """The distribution whose version says what `package` (or one-file module) in `site_folder` holds.
+    """Return the distribution whose version identifies `package`, a package or module in `site_folder`.
 
     None where none does: its files were put there by hand, or it was installed from a folder (`pip install .`), whose
     version stays the same while its code changes.

@@ -1,4 +1,4 @@
-"""The source of what has no file: a function of a notebook or a REPL, and the values that a function closed over.
+"""The source of code without a file: functions of a notebook or a REPL, and values that a function closed over.
 
 It is put together as the text of one module: the function, the functions and classes of the notebook that it refers
 to, the plain values that it reads (`WIDTH = 16`), and an import for everything that comes from elsewhere.
@@ -22,7 +22,7 @@ from contrasweep.errors import SpecError
 
 
 def script_of(function: Callable[..., Any]) -> Path | None:
-    """The file of the script that runs as `__main__`, if the function stands in it."""
+    """Return the file of the script that runs as `__main__`, if it defines `function`."""
     if function.__module__ != "__main__" or not isinstance(function, FunctionType):
         return None
     file = getattr(sys.modules["__main__"], "__file__", None)
@@ -32,12 +32,12 @@ def script_of(function: Callable[..., Any]) -> Path | None:
 
 
 def source_of(function: Callable[..., Any]) -> bytes:
-    """The text of a module that holds `function` and all of its own module that it refers to."""
+    """Return the text of a module with `function` and everything in its module that it refers to."""
     return _Gathering(function).text()
 
 
 def bound_values(function: Callable[..., Any]) -> bytes:
-    """What a function that another one made has closed over, as the text of a module; empty for a plain function."""
+    """Return the values that `function` has closed over, as the text of a module; empty where there are none."""
     gathering = _Gathering(function, with_source=False)
     for name, value in _closed_over(function):
         gathering.add(name, value)
@@ -73,7 +73,7 @@ class _Gathering:
             self.add(f"{name}_{attribute}", value)  # train.settings
 
     def add(self, name: str, value: Any) -> None:
-        """Keep what a name stands for."""
+        """Keep the source of the value with this name."""
         if name in self.parts:
             return
         if isinstance(value, ModuleType):
@@ -88,7 +88,7 @@ class _Gathering:
             self._value(name, value)
 
     def _value(self, name: str, value: Any) -> None:
-        """A plain value counts as it is, any other by its class."""
+        """Keep a value: a plain one as it is, any other as its class."""
         try:
             self.parts[name] = f"{name} = {canonical.canonical(value)!r}"
         except SpecError:
@@ -131,7 +131,7 @@ def _source(thing: Any) -> str:
 
 
 def _from_cells(thing: Any) -> str:
-    """A class of a notebook: from the newest cell that defines it."""
+    """Return the source of a notebook's class, from the newest cell that defines it."""
     for cell in reversed(vars(sys.modules["__main__"])["_ih"]):
         with contextlib.suppress(SyntaxError):
             if (definition := _definition(cell, thing.__name__)) is not None:
@@ -140,7 +140,7 @@ def _from_cells(thing: Any) -> str:
 
 
 def _from_files(thing: type) -> str:
-    """A class from the file or cell of one of its methods."""
+    """Return the source of a class, from the file or cell of one of its methods."""
     for method in vars(thing).values():
         code = getattr(method, "__code__", None)
         lines = linecache.getlines(code.co_filename) if code is not None else []

@@ -41,7 +41,7 @@ class Import:
 
 @dataclass(frozen=True)
 class NormalForm:
-    """The digest of a module's source, and its imports in the order in which they stand.
+    """The digest of a module's source, and its imports in their order.
 
     `discovers`: the module lists the modules of a package (`pkgutil.iter_modules`, `walk_packages`), to import each by
     name. `exports`: its `__all__`, where that is a list of texts.
@@ -170,7 +170,7 @@ def _exports(tree: ast.Module) -> tuple[str, ...]:
 
 
 def _by_name(name: object) -> list[Import]:
-    """`import_module("a.b")` and `import_module(".b", __package__)`."""
+    """Return the module that a call imports: `import_module("a.b")` or `import_module(".b", __package__)`."""
     if not isinstance(name, str) or not name:
         return []
     bare = name.lstrip(".")
@@ -196,7 +196,7 @@ _SHAPES: dict[type[ast.AST], tuple[str, tuple[str, ...], bool]] = {}
 
 
 def _shape(kind: type[ast.AST]) -> tuple[str, tuple[str, ...], bool]:
-    """How a kind of node begins, its fields, and whether it may import something or never run."""
+    """Return the first words of a kind of node, its fields, and whether it may import something or never run."""
     fields = tuple(name for name in kind._fields if name not in _SKIPPED)
     shape = _SHAPES[kind] = f"{kind.__name__}(", fields, kind in _SPECIAL
     return shape
@@ -265,7 +265,7 @@ def _study_declarations(tree: ast.Module) -> set[ast.AST]:
 
 
 def _study_makers(tree: ast.Module) -> set[str]:
-    """How the module writes the names of our studies: `cs.AblationGrid`, `Sweep`."""
+    """Return the names that the module has for the classes of studies: `cs.AblationGrid`, `Sweep`."""
     makers = set()
     for node in tree.body:
         if isinstance(node, ast.Import):

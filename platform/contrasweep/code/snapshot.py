@@ -18,11 +18,11 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # one content, one file
 
 
 class TooLarge(StorageError):
-    """The sources are more than a snapshot may hold."""
+    """The sources are larger than a snapshot may be."""
 
 
 def pack(code: Code) -> bytes:
-    """The sources of `code` as a zip file. `TooLarge` that says the size where that is over `MAX_BYTES`."""
+    """Return the sources of `code` as a zip file; raise `TooLarge` with the size if that is over `MAX_BYTES`."""
     files = {s.file: s.data for s in code.sources.values() if s.file.endswith(KEPT)}
     size = sum(map(len, files.values()))
     if size > MAX_BYTES or len(files) > MAX_MODULES:
@@ -41,7 +41,7 @@ def pack(code: Code) -> bytes:
 
 
 def unpack(data: bytes) -> dict[str, str]:
-    """Return file name -> text of what `pack` wrote; nothing is extracted.
+    """Return file name -> text from the bytes of `pack`; nothing is written to a folder.
 
     Names and sizes are checked before anything is read. `StorageError` for what is no such file.
     """

@@ -90,7 +90,7 @@ class CurrentCode:
     """The code that trials would run now, worked out once for each trainable and what their configs name by path."""
 
     def __init__(self, functions: Mapping[str, Callable[..., Any]]) -> None:
-        """`functions`: trainables given as functions, by their dotted path."""
+        """Keep the trainables that were given as functions, by their dotted path."""
         self.functions = functions
         self._known: dict[tuple[str, ...], Code] = {}
 
@@ -103,7 +103,7 @@ class CurrentCode:
 
 
 def differing_modules(modules: Mapping[str, str]) -> list[str]:
-    """Return the names of those `modules` (name -> digest) that are others here, or that cannot be found here.
+    """Return the names of those `modules` (name -> digest) that differ here or cannot be found.
 
     A notebook's function has no module of its own and travels with the trial: it is not looked at.
     """
@@ -169,7 +169,7 @@ class _Walk:
                 self.queue.append(prefix)
 
     def function(self, function: Callable[..., Any]) -> None:
-        """Follow a function: its module, or where that is no file, the function's own source."""
+        """Follow a function into its module, or, where it has no file, into its own source."""
         name = function.__module__
         if (script := script_of(function)) is not None:
             self._text(name, script.read_bytes(), str(script))
@@ -182,7 +182,7 @@ class _Walk:
             self._text(f"{name}:{function.__qualname__}", values)
 
     def file(self, name: str) -> None:
-        """Follow a file that a command runs: a script's imports too, of modules beside it that are nowhere else."""
+        """Follow a file that a command runs, and for a script the modules beside it."""
         path = project_file(name)
         if path is None or f"{FILE}{name}" in self.sources:
             return
@@ -248,7 +248,7 @@ class _Walk:
                 self.module(f"{name}.{imported.name}")  # a module of the package, or an attribute
 
     def _exported(self, package: str) -> tuple[str, ...]:
-        """The package's `__all__`: `import *` imports modules that stand in it."""
+        """Return the names in the package's `__all__`, of which `import *` imports the modules."""
         module = self.finder.find(package)
         if module is None or not (module.folders and module.is_source) or in_site_folder(module.file):
             return ()
@@ -275,7 +275,7 @@ def _absolute(imported: Import, package: str) -> str:
 
 
 def _file_of(module: Module) -> str:
-    """Its place in a snapshot, the one it has on the path to import from."""
+    """Return the path of a module in a snapshot: the one that it has below its import folder."""
     parts = module.name.replace(".", "/")
     suffix = "".join(Path(module.file).suffixes[-1:]) or ".py"
     return f"{parts}/__init__{suffix}" if module.folders else f"{parts}{suffix}"
@@ -299,7 +299,7 @@ def _version(walk: _Walk, main: str) -> CodeVersion:
 
 @contextmanager
 def _collection_paused() -> Iterator[None]:
-    """Syntax trees have no cycles, and a collection for every 700 of their nodes doubles the time they take."""
+    """Pause garbage collection, which doubles the time to build syntax trees and finds no cycles in them."""
     enabled = gc.isenabled()
     gc.disable()
     try:

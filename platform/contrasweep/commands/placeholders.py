@@ -106,7 +106,7 @@ def _leaves(config: Config, prefix: str = "") -> Iterator[str]:
 
 
 def _inner(config: Config, name: str) -> Any:
-    """What stands at a dotted name; the whole mapping where it names one."""
+    """Return the value at a dotted name, which may be a whole mapping."""
     value: Any = config
     for part in name.split("."):
         if not isinstance(value, Mapping) or part not in value:

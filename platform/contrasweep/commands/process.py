@@ -80,7 +80,7 @@ class Process:
             )
 
     def stop(self) -> None:
-        """SIGTERM to the command and its children, SIGKILL to those that are there `supervisor.GRACE_S` later."""
+        """Send SIGTERM to the command and its children, and SIGKILL after `supervisor.GRACE_S` to those still alive."""
         if self._control < 0:
             return
         os.close(self._control)
@@ -99,7 +99,7 @@ class Process:
         raise OSError(number, os.strerror(number) if word else "its supervisor was killed", self.words[0])
 
     def _word(self) -> list[str]:
-        """What the supervisor says next; empty where it has said all."""
+        """Return the next message of the supervisor; "" after its last one."""
         while b"\n" not in self._said:
             more = os.read(self._status, 4096)
             if not more:

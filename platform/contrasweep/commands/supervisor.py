@@ -1,4 +1,4 @@
-"""The process that starts a command, tells how it ended, and ends it, also where the trial's worker is gone.
+"""The process that starts a command, reports how it ended, and ends it even if the trial's worker has died.
 
 It is no child of the worker: Ray kills those with SIGKILL when it ends a worker, which leaves a command no time to save
 what it has. Run as a script by `commands.process`, with two descriptors of pipes before the command's words:
@@ -83,7 +83,7 @@ def _signal(group: int, number: signal.Signals) -> None:
 
 
 def _end_with_parent() -> None:
-    """In the command, on Linux: SIGTERM should this process be killed itself."""
+    """Let the command receive SIGTERM if this process is killed; Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 

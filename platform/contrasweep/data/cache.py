@@ -188,7 +188,7 @@ def evict(limit: int, keep: str = "") -> int:
 
 
 def _remove(folder: Path) -> None:
-    """Out of sight in one step, then gone: a reader never sees half an entry."""
+    """Rename a folder and then delete it, so that no reader sees half an entry."""
     if folder.exists():
         doomed = folder.parent / f".removed-{uuid.uuid4().hex}"
         with contextlib.suppress(FileNotFoundError):

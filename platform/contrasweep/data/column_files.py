@@ -163,7 +163,7 @@ class EncodedWriter:
         self._out = path.with_suffix(BYTES).open("wb")
 
     def add(self, column: pa.Array, where: str) -> None:
-        """The next rows, as bytes of encoded images; a missing one has none, and is broken when it is read."""
+        """Write the next rows as bytes of encoded images; an image without bytes is broken when it is read."""
         for value in column:
             self._end += self._out.write(value.as_buffer() or b"")
             self._ends.append(self._end)

@@ -1,4 +1,4 @@
-"""How a column lies in Parquet: arrays as fixed-size binary, their dtype and shape in the field's metadata.
+"""The layout of columns in Parquet: arrays as fixed-size binary, with dtype and shape in the field's metadata.
 
 `fixed_size_binary` is what every Parquet reader opens and what reads back as one contiguous block; a
 `fixed_size_list<float16>` reads eight times slower. Byte order is little-endian, row-major.
@@ -46,7 +46,7 @@ def to_array(column: pa.Array, dtype: str, shape: Sequence[int]) -> NDArray[Any]
 
 
 def check_stored(column: pa.Array, spec: ColumnSpec, where: str) -> None:
-    """Raise `DataError` where a column of the shard `where` is not stored as its spec says."""
+    """Raise `DataError` where a column of the shard `where` differs from its spec."""
     kind = column.type
     if spec.get("list"):
         if not pa.types.is_list(kind):

@@ -1,4 +1,4 @@
-"""What an importer hands over: tables of rows per split, and what they are."""
+"""The result of an importer: tables of rows for each split, with their description."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from contrasweep.schema import checked
 
 @dataclass
 class Rejected:
-    """What was left out while reading, by reason: how many, and the first names of them."""
+    """The items that an importer left out: for each reason their number and the first names."""
 
     NAMES = 20
     counts: dict[str, int] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class Rejected:
             kept.append(name)
 
     def to_dict(self) -> dict[str, object]:
-        """For the manifest: by reason, how many were left out and the first of their names."""
+        """Return for the manifest, by reason, the number of items left out and their first names."""
         return {reason: {"count": n, "first": self.names[reason]} for reason, n in sorted(self.counts.items())}
 
 
@@ -54,14 +54,25 @@ class Content:
     rejected: Rejected = field(default_factory=Rejected)
 
 
+@dataclass(frozen=True)
+class Published:
+    """What a dataset is by its paper: rows of each split, classes, array columns. It is enough to plan for it."""
+
+    kind: str
+    rows: Mapping[str, int]
+    classes: tuple[str, ...]
+    columns: Mapping[str, ColumnSpec] = field(default_factory=dict)
+    source: Mapping[str, object] = field(default_factory=dict)
+
+
 @checked
 class NoSettings:
-    """A dataset that is what it is."""
+    """The settings of a dataset that has none."""
 
 
 @dataclass(frozen=True)
 class Importer:
-    """How a dataset is read from its published format.
+    """Reads a dataset from its published format.
 
     Args:
         read: a function `(source, settings)` that returns the `Content`; `source` is a path, `settings` an object of
@@ -73,6 +84,8 @@ class Importer:
         fetch: a function `(folder)` that downloads the source there and returns its path; None: it cannot be
             downloaded.
         own: whether it reads anybody's data, which then have the name of the folder that they are staged in.
+        published: a function `(settings)` that returns what such data are by their paper (None: it does not say), so
+            that a study of them is planned before they are staged.
     """
 
     read: Callable[[Path, Any], Content]
@@ -82,3 +95,4 @@ class Importer:
     settings: Any = NoSettings
     fetch: Callable[[Path], Path] | None = None
     own: bool = False
+    published: Callable[[Any], Published | None] = lambda settings: None

@@ -1,4 +1,4 @@
-"""From shards to an entry of the node's cache: arrays as .npy files, all else as one Arrow file.
+"""Decodes shards into an entry of the node's cache: arrays as .npy files, all else as one Arrow file.
 
 Images of large splits stay encoded. An entry of folds has the same arrays in the order of the folds.
 """
@@ -69,7 +69,7 @@ def decode_split(manifest: Manifest, split: str, folder: Path, encoded: Collecti
 def _decode_shard(
     shard: Shard, file: Path, where: str, specs: Mapping[str, ColumnSpec], writers: Mapping[str, "Writer"]
 ) -> pa.Table:
-    """Give each array column to its writer; the other columns."""
+    """Write the rows of each array column; return the other columns."""
     with pq.ParquetFile(file, memory_map=False, pre_buffer=False) as opened:
         if opened.metadata.num_rows != shard.rows:
             raise DataError(
@@ -129,7 +129,7 @@ def _writer(folder: Path, name: str, spec: ColumnSpec, rows: int, encoded: bool)
 
 
 class _Array:
-    """One item a row, written one after the other into a .npy of the final size."""
+    """Writes items, one for each row, into a .npy file of the final size."""
 
     def __init__(self, path: Path, spec: ColumnSpec, rows: int) -> None:
         self.path, self.spec, self.rows, self.seen = path, spec, rows, 0
@@ -163,7 +163,7 @@ class _Array:
 
 
 class _Ragged:
-    """Several items a row, all of them one after another; where each row's begin goes into the rows."""
+    """Writes rows of several items, all items one after another; the rows get the position of their first item."""
 
     def __init__(self, path: Path, spec: ColumnSpec, rows: int) -> None:
         self.path, self.spec, self.seen, self.items = path, spec, 0, 0

@@ -15,7 +15,7 @@ MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
 class BrokenImage(ValueError):
-    """An image that cannot be decoded, or that is far larger than its file has any right to be.
+    """An image that cannot be decoded, or that is far larger than its file can be.
 
     `reason` is what an importer counts it under.
     """
@@ -71,7 +71,7 @@ def crop(pixels: NDArray[np.uint8], box: tuple[int, int, int, int], side: int) -
 
 
 def read(file: Path) -> NDArray[np.uint8] | str:
-    """Return the decoded image, or why there is none: a value that can be kept, so that nobody need try again."""
+    """Return the decoded image, or the reason why it cannot be decoded, which can be kept."""
     try:
         return decode(file.read_bytes())
     except BrokenImage as error:
@@ -113,7 +113,7 @@ def _opened(data: bytes) -> Image.Image:
 
 
 def _deep(image: Image.Image) -> str:
-    """Return what says that `image` has more than 8 bits a channel; empty if it has not.
+    """Return a text if `image` has more than 8 bits a channel; else "".
 
     Pillow's mode tells it of one channel only: it opens the others as 8 bit, and how they are stored shows in a TIFF's
     tag or in a PNG's tile.

@@ -1,4 +1,4 @@
-"""What `contrasweep data list|show|verify` tell, as plain data."""
+"""The content of `contrasweep data list`, `show` and `verify`, as plain data."""
 
 import tempfile
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ DatasetRow = dict[str, Any]
 
 @dataclass(frozen=True)
 class Finding:
-    """One object that is not what its manifest says, and why."""
+    """An object that differs from its manifest, and the difference."""
 
     object: str
     problem: str

@@ -1,4 +1,4 @@
-"""What a staged dataset is: its shards and their digests, its classes, its folds. Plain and pure."""
+"""The description of a staged dataset: its shards and their digests, its classes, its folds."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ class Shard:
     content: Label = ""
 
     def check(self, file: Path, name: str) -> None:
-        """Raise `DataError`, naming the object, if `file` is not byte for byte what the manifest says."""
+        """Raise `DataError`, naming the object, if `file` differs by a byte from what the manifest records."""
         if (size := file.stat().st_size) != self.bytes:
             raise DataError(
                 f"{name} has {size:,} bytes, its manifest says {self.bytes:,}: it is truncated or was replaced; "
@@ -98,7 +98,7 @@ class ColumnSpec(TypedDict):
 
 
 class SplitCounts(TypedDict, total=False):
-    """Of a labelled split: rows of each class, in the order of the manifest's; and how many groups its rows are of."""
+    """Counts of a labelled split: rows of each class, in the manifest's order, and the number of groups."""
 
     classes: list[int]
     groups: int
@@ -106,7 +106,9 @@ class SplitCounts(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Manifest:
-    """A staged dataset. `uri` is where it lies and no part of what it is; neither are `name` and `source`.
+    """A staged dataset.
+
+    `uri`, `name` and `source` say where it is and are no part of its digest.
 
     `kind` names the schema of its rows (`image`, `image-pair`, `text-pair`, or what its importer calls it);
     `columns` says how each array column is stored, e.g. {"image": {"dtype": "uint8", "shape": [8, 8, 1]}}; `source`
@@ -159,7 +161,7 @@ class Manifest:
         return replace(self, folds=folds)
 
     def to_json(self) -> str:
-        """Return the text of `manifest.json`; `uri` is left out, since the file may be copied elsewhere."""
+        """Return the text of `manifest.json`, without `uri`, since the file may be copied elsewhere."""
         fields = asdict(self) | {"digest": self.digest}
         del fields["uri"]
         return json.dumps(fields, indent=1, sort_keys=True) + "\n"

@@ -15,14 +15,14 @@ from contrasweep.imports import import_from_here, import_path
 
 @dataclass(frozen=True)
 class Name:
-    """A dataset and its parameters, only those given, sorted by name."""
+    """The name of a dataset and its given parameters, sorted by name."""
 
     name: str
     settings: Config
 
     @property
     def text(self) -> str:
-        """How it is written in a study."""
+        """Return the name as a study has it."""
         query = "&".join(f"{key}={value}" for key, value in self.settings.items())
         return f"{self.name}?{query}" if query else self.name
 

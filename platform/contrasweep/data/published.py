@@ -1,19 +1,20 @@
-"""What published datasets are by their papers: enough to plan for one before it is staged, and no more."""
+"""Published datasets as their papers describe them: enough to plan for a dataset before it is staged."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from contrasweep.data.columns import spec
+from contrasweep.data.content import Published
 from contrasweep.data.importers.cifar import LongTailed
 from contrasweep.data.importers.encoded_images import spec as encoded
 from contrasweep.data.importers.labelled_images import long_tail
 from contrasweep.data.importers.long_tail_lists import Settings as Lists
 from contrasweep.data.manifest import ColumnSpec, Manifest, Shard
-from contrasweep.data.names import parse
+from contrasweep.data.names import importer, parse
 
 
 class _Images(NamedTuple):
-    """What a paper says of an image dataset: images for training and for tests, classes, and how they are stored."""
+    """An image dataset as its paper describes it: images for training and tests, classes, and storage."""
 
     train: int
     test: int
@@ -42,23 +43,25 @@ def described(name: str) -> Manifest | None:
     """Return a manifest without files of the dataset that a study calls `name`, as its paper reports it.
 
     It has the rows, classes and sizes of images, which is what a plan must know. None for datasets that do not have
-    such fixed sizes. It is none of what is staged: its digest, and so the trials' ids, are others.
+    such fixed sizes. Its digest, and so the ids of its trials, differ from those of the staged dataset.
     """
     wanted = parse(name)
-    facts = _IMAGES.get(wanted.name)
+    settings = wanted.checked()
+    facts = _of_images(wanted.name, settings) if wanted.name in _IMAGES else importer(wanted).published(settings)
     if facts is None:
         return None
-    settings, train = wanted.checked(), facts.train
-    side = getattr(settings, "size", None) or facts.side
+    splits = {split: (Shard(f"{split}-as-published", rows, 0, "as published"),) for split, rows in facts.rows.items()}
+    return Manifest(wanted.text, "", facts.kind, splits, facts.classes, facts.columns, source=facts.source)
+
+
+def _of_images(name: str, settings: Any) -> Published:
+    facts = _IMAGES[name]
+    train, side = facts.train, getattr(settings, "size", None) or facts.side
     columns: Mapping[str, ColumnSpec] = {name: spec("uint8", (side, side, facts.channels)) for name in facts.columns}
     if isinstance(settings, LongTailed):
         train = sum(long_tail(facts.train // facts.classes, facts.classes, settings.imbalance_factor))
     elif isinstance(settings, Lists):
         columns = encoded(side)
     kind = "image" if len(columns) == 1 else "image-pair"
-    splits = {split: (_shard(split, rows),) for split, rows in (("train", train), ("test", facts.test)) if rows}
-    return Manifest(wanted.text, "", kind, splits, tuple(map(str, range(facts.classes))), columns)
-
-
-def _shard(split: str, rows: int) -> Shard:
-    return Shard(f"{split}-as-published", rows, 0, "as published")
+    rows = {split: count for split, count in (("train", train), ("test", facts.test)) if count}
+    return Published(kind, rows, tuple(map(str, range(facts.classes))), columns)

@@ -88,7 +88,7 @@ class Dataset:
 
 
 class Split:
-    """One split as it lies in the node's cache."""
+    """One split in the node's cache."""
 
     def __init__(self, manifest: Manifest, name: str) -> None:
         self.manifest, self.name, self.rows = manifest, name, manifest.rows(name)
@@ -132,7 +132,7 @@ class Split:
 
     @property
     def names(self) -> list[str]:
-        """Names of the columns, sorted, of arrays and of single values; without those that only describe an array."""
+        """Return the names of columns, sorted, without those that only describe an array."""
         return sorted({*self.manifest.columns, *(n for n in self.table.column_names if "." not in n)})
 
     def _partition(self, repeat: int) -> Ints:

@@ -1,4 +1,4 @@
-"""From what a study calls its data to a manifest: fast, and without writing where a plan must not."""
+"""Finds the manifest for a study's name of its data: fast, and without writing where a plan must not write."""
 
 import difflib
 import os
@@ -53,7 +53,10 @@ def read_manifest(uri: str, place: str = "storage") -> Manifest | None:
 
 
 def _read(name: str) -> Manifest | None:
-    """Return the manifest at the address `name`, if it is one: an address with a scheme must hold a dataset."""
+    """Return the manifest at the address `name`, None for a plain name.
+
+    An address with a scheme must hold a dataset.
+    """
     manifest = read_manifest(name, "data")
     if manifest is None and ("://" in name or name.startswith((".", "/", "~"))):
         raise DataError(
@@ -103,7 +106,10 @@ def _bundled(wanted: Name) -> Manifest:
 
 
 def _whole(folder: Path) -> Manifest | None:
-    """Return the manifest in `folder` if its shards have the sizes it says; digests are checked as they are read."""
+    """Return the manifest in `folder` if its shards have the recorded sizes.
+
+    Digests are checked when shards are read.
+    """
     manifest = read_manifest(str(folder))
     shards = [shard for shards in (manifest.splits.values() if manifest else ()) for shard in shards]
     files = {folder / shard.file: shard.bytes for shard in shards}

@@ -196,7 +196,10 @@ class _Split:
 
 
 def write_parquet(rows: pa.Table, file: Path) -> None:
-    """One shard. Feature lists stay uncompressed: they do not shrink and read several times faster so."""
+    """Write one shard.
+
+    Feature lists stay uncompressed: they do not shrink, and are read several times faster.
+    """
     features = [
         f.name for f in rows.schema if pa.types.is_list(f.type) and pa.types.is_fixed_size_binary(f.type.value_type)
     ]

@@ -1,4 +1,4 @@
-"""YAML of a study file as plain values, bounded: a file of a few hundred bytes may otherwise stand for gigabytes."""
+"""Reads the YAML of a study file as plain values, within bounds: a small file may expand to gigabytes."""
 
 import math
 import re
@@ -39,7 +39,7 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -> Any:
-    """Return the value that `text` holds; `SpecError` at `place` where it is not YAML, or larger than any study."""
+    """Return the value of `text`; `SpecError` at `place` where it is not YAML, or larger than any study."""
     try:
         _check_size(text, place)
         value = yaml.load(text, _Loader)
@@ -52,7 +52,7 @@ def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -
 
 
 def _check_size(text: str, place: str) -> None:
-    """Count what the text will be, event by event, before anything is built of it."""
+    """Count the values that the text expands to, event by event, before any of them is built."""
     if len(text) > MAX_CHARACTERS:
         raise SpecError("a study file is too long", place=place, value=len(text), hint=f"at most {MAX_CHARACTERS}")
     sizes: dict[str, int] = {}  # of what has an anchor and is whole
@@ -61,9 +61,7 @@ def _check_size(text: str, place: str) -> None:
     for event in yaml.parse(text, Loader=_Events):
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in sizes:
-                raise SpecError(
-                    "an alias stands for what it is part of, or for nothing", place=place, value=event.anchor
-                )
+                raise SpecError("an alias names nothing, or a value that contains it", place=place, value=event.anchor)
             nodes += sizes[event.anchor]
         elif isinstance(event, yaml.CollectionStartEvent):
             opened.append((event.anchor, nodes))

@@ -1,1 +1,1 @@
-"""What is seen of a study while it runs: its state, on a terminal, in a notebook, as lines, and from the storage."""
+"""How a running study is shown: on a terminal, in a notebook, as lines of text, and from its storage."""

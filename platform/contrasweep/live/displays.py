@@ -1,4 +1,4 @@
-"""Where a run is shown: in place on a terminal, in a notebook, or as lines of text.
+"""Displays of a run: redrawn in place on a terminal, in a notebook, or as lines of text.
 
 A terminal shows the trials that run, what each arm came to, and one line of counts. A notebook shows the same as one
 HTML display that updates; no widgets are needed.
@@ -50,7 +50,7 @@ def in_notebook() -> bool:
 
 
 class View:
-    """A state as rich renders it, by the width and height of what it is shown on."""
+    """A state as a table of rich, sized to the width and height of its display."""
 
     def __init__(self, state: RunState) -> None:
         self.state = state
@@ -78,7 +78,7 @@ class View:
 
 
 class Terminal:
-    """Shows a run in place on a terminal; what is said scrolls away above it."""
+    """Shows a run in place on a terminal; messages scroll away above it."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -132,7 +132,7 @@ class Notebook:
 
 
 def to_html(state: RunState, said: list[str]) -> str:
-    """Return the tables as HTML, below the lines that were said."""
+    """Return the tables as HTML, below the messages `said`."""
     console = Console(file=io.StringIO(), record=True, width=COLUMNS, height=40, force_jupyter=False)
     console.print(View(state))
     tables = console.export_html(inline_styles=True, code_format=PAGE)
@@ -140,7 +140,7 @@ def to_html(state: RunState, said: list[str]) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str], yields: str) -> Table:
-    """Return rows under `columns`, of which `numbers` stand to the right.
+    """Return rows under `columns`; the columns in `numbers` are aligned to the right.
 
     Where there is too little room the column `yields` and then texts are cut; numbers never are.
     """
@@ -183,7 +183,7 @@ def _running(state: RunState, width: int, rows: int) -> Table:
 
 
 def _style(text: str) -> str:
-    """The colour of a line by its first word."""
+    """Return the colour of a line, chosen by its first word."""
     return next((style for word, style in STYLES.items() if text.startswith(word)), "")
 
 

@@ -12,7 +12,7 @@ TROUBLE = ("failed:", "silent:", "again:", "no sign of life", "arm ")
 
 
 class Lines:
-    """Prints a line at once when a run starts, one every `every_s` seconds while it runs, and what is said at once."""
+    """Prints a line when a run starts, one every `every_s` seconds while it runs, and each message at once."""
 
     def __init__(self, stream: TextIO, every_s: float = EVERY_S) -> None:
         self.stream, self.every_s = stream, every_s
@@ -25,7 +25,7 @@ class Lines:
             self.say(progress_line(state))
 
     def say(self, text: str) -> None:
-        """Print a line of its own."""
+        """Print a line at once."""
         print(text, file=self.stream, flush=True)
 
     def close(self, state: RunState) -> None:
@@ -40,7 +40,7 @@ class Quiet(Lines):
         """Print nothing."""
 
     def say(self, text: str) -> None:
-        """Print a line that says what went wrong."""
+        """Print a line if it is about a failure."""
         if text.startswith(TROUBLE):
             super().say(text)
 

@@ -28,7 +28,7 @@ LIVE_FILE: JsonFile[RunState] = JsonFile(pydantic.TypeAdapter(RunState), 1, "it 
 
 
 class LiveFile:
-    """Keeps the state of a run in the storage, in a thread of its own: nobody waits for the storage."""
+    """Keeps the state of a run in the storage, from a thread of its own, so that a slow storage delays nothing."""
 
     def __init__(self, records: StudyRecords, every_s: float = EVERY_S) -> None:
         self.records, self.every_s = records, every_s
@@ -42,7 +42,7 @@ class LiveFile:
             self._begin(state)
 
     def say(self, text: str) -> None:
-        """Do nothing: the state holds what is said."""
+        """Do nothing: the state has the messages already."""
 
     def close(self, state: RunState) -> None:
         """Write how it ended."""
@@ -72,7 +72,7 @@ def read_live(records: StudyRecords) -> RunState | None:
 def watch(records: StudyRecords, display: Display, *, once: bool = False, poll_s: float = POLL_S) -> RunState | None:
     """Show the study's newest run until it ends, or `once`; its last state, None where no run has kept one.
 
-    Nobody's clock is compared for long: after the first look, a driver is alive as long as its state changes.
+    Clocks are compared at the first look only; after it, a driver is alive as long as its state changes.
     """
     watched = _Watched()
     while (state := read_live(records)) is not None:
@@ -88,7 +88,7 @@ def watch(records: StudyRecords, display: Display, *, once: bool = False, poll_s
 
 
 class _Watched:
-    """What was seen of a run so far, and when, by this process's own clock."""
+    """The last state of a run that was read, and when it was read by the clock of this process."""
 
     def __init__(self) -> None:
         self.updated, self.at = 0.0, 0.0
@@ -106,7 +106,7 @@ class _Watched:
         return state if state.ended else replace(state, updated=state.updated + min(self.silent_s, SILENT_S))
 
     def news(self, state: RunState) -> list[str]:
-        """Events that were not told yet, and that the run gives no sign of life any more."""
+        """Return lines for new events, and one where the run has given no sign of life for a while."""
         news = [text for at, text in state.events if at > self.told_at]
         self.told_at = max([self.told_at, *(at for at, _ in state.events)])
         if self.silent_s > SILENT_S and not self.silence_told:

@@ -1,4 +1,4 @@
-"""What a trial printed, read from the storage: as it is now, or followed until the trial has ended."""
+"""The log of a trial, read from the storage: as it is now, or followed until the trial has ended."""
 
 import time
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def read_log(records: StudyRecords, trial_id: str) -> str:
 
 
 def ending(records: StudyRecords, trial_id: str, record: Record | None) -> str:
-    """What is known of a trial beside its log: how it ended with its traceback, and where it was when it hung."""
+    """Return what is known of a trial besides its log: its status and traceback, or where it was when it hung."""
     if record is None:
         stack = _text(records, trial_id, STACK)
         return f"--- it did not report, and was here:\n{stack}" if stack else ""
@@ -63,7 +63,7 @@ def follow(records: StudyRecords, trial_id: str, write: Callable[[str], object],
 
 
 def _new(written: str, text: str) -> str:
-    """Return the part of `text` after `written`, even if the middle of the log has been left out since."""
+    """Return the part of `text` after `written`, also where the middle of the log has been cut out since."""
     if text.startswith(written):
         return text[len(written) :]
     place = text.rfind(written[-KNOWN:])

@@ -1,14 +1,14 @@
-"""What a storage says of its studies: which there are, how far each is, and when its driver was last alive."""
+"""An overview of a storage: its studies, how far each one is, and when its driver was last alive."""
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from contrasweep.live.live_file import SILENT_S, read_live
 from contrasweep.live.state import ArmState, RunState
 from contrasweep.storage import compact
-from contrasweep.storage.record import Status
+from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.storage.study_document import StudyDocument
@@ -58,9 +58,10 @@ def overviews(storage: str) -> Iterator[Overview]:
             yield overview(records, document)
 
 
-def overview(records: StudyRecords, document: StudyDocument) -> Overview:
-    """One study, from its records and from what its newest run keeps of itself."""
-    recorded = compact.read_records(records, records.etags()).values()
+def overview(records: StudyRecords, document: StudyDocument, recorded: Collection[Record] | None = None) -> Overview:
+    """One study, from its records (read where not given) and from what its newest run keeps of itself."""
+    if recorded is None:
+        recorded = compact.read_records(records, records.etags()).values()
     live = read_live(records)
     arms: dict[str, ArmState] = {}
     for record in recorded:
@@ -85,5 +86,5 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
 
 
 def is_alive(state: RunState, now: float) -> bool:
-    """Whether the process of a run was seen alive lately."""
+    """Return whether the process of a run has written its state lately."""
     return not state.ended and now - state.updated < SILENT_S

@@ -1,4 +1,4 @@
-"""How long what is left of a run will take, learned from each trial that ends and from the steps of those that run.
+"""An estimate of the time that a run still needs, from trials that have ended and from steps of running ones.
 
 The first trial of each place also starts a process and imports what it trains with, which the later ones need not. So
 there is no estimate from what took less than `WORTH_S`, until a place trains its second trial.
@@ -25,7 +25,7 @@ class _Mean:
 
 
 class Pace:
-    """Seconds and steps of a trial: the mean of its cell's ended trials, else of its arm's, else of all."""
+    """The seconds and steps of a trial: the mean over ended trials of its cell, else of its arm, else of all."""
 
     def __init__(self) -> None:
         self._seconds: defaultdict[Cell | str, _Mean] = defaultdict(_Mean)
@@ -48,7 +48,7 @@ class Pace:
             self._steps[key] = max(steps, self._steps.get(key, 0))
 
     def steps(self, cell: Cell) -> int | None:
-        """The last step of such a trial; None before one of its arm has ended."""
+        """Return the expected last step of a trial of this cell; None before a trial of its arm has ended."""
         return self._steps.get(cell) or self._steps.get(cell[0])
 
     def seconds(self, cell: Cell) -> float | None:
@@ -59,7 +59,7 @@ class Pace:
     def eta_s(
         self, waiting: Counter[Cell], unknown: int, running: Iterable[RunningTrial], slots: float, now: float
     ) -> float | None:
-        """Return the seconds until nothing is left; None where nothing is known of the length of any trial.
+        """Return the seconds until the run ends; None where no trial's length is known.
 
         `waiting` counts trials by cell, `unknown` those of no known cell; the running ones count with what they lack.
         """

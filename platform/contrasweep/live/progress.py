@@ -1,4 +1,4 @@
-"""`Progress`: hears what happens in a run, keeps its state, and has it shown and kept in the storage."""
+"""`Progress`: receives the events of a run, keeps its state, and passes it to displays and to the storage."""
 
 import copy
 import math
@@ -27,7 +27,7 @@ EPOCHS = "epochs"
 
 
 class Display(Protocol):
-    """Where a run is shown. Its methods are called from one thread at a time."""
+    """A place where a run is shown. Its methods are called from one thread at a time."""
 
     def show(self, state: RunState) -> None:
         """Show the state as it is now; called once a second."""
@@ -161,7 +161,7 @@ class Progress:
             self._said.append(text)
 
     def close(self, reason: str = "") -> None:
-        """The run is over, for this reason; "" where it came to its end."""
+        """Show that the run is over, with the reason; "" where it has run to its end."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
@@ -209,7 +209,7 @@ class Progress:
 
 
 def axes_as_text(axes: Sequence[str], config: Config, data: str) -> dict[str, str]:
-    """The values that a trial has of the study's axes, or of what is searched, as people read them."""
+    """Return the trial's values of the study's axes, or of its searched settings, as text for people."""
     values = {**config, "data": data}
     shown = {axis: dotted.name(dotted.lookup(values, axis)) for axis in axes}
     return {

@@ -1,4 +1,4 @@
-"""What a run looks like at a moment, as the process that runs it knows it.
+"""The state of a run at one moment, as the process that runs it knows it.
 
 Plain data, so that it can be kept in the storage and shown on any machine.
 """
@@ -17,7 +17,7 @@ MAX_EVENTS, MAX_LINE = 20, 1000
 
 
 def one_line(text: str) -> str:
-    """`text` as a line that is not too long and has nothing in it that a terminal would obey."""
+    """Return `text` as one line of limited length without control characters."""
     return "".join(c if c.isprintable() else " " for c in text)[:MAX_LINE]
 
 
@@ -46,7 +46,7 @@ class RunningTrial:
 
     @property
     def settings(self) -> str:
-        """Its axes, `batch_size=16 lr=0.1`."""
+        """Return the trial's values of the axes as text, such as `batch_size=16 lr=0.1`."""
         return " ".join(f"{axis}={value}" for axis, value in self.axes.items())
 
 
@@ -115,7 +115,7 @@ class RunState:
 
     @property
     def bad(self) -> list[str]:
-        """Counts of what ended otherwise than done: `2 failed`."""
+        """Return the counts of trials that ended with another status than done: `2 failed`."""
         return [f"{n} {status}" for status, n in sorted(self.statuses.items()) if n and status not in COUNTING]
 
     @property

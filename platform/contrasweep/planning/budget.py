@@ -1,4 +1,4 @@
-"""What a study may spend, and what it has spent: counted from what its trials leave, so that it outlives any driver.
+"""The budget of a study and what it has spent, counted from the files of its trials, so that it outlives a driver.
 
 `budget_hours` is wall time in which at least one of the study's trials trained; `budget_gpu_hours` training time x
 share of a GPU (where there is no GPU, hours of a place); `budget_cost` the parts of hosts that trials held, at the
@@ -26,7 +26,7 @@ UNITS = {"budget_hours": " h", "budget_gpu_hours": " GPU-hours", "budget_cost": 
 
 @dataclass(frozen=True)
 class Rate:
-    """What an hour of a trial costs: GPUs or the share of one, and its part of a host's price.
+    """The cost of an hour of a trial: its GPUs, or its share of one, and its part of a host's price.
 
     Where there is no GPU, `gpus` is 1, or the part of a place that a trial holds that shares it.
     """
@@ -36,7 +36,7 @@ class Rate:
 
     @classmethod
     def of(cls, gpus: float | None, cost_per_hour: float | None, shared_by: int | None = None) -> "Rate":
-        """Return the rate that a record or a checkpoint says, whose place `shared_by` trials shared."""
+        """Return the rate in a record or a checkpoint, for a place that `shared_by` trials shared."""
         return cls(gpus or 1.0 / (shared_by or 1), cost_per_hour or 0.0)
 
 
@@ -48,10 +48,10 @@ class BudgetRow(TypedDict):
 
 
 class Budget:
-    """The account of a study. A driver tells it what starts and ends; a plan asks it what is left."""
+    """The account of a study. A driver reports starts and ends to it; a plan asks for the rest."""
 
     def __init__(self, study: Study, records: StudyRecords, known: Iterable[Record] | None = None) -> None:
-        """`known` are the study's records; None: they are read where there is a budget."""
+        """Read what is spent. `known` are the study's records; None: they are read where there is a budget."""
         limits = {name: getattr(study, name) for name in UNITS}
         self.limits: dict[str, float] = {name: limit for name, limit in limits.items() if limit is not None}
         self.gpu_hours = self.cost = self.hours = 0.0  # of ended trials; hours of this and all earlier runs
@@ -64,7 +64,7 @@ class Budget:
             )
 
     def check_prices(self, inventory: Inventory) -> None:
-        """`SpecError` if there is a budget of cost and no host has a price."""
+        """Raise `SpecError` if the study has a budget of cost and no host has a price."""
         if "budget_cost" in self.limits and not inventory.cost_per_hour:
             raise SpecError(
                 "a budget of cost needs hosts with prices",
@@ -81,12 +81,12 @@ class Budget:
         self.open[trial_id] = (self.open.get(trial_id, (0.0, rate))[0], rate)
 
     def trained(self, trial_id: str, seconds: float) -> None:
-        """A running trial has trained for so many seconds, over all its attempts."""
+        """Set how many seconds a running trial has trained, over all its attempts."""
         if trial_id in self.open:
             self.open[trial_id] = (seconds, self.open[trial_id][1])
 
     def ended(self, record: Record) -> None:
-        """A trial has its record: count the seconds in it instead of those heard while it ran."""
+        """Count the seconds in the record of an ended trial, in place of those that were reported while it ran."""
         self.open.pop(record.trial_id, None)
         if self.running == {record.trial_id}:
             self.hours += (time.time() - self.since) / 3600
@@ -94,7 +94,7 @@ class Budget:
         self._add(record.seconds, Rate.of(record.notes.gpus, record.notes.cost_per_hour, record.notes.shared_by))
 
     def spent(self) -> dict[str, float]:
-        """What is spent by now, by the names of the budgets."""
+        """Return what is spent by now, for each budget by its name."""
         return {
             "budget_hours": self.hours + ((time.time() - self.since) / 3600 if self.running else 0.0),
             "budget_gpu_hours": self.gpu_hours
@@ -111,7 +111,7 @@ class Budget:
         return f"used up: {said}; raise it to go on from here, for example with {more}" if over else ""
 
     def warnings(self, to_come: Makespan | None) -> list[str]:
-        """Where what is spent and what is to come exceed a budget."""
+        """Return a warning for each budget that the spent and the expected amounts exceed together."""
         if to_come is None or not self.limits:
             return [self.used_up()] if self.used_up() else []
         ahead = {

@@ -36,13 +36,13 @@ class OtherCode:
 
 @dataclass(frozen=True)
 class CodeComparison:
-    """What of a study's trials was made by other code; `total` trials are planned or recorded."""
+    """Which of a study's trials were made by other code, among the `total` planned or recorded trials."""
 
     total: int
     others: tuple[OtherCode, ...]
 
     def pending(self) -> tuple[OtherCode, ...]:
-        """Those that nobody has accepted yet."""
+        """Return the changes that the user has not accepted yet."""
         return tuple(other for other in self.others if not other.accepted)
 
     def trial_ids(self) -> list[str]:
@@ -50,7 +50,9 @@ class CodeComparison:
         return [i for other in self.others for i in (*other.trial_ids, *other.unfinished)]
 
     def line(self, *, all_: bool = False) -> str:
-        """Return the comparison as one line, empty where no trials are of other code; with `all_`, those accepted too.
+        """Return the comparison as one line, empty where all trials are of the current code.
+
+        With `all_`, the line includes the changes that were accepted.
 
         `24 of 30 trials were made by other code: mythesis/method.py changed (12 lines) since 2026-11-22 11:02`
         """
@@ -114,7 +116,7 @@ def checkpoint_code(records: StudyRecords, trial_id: str) -> str | None:
 
 
 def changes_text(records: StudyRecords, old: str, new: Code) -> str:
-    """What differs between the code that was recorded as `old` and the code there is now."""
+    """Return the difference between the code that was recorded as `old` and the current code."""
     if old == UNKNOWN:
         return "recorded before code was kept"
     sources = read_sources(records, old)
@@ -125,7 +127,7 @@ def changes_text(records: StudyRecords, old: str, new: Code) -> str:
 
 
 def texts(code: Code) -> dict[str, str]:
-    """File -> text, as a snapshot holds them."""
+    """Return file -> text of a code, as a snapshot holds it."""
     return {s.file: s.data.decode("utf-8", "replace") for s in code.sources.values() if s.file.endswith(KEPT)}
 
 

@@ -1,4 +1,4 @@
-"""How long trials take, by those that have finished, and so how long a plan does."""
+"""The durations of trials, from those that have finished, and the duration of a plan."""
 
 import random
 import statistics as stats
@@ -60,7 +60,7 @@ class Durations:
         return makespan.scaled(len(takes) / SIMULATED)
 
     def warnings(self) -> list[str]:
-        """Where the finished trials ran on what the inventory does not have."""
+        """Return a warning where finished trials ran on hardware that the inventory does not have."""
         ran = {(record.notes.gpu_type or CPU) for record in self.done.values()}
         there = {*self.speeds} if self.speeds else {CPU}
         odd = ", ".join(sorted(ran - there))

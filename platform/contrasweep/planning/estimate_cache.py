@@ -76,10 +76,14 @@ def key_of(work: Workload, hook: object, trial: Trial, code: CurrentCode) -> str
 
 
 class Estimate(NamedTuple):
-    """GiB that training holds, before calibration, and the work of a step."""
+    """The memory of a training in GiB before calibration, the work of one step, and the GiB of a checkpoint.
+
+    A checkpoint holds the network and what the optimiser keeps.
+    """
 
     gib: float
     work: Work = NO_WORK
+    checkpoint_gib: float = 0.0
 
 
 def read(key: str) -> Estimate | None:
@@ -90,13 +94,15 @@ def read(key: str) -> Estimate | None:
         return None
     if not isinstance(kept, dict) or kept.get("key") != key:
         return None
-    numbers = [number for name in ("gib", *WORK) if _is_amount(number := kept.get(name))]
-    return Estimate(numbers[0], Work(*numbers[1:])) if len(numbers) == 1 + len(WORK) else None
+    numbers = [number for name in ("gib", "checkpoint_gib", *WORK) if _is_amount(number := kept.get(name))]
+    return Estimate(numbers[0], Work(*numbers[2:]), numbers[1]) if len(numbers) == 2 + len(WORK) else None
 
 
 def write(key: str, counted: Estimate) -> None:
     """Keep a count, and no more than `MAX_COUNTS`. A cache that cannot be written costs the next plan its time only."""
-    data = json.dumps({"key": key, "gib": float(counted.gib), **vars(counted.work)}).encode()
+    data = json.dumps(
+        {"key": key, "gib": counted.gib, "checkpoint_gib": counted.checkpoint_gib, **vars(counted.work)}
+    ).encode()
     if len(data) > MAX_BYTES:
         return
     store = _store()
@@ -134,12 +140,12 @@ def _name(key: str) -> str:
 
 @functools.cache
 def _counting() -> str:
-    """The digest of the module that counts, which a checkout may change without a new version."""
+    """Return the digest of the module that counts, because a checkout may change it without a new version."""
     return hashlib.sha256(Path(contrasweep.cluster.memory.__file__).read_bytes()).hexdigest()
 
 
 def _is_plain(value: object) -> bool:
-    """Whether `repr` says all of a value, in every process the same."""
+    """Return whether `repr` describes all of a value, and is the same in every process."""
     if isinstance(value, tuple | list):
         return all(map(_is_plain, value))
     return value is None or type(value) in (bool, int, float, str)

@@ -9,7 +9,7 @@ from contrasweep.cluster.calibration import HOST_PRIOR, MARGIN, MARGIN_UNMEASURE
 from contrasweep.cluster.errors import ClusterError
 from contrasweep.cluster.footprint import Footprint, LearnedFootprint, OnType
 from contrasweep.cluster.inventory import Inventory
-from contrasweep.cluster.memory import Workload
+from contrasweep.cluster.memory import GIB, Workload
 from contrasweep.cluster.packing import Placement, default_footprint, options, slots_on, why_not
 from contrasweep.code import CurrentCode
 from contrasweep.errors import SpecError
@@ -31,7 +31,10 @@ GPU_HOST_GIB = 3.0
 
 @dataclass(frozen=True)
 class Requirement:
-    """A trial's footprint and where it comes from; `why` says why there is no estimate where one was tried."""
+    """A trial's footprint and its source.
+
+    `why` is the reason why there is no estimate, where one was tried.
+    """
 
     footprint: Footprint
     source: str
@@ -61,7 +64,7 @@ class Footprints:
         self._slots: dict[Placement, int] = {}
 
     def of(self, trial: Trial) -> Requirement:
-        """What `trial` needs; the same for all replicates of its cell."""
+        """Return the footprint of `trial`; it is the same for all replicates of its cell."""
         cell = cell_of(trial)
         if (trial.arm, cell) not in self._requirements:
             footprint, source = self._footprint(trial, cell)
@@ -69,7 +72,7 @@ class Footprints:
         return self._requirements[trial.arm, cell]
 
     def options(self, trial: Trial) -> list[Placement]:
-        """Every way to place `trial`, smallest GPU first; empty: it fits no host."""
+        """Return every way to place `trial`, smallest GPU first; empty where it fits no host."""
         footprint = self.of(trial).footprint
         if footprint not in self._options:
             self._options[footprint] = options(footprint, self.inventory)
@@ -106,7 +109,7 @@ class Footprints:
         return several
 
     def missing(self, trials: Iterable[Trial]) -> Trial | None:
-        """If none of `trials` fits a host, the one that needs least."""
+        """Return the trial that needs least if none of `trials` fits a host; else None."""
         cells = list({self.of(trial): trial for trial in trials}.values())
         if any(map(self.options, cells)):
             return None
@@ -122,7 +125,7 @@ class Footprints:
         return f"{why_not(requirement.footprint, self.inventory)} ({requirement.source})"
 
     def notes(self, trial: Trial) -> TrialNotes:
-        """What its record must say so that the memory model can learn from it."""
+        """Return what the record of `trial` must contain so that the memory model can learn from it."""
         cell = cell_of(trial)
         work, counted = self._workload(trial, cell), self._counted(trial, cell)
         if work is None or counted is None:
@@ -130,19 +133,22 @@ class Footprints:
         return TrialNotes(architecture=work.architecture, counted_gib=round(counted, 4))
 
     def grow(self, inventory: Inventory) -> None:
-        """From now on, place on these hosts."""
+        """Place trials on the hosts of `inventory` from now on."""
         self.inventory = inventory
         self._requirements.clear()
         self._options.clear()
         self._slots.clear()
 
     def learn(self, peak: Peak) -> None:
-        """Take note of what one more trial took."""
+        """Add the peaks of one more trial to what is known."""
         self.learned.add(peak)
         self._requirements.clear()
 
     def overflowed(self, trial: Trial, gpu: str, limit_gib: float) -> None:
-        """`trial` ran out of `limit_gib` of memory on this type of GPU: its like need more from the start."""
+        """Note that `trial` ran out of `limit_gib` of memory on GPUs of this type.
+
+        Trials of the same kind are then given more memory from their start.
+        """
         cell = cell_of(trial)
         work, counted = self._workload(trial, cell), self._counted(trial, cell)
         if work and counted is not None:
@@ -175,12 +181,15 @@ class Footprints:
         return footprint, MEASURED if any(source == MEASURED for _, source in known) else ESTIMATED
 
     def _several_gpus(self, trial: Trial, cell: Cell) -> float:
-        """The GPUs of a trial that names more than one; 0 where its memory decides what it gets."""
+        """Return the number of GPUs of a trial that names more than one; else 0, and its memory decides its place."""
         work = self._workload(trial, cell)
         return float(work.gpus) if work is not None and work.gpus > 1 else 0.0
 
     def _undeclared(self, work: Workload | None) -> Footprint:
-        """Before its memory is known, where the arm declares nothing: the device and cores that the trainable names."""
+        """Return the footprint of an arm that declares nothing, before its memory is known.
+
+        It has the device and cores that the trainable names.
+        """
         default = default_footprint(self.inventory)
         if work is None:
             return default
@@ -191,7 +200,7 @@ class Footprints:
     def _on_type(
         self, gpu: str, base: Footprint, trial: Trial, cell: Cell, seen: Mapping[str, Peak]
     ) -> tuple[OnType, str] | None:
-        """What is known of the GPU memory on one type, and how; None: nothing but what `base` says."""
+        """Return what is known of the GPU memory on one type, and how it is known; None where only `base` is known."""
         measured = {host: peak for host, peak in seen.items() if peak.gpu_memory_gib}
         if gpu in measured:
             there = measured[gpu]
@@ -217,7 +226,7 @@ class Footprints:
         return base, DEFAULT
 
     def _workload(self, trial: Trial, cell: Cell) -> Workload | None:
-        """What the trainable says of this cell. Whatever goes wrong in it, the plan goes on without."""
+        """Return the workload that the trainable declares for this cell; None where it declares none or fails."""
         if cell not in self._workloads:
             hook, self._workloads[cell] = self.hooks[trial.arm], None
             try:
@@ -245,6 +254,11 @@ class Footprints:
         each = [(gpu, counted.work.seconds(gpu, half, share)) for gpu, share in shares.items()]
         known = [speeds[gpu] * seconds for gpu, seconds in each if seconds is not None]
         return work.steps * max(known) if known else None
+
+    def checkpoint_gib(self, trial: Trial) -> float | None:
+        """The counted size of a checkpoint of `trial`: network and optimiser; None where it cannot be counted."""
+        counted = self._count_of(trial, cell_of(trial))
+        return None if counted is None else counted.checkpoint_gib
 
     def _counted(self, trial: Trial, cell: Cell) -> float | None:
         """The count of this cell's memory in GiB."""
@@ -274,14 +288,15 @@ class Footprints:
         counted = estimate_cache.read(key) if key is not None else None
         if counted is None and (work.step or is_installed(TRAINING)):
             count = work.count()
-            counted = Estimate(count.gib, count.work)
+            kept = count.parameters * (1 + count.optimizer_states) / work.gpus / GIB
+            counted = Estimate(count.gib, count.work, kept)
             if key is not None:
                 estimate_cache.write(key, counted)
         return counted
 
 
 def cell_of(trial: Trial) -> Cell:
-    """What `trial` has in common with its replicates."""
+    """Return what `trial` has in common with its replicates: its cell."""
     text = trial.config.text if isinstance(trial.config, canonical.Config) else canonical.dumps(trial.config)
     return trial.trainable, text, trial.data.digest
 

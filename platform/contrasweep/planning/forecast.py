@@ -1,4 +1,4 @@
-"""What a plan will cost and what it can answer, before anything is spent."""
+"""The cost of a plan and the questions it can answer, before anything is spent."""
 
 import math
 import textwrap
@@ -15,16 +15,25 @@ from contrasweep.cluster.packing import PackingRow, Placement, place
 from contrasweep.cluster.simulate import Makespan
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.durations import Durations, duration
+from contrasweep.planning.earlier import EarlierNoise
 from contrasweep.planning.footprints import DEFAULT, Footprints, Requirement
 from contrasweep.planning.lanes import open_lanes
 from contrasweep.planning.learned import learned_of
 from contrasweep.planning.plan import Plan, PlanRow
 from contrasweep.planning.planner import MissingDataset, missing_lines
-from contrasweep.planning.power import PlannedSize, other_question, planned_sizes, power_lines, power_warnings
+from contrasweep.planning.power import (
+    PlannedSize,
+    known_noise,
+    other_question,
+    planned_sizes,
+    power_lines,
+    power_warnings,
+)
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.study import Study
+from contrasweep.study.sweep import Sweep
 from contrasweep.study.trainables import unchecked_settings
 from contrasweep.text_table import text_table
 from contrasweep.trial import Trial
@@ -57,7 +66,7 @@ def gpu_hours(plan: Plan, footprints: Footprints, done: Collection[str]) -> floa
 
 @dataclass(frozen=True)
 class Capacity:
-    """How trials of one kind fit the hosts.
+    """How many trials of one kind the hosts can run.
 
     `placements` are the ways to place one, the first choice first. Where there is none, `why_not` says why. `slots`
     are how many such trials run at once if no others do.
@@ -70,7 +79,7 @@ class Capacity:
 
     @property
     def footprint(self) -> Footprint:
-        """What one trial takes where it is placed first."""
+        """Return the footprint of one trial on the host where it is placed first."""
         first, footprint = self.first, self.requirement.footprint
         return footprint.on(first.gpu) if first and first.gpu else footprint
 
@@ -125,7 +134,7 @@ class ForecastRow:
 
     @property
     def footprint(self) -> Footprint:
-        """What one trial takes, with its margin on every type of GPU."""
+        """Return the footprint of one trial, with its margin on every type of GPU."""
         return self.capacity.requirement.footprint
 
 
@@ -150,6 +159,8 @@ class Forecast:
     durations: Durations
     lanes: tuple[str, ...] = ()
     missing: tuple[MissingDataset, ...] = ()
+    noise: EarlierNoise | None = None
+    kept: str = ""  # the line on checkpoints that stay
 
     @property
     def hours(self) -> float | None:
@@ -163,7 +174,7 @@ class Forecast:
 
     @property
     def slots(self) -> int:
-        """How many trials run concurrently, for the most demanding row."""
+        """Return how many trials of the most demanding row run at once."""
         return max(1, min((row.capacity.slots for row in self.rows if row.capacity.placements), default=1))
 
     def hours_of(self, trials: Mapping[str, int]) -> float | None:
@@ -182,29 +193,29 @@ class Forecast:
 
     def power_lines(self) -> list[str]:
         """Say what the study decides as declared and with more replicates, at what price, and by its other question."""
-        study, lines = self.plan.study, power_lines(self.plan.study)
+        study, lines = self.plan.study, power_lines(self.plan.study, self.noise)
         for size in self.sizes[1:]:
-            more = "" if size.trials is None else f", {size.trials * (size.times - 1) // size.times} trials more"
+            more = "" if size.trials is None else f"{size.trials * (size.times - 1) // size.times} trials more"
             added = Counter[str]()
             for row in self.rows:
                 added[row.planned.arm] += (size.times - 1) * len(row.planned.trials)
             hours = self.hours_of(added) if size.trials is not None else None
             time = "" if hours is None else f", {duration(3600 * hours)}"
-            lines.append(
-                f"  x{size.times}      {size.seeds} seeds{more}{time}: {size.detectable:.2g} standard deviations"
-            )
-        return [*lines, *other_question(study)]
+            price = f" ({more}{time})" if more else ""
+            lines.append(f"  x{size.times}      {size.seeds} seeds{price}: {size.text}")
+        return [*lines, *other_question(study, self.noise)]
 
     @property
     def sizes(self) -> list[PlannedSize]:
-        """What a grid of fixed replicates decides as declared, and at two and four times its replicates.
+        """Return what a grid of fixed replicates can decide, as declared and with two and four times its replicates.
 
         Empty where the study says nothing of noise.
         """
         study = self.plan.study
         if study.replicates is not None or not isinstance(study, AblationGrid):
             return []
-        return [size for size in planned_sizes(study, self.plan.total) if math.isfinite(size.detectable)]
+        sizes = planned_sizes(study, self.plan.total, self.noise)
+        return sizes if any(math.isfinite(size.detectable) for size in sizes) else []
 
     def to_dict(self) -> dict[str, object]:
         """Return what `to_text` shows, for programs."""
@@ -234,6 +245,7 @@ class Forecast:
             *_packing_lines(self.packing),
             *self.lanes,
             *self._time_lines(),
+            *([self.kept] if self.kept else []),
             *self._pilot_lines(),
             *_notes(self.rows, self.inventory),
         ]
@@ -253,7 +265,7 @@ class Forecast:
         return [f"pilot     one trial of each arm is trained and checked before the rest{why}"]
 
     def _time_lines(self) -> list[str]:
-        """Say wall time, GPU-hours and cost of what is to run."""
+        """Return lines on wall time, GPU-hours and cost of the trials to run."""
         makespan, inventory = self.makespan, self.inventory
         hosts = f"{self.slots} slots" + (f" on {inventory.gpus} GPUs" if inventory.gpus else "")
         if makespan is None:
@@ -279,7 +291,7 @@ class Forecast:
 def forecast(
     plan: Plan, storage: str, cluster: Path | None = None, missing: tuple[MissingDataset, ...] = ()
 ) -> Forecast:
-    """Look up what of `plan` has ended and how long it took, and forecast the rest.
+    """Find which trials of `plan` have ended and how long they took, and forecast the rest.
 
     `cluster` is an inventory file; without one, this machine is planned for. `missing` are the datasets whose cells
     the plan leaves out.
@@ -302,19 +314,57 @@ def forecast(
         packing = place(needs, inventory, seconds=[s or 1.0 for s in seconds]).summary()
         makespan = durations.makespan(needs, seconds)
     budget = Budget(study, records, known.values())
+    noise = known_noise(plan, records, known)
     warnings = (
         *durations.warnings(),
         *budget.warnings(makespan),
-        *power_warnings(study),
+        *power_warnings(study, noise),
         *group_warnings(plan),
         *unchecked_settings(study),
     )
     lines = tuple(lanes.lines(planned))
-    return Forecast(plan, known, rows, inventory, tuple(packing), makespan, budget, warnings, durations, lines, missing)
+    return Forecast(
+        plan,
+        known,
+        rows,
+        inventory,
+        tuple(packing),
+        makespan,
+        budget,
+        warnings,
+        durations,
+        lines,
+        missing,
+        noise,
+        checkpoints_line(plan, footprints),
+    )
+
+
+def checkpoints_line(plan: Plan, footprints: Footprints) -> str:
+    """Say how many GiB of checkpoints the whole study keeps; empty where the size of one cannot be counted."""
+    study = plan.study
+    each: dict[str, list[float]] = {}
+    for trial in plan.sample_trials:
+        each.setdefault(trial.arm, []).append(footprints.checkpoint_gib(trial) or 0.0)
+    sizes = [max(of_arm) for of_arm in each.values()]
+    if not sizes or min(sizes) == 0.0:
+        return ""
+    keep, trials = study.keep_checkpoints_of, plan.total
+    if keep == "best_of_arm":
+        trials = len(study.arms)
+    elif keep == "confirmed" and isinstance(study, Sweep):
+        trials = len(study.arms) * len(study.confirm_folds) * len(study.all_seeds)
+    gib = sum(sizes) / len(sizes)
+    if trials is None:
+        return f"keeps     {gib:.2g} GiB a trial: its checkpoint (keep_checkpoints_of: {keep})"
+    return f"keeps     {gib * trials:.3g} GiB: checkpoints of {trials} trials (keep_checkpoints_of: {keep})"
 
 
 def group_warnings(plan: Plan) -> list[str]:
-    """Where seeds on one test split are to decide, though its rows come in groups: no seed speaks of other groups."""
+    """Return a warning where seeds decide on one test split whose rows come in groups.
+
+    Seeds tell nothing about other groups.
+    """
     if plan.table_folds is not None:
         return []
     counted = {data.name: data.counts.get("test", {}).get("groups", 0) for data in plan.table_datasets}
@@ -327,7 +377,7 @@ def group_warnings(plan: Plan) -> list[str]:
 
 
 def _seconds(row: PlanRow, durations: Durations, footprints: Footprints) -> tuple[float | None, bool]:
-    """The seconds that trials of a row took, else those of its longest sample; and whether these are counted work."""
+    """Return the seconds that trials of a row took, or those of its longest sample; and whether work was counted."""
     if (seconds := durations.of(row.arm, row.trials)) is not None:
         return seconds, False
     each = [footprints.seconds(trial) for trial in row.samples]

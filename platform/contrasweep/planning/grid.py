@@ -38,13 +38,13 @@ class GridPlan(PlanDisplay):
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
-        """One replicate of every cell, then the next of every cell."""
+        """Return the trials in order: the first replicate of every cell, then the second of every cell, and so on."""
         most = max((len(cell.trials) for cell in self.cells), default=0)
         return tuple(cell.trials[i] for i in range(most) for cell in self.cells if i < len(cell.trials))
 
     @property
     def total(self) -> int:
-        """How many trials the grid has."""
+        """Return how many trials the grid has."""
         return len(self.trials)
 
     @property
@@ -54,7 +54,7 @@ class GridPlan(PlanDisplay):
 
     @cached_property
     def digest(self) -> str:
-        """Digest of what is asked: the set of trials, the metric and its direction."""
+        """Return a digest of the set of trials, the metric and its direction."""
         wanted = [sorted(t.id for t in self.trials), self.study.metric, self.study.mode]
         return canonical.digest([*wanted, *schedule(self.study)], length=16)
 
@@ -102,7 +102,7 @@ class GridPlan(PlanDisplay):
         return None
 
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
-        """Whether every trial is among those `finished`; of a study with looks, whether the last one was taken."""
+        """Return whether every trial is in `finished`; with interim analyses, whether the last one was done."""
         granted = stage(self, records)
         return granted.over and all(trial.id in finished for trial in granted.trials)
 
@@ -121,11 +121,14 @@ class GridPlan(PlanDisplay):
         return {trial.id for trial in self.trials} & set(finished)
 
     def source(self, records: StudyRecords, finished: Collection[str]) -> FixedSource:
-        """The trials that are not `finished`, in the plan's order; of a study with looks, those before the next."""
+        """Return a source of the trials that are not `finished`, in the plan's order.
+
+        In a study with interim analyses, these are the trials before the next one.
+        """
         return FixedSource(trial for trial in stage(self, records).trials if trial.id not in finished)
 
     def relocated(self, resolve: Resolve) -> "GridPlan":
-        """The same cells, with each trial's dataset resolved by its name in the study."""
+        """Return the same cells, with each trial's dataset resolved by its name in the study."""
         moved = {digest: resolve(self.sources[digest]) for digest in self.datasets}
         cells = tuple(
             replace(cell, trials=tuple(replace(t, data=moved[t.data.digest]) for t in cell.trials))
@@ -134,7 +137,7 @@ class GridPlan(PlanDisplay):
         return replace(self, cells=cells)
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row a trial, cell by cell."""
+        """Return a table with one row for each trial, cell by cell."""
         import pandas as pd
 
         rows = [
@@ -145,7 +148,7 @@ class GridPlan(PlanDisplay):
         return pd.DataFrame(rows, columns=["trial_id", "arm", *self.study.axis_names, "fold", "seed"])
 
     def rows(self, known: Mapping[str, Record]) -> tuple[PlanRow, ...]:
-        """One row a cell."""
+        """Return one row for each cell."""
         names = self.study.axis_names
         return tuple(self._row(cell, names, sum(trial.id in known for trial in cell.trials)) for cell in self.cells)
 
@@ -165,7 +168,7 @@ class GridPlan(PlanDisplay):
         return ((trial, 1) for trial in self.trials if trial.id not in done)
 
     def totals(self, known: Mapping[str, Record]) -> dict[str, int]:
-        """Numbers of cells, trials, those done and those to run."""
+        """Return the numbers of cells, of trials, of finished trials and of trials to run."""
         done = len(self.own(known))
         return {"cells": len(self.cells), "trials": self.total, "done": done, "to_run": self.total - done}
 
@@ -193,7 +196,7 @@ class GridPlan(PlanDisplay):
 
 
 def make_plan(study: AblationGrid, resolve: Resolve, without: Collection[str] = ()) -> GridPlan:
-    """Plan a grid; cells of the datasets `without` are checked and left out.
+    """Plan a grid; cells of the datasets in `without` are checked and left out.
 
     Every config is checked against its trainable's settings before a dataset is looked up. Replicates are the same
     (fold, seed) pairs for every cell, so that any two cells are compared in pairs. Two cells whose settings come to the
@@ -223,12 +226,15 @@ def make_plan(study: AblationGrid, resolve: Resolve, without: Collection[str] = 
 
 
 def cells_by_dataset(study: AblationGrid) -> Counter[str]:
-    """Count the cells of each dataset, by its name in the study; those that come to the same settings count each."""
+    """Count the cells of each dataset, by its name in the study.
+
+    Cells that come to the same settings are counted separately.
+    """
     return Counter(cell.data for cell in study.configs())
 
 
 def _manifests(names: Iterable[str], resolve: Resolve) -> dict[str, Manifest]:
-    """The dataset of each name. Those that are not staged are told at once, not one a run."""
+    """Return the dataset of each name; one error lists all datasets that are not staged."""
     manifests, missing = {}, []
     for name in names:
         try:

@@ -29,7 +29,7 @@ what the core does for a trial alone, which gives a trial more memory after it r
 
 @dataclass(frozen=True)
 class Ride:
-    """How a lane trains one trial.
+    """How a lane trains one trial: its resources, its function and its notes.
 
     `runner` is the dotted path of what its worker calls with the run's context and the trial's description, to get what
     it calls in place of the trainable. `members`: trials that share one place, of which each asks for an equal part.
@@ -43,16 +43,16 @@ class Ride:
 
 
 class Lane(Protocol):
-    """One way to train trials, made once a run."""
+    """One way to train trials; a run makes one of each."""
 
     def of(self, trial: Trial) -> Ride | None:
-        """How it trains `trial`; None: not at all."""
+        """Return how this lane trains `trial`; None where it does not train it."""
 
     def options(self, trial: Trial, ride: Ride) -> list[Placement]:
         """Every way to place a trial on its ride."""
 
     def after_error(self, trial: Trial, ride: Ride, error: str) -> After:
-        """What follows an attempt that ended in `error`, a traceback."""
+        """Return how the trial goes on after an attempt that ended in `error`, a traceback."""
 
     def ended(self, trial: Trial, ride: Ride | None, record: Record) -> None:
         """A trial of an arm that offers this lane has its record; `ride` is None where it trained alone."""
@@ -67,13 +67,13 @@ class Lane(Protocol):
         """The rows of a plan, with how their trials train."""
 
     def lines(self, rows: Sequence[PlanRow]) -> list[str]:
-        """What a plan says of this lane below its table."""
+        """Return the lines that a plan shows on this lane below its table."""
 
     def start(self, context: Any, say: Callable[[str], object]) -> None:
-        """A run with this `RunContext` begins, on a connected Ray; `say` is given lines for people."""
+        """Prepare for a run with this `RunContext`, on a connected Ray; `say` receives messages for people."""
 
     def check(self) -> None:
-        """Called in each turn of the run's loop; must not block."""
+        """Do what is due in a turn of the run's loop."""
 
     def close(self) -> None:
         """The run ends."""
@@ -85,12 +85,12 @@ class Lanes:
     def __init__(
         self, footprints: Footprints, of_arm: Mapping[str, Lane] | None = None, unserved: Sequence[str] = ()
     ) -> None:
-        """`of_arm`: the lane of each arm that offers one; `unserved`: arms that were to have one and offer none."""
+        """Keep the lanes. `of_arm`: the lane of each arm that offers one; `unserved`: arms whose lane is missing."""
         self.footprints, self.of_arm, self.unserved = footprints, dict(of_arm or {}), unserved
         self.all = list({id(lane): lane for lane in self.of_arm.values()}.values())
 
     def of(self, trial: Trial) -> Ride | None:
-        """How `trial` is trained; None: alone."""
+        """Return how `trial` is trained; None where it trains by itself."""
         lane = self.of_arm.get(trial.arm)
         return None if lane is None else lane.of(trial)
 
@@ -99,7 +99,7 @@ class Lanes:
         return self.footprints.options(trial) if ride is None else self.of_arm[trial.arm].options(trial, ride)
 
     def after_error(self, trial: Trial, ride: Ride | None, error: str) -> After:
-        """What follows an attempt that ended in `error`."""
+        """Return how the trial goes on after an attempt that ended in `error`, a traceback."""
         return "by memory" if ride is None else self.of_arm[trial.arm].after_error(trial, ride, error)
 
     def ended(self, trial: Trial, ride: Ride | None, record: Record) -> None:
@@ -125,7 +125,7 @@ class Lanes:
         return rows
 
     def lines(self, rows: Sequence[PlanRow]) -> list[str]:
-        """What a plan says of its lanes."""
+        """Return the lines that a plan shows on its lanes."""
         if not self.all:
             return [f"alone     arm {arm}: its trainable offers no `lane`" for arm in self.unserved]
         return [line for lane in self.all for line in lane.lines(rows)]
@@ -165,7 +165,7 @@ def arm_choice(study: Study, arm: str) -> str | int:
 
 
 def offer_of(function: Callable[..., Any]) -> Any:
-    """What a trainable offers by its attribute `lane`; None: nothing."""
+    """Return what a trainable offers by its attribute `lane`; None where it has none."""
     offer = getattr(function, "lane", None)
     return import_path(offer, kind="lane")() if isinstance(offer, str) else offer
 
@@ -176,7 +176,7 @@ def _kind(study: Study, arm: str) -> str | None:
 
 
 class TrainedElsewhere(Protocol):
-    """What a runner returns where another process trains the trial, and this one receives its reports.
+    """The answer of a runner whose trial is trained by another process and reports to this one.
 
     It is called like a trainable.
     """
@@ -198,7 +198,7 @@ def is_elsewhere(function: object) -> bool:
 
 
 class LaneFault(ProcessLostError):
-    """A lane cannot train a trial any further, which is no fault of the trial: it goes on from its checkpoint."""
+    """A lane cannot train a trial any further; the trial, which is not at fault, goes on from its checkpoint."""
 
 
 class FailedElsewhere(Exception):

@@ -1,4 +1,4 @@
-"""What finished trials took, kept in the storage and read by the next plan or run.
+"""Memory and time of finished trials, kept in the storage for the next plan or run.
 
     <storage>/calibration/<study>.json     a row for each cell and type of host; a function of that study's records
 
@@ -30,7 +30,7 @@ _FOLDER = "calibration/"
 
 @dataclass(frozen=True)
 class Peak:
-    """What `times` trials of one cell took on one type of host: the highest peaks in GiB.
+    """The highest peaks, in GiB, of `times` trials of one cell on one type of host.
 
     `gpu_busy` is the highest fraction of the time for which one that had a whole GPU kept it busy (0: none had).
     `architecture` and `counted_gib` are those of its `cluster.memory.Workload` ("" where the trainable has none).
@@ -53,7 +53,7 @@ class Peak:
         return MARGIN if self.times >= ENOUGH else MARGIN_UNMEASURED
 
     def joined(self, other: "Peak") -> "Peak":
-        """Both together: the higher of each, and how often in all."""
+        """Return both peaks as one: the higher of each value, and the sum of `times`."""
         high = {
             name: max(getattr(self, name), getattr(other, name))
             for name in ("gpu_memory_gib", "host_memory_gib", "gpu_busy")
@@ -63,7 +63,7 @@ class Peak:
 
 @dataclass(frozen=True)
 class StudyPeaks:
-    """What a study's file holds: its rows, and of how many records they were made."""
+    """The content of a study's file: its rows, and the number of records that they come from."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
@@ -102,7 +102,7 @@ class Learned:
 
 
 def calibration_key(host: str, architecture: str) -> str:
-    """What shares the memory model's constants."""
+    """Return the key under which trials share the constants of the memory model."""
     return f"{host}/{architecture}"
 
 

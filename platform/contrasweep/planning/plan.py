@@ -1,4 +1,4 @@
-"""What a plan is, of a grid or of a sweep: what would run, as everything after it needs to know it."""
+"""What a study would run, of a grid or of a sweep: the protocol that all later steps use."""
 
 import html
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -47,7 +47,7 @@ class PlanRow:
 
 
 class Plan(Protocol):
-    """What a study would run, of a grid or of a sweep; `contrasweep.plan` gives it.
+    """What a study would run, of a grid or of a sweep; `contrasweep.plan` returns one.
 
     `trials`, `cells` and `to_frame()` are what a reader wants first. All but `source` is pure.
 
@@ -64,7 +64,7 @@ class Plan(Protocol):
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """The cells of the table, in its order; of a sweep, those of the confirmation."""
+        """Return the cells of the table in its order; of a sweep, those of its confirmation."""
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -76,18 +76,18 @@ class Plan(Protocol):
 
     @property
     def sample_trials(self) -> list[Trial]:
-        """At least one trial of each kind, by which hosts are chosen."""
+        """Return at least one trial of each kind; hosts are chosen by them."""
 
     @property
     def digest(self) -> str:
-        """Digest of what is asked."""
+        """Return a digest of what the study asks for."""
 
     def dependent_searches(self, arms: Collection[str]) -> Mapping[str, str]:
         """Return arm -> digest of its search, of `arms` and of those that are frozen on them; {} without a search."""
 
     @property
     def datasets(self) -> Mapping[str, Manifest]:
-        """What trials read, by digest."""
+        """Return the datasets that the trials read, by digest."""
 
     @property
     def table_datasets(self) -> list[Manifest]:
@@ -110,29 +110,29 @@ class Plan(Protocol):
         """Whether trials may be stopped by what they report, so that they should report at once."""
 
     def summary(self) -> dict[str, object]:
-        """What a reader wants to know of the study beside its table: data, folds, seeds."""
+        """Return what a reader of the table must know of the study: data, folds and seeds."""
 
     @property
     def declared_search(self) -> DeclaredSearch | None:
-        """What study.json says of the search; None where there is none."""
+        """Return the search as study.json has it; None where there is none."""
 
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
-        """Whether nothing is left to run, `finished` being the trials with a record."""
+        """Return whether nothing is left to run; `finished` are the trials with a record."""
 
     def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame | None":
-        """What the storage keeps as the plan of the table; None where what it has is to stay."""
+        """Return the table of trials that the storage keeps; None where its present one is to be kept."""
 
     def own(self, finished: Collection[str]) -> set[str]:
-        """Those of the `finished` trials that are this plan's."""
+        """Return those of the `finished` trials that belong to this plan."""
 
     def source(self, records: StudyRecords, finished: Collection[str]) -> Source:
-        """What hands out the trials to run, as the records say."""
+        """Return a source of the trials to run, given the records."""
 
     def relocated(self, resolve: Resolve) -> "Plan":
         """The same plan with its datasets where `resolve` puts them: same digests, same trial ids."""
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row a trial of the table: trial_id, arm, the axes, fold, seed."""
+        """Return a table with one row for each trial: trial_id, arm, the axes, fold, seed."""
 
     def rows(self, known: Mapping[str, Record]) -> tuple[PlanRow, ...]:
         """The rows of a forecast beside the records `known`."""
@@ -144,7 +144,7 @@ class Plan(Protocol):
         """
 
     def expected(self, done: Collection[str]) -> Iterable[tuple[Trial, int]]:
-        """Trials to run beside those `done`, or one of each kind, and how many there are of it."""
+        """Return the trials to run besides those in `done`, or one of each kind, with the number of each kind."""
 
     def totals(self, known: Mapping[str, Record]) -> Mapping[str, int | None]:
         """Return how many trials there are and have ended, for programs; None where the budget counts none."""

@@ -53,10 +53,10 @@ def plan(study: Study | str | Path | Config, *, storage: str = STORAGE) -> Plan:
 
 @dataclass(frozen=True)
 class MissingDataset:
-    """A dataset that is not staged: its name in the study, and the command that stages it from what it `requires`.
+    """A dataset that is not staged: its name in the study, and the command that stages it from its `requires`.
 
-    `cells` (of a sweep: arms) wait for it, which are so many `trials` (None: not known). With `described` they are in
-    the plan all the same, since the dataset's paper says its rows and shapes.
+    `cells` (of a sweep: arms) with `trials` trials wait for it (None: not known). With `described` they are in the
+    plan, because the dataset's paper gives its rows and shapes.
     """
 
     name: str
@@ -68,9 +68,9 @@ class MissingDataset:
 
     @property
     def waiting(self) -> str:
-        """What waits for it: `2 cells, 40 trials`."""
+        """Return what waits for this dataset: `2 cells, 40 trials`."""
         what = "arm" if self.trials is None else "cell"
-        trials = "" if self.trials is None else f", {self.trials} trials"
+        trials = "" if self.trials is None else f", {self.trials} trial{'s' * (self.trials != 1)}"
         return f"{self.cells} {what}{'s' * (self.cells != 1)}{trials}"
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ def missing_lines(missing: Sequence[MissingDataset]) -> list[str]:
 
 
 def outline(study: Study, missing: Sequence[MissingDataset]) -> list[str]:
-    """Return what is to be said of a study none of whose datasets is staged."""
+    """Return the text on a study of which no dataset is staged."""
     return [
         f"study     {study.name}: {study.metric} ({study.mode}); none of its datasets is staged, so nothing is planned",
         *missing_lines(missing),
@@ -92,7 +92,7 @@ def outline(study: Study, missing: Sequence[MissingDataset]) -> list[str]:
 
 
 def plan_staged(study: Study, *, storage: str = STORAGE) -> tuple[Plan | None, tuple[MissingDataset, ...]]:
-    """Return the plan of what a study can run with the datasets that are there (None: nothing), and the missing ones.
+    """Return the plan for the datasets that are staged (None where there are none), and the missing datasets.
 
     All settings are checked, those of the cells that are left out too. A missing dataset whose rows and shapes are
     published is planned for by these. What `run` will plan for it once it is staged has other trial ids.
@@ -122,7 +122,7 @@ def plan_staged(study: Study, *, storage: str = STORAGE) -> tuple[Plan | None, t
 
 
 def _described(name: str, folds: int | None) -> Manifest | None:
-    """A missing dataset by what its paper says; None where that is too little for a study with these folds."""
+    """Return a missing dataset from the description in its paper; None where that is not enough for these folds."""
     from contrasweep.data.published import described  # imports the importers
 
     manifest = described(name)

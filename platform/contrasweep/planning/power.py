@@ -1,11 +1,17 @@
-"""What a study will be able to decide: the power of its own family, from its declaration."""
+"""The power of a study's own family of comparisons, from its declaration."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from contrasweep.errors import SpecError
+from contrasweep.errors import SpecError, StorageError
 from contrasweep.imports import is_installed
+from contrasweep.planning.earlier import EarlierNoise, earlier_noise, noise_of, own_methods
+from contrasweep.planning.plan import Plan
+from contrasweep.storage.planned import read_planned
+from contrasweep.storage.record import Record
+from contrasweep.storage.records import StudyRecords
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.study import Study
 from contrasweep.study.sweep import Sweep
@@ -16,21 +22,27 @@ if TYPE_CHECKING:
     from contrasweep.statistics.power_of_designs import PlannedPower
 
 
-def study_design(study: Study) -> "Design":
-    """How each cell of the study's table is replicated."""
-    from contrasweep.statistics.design import Design
+def study_design(study: Study, noise: "EarlierNoise | None" = None) -> "Design":
+    """How each cell of the study's table is replicated, with what the `noise` of earlier trials says of one seed."""
+    from contrasweep.statistics.design import Design, SeedPart
 
     seeds = len(study.all_seeds)
     if study.folds is None or (isinstance(study, Sweep) and study.confirm_on == "test"):
         return Design(seeds=seeds)
     repeats = 1 if isinstance(study, Sweep) else len(study.all_folds) // study.folds
-    return Design(folds=study.folds, repeats=repeats, seeds=seeds)
+    part = None
+    if own_methods({arm.path for arm in study.arms.values()}):
+        part = (noise.seed_part if noise else None) or SeedPart()
+    return Design(folds=study.folds, repeats=repeats, seeds=seeds, seed_part=part)
 
 
-def study_power(study: Study, question: "Question | None" = None) -> "PlannedPower | None":
+def study_power(
+    study: Study, question: "Question | None" = None, noise: "EarlierNoise | None" = None
+) -> "PlannedPower | None":
     """Return what the study decides in 80 % of studies like it, for its own question or another one.
 
-    None where there is nothing to compare, or no SciPy to say so.
+    With the `noise` of earlier trials it says so in units of the metric. None where there is nothing to compare, or no
+    SciPy to say so.
     """
     if not _has_scipy():
         return None
@@ -43,8 +55,39 @@ def study_power(study: Study, question: "Question | None" = None) -> "PlannedPow
     if not size:
         return None
     what = asked if len(cells) > 1 else ""
-    design, family = study_design(study), Family(size, study.alpha, study.smallest_difference)
-    return planned_power(design, family, what=what)
+    design, family = study_design(study, noise), Family(size, study.alpha, study.smallest_difference)
+    return _in_units(planned_power(design, family, what=what), noise)
+
+
+def _in_units(power: "PlannedPower", noise: "EarlierNoise | None") -> "PlannedPower":
+    """The same with the difference in units of the metric, where the noise is known."""
+    if noise is None or not math.isfinite(power.least):
+        return power
+    least = noise.detectable(power.design, power.family.level)
+    return replace(power, in_units=least, study=noise.study) if math.isfinite(least) else power
+
+
+def known_noise(plan: Plan, records: StudyRecords, known: Mapping[str, Record]) -> EarlierNoise | None:
+    """The noise of the study's own finished trials (`known`), else of the newest other study that is like it."""
+    study = plan.study
+    if not _has_scipy():
+        return None
+    per_cell = isinstance(study, AblationGrid) and study.question == "cells"
+    try:
+        own = (
+            noise_of(study.name, read_planned(records), known, study.metric, plan.table_folds, per_cell)
+            if known
+            else None
+        )
+    except StorageError:
+        own = None
+    if own is not None:
+        return own
+    data = {manifest.digest for manifest in plan.table_datasets}
+    others = earlier_noise(
+        records.storage, study.name, metric=study.metric, folds=plan.table_folds, data=data, per_cell=per_cell
+    )
+    return next(others, None)
 
 
 def check_looks(study: Study) -> None:
@@ -57,7 +100,7 @@ def check_looks(study: Study) -> None:
         return
     from contrasweep.statistics.power_of_designs import HARDLY
 
-    if study.replicates is not None and power.least > HARDLY:
+    if study.replicates is not None and math.isfinite(power.least) and power.least > HARDLY:
         raise SpecError(
             "even the last look can decide hardly anything",
             place="replicates.most",
@@ -66,19 +109,19 @@ def check_looks(study: Study) -> None:
         )
 
 
-def power_lines(study: Study) -> list[str]:
+def power_lines(study: Study, noise: "EarlierNoise | None" = None) -> list[str]:
     """What the study's question can decide, and what of it single cells could."""
     if not _has_scipy():
         return ["decides   not computed: SciPy is not installed here (pip install scipy)"]
-    power = study_power(study)
+    power = study_power(study, noise=noise)
     if power is None:
         return []
     return [f"decides   {power.sentence}"]
 
 
-def power_warnings(study: Study) -> tuple[str, ...]:
+def power_warnings(study: Study, noise: "EarlierNoise | None" = None) -> tuple[str, ...]:
     """What the study's question cannot decide with this many replicates."""
-    power = study_power(study)
+    power = study_power(study, noise=noise)
     early = study.replicates is not None and study.replicates.spending == "power"
     return (*(power.warnings if power else ()), *(EARLY * early))
 
@@ -110,18 +153,24 @@ class PlannedSize:
     """The study with so many `times` its replicates: `seeds` (on each fold) and `trials` in all.
 
     `detectable` is the difference that it decides in 80 % of studies, in standard deviations of a paired difference, if
-    the noise is of training.
+    the noise is of training; `in_units` is that in units of the metric, where earlier trials tell the noise.
     """
 
     times: int
     seeds: int
     trials: int | None
     detectable: float
+    in_units: float | None = None
+
+    @property
+    def text(self) -> str:
+        """The difference, in units of the metric or in spreads."""
+        return f"{self.detectable:.2g} spreads" if self.in_units is None else f"{self.in_units:.2g}"
 
 
-def planned_sizes(study: Study, trials: int | None) -> list[PlannedSize]:
+def planned_sizes(study: Study, trials: int | None, noise: "EarlierNoise | None" = None) -> list[PlannedSize]:
     """The study as declared (with `trials` trials; None: not known beforehand), twice and four times as large."""
-    power = study_power(study)
+    power = study_power(study, noise=noise)
     if power is None:
         return []
     from contrasweep.statistics.power_of_designs import planned_power
@@ -129,20 +178,23 @@ def planned_sizes(study: Study, trials: int | None) -> list[PlannedSize]:
     sizes = []
     for times in TIMES:
         design = replace(power.design, seeds=times * power.design.seeds)
-        least = planned_power(design, power.family).least
-        sizes.append(PlannedSize(times, design.seeds, None if trials is None else times * trials, least))
+        larger = _in_units(planned_power(design, power.family), noise)
+        count = None if trials is None else times * trials
+        sizes.append(PlannedSize(times, design.seeds, count, larger.least, larger.in_units))
     return sizes
 
 
-def other_question(study: Study) -> list[str]:
+def other_question(study: Study, noise: "EarlierNoise | None" = None) -> list[str]:
     """What the question that the study does not ask could decide, where it has two; and what would be enough."""
     if not isinstance(study, AblationGrid):
         return []
     other: Question = "cells" if study.question == "overall" else "overall"
-    own, power = study_power(study), study_power(study, other)
+    own, power = study_power(study, noise=noise), study_power(study, other, noise)
     if power is None or own is None or power.family.size == own.family.size or not math.isfinite(power.least):
         return []
     from contrasweep.statistics.power_of_designs import HARDLY
 
-    decided = f"hardly anything: {power.remedy}" if power.least > HARDLY else f"{power.least:.2g} standard deviations"
+    decided = f"hardly anything: {power.remedy}" if power.least > HARDLY else f"{power.least:.2g} spreads"
+    if power.in_units is not None:
+        decided = f"{power.in_units:.2g}"
     return [f"other     question: {other}, {power.family.size} comparisons, would decide {decided}"]

@@ -41,7 +41,7 @@ class Stage:
 
 
 def cell_name(arm: str, axes: Config) -> str:
-    """One text for a cell, the same on every machine."""
+    """Return a text that names a cell, the same on every machine."""
     return canonical.dumps([arm, dict(axes)])
 
 
@@ -52,7 +52,10 @@ def schedule(study: Study) -> list[Any]:
 
 
 def stage(plan: Planned, records: StudyRecords) -> Stage:
-    """What `records` grant of the plan's trials: all, where the study has a fixed number of replicates."""
+    """Return which of the plan's trials may run, given the looks in `records`.
+
+    All may run where the study has a fixed number of replicates.
+    """
     declared = plan.study.replicates
     if declared is None:
         return Stage(_in_turns([cell.trials for cell in plan.cells]), ())
@@ -77,7 +80,7 @@ def stage_after(plan: Planned, declared: Replicates, log: LookLog | None) -> Sta
 
 
 def block(cell: Cell, declared: Replicates) -> int:
-    """How many trials one replicate of a cell is."""
+    """Return how many trials one replicate of a cell has."""
     return len(cell.trials) // declared.most
 
 
@@ -94,7 +97,7 @@ def spending_time(declared: Replicates, log: LookLog | None, replicates: int) ->
 
 
 def check_log(declared: Replicates | None, log: LookLog | None) -> None:
-    """Raise `SpecError` where the declared replicates do not go on from the looks that were taken."""
+    """Raise `SpecError` where the declared replicates do not continue the looks that were taken."""
     if log is None or not log.looks or (declared is None and log.spending == HALVING):
         return
     last = log.looks[-1]
@@ -130,6 +133,6 @@ def check_log(declared: Replicates | None, log: LookLog | None) -> None:
 
 
 def _in_turns(cells: list[tuple[Trial, ...]]) -> tuple[Trial, ...]:
-    """One trial of every cell, then the next of every cell."""
+    """Return one trial of every cell, then the next one of every cell, and so on."""
     longest = max(map(len, cells), default=0)
     return tuple(trials[i] for i in range(longest) for trials in cells if i < len(trials))

@@ -60,7 +60,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """One cell an arm, with the trials of its confirmation once its best configuration is known."""
+        """Return one cell for each arm, with the trials of its confirmation once its best configuration is known."""
         trials = {arm: tuple(t for t in self.trials if t.arm == arm) for arm in self.study.arms}
         return tuple(Cell(arm, {}, trials[arm]) for arm in self.study.arms)
 
@@ -71,7 +71,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
 
     @cached_property
     def digest(self) -> str:
-        """Digest of what is asked: the study's question, each arm's search, and the data."""
+        """Return a digest of the study's question, each arm's search, and the data."""
         searches = {arm: self.search_digest(arm) for arm in self.study.arms}
         return canonical.digest([self.question, searches, self.data.digest, self.study.confirm_folds], length=16)
 
@@ -118,7 +118,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return DeclaredSearch(self.study.searcher, len(self.search_folds), to_plain(self.study.arm_budget))
 
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
-        """Whether each trial of the stored plan is `finished`, and the last look taken.
+        """Return whether each trial of the stored plan is in `finished`, and the last look was taken.
 
         False until a run of this very declaration has found the best of every arm: the stored plan has no trials of the
         other arms before that.
@@ -136,7 +136,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return None if complete else _frame(replace(self, seeds=first))
 
     def dependent_searches(self, arms: Collection[str]) -> dict[str, str]:
-        """The searches of `arms` and of what is frozen on them, which starts from what they come to."""
+        """Return the searches of `arms` and of arms frozen on them, whose searches start from their results."""
         dependent: dict[str, str] = {}
         for arm in order(self.study):
             if arm in arms or self.study.freeze.get(arm) in dependent:
@@ -144,7 +144,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return dependent
 
     def own(self, finished: Collection[str]) -> set[str]:
-        """All of them: which trials a search runs is not known beforehand."""
+        """Return all of `finished`: which trials a search runs is not known beforehand."""
         return set(finished)
 
     def source(self, records: StudyRecords, finished: Collection[str]) -> SweepSource:
@@ -169,11 +169,11 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return replace(self, data=resolve(self.study.data))
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row a trial of the confirmation; ids that are not known yet say `unknown-...`."""
+        """Return a table with one row for each trial of the confirmation; unknown ids are `unknown-...`."""
         return _frame(self)
 
     def rows(self, known: Mapping[str, Record]) -> tuple[PlanRow, ...]:
-        """One row an arm."""
+        """Return one row for each arm."""
         return tuple(self._row(arm, known) for arm in self.study.arms)
 
     def _row(self, arm: str, known: Mapping[str, Record]) -> PlanRow:
@@ -229,7 +229,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         yield from ((trial, 1) for trial in self.trials if trial.id not in done)
 
     def totals(self, known: Mapping[str, Record]) -> dict[str, int | None]:
-        """Trials in all, of the search, and those that have ended."""
+        """Return the numbers of all trials, of trials of the search, and of trials that have ended."""
         return {"trials": self.total, "search_trials": self.searched, "ended": len(known)}
 
     def lines(self, known: Mapping[str, Record]) -> list[str]:
@@ -267,7 +267,7 @@ def _ended(known: Mapping[str, Record]) -> Counter[tuple[str, Phase | None]]:
 
 
 def _frame(design: SweepDesign) -> "pd.DataFrame":
-    """One row a confirmation trial.
+    """Return a table with one row for each confirmation trial.
 
     Where the best configuration is not known yet, neither is the trial's id, and the row says `unknown-...`.
     """

@@ -1,4 +1,4 @@
-"""What a study says, for people: tables in every format and one self-contained HTML report."""
+"""Reports of a study for people: tables in every format, and one self-contained HTML page."""
 
 import io
 import sys
@@ -229,7 +229,7 @@ def _frame_bytes(frame: pd.DataFrame, format: str) -> bytes:
 
 
 def report_data(results: Results, table: Table) -> ReportData:
-    """Return all that the HTML report shows; `table` says its metric and layout."""
+    """Return all that the HTML report shows; the metric and layout are those of `table`."""
     frame = results.to_frame()
     records = [results.trial_records.get(trial_id) for trial_id in frame["trial_id"]]
     extra: dict[str, list[Any]] = {
@@ -274,7 +274,7 @@ def report_data(results: Results, table: Table) -> ReportData:
 
 
 def _code(results: Results) -> list[list[str]]:
-    """One row for each code that made trials, those of a search too: digest, trials, commit."""
+    """Return one row for each code that made trials, also trials of a search: digest, trials, commit."""
     used = Counter(
         record.code
         for record in [*results.search_records.values(), *results.trial_records.values()]
@@ -286,7 +286,7 @@ def _code(results: Results) -> list[list[str]]:
 
 
 def _spent(results: Results) -> pd.DataFrame:
-    """One row a trial that ended, those of a search with it."""
+    """Return one row for each trial that has ended, also of a search."""
     ended = [*results.search_records.values(), *results.trial_records.values()]
     names = ("arm", "status", "seconds", "gpu_memory_gib", *SPENT)
     return pd.DataFrame(

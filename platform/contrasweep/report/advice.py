@@ -1,5 +1,6 @@
 """What would decide the comparisons that a study leaves undecided, as people read it."""
 
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -36,13 +37,20 @@ def replicates(advice: Advice) -> str:
 
 def advice_rows(advice: Advice) -> list[list[str]]:
     """Return a head, a row for each undecided comparison (the first of many), the detectable difference and price."""
-    rows = [["", f"now: {advice.present.replicates}", *(size.replicates for size in advice.sizes), "80% with"]]
+    every = (*advice.sizes, *advice.others)
+    rest = [""] * len(advice.others)
+    rows = [["", f"now: {advice.present.replicates}", *(size.replicates for size in every), "80% with"]]
     for one in advice.forecasts:
-        rows.append([one.title(advice.names), "undecided", *map(_chance, one.predictions), _enough(one)])
+        chances = list(map(_chance, one.predictions)) or ["not known"] * len(advice.sizes)
+        rows.append([one.title(advice.names), "undecided", *chances, *rest, _enough(one)])
     if advice.omitted:
-        rows.append([f"and {advice.omitted} more", *[""] * (len(advice.sizes) + 2)])
-    rows.append(["detectable difference", *_detectable(advice.forecasts), ""])
-    rows.append(["price", "", *map(_price, advice.sizes), ""])
+        rows.append([f"and {advice.omitted} more", *[""] * (len(every) + 2)])
+    widest = advice.forecasts[0].pair.comparison.widest or math.inf
+    rows.append(
+        ["detectable difference", *_medians("±{:.2g}", [one.detectable for one in advice.forecasts], widest), ""]
+    )
+    rows.append(["degrees of freedom", *_medians("{:.0f}", [one.degrees for one in advice.forecasts]), ""])
+    rows.append(["price", "", *map(_price, every), ""])
     return rows
 
 
@@ -52,23 +60,42 @@ def advice_notes(advice: Advice) -> list[str]:
         "In brackets: the range for 80% of the plausible noise. Detectable: decided in 80% of studies"
         + (", in the median of these comparisons." if len(advice.forecasts) > 1 else ".")
     ]
-    if any(not one.enough for one in advice.forecasts):
+    if any(one.as_estimated and math.isfinite(one.detectable[0]) for one in advice.forecasts):
+        lines.append("~: for a difference and noise as estimated so far, which too few degrees of freedom make unsure.")
+    if any(not one.enough and one.as_estimated is None for one in advice.forecasts):
         lines.append(f"–: undecided even with {MOST_TIMES} times as many replicates, in more than 20% of studies.")
-    now = advice.forecasts[0].pair.comparison.evidence.common.design
-    if now.folds and now.seeds == 1:
-        lines.append(
-            "One seed a fold cannot show how much of the noise comes from training. More seeds reduce only that part; "
-            "here every share is taken as equally likely. A second seed tells."
-        )
+    lines += _what_adds_degrees(advice)
     if advice.fresh:
         lines.append("No look at this study is left: declare a new study, with another name and fresh seeds.")
     else:
         field = "repeats" if advice.present.unit == "repeats" else "confirm_seeds" if advice.sweep else "seeds"
-        lines.append(
-            f"To follow it, add {field} and run with --extend. That is the {ordinal(advice.look)} look at the table, "
-            f"at alpha / {2 ** (advice.look - 1)}; the chances allow for it."
-        )
+        share = f"at alpha / {2 ** (advice.look - 1)}; the chances allow for it"
+        counted = f"the {ordinal(advice.look)} look at the table, {share}"
+        counted = counted if advice.look > 1 else "the first look, as nothing was tested yet"
+        lines.append(f"To follow it, add {field} and run with --extend. That is {counted}.")
     return lines
+
+
+def _what_adds_degrees(advice: Advice) -> list[str]:
+    """Return a sentence on whether seeds, repeats or folds make the noise known, where replicates are folds."""
+    now = advice.forecasts[0].pair.comparison.evidence.common
+    design, parts = now.design, now.components
+    if not design.folds:
+        return []
+    other = " (another number of folds is a new study)" if any(size.unit == "folds" for size in advice.others) else ""
+    ceiling = f"{now.n} folds leave at most {now.n - 1} degrees of freedom; more come from repeats or folds{other}"
+    if now.seed_unknown:
+        return [f"One seed leaves no degree of freedom for what a seed changes; a second seed gives one. {ceiling}."]
+    if design.seeds == 1:
+        return [
+            "One seed a fold cannot show how much of the noise comes from training. More seeds reduce only that part; "
+            f"here every share is taken as equally likely. A second seed tells. {ceiling}."
+        ]
+    if parts.seed / design.seeds > design.variance(parts) / 2:
+        return [f"Most of the noise is between seeds, and each further seed adds a degree of freedom. {ceiling}."]
+    if parts.fold * (1 / design.units + design.overlap) > design.variance(parts) / 2:
+        return [f"Most of the noise is between folds, which more seeds do not reduce. {ceiling}."]
+    return [f"Most of the noise is of single trainings, which seeds, repeats and folds all reduce. {ceiling}."]
 
 
 def _chance(prediction: Prediction) -> str:
@@ -76,12 +103,18 @@ def _chance(prediction: Prediction) -> str:
 
 
 def _enough(one: PowerForecast) -> str:
+    if one.as_estimated is not None and one.pair.comparison.evidence.common.seed_unknown:
+        return f"a second seed tells ({_price(one.as_estimated)})"
+    if one.as_estimated is not None:
+        return f"~ {one.as_estimated.replicates} ({_price(one.as_estimated)})"
     return " or ".join(f"{size.replicates} ({_price(size)})" for size, _ in one.enough) or "–"
 
 
-def _detectable(forecasts: Sequence[PowerForecast]) -> list[str]:
-    columns = zip(*(one.detectable for one in forecasts), strict=True)
-    return [f"±{statistics.median_high(column):.2g}" for column in columns]
+def _medians(form: str, rows: Sequence[Sequence[float]], most: float = math.inf) -> list[str]:
+    """The median of each column, as text; "none" where it is more than can be."""
+    found = [statistics.median_high(column) for column in zip(*rows, strict=True)]
+    words = ["none" if most < value < math.inf else form.format(value) for value in found]
+    return ["not known" if math.isinf(value) else word for value, word in zip(found, words, strict=True)]
 
 
 def _price(size: Size) -> str:
@@ -90,5 +123,5 @@ def _price(size: Size) -> str:
 
 
 def ordinal(n: int) -> str:
-    """`2nd`."""
+    """Return a number as text: `2nd`."""
     return f"{n}{'th' if 10 <= n % 100 <= 20 else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"

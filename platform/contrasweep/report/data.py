@@ -26,7 +26,7 @@ Variables = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class TrialData:
-    """What figures of a study's trials are drawn from; only `frame` and `document` are needed.
+    """The data of figures on a study's trials; only `frame` and `document` are required.
 
     `frame` has one row a trial: trial_id, arm, the axes, fold, seed, status, metrics, seconds, gpu_memory_gib, and
     where known error (traceback), host, started, ended (unix time), gpu_utilisation (0 to 1), host_memory_gib.

@@ -34,7 +34,9 @@ def datasets_section(data: ReportData) -> Variables:
     lines = [Series(named(arm), data.colour(arm), list(at), list(share), steps=True) for arm, share in profiles.items()]
     profile = Lines(lines, x_label=f"{named(data.metric)} (t)", y_label="share of runs better than t")
     few = summary.smallest_p > alpha
-    note = f"; {len(summary.datasets)} datasets reach no p below {summary.smallest_p:.2g}, so none can differ" * few
+    note = (
+        f"; {len(summary.datasets)} datasets reach no p below {summary.smallest_p:.2g}, so no two arms can differ" * few
+    )
     caption = (
         f"Mean ranks over {len(summary.datasets)} datasets, 1 is best. A bar joins arms of which no two differ "
         f"(Wilcoxon's signed-rank test over datasets, Holm, alpha {alpha:g}{note}). Exploratory."

@@ -1,4 +1,4 @@
-"""What the figures of a report show: series, axes, labels, captions. `svg` and `plots` draw them."""
+"""The figures of a report as data: series, axes, labels, captions. `svg` and `plots` draw them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -117,7 +117,7 @@ Chart = Lines | Bars | HeatMap | Ranks
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart with what stands above and below it."""
+    """A chart with the texts above and below it."""
 
     chart: Chart
     caption: str = ""

@@ -61,7 +61,7 @@ def table_html(table: Table) -> str:
 
 
 def versus_html(versus: Versus) -> str:
-    """Return a fragment: what is said of two arms, and every comparison of them as a row."""
+    """Return an HTML fragment with the verdicts on two arms, and a row for every comparison of them."""
     return render_template("versus.html", versus=versus, rows=comparison_rows(versus))
 
 

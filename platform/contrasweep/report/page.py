@@ -85,7 +85,7 @@ def _answer(data: ReportData) -> Variables:
 
 
 def _said(answer: Answer) -> Variables:
-    """The surest verdicts first; of many, the rest as rows, as all of what is exploratory."""
+    """Return the verdicts, the surest first; where there are many, the rest are rows, as exploratory results are."""
     pairs = answer.pairs
     ordered = sorted(pairs, key=lambda pair: (not pair.decided, pair.comparison.p_value))
     few = len(pairs) <= MAX_SENTENCES + 2
@@ -126,7 +126,7 @@ def _search(data: ReportData) -> Variables:
 
 
 def _failures(data: ReportData) -> Variables:
-    """What failed, grouped by the last line of the traceback, with one whole traceback each."""
+    """Return failed trials, grouped by the last line of the traceback, with one whole traceback for each group."""
     lost = data.frame[data.frame["status"].isin([status for status in Status if status.failed or status.infeasible])]
     if lost.empty:
         return {}

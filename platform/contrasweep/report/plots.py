@@ -1,4 +1,4 @@
-"""Matplotlib figures of what the HTML report draws, for notebooks and papers.
+"""The figures of the HTML report, drawn by Matplotlib for notebooks and papers.
 
 They are drawn without pyplot: no figure stays open behind the user's back, and nothing is shown twice.
 """
@@ -32,7 +32,7 @@ HALO = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none",
 
 
 class Drawing(Figure):
-    """A Matplotlib figure that a notebook shows as an image where it is a cell's value, pyplot or not."""
+    """A Matplotlib figure that a notebook shows as an image, also without pyplot."""
 
     def _repr_png_(self) -> bytes:
         image = io.BytesIO()
@@ -203,7 +203,7 @@ def _draw_parallel(axes: Axes, chart: Parallel) -> None:
 
 
 def _draw_bars(axes: Axes, chart: Bars, title: str, x_label: str) -> None:
-    """Shares, with what is said of each at its end."""
+    """Draw bars of shares, each with its label at its end."""
     at, values = range(len(chart.names)), [0.0 if math.isnan(value) else value for value in chart.values]
     axes.barh(at, values, color=_colour(chart.colours[0]), height=0.6)
     axes.vlines(list(chart.marks), [i - 0.4 for i in at], [i + 0.4 for i in at], color="0.2", linewidth=1.2)
@@ -245,7 +245,7 @@ def _row_label(row: Key) -> str:
 
 
 def _arms(figure: Drawing, arms: Sequence[tuple[str, int]]) -> None:
-    """One legend for the figure, an entry an arm."""
+    """Draw one legend for the figure, with an entry for each arm."""
     named = dict(arms)
     if len(named) > 1:
         handles = [Line2D([], [], color=_colour(number), linewidth=3, label=arm) for arm, number in named.items()]

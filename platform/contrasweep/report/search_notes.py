@@ -1,4 +1,4 @@
-"""What a search cost beside its budget, its Pareto fronts, each arm's best settings and which of them matter."""
+"""Notes on a search: its cost and budget, its Pareto fronts, each arm's best settings and their importance."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ IMPORTANCE = "Importance of each setting (PED-ANOVA), and what shuffled scores w
 
 @dataclass(frozen=True)
 class SearchNotes:
-    """What a report says of a search; tables have a head and rows.
+    """The notes on a search in a report; tables have a head and rows.
 
     `costs` has a line an arm. `front` are the rows of the Pareto fronts, `title` says what they are of. `best` has one
     row an arm: its best settings, their score in the search, and the confirmed one with interval. `importance` has one
@@ -63,7 +63,7 @@ def _named(rows: tuple[tuple[str, ...], ...], names: DisplayNames) -> tuple[tupl
 
 
 def _importance(frame: pd.DataFrame) -> tuple[tuple[str, ...], ...]:
-    """A head and one row an arm and setting: its share, what noise shows, and what that says."""
+    """Return a head, and one row for each arm and setting: its share, the share of noise, and the conclusion."""
     rows = []
     for row in frame.to_dict("records"):
         noise = f"up to {percent(row['noise'])}" if np.isfinite(row["noise"]) else "–"
@@ -102,7 +102,7 @@ def _interval(mean: float, low: float | None, high: float | None) -> str:
 
 
 def _schedules(results: Results) -> list[str]:
-    """What population based training came to: `toy: lr=0.1 from the start, lr=0.12 after step 2`."""
+    """Return the schedules of population based training: `toy: lr=0.1 from the start, lr=0.12 after step 2`."""
     configs = {
         record.arm: record.config
         for record in results.trial_records.values()

@@ -1,4 +1,4 @@
-"""What a search came to: what its budget bought, how each setting went, and every trial at once."""
+"""Figures of a search: what its budget buys, the effect of each setting, and all trials at once."""
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ LINES = 2000
 
 
 def budget_figures(data: TrialData) -> list[Figure]:
-    """What k trials of each arm's search buy."""
+    """Return figures of the best result that k trials of each arm's search give."""
     search, declared = data.search, data.document.search
     if search is None or search.empty:
         return []
@@ -65,7 +65,7 @@ def slice_figures(data: TrialData) -> list[Figure]:
 
 
 def importance_figures(data: TrialData) -> list[Figure]:
-    """How much each searched setting matters, by arm, in one order of settings, and what noise would show."""
+    """Return figures of the importance of each searched setting, by arm, beside the level of noise."""
     figures = []
     for arm, part in ranked_importance(data):
         chart = Bars(
@@ -89,7 +89,7 @@ def importance_figures(data: TrialData) -> list[Figure]:
 
 
 def ranked_importance(data: TrialData) -> list[tuple[str, pd.DataFrame]]:
-    """By arm the rows of its settings, those first that matter most over all arms."""
+    """Return by arm the rows of its settings, first those that matter most over all arms."""
     if data.importance is None or data.importance.empty:
         return []
     ranks = data.importance.groupby("setting")["share"].sum()
@@ -128,7 +128,7 @@ def parallel_lines(data: TrialData) -> Parallel | None:
 
 
 def _log(data: TrialData, name: str, numbers: "pd.Series[float]") -> bool:
-    """Whether a setting's scale is logarithmic: as its space says, else where the values span decades."""
+    """Return whether a setting's scale is logarithmic, by its space or, without one, where values span decades."""
     spaces = [data.document.space(arm).get(name, {}) for arm in data.document.arms]
     declared = any(space.get("log") for space in spaces if isinstance(space, dict))
     return bool(numbers.min() > 0 and (declared or numbers.max() / numbers.min() > 50))

@@ -32,7 +32,7 @@ PIECE = re.compile(r"(?<=\n)|(?<=\],)|(?<=>)")
 
 
 def changes(old: str, new: str) -> list[Change]:
-    """`new` as parts of `old` and text that it lacks, in order; in time that grows with their lengths alone.
+    """Return `new` as a list of slices of `old` and new texts, in order; the time is linear in the lengths.
 
     Where `old` has a piece several times, the one that goes on from the last is taken, else the next after it, so that
     there are few parts; each choice gives `new`.
@@ -97,7 +97,7 @@ class Version:
 
 
 class LivePage:
-    """Writes the report of a study anew, in a thread of its own, when its records have changed.
+    """Writes the report of a study again, in a thread of its own, when its records have changed.
 
     `write` gives the whole report as HTML. `page`, `now` and `changes_since` answer from what is there at the moment.
     """
@@ -116,11 +116,14 @@ class LivePage:
 
     @property
     def page(self) -> str:
-        """The newest report, which says its number to its own script."""
+        """Return the newest report, which contains its version for its own script."""
         return self._version.html.replace("<body>", f'<body data-version="{self._version.number}">', 1)
 
     def now(self) -> dict[str, object]:
-        """`version` of the newest report and, as HTML, what runs now. Begins a newer report where records have come."""
+        """Return `version` of the newest report and, as HTML, what runs now.
+
+        Starts a newer report where there are new records.
+        """
         with self._lock:
             at, html = self._now
             if time.monotonic() - at > FRESH_S:
@@ -131,7 +134,7 @@ class LivePage:
             return {"version": self._version.number, "html": html}
 
     def changes_since(self, version: int) -> dict[str, object]:
-        """`version` of the newest report and its `changes` since that `version`; all of it where that is forgotten."""
+        """Return `version` of the newest report and its changes since `version`; all of it where that is too old."""
         newest, older = self._version, self._versions.get(version)
         return {
             "version": newest.number,
@@ -145,7 +148,7 @@ class LivePage:
         self._versions = older | {number: self._version}
 
     def _look_if_due(self, state: RunState | None) -> None:
-        """Listing ten thousand trials takes an object store seconds and forty requests: not without cause."""
+        """Ask for new records only if the run gives a reason: listing 10,000 trials takes an object store seconds."""
         now = time.monotonic()
         told = state is not None and state.done != self._version.done
         if not self._writing and (now >= self._due or (told and now >= self._rested)):

@@ -102,7 +102,7 @@ def interaction_figures(data: ReportData) -> list[Figure]:
 
 
 def variance_figures(data: ReportData) -> list[Figure]:
-    """What makes replicates of one cell differ."""
+    """Return figures of the sources by which replicates of one cell differ."""
     components = noise(data.done, "value", data.axes)
     if components.empty:
         return []

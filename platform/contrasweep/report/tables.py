@@ -40,7 +40,7 @@ def _head(pairs: Sequence[Pair]) -> list[str]:
 
 
 def _numbers(pair: Pair) -> list[str]:
-    """Of one analysis: the difference, its interval and its p, each to as many digits as show what the verdict says."""
+    """Return difference, interval and p of one analysis, with as many digits as the verdict needs."""
     comparison = pair.comparison
     difference, _, interval = comparison.span().partition(" ")
     p = p_text(comparison.p_value, comparison.alpha).removeprefix("= ")
@@ -76,7 +76,7 @@ def table_text(table: Table, width: int) -> str:
 
 
 def versus_text(versus: Versus, width: int) -> str:
-    """Return the comparison over everything as a sentence, those of the cells as rows."""
+    """Return the comparison over everything as a sentence, and those of the cells as rows."""
     lines = [versus.heading, "", *answer_lines(versus.answers[0], width)]
     if versus.cells:
         heading = wrapped(f"{versus.answers[1].heading}:", width)
@@ -85,7 +85,7 @@ def versus_text(versus: Versus, width: int) -> str:
 
 
 def answer_lines(answer: Answer, width: int) -> list[str]:
-    """Return what is said of comparisons: once what they have in common, then a sentence each."""
+    """Return lines on comparisons: first what they have in common, then a sentence for each."""
     if not answer.pairs:
         return []
     lines = [wrapped(f"{answer.heading}:", width)]
@@ -112,12 +112,12 @@ def bottom_labels(table: Table) -> list[str]:
 
 
 def marked_text(table: Table, cell: Cell | None) -> str:
-    """What stands in a cell, with its marks."""
+    """Return the text of a cell, with its marks."""
     return table.cell_text(cell) + ("" if cell is None else " *" * cell.best + ARROWS[cell.mark])
 
 
 def wrapped(line: str, width: int) -> str:
-    """`line` over several lines; numbers stay with what they belong to."""
+    """Return `line` over several lines; a number stays on the line of the word that it belongs to."""
     kept = line.replace(" = ", "\u00a0=\u00a0").replace(" [", "\u00a0[")
     filled = textwrap.fill(kept, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return filled.replace("\u00a0", " ")
@@ -215,7 +215,7 @@ def versus_latex(versus: Versus) -> str:
 def _environment(
     caption: str, columns: int, head: Sequence[str], rows: Sequence[Sequence[str]], *, rule: bool = False
 ) -> str:
-    """`rule` sets the last row, of averages, apart."""
+    """Return a LaTeX table; `rule` draws a line before the last row, of averages."""
     body = list(map(latex_row, rows))
     if rule:
         body.insert(-1, r"\midrule")
@@ -231,8 +231,9 @@ def table_environment(
     packages: str = r"\usepackage{booktabs}",
     label: str = "",
     wide: bool = False,
+    below: str = "",
 ) -> str:
-    """Return a table of these lines; `caption` is LaTeX already, `layout` the argument of tabular."""
+    """Return a table of these lines; `caption` and `below` are LaTeX already, `layout` the argument of tabular."""
     environment = "table*" if wide else "table"
     lines = [
         f"% needs {packages}",
@@ -247,6 +248,7 @@ def table_environment(
         *body,
         r"\bottomrule",
         r"\end{tabular}",
+        *([rf"\par\smallskip{{\footnotesize {below}\par}}"] if below else []),
         rf"\end{{{environment}}}",
     ]
     return "\n".join(lines) + "\n"
@@ -287,12 +289,12 @@ class PaperTable:
 
     @property
     def style(self) -> TableStyle:
-        """How it is drawn."""
+        """Return how the table is drawn."""
         return self.tables[0].style
 
     @property
     def head(self) -> list[str]:
-        """What stands over the columns: the row factors, then each metric's columns."""
+        """Return the titles of the columns: the row factors, then each metric's columns."""
         return [*map(self.style.names, self.tables[0].row_factors), *(title for _, title in self._columns())]
 
     def _columns(self) -> list[tuple[str, str]]:
@@ -328,7 +330,7 @@ class PaperTable:
 
     @property
     def legend(self) -> list[str]:
-        """What the marks mean and what is missing: each line once, then the answer of each metric."""
+        """Return the meaning of the marks and what is missing, each line once, then the answer of each metric."""
         return list(dict.fromkeys(line for table in self.tables for line in table.legend))
 
     def to_text(self, width: int) -> str:
@@ -370,16 +372,25 @@ class PaperTable:
             latex_row([*map(escape, labels), *(self._latex(*entry) for entry in cells)])
             for labels, cells in self.rows()
         ]
-        legend = (marked_as(line, "bold:") for line in self.legend if line)
+        legend = [marked_as(line, "bold:") for line in self.legend if line]
         said = ". ".join(line[0].upper() + line[1:] for line in legend)
         caption = self.style.caption or f"{self.tables[0].title}. {said}"
+        marks = (line for line in legend if line.startswith(("mean", "bold:", "↑", "↓")))
+        below = "; ".join(marks) if self.style.caption else ""
         layout = "l" * factors + "".join(
             rf"S[table-format={self._format(table)},detect-weight]@{{\,}}l" * len(table.columns)
             for table in self.tables
         )
         packages = r"\usepackage{booktabs} and \usepackage{siunitx}"
         return table_environment(
-            escape(caption), layout, head, body, packages=packages, label=self.style.label, wide=self.style.wide
+            escape(caption),
+            layout,
+            head,
+            body,
+            packages=packages,
+            label=self.style.label,
+            wide=self.style.wide,
+            below=escape(below[:1].upper() + below[1:]),
         )
 
     def _format(self, table: Table) -> str:

@@ -33,7 +33,7 @@ Column = dict[str, Any]
 
 
 def trials_section(data: ReportData) -> Variables:
-    """Every trial, those of a search too, as columns of values: settings, metrics, and what became of it."""
+    """Return all trials, also of a search, as columns of values: settings, metrics, status."""
     phases = [("", data.frame)] if data.searched is None else [("confirmation", data.frame), ("search", data.searched)]
     whole = pd.concat([frame.assign(phase=phase) for phase, frame in phases if len(frame)] or [data.frame])
     frame = whole.head(LARGEST).reset_index(drop=True)
@@ -72,7 +72,7 @@ def trials_section(data: ReportData) -> Variables:
 
 
 def searched_trials(results: Results) -> pd.DataFrame | None:
-    """One row a trial of a search, as the frame of a study's trials has them; None of a grid."""
+    """Return one row for each trial of a search, in the columns of a study's trials; None for a grid."""
     if not results.search_records:
         return None
     names = dict.fromkeys(name for arm in results.document.arms for name in results.document.space(arm))
@@ -104,7 +104,7 @@ def _column(name: str, values: "pd.Series[Any]", names: DisplayNames) -> Column:
 
 
 def _words(name: str, texts: Sequence[str], words: Sequence[str] | None = None) -> Column:
-    """A column of words, each written once."""
+    """Return a column of words, in which each different word is stored once."""
     known = {word: i for i, word in enumerate(words or dict.fromkeys(texts))}
     return {"name": name, "words": list(known), "at": [known[text] for text in texts]}
 

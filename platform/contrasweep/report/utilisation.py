@@ -1,4 +1,4 @@
-"""What a study cost and used: trials and training time by arm and phase, GPUs, cores, memory and hosts over time."""
+"""Use of resources by a study: trials and training time by arm and phase, GPUs, cores, memory and hosts over time."""
 
 from typing import Any
 
@@ -21,12 +21,12 @@ FIGURES = {
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """Seconds in a unit, and its name, for an axis that is so long."""
+    """Return `seconds` of the largest unit that fits an axis of this length, and the unit's name."""
     return (1.0, "seconds") if seconds < 180 else (60.0, "minutes") if seconds < 7200 else (3600.0, "hours")
 
 
 def use_figures(system: pd.DataFrame | None) -> list[Figure]:
-    """How busy GPUs and cores were, and how much memory the trials held together, over the time of the study."""
+    """Return figures of the load of GPUs and cores and of the memory of all trials, over the time of the study."""
     if system is None or len(system) < MIN_ROWS or system["time"].max() <= system["time"].min():
         return []
     began, over = float(system["time"].min()), float(system["time"].max())
@@ -53,7 +53,7 @@ def _mean(system: pd.DataFrame, column: str, place: Any) -> "pd.Series[float]":
 
 
 def _sum(system: pd.DataFrame, column: str, place: Any) -> "pd.Series[float]":
-    """Return the sum over all running trials, at each moment, of what each used on average."""
+    """Return at each moment the sum over all running trials of their average use."""
     return system.groupby([place, system["trial_id"].astype(str)])[column].mean().groupby(level=0).sum(min_count=1)
 
 
@@ -119,7 +119,7 @@ def _costs(part: pd.DataFrame) -> list[str]:
 
 
 def _course(data: ReportData, spent: pd.DataFrame) -> list[Figure]:
-    """Trials that had ended by then, over the time since the first one began, by arm."""
+    """Return the number of ended trials over the time since the first one began, by arm."""
     if not {"started", "ended"} <= set(spent.columns):
         return []
     ran = spent[(_column(spent, "started") > 0) & (_column(spent, "ended") > _column(spent, "started"))]

@@ -1,1 +1,1 @@
-"""What a study has so far, read from its storage alone: frames, tables, comparisons, and what its numbers depend on."""
+"""The results of a study, read from its storage alone: frames, tables, comparisons, effects."""

@@ -1,5 +1,6 @@
 """What would decide the comparisons that a study leaves undecided, and what that costs."""
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from contrasweep.statistics.predictive import (
     count_of,
     detectable_difference,
     enough,
+    enough_as_estimated,
     predict,
     resized,
 )
@@ -31,8 +33,8 @@ Hours = Callable[[Mapping[str, int]], float | None]
 class Size:
     """A larger study: how many replicates it has, and what it costs beyond what there is.
 
-    `count` is the number of seeds or repeats (`unit`), `trials` the trials that it takes beyond those there are,
-    `hours` their wall time (None: not known).
+    `count` is the number of seeds, repeats or folds (`unit`), `trials` the trials that it takes beyond those there are
+    (of another number of folds: a new study's), `hours` their wall time (None: not known).
     """
 
     unit: Unit
@@ -57,7 +59,8 @@ class Prices:
     ) -> None:
         seed, fold = planned["seed"], planned["fold"]
         repeats = 1 if folds is None else fold.nunique() // folds
-        self.present: dict[Unit, int] = {"seeds": seed.nunique(), "repeats": max(1, repeats)}
+        self.present: dict[Unit, int] = {"seeds": seed.nunique(), "repeats": max(1, repeats), "folds": folds or 1}
+        self.planned = planned["arm"].value_counts()
         first = {"seeds": seed.isin(seed[:1]), "repeats": fold.isna() if folds is None else fold < folds}
         self.trials = {unit: planned["arm"][rows].value_counts() for unit, rows in first.items()}
         done = [record for record in records if record.status.counts and record.ended > record.started]
@@ -65,8 +68,11 @@ class Prices:
 
     def of(self, unit: Unit, count: int, fresh: bool) -> Size:
         """The study with so many replicates."""
-        more = count if fresh else count - self.present[unit]
-        added = {str(arm): more * int(n) for arm, n in self.trials[unit].items()}
+        if unit == "folds":
+            added = {str(arm): int(n) * count // self.present["folds"] for arm, n in self.planned.items()}
+        else:
+            more = count if fresh else count - self.present[unit]
+            added = {str(arm): more * int(n) for arm, n in self.trials[unit].items()}
         return Size(unit, count, sum(added.values()), self.hours(added))
 
 
@@ -87,6 +93,10 @@ def _as_so_far(done: Sequence[Record]) -> Hours:
 
 
 TIMES = (2, 4)
+MANY_FOLDS = 10
+"""Folds of a study that is proposed in place of one with fewer."""
+VAGUE = 0.9
+"""A chance that may lie anywhere in a range of more than this is not known."""
 MAX_FORECASTS = 12
 """Of more undecided comparisons those with the smallest p are looked into."""
 
@@ -96,14 +106,17 @@ class PowerForecast:
     """What more replicates would come to for one undecided comparison.
 
     `detectable` is the difference that is decided with a chance of 80 %, in units of the metric: now, and at each of
-    the advice's sizes. `predictions` are the chances of a decision at these sizes, `enough` the sizes that decide it
-    with 80 %, the cheapest first (none: no size that could be proposed does).
+    the advice's sizes and others. `degrees` are the degrees of freedom there. `predictions` are the chances of a
+    decision at the sizes (none: not known), `enough` the sizes that decide it with 80 %, the cheapest first.
+    `as_estimated` is the cheapest size that would, if the noise is as it is estimated; where `enough` is empty.
     """
 
     pair: Pair
     detectable: tuple[float, ...]
+    degrees: tuple[float, ...]
     predictions: tuple[Prediction, ...]
     enough: tuple[tuple[Size, Prediction], ...]
+    as_estimated: Size | None = None
 
     def title(self, names: DisplayNames) -> str:
         """The two arms, with their place in the table."""
@@ -118,6 +131,7 @@ class Advice(TextRenderable):
     Attributes:
         present: The size there is.
         sizes: Two and four times that size.
+        others: Other sizes to weigh against them: twice the repeats of the folds, and more folds in a new study.
         forecasts: What is predicted of each comparison.
         fresh: Whether no look is left, so that the sizes are those of a new study with fresh seeds.
         look: How many looks at the study there are, the next one included.
@@ -136,6 +150,7 @@ class Advice(TextRenderable):
     omitted: int = 0
     sweep: bool = False
     names: DisplayNames = NONE  # what every format shows in place of declared names
+    others: tuple[Size, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.forecasts)
@@ -154,6 +169,7 @@ class Advice(TextRenderable):
         return {
             "present": vars(self.present),
             "sizes": [vars(size) for size in self.sizes],
+            "others": [vars(size) for size in self.others],
             "fresh": self.fresh,
             "look": self.look,
             "pending": self.pending,
@@ -165,8 +181,10 @@ class Advice(TextRenderable):
                     "b": one.pair.b,
                     "difference": one.pair.comparison.difference,
                     "detectable": [_finite(value) for value in one.detectable],
+                    "degrees": [_finite(value) for value in one.degrees],
                     "assurance": [_chance(prediction) for prediction in one.predictions],
                     "enough": [vars(size) | _chance(prediction) for size, prediction in one.enough],
+                    "enough_as_estimated": None if one.as_estimated is None else vars(one.as_estimated),
                 }
                 for one in self.forecasts
             ],
@@ -177,14 +195,16 @@ class Advice(TextRenderable):
 
         Returns:
             The factors of the comparison, a, b, the size with its price, detectable (the difference, in units of the
-            metric), and assurance (the chance of a decision) with its range low to high.
+            metric), and assurance (the chance of a decision; NaN: not known) with its range low to high.
         """
         return pd.DataFrame(
             [
                 dict(one.pair.context)
                 | {"a": one.pair.a, "b": one.pair.b, **vars(size), "detectable": detectable, **_chance(prediction)}
                 for one in self.forecasts
-                for size, detectable, prediction in zip(self.sizes, one.detectable[1:], one.predictions, strict=True)
+                for size, detectable, prediction in zip(
+                    self.sizes, one.detectable[1:], one.predictions or [None] * len(self.sizes), strict=False
+                )
             ]
         )
 
@@ -208,9 +228,10 @@ def advice(
         return Advice(Size(unit, prices.present[unit], 0, None), (), (), fresh, pending=pending)
     family = known[0].comparison.family
     first_level = family.levels(sum(pair.decided for pair in known))
-    look = 1 if fresh else 2 + (len(interim.log.looks) if isinstance(interim, ExtensionVerdicts) else 0)
+    tested = any(not pair.comparison.evidence.common.seed_unknown for pair in known)
+    look = 1 if fresh else 1 + tested + (len(interim.log.looks) if isinstance(interim, ExtensionVerdicts) else 0)
     levels = tuple(
-        first_level / 2 ** max(0, number - 1) for number in (look - 1, look)
+        first_level / 2 ** max(0, number - 1) for number in (look - 1, look, 1)
     )  # halved, see `ExtensionVerdicts`
     shown = sorted(undecided, key=lambda pair: pair.comparison.raw_p)[:MAX_FORECASTS]
     count = prices.present[unit]
@@ -218,49 +239,73 @@ def advice(
     if document.folds and document.type == "ablation_grid" and not fresh:
         units = ["seeds", "repeats"]
     sizes = tuple(prices.of(unit, times * count, fresh) for times in TIMES)
-    forecasts = tuple(_forecast(pair, sizes, units, levels, family.margin, prices, fresh) for pair in shown)
+    others: list[Size] = []
+    if len(units) > 1:
+        others.append(prices.of("repeats", 2 * prices.present["repeats"], fresh))
+        if prices.present["folds"] < MANY_FOLDS and interim is None:
+            others.append(prices.of("folds", MANY_FOLDS, fresh))
+    forecasts = [_forecast(pair, sizes, others, units, levels, family.margin, prices, fresh) for pair in shown]
     sweep = document.type == "sweep"
     omitted = len(undecided) - len(shown)
     return Advice(
-        Size(unit, count, 0, 0.0), sizes, tuple(o for o in forecasts if o.predictions), fresh, look, 0, omitted, sweep
+        Size(unit, count, 0, 0.0), sizes, tuple(forecasts), fresh, look, 0, omitted, sweep, others=tuple(others)
     )
 
 
 def _forecast(
     pair: Pair,
     sizes: Sequence[Size],
+    others: Sequence[Size],
     units: Sequence[Unit],
     levels: Sequence[float],
     margin: float | None,
     prices: Prices,
     fresh: bool,
 ) -> PowerForecast:
-    """`levels`: of the present look and of the next."""
+    """`levels`: of the present look, of the next, and of a new study."""
     now: Contrast = pair.comparison.evidence.common
-    present_level, level = levels
+    present_level, level, new_level = levels
+    if now.seed_unknown:
+        unknown = [size.count if size.unit == "seeds" else 1 for size in (*sizes, *others)]
+        degrees = (min(seeds, now.n) - 1.0 for seeds in (1, *unknown))
+        return PowerForecast(
+            pair, (math.inf,) * (1 + len(unknown)), tuple(degrees), (), (), prices.of("seeds", 2, fresh)
+        )
 
     def lost(unit: Unit) -> int:
         """Replicates that failed in either arm, and stay lost in a larger study."""
         return 0 if fresh else prices.present[unit] - count_of(now.design, unit)
 
-    designs = [resized(now.design, size.unit, size.count - lost(size.unit)) for size in sizes]
-    predictions = [predict(now, design, level, margin, fresh=fresh) for design in designs]
-    reached = []
+    designs = [resized(now.design, size.unit, size.count - lost(size.unit)) for size in (*sizes, *others)]
+    predictions = [predict(now, design, level, margin, fresh=fresh) for design in designs[: len(sizes)]]
+    known = tuple(p for p in predictions if p is not None and p.high - p.low <= VAGUE)
+    if round(now.degrees) < 2 or len(known) < len(sizes):
+        known = ()
+    reached, estimated = [], []
     for unit in units:
-        if (one := enough(now, unit, level, margin, fresh=fresh)) is not None:
+        if known and (one := enough(now, unit, level, margin, fresh=fresh)) is not None:
             reached.append((prices.of(unit, count_of(one.design, unit) + lost(unit), fresh), one))
+        elif (count := enough_as_estimated(now, unit, level, fresh=fresh)) is not None:
+            estimated.append(prices.of(unit, count + lost(unit), fresh))
     return PowerForecast(
         pair,
         (
             detectable_difference(now, now.design, present_level),
-            *(detectable_difference(now, design, level) for design in designs),
+            *(
+                detectable_difference(now, design, new_level if size.unit == "folds" else level)
+                for size, design in zip((*sizes, *others), designs, strict=True)
+            ),
         ),
-        tuple(p for p in predictions if p is not None),
+        (now.degrees, *(design.degrees(now.components) for design in designs)),
+        known,
         tuple(sorted(reached, key=lambda entry: entry[0].trials)),
+        None if reached else min(estimated, key=lambda size: size.trials, default=None),
     )
 
 
-def _chance(prediction: Prediction) -> dict[str, float]:
+def _chance(prediction: Prediction | None) -> dict[str, float]:
+    if prediction is None:
+        return dict.fromkeys(("assurance", "low", "high"), math.nan)
     return {"assurance": prediction.assurance, "low": prediction.low, "high": prediction.high}
 
 

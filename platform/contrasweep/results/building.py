@@ -16,7 +16,7 @@ from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdi
 from contrasweep.results.items import Items, ItemValues, item_groups, item_values, read_ahead
 from contrasweep.results.table import NO_INTERVAL, Cell, Key, Replicate, Table, label
 from contrasweep.rows import FrameRow
-from contrasweep.statistics.comparison import judged
+from contrasweep.statistics.comparison import freedom, judged
 from contrasweep.statistics.design import Contrast, Design
 from contrasweep.statistics.evidence import Evidence, ItemScores, mean_contrast, paired_evidence
 from contrasweep.statistics.family import Family, Question, family_size, pairs_of
@@ -158,7 +158,10 @@ def comparisons(
     named = [(tuple(zip(layout.context, context, strict=True)), a, b, evidence) for context, a, b, evidence in found]
     interim = rule.interim if decisive else None
     looks = [interim.looks_before(*one) for one in named] if interim is not None else None
-    judged_pairs = judged([e for *_, e in found], family, rule.mode, decisive=decisive, looks=looks)
+    bounds = _bounds(metric, trials["value"])
+    widest = bounds[1] - bounds[0] if bounds else None
+    evidence = [e for *_, e in found]
+    judged_pairs = judged(evidence, family, rule.mode, decisive=decisive, looks=looks, widest=widest)
     pairs = []
     for (context, a, b, _), comparison in zip(named, judged_pairs, strict=True):
         if interim is not None:
@@ -325,19 +328,15 @@ def _cells(
     cells = {}
     for key, part in groups_of(trials, layout.placed):
         done = part[part["value"].notna()]
-        spread = _spread(done, rule.design, items) if len(done) else None
+        spread = _spread(done, replace(rule.design, seed_part=None), items) if len(done) else None
         mean = float(np.average(done["value"], weights=done["weight"])) if len(done) else None
         low, high = _interval(mean, spread, rule.alpha)
-        bounds = metric_range(metric)
-        # One replicate has no interval that could be kept in bounds.
-        if (
-            low is not None
-            and high is not None
-            and bounds
-            and math.isfinite(low)
-            and done["value"].between(*bounds).all()
-        ):
-            low, high = max(bounds[0], low), min(bounds[1], high)
+        bounds, why = _bounds(metric, done["value"]), "one replicate"
+        if spread is not None and low is not None and high is not None and bounds and math.isfinite(low):
+            if low <= bounds[0] and high >= bounds[1] and low < high:  # it says nothing
+                low, high, why = -math.inf, math.inf, freedom(spread.degrees)
+            else:
+                low, high = max(bounds[0], low), min(bounds[1], high)
         replicates = tuple(
             Replicate(t, f, s, status, None if math.isnan(v) else float(v), links.get(t))
             for t, f, s, status, v in zip(
@@ -351,12 +350,19 @@ def _cells(
             n=len(done),
             statuses=dict(Counter(part["status"])),
             replicates=replicates,
-            method=_method(spread, rule.alpha),
+            method=_method(spread, rule.alpha) if low is None or math.isfinite(low) else NO_INTERVAL,
+            no_interval=why,
             least=float(done["value"].min()) if len(done) else None,
             most=float(done["value"].max()) if len(done) else None,
             over=_over(done, spread) if spread else "",
         )
     return cells
+
+
+def _bounds(metric: str, values: "pd.Series[float]") -> tuple[float, float] | None:
+    """Return the smallest and largest value of the metric, where its name tells them and all `values` are within."""
+    bounds = metric_range(metric)
+    return bounds if bounds and values.dropna().between(*bounds).all() else None
 
 
 def _spread(done: pd.DataFrame, design: Design, items: ItemValues | None) -> Contrast | None:
@@ -449,7 +455,7 @@ def table_over_groups(
 
 
 def _rows(parts: "_Parts", frame: pd.DataFrame, axes: Sequence[str]) -> Iterator[FrameRow]:
-    """One row a trial, with the mean score of its items and their number."""
+    """Return one row for each trial, with the mean score of its items and their number."""
     for row in frame.to_dict("records"):
         same = {str(name): row[name] for name in ("trial_id", "arm", *axes, "fold", "seed")}
         same["cause"] = row.get("cause")

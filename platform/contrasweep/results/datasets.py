@@ -48,7 +48,7 @@ class DatasetSummary:
         return float(2.0 ** (1 - len(self.datasets)))
 
     def cliques(self, alpha: float = 0.05) -> list[tuple[str, ...]]:
-        """Return the largest sets of arms, neighbours by rank, of which no two differ at `alpha`."""
+        """Return the largest sets of arms, adjacent by rank, in which no two arms differ at `alpha`."""
         order = [self.arms[i] for i in np.argsort(self.ranks, kind="stable")]
         found: list[tuple[str, ...]] = []
         for start in range(len(order)):
@@ -79,7 +79,7 @@ class DatasetSummary:
 def dataset_summary(
     frame: pd.DataFrame, metric: str, axes: Sequence[str], mode: Literal["max", "min"] = "max"
 ) -> DatasetSummary | None:
-    """Return the arms over the datasets of a study, of which `frame` has one row a trial.
+    """Return a comparison of the arms over the datasets of a study; `frame` has one row for each trial.
 
     None with fewer than three datasets that all arms have finished trials of, or fewer than two arms.
     """

@@ -1,4 +1,4 @@
-"""What a study's numbers depend on: sources of noise, effects of arm and axes, and what a search's budget buys."""
+"""Effects on a study's numbers: sources of noise, arm and axes, and the budget of a search."""
 
 from collections.abc import Sequence
 from typing import Literal

@@ -263,7 +263,7 @@ def count_look(plan: Plan, records: StudyRecords) -> None:
     if not ended.all() or not 0 < present < _replicates(plan) or (log.looks and log.looks[-1].replicates >= present):
         return
     known = [pair.comparison for pair in results.answer.pairs]
-    if known:
+    if any(not one.evidence.common.seed_unknown for one in known):  # else nothing was tested
         write_looks(records, log.with_look(look_before(compared(results), known, log, present)))
 
 

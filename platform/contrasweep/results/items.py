@@ -23,7 +23,7 @@ THREADS = 16
 
 
 class ItemReader:
-    """Gives a trial's items by its id, and keeps them.
+    """Returns the items of a trial by its id; each file is read once.
 
     `read` reads them. Where it waits for a server (`remote`), several are read at once as soon as it is known that they
     will be asked for.
@@ -158,7 +158,7 @@ def by_item(
 def _pairs(
     frame: pd.DataFrame, records: Mapping[str, Record], axes: list[str], reference: str | None
 ) -> Iterator[tuple[FrameRow, FrameRow]]:
-    """Finished trials of two arms that share axes, fold and seed, where both left items. The reference comes first."""
+    """Yield pairs of finished trials with the same axes, fold and seed that both stored items; the reference first."""
     done = frame[frame["status"].isin(COUNTING)]
     for _, same in done.groupby(row_keys(done, [*axes, "fold", "seed"]), sort=False):
         rows: list[Any] = [row for row in same.to_dict("records") if records[row["trial_id"]].items]

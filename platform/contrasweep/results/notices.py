@@ -1,4 +1,4 @@
-"""What a reader of a table must know of its trials: their notices, settings that none of them read, and older code."""
+"""Notices for readers of a table: problems of its trials, unused settings, and older code."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ FIRST_EPOCHS = 3
 
 
 def early_notices(rows: Iterable[Row]) -> list[str]:
-    """Return a sentence for each notice that holds in reports of a running trial after its first epochs."""
+    """Return a sentence for each notice that holds for the first reports of a running trial."""
     return [
         f"after epoch {step_of(row)}: {sentence}"
         for row in rows
@@ -195,7 +195,7 @@ def _change(records: StudyRecords, old: str, new: str) -> str:
 
 
 def _accepted(records: StudyRecords) -> set[tuple[str, str]]:
-    """The changes of code that somebody has accepted; none where the list cannot be read."""
+    """Return the changes of code that the user has accepted; none where the list cannot be read."""
     try:
         return accepted(records)
     except StorageError:

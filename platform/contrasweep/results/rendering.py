@@ -1,4 +1,4 @@
-"""How results are shown to people: by which names, and as which text.
+"""Names and texts by which results are shown to people.
 
 The report, a layer above, writes the texts; it is imported when something is first shown, and results are computed
 without it.
@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class DisplayNames:
-    """Display names by declared name; a word without a display name stays as it is."""
+    """Display names by declared name; a word without a display name is shown unchanged."""
 
     names: Mapping[str, str] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""`Results`: what a study has so far, read from the storage alone; its frames, tables, comparisons and figures."""
+"""`Results`: the results of a study, read from the storage alone: frames, tables, comparisons and figures."""
 
 import json
 from collections import Counter
@@ -11,6 +11,8 @@ import pandas as pd
 
 from contrasweep.config import Config
 from contrasweep.errors import SpecError, choose_from
+from contrasweep.imports import import_path
+from contrasweep.planning.earlier import earlier_noise, own_methods
 from contrasweep.results import effects, search
 from contrasweep.results.advice import Advice, Hours, advice
 from contrasweep.results.answer import Answer, Pair, Versus, versus
@@ -25,7 +27,7 @@ from contrasweep.results.study_data import OWN_COLUMNS, Over, StudyData
 from contrasweep.results.table import PLAIN, Cell, Key, Table, TableStyle, label
 from contrasweep.rows import FrameRow
 from contrasweep.statistics.comparison import Comparison
-from contrasweep.statistics.design import Design
+from contrasweep.statistics.design import Design, SeedPart
 from contrasweep.storage.confirmations import confirmation_notes
 from contrasweep.storage.record import Status
 from contrasweep.study.arm_budget import ArmBudget, search_costs
@@ -56,7 +58,7 @@ class Results(StudyData):
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of trials by status, of those statuses that there are."""
+        """Return the number of trials by status, for each status that occurs."""
         return dict(Counter(self.frame["status"]))
 
     @property
@@ -233,7 +235,9 @@ class Results(StudyData):
         for name in taken:
             self.check_known("rows or columns", name, factors)
             if taken.count(name) > 1:
-                raise SpecError("a name stands in the rows or in the columns, once", place="rows, columns", value=name)
+                raise SpecError(
+                    "name each factor once, in the rows or in the columns", place="rows, columns", value=name
+                )
         if rows is None and columns is None:
             rows, columns = (self.axes, ["arm"]) if self.axes else (["arm"], [])
         rest = [name for name in factors if name not in taken]
@@ -246,7 +250,7 @@ class Results(StudyData):
                 averages = {arm: cell for (arm, _), cell in self._overall.cells.items()}
             table = replace(table, given_answer=self.answer, averages=averages)
         interim = self._interim.notes if own and self._interim is not None else []
-        confirmed = confirmation_notes(self.document.spec, self.records)
+        confirmed = [*confirmation_notes(self.document.spec, self.records), *search.start_notes(self.document)]
         table = replace(table, notes=(*table.notes, *interim, *confirmed, *self.unused_settings, *self.notices))
         table = mark_mixed_code(table, self.mixed_code, self.records)
         names = DisplayNames({**self.names.names, **style.names.names})
@@ -310,6 +314,26 @@ class Results(StudyData):
             SpecError: For an unknown arm, axis or metric, and where the arms have no finished replicate in common.
         """
         return self.versus(a, b, metric, at).overall.comparison
+
+    def evaluate(self, on: Sequence[str] = (), function: str = "", **options: Any) -> "Results":
+        """Score the networks that the study has kept, on other data or by own code. Nothing is trained.
+
+        Args:
+            on: Names of staged datasets of images with labels.
+            function: The dotted path of `f(model, data, trial) -> {metric: number}`, in place of the shipped scores.
+            options: As of `run`: `tracking` (default: None), `max_concurrent`, `cluster`, `quiet`.
+
+        Returns:
+            The results of the study, which have the scores as metrics: `DATASET/knn1`, `FUNCTION/METRIC`. Their
+            comparisons are exploratory.
+
+        Raises:
+            SpecError: There is nothing to evaluate, or nothing to evaluate it with.
+            DataError: A dataset is not staged.
+        """
+        run = import_path("contrasweep.running.evaluation:evaluate", kind="function")  # an upper layer
+        evaluated: Results = run(self.name, on=on, function=function, storage=self.records.storage, **options)[0]
+        return evaluated
 
     def advice(self, hours: Hours | None = None) -> Advice:
         """Return what would decide the comparisons that are undecided.
@@ -379,6 +403,20 @@ class Results(StudyData):
         """The looks at the study, if it is looked at as it grows or was extended after its end."""
         return InterimVerdicts.of(self.document.spec, self.records) or ExtensionVerdicts.of(self.records)
 
+    @cached_property
+    def _seed_part(self) -> SeedPart | None:
+        """What is known of the noise between seeds, where all folds have one: of an earlier study, or nothing."""
+        document, records = self.document, self.trial_records.values()
+        if not (own := own_methods({record.trainable for record in records})):
+            return SeedPart(0.0)
+        if not document.folds or self.planned["seed"].nunique() > 1:
+            return SeedPart()
+        data = {dataset.digest for dataset in document.datasets}
+        earlier = earlier_noise(
+            self.records.storage, self.name, metric=self.metric, folds=document.folds, data=data, trainables=own
+        )
+        return next((part for noise in earlier if (part := noise.seed_part)), SeedPart())
+
     def _build(
         self,
         rows: Sequence[str],
@@ -403,9 +441,10 @@ class Results(StudyData):
             metric = metric or self.metric
             reported = [c for c in frame.columns if c not in {*OWN_COLUMNS, *self.axes}]
             self.check_known("metric", metric, reported or [metric])
-        document, own = self.document, family and metric == self.metric and over == "replicates"
+        document = self.document
+        own = family and metric == self.metric and over == "replicates" and not document.evaluates
         rule = DecisionRule(
-            design=Design(folds=document.folds),
+            design=Design(folds=document.folds, seed_part=self._seed_part if metric == self.metric else SeedPart()),
             mode=self.mode(metric),
             alpha=document.alpha,
             question=document.question if own else None,
@@ -422,7 +461,9 @@ class Results(StudyData):
         return build_table(frame, rule=rule, links=self.run_urls, items=items, **layout)
 
     def _item_values(self, metric: str) -> ItemValues | None:
-        """The scores of test items that the metric is the mean of; None unless all trials have one split and left them.
+        """Return the scores of the test items that the metric is the mean of.
+
+        None unless all trials have one split and stored their items.
 
         Studies over folds have none.
         """
@@ -440,7 +481,7 @@ class Results(StudyData):
 
 
 def _between(pairs: Sequence[Pair], a: str, b: str, at: Config) -> list[Pair]:
-    """The comparisons of two arms at these values of axes, which are then left out of their contexts."""
+    """Return the comparisons of two arms at these values of axes, without those axes in their contexts."""
     fixed = {axis: label(value) for axis, value in at.items()}
     kept = [p for p in pairs if {p.a, p.b} == {a, b} and fixed.items() <= dict(p.context).items()]
     return [replace(p, context=tuple((axis, v) for axis, v in p.context if axis not in fixed)) for p in kept]

@@ -1,4 +1,4 @@
-"""What a search tried, which settings mattered, its Pareto fronts, and the best settings, also as a study file."""
+"""Results of a search: its trials, the importance of settings, Pareto fronts, and the best settings, also as a file."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +20,15 @@ from contrasweep.tuning.pruners import scheduled
 
 if TYPE_CHECKING:  # brings SciPy along
     from contrasweep.results.table import Cell
+
+
+def start_notes(document: StudyDocument) -> list[str]:
+    """Say how many known good settings each arm's search began with, where arms have not equally many."""
+    arms = document.spec.get("arms", {}) if document.search else {}
+    counts = {arm: len(arms.get(arm, {}).get("start_points") or ()) for arm in document.arms}
+    if len(set(counts.values())) < 2:
+        return []
+    return [f"start points: {', '.join(f'{arm} {n}' for arm, n in counts.items())}; arms with more knew more"]
 
 
 def pareto_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataFrame:
@@ -203,7 +212,7 @@ def best_of_grid(cells: "Iterable[tuple[str, Config, Cell]]", document: StudyDoc
 
 
 def best_frame(entries: Iterable[Best]) -> pd.DataFrame:
-    """One row an arm: arm, its settings (dotted columns), configurations, searched, mean, low, high, n."""
+    """Return one row for each arm: arm, its settings (dotted columns), configurations, searched, mean, low, high, n."""
     return pd.DataFrame(
         [
             {"arm": entry.arm, **entry.settings}
@@ -244,7 +253,10 @@ def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:
 
 
 def _bases_first(arms: Sequence[str], freeze: Mapping[str, str]) -> list[str]:
-    """`arms` with each after the one that it is frozen on; the declaration was checked to have no circle."""
+    """Return `arms` in an order in which each arm follows the one that it is frozen on.
+
+    The declaration was checked to have no circle.
+    """
     ordered: list[str] = []
     while waiting := [arm for arm in arms if arm not in ordered]:
         ordered += [arm for arm in waiting if freeze.get(arm) not in waiting]
@@ -252,7 +264,7 @@ def _bases_first(arms: Sequence[str], freeze: Mapping[str, str]) -> list[str]:
 
 
 class Confirmed(TypedDict, total=False):
-    """The fields of a `Best` that the table's cell says."""
+    """The fields of a `Best` that come from the table's cell."""
 
     mean: float | None
     low: float | None
@@ -266,7 +278,7 @@ def _confirmed(cell: "Cell") -> Confirmed:
 
 
 def _plain(settings: Config) -> MutableConfig:
-    """The settings without those that stand for none, numbers as Python's."""
+    """Return the settings without missing values, and numbers as Python's."""
     return {
         key: value.item() if isinstance(value, np.generic) else value
         for key, value in settings.items()

@@ -1,7 +1,7 @@
-"""`StudyData`: a study as it lies in the storage, with its trials as a frame and what a reader must know of them."""
+"""`StudyData`: a study in its storage, with its trials as a frame and the notices for its readers."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self
 
@@ -76,7 +76,7 @@ class StudyData:
         return cls(
             document,
             planned,
-            of_trials,
+            _with_evaluations(of_trials, records, broken),
             rest if document.search else {},
             records,
             etags,
@@ -96,12 +96,12 @@ class StudyData:
 
     @property
     def axes(self) -> list[str]:
-        """What the arms are compared over, as declared."""
+        """Return the axes over which the arms are compared, as declared."""
         return list(self.document.axes)
 
     @cached_property
     def names(self) -> DisplayNames:
-        """What the study's `labels` call its arms, axes and metrics where people read them."""
+        """Return the display names of arms, axes and metrics, from the study's `labels`."""
         return display_names(self.document.labels, [*self.document.arms, *self.frame.columns])
 
     @cached_property
@@ -210,7 +210,8 @@ class StudyData:
         Returns:
             "max" or "min".
         """
-        return self.document.mode if metric == self.metric else "min" if metric.startswith(("loss", "noise")) else "max"
+        own = metric.rpartition("/")[2]  # that of an evaluation is DATASET/METRIC
+        return self.document.mode if metric == self.metric else "min" if own.startswith(("loss", "noise")) else "max"
 
     @property
     def title(self) -> str:
@@ -237,7 +238,7 @@ class StudyData:
         return frame
 
     def check_known(self, kind: str, value: str, known: list[str]) -> None:
-        """Check a name that somebody gave.
+        """Raise `SpecError` for a name that is not known.
 
         Args:
             kind: What it is: "arm", "axis", "metric" or "rows or columns".
@@ -254,3 +255,21 @@ class StudyData:
                 value=value,
                 hint=choose_from(PLURALS[kind], known, value),
             )
+
+
+def _with_evaluations(
+    trials: Mapping[str, Record], records: StudyRecords, broken: list[BrokenFileError]
+) -> dict[str, Record]:
+    """The records of trials with what their networks were scored afterwards, as further metrics.
+
+    What was scored before a trial was trained again is left out.
+    """
+    scored = dict(trials)
+    for name in records.evaluations():
+        other = StudyRecords(records.storage, name)
+        for record in compact.read_records(other, other.etags(), broken).values():
+            trained = scored.get(str(record.config.get("source")))
+            if trained is not None and record.status.counts and record.config.get("trained") == trained.ended:
+                metrics = {**trained.metrics, **{k: v for k, v in record.metrics.items() if "/" in k}}
+                scored[trained.trial_id] = replace(trained, metrics=metrics)
+    return scored

@@ -1,4 +1,4 @@
-"""What a table is made of: its cells with their replicates, and the comparisons between them.
+"""Tables as values: cells with their replicates, and the comparisons between cells.
 
 The table of a study: means with intervals, the best marked, what is missing shown as missing, verdicts below.
 """
@@ -37,7 +37,9 @@ BEHIND: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class TableStyle:
-    """How a table is drawn. A table in `percent` or with chosen `digits`, a `caption` or a `label` is one for a paper.
+    """How a table is drawn.
+
+    A table in `percent`, with `digits`, with a `caption` or with a `label` is one for a paper.
 
     Args:
         spread: Show (min–max) over single trials behind each interval.
@@ -45,7 +47,7 @@ class TableStyle:
             the standard error of their mean as if they were independent (`mean-se`), or nothing (`mean`).
         digits: Digits after the point, 0 to 8. By default as many as show two digits of the typical half-width.
         percent: Show 0.912 as 91.2.
-        caption: What stands above the table, in LaTeX in place of its legend.
+        caption: What stands above the table. In LaTeX one line below it then says what numbers and marks are.
         label: The label for LaTeX's references.
         wide: In LaTeX a table over both columns of the page, `table*`.
         names: What arms, axes, metrics and their values are called, beside the study's `labels`.
@@ -88,7 +90,7 @@ PLAIN = TableStyle()
 
 @dataclass(frozen=True)
 class Replicate:
-    """One trial of a cell: its value where it is done, and the address of its MLflow run where there is one."""
+    """One trial of a cell: its value if it is done, and the address of its MLflow run if there is one."""
 
     trial_id: str
     fold: Any
@@ -116,6 +118,7 @@ class Cell:
         mark: "better" or "worse" than the reference, "worse" than the best, or empty.
         over: What the mean is over: `5 folds x 2 seeds`.
         other_code: How many trials ran other code than the newest, which shows as †.
+        no_interval: Why there is no interval, where there is none.
     """
 
     mean: float | None
@@ -131,10 +134,11 @@ class Cell:
     mark: str = ""
     over: str = ""
     other_code: int = 0
+    no_interval: str = "one replicate"
 
     @property
     def planned(self) -> int:
-        """Its trials of any status."""
+        """Return the cell's trials of any status."""
         return sum(self.statuses.values())
 
     @property
@@ -157,7 +161,8 @@ class Cell:
 
         rest = []
         if style.cell == "mean-ci" and self.low != self.high:
-            rest = ["[one replicate]" if math.isinf(self.low) else f"[{shown(self.low)}, {shown(self.high)}]"]
+            ends = self.no_interval if math.isinf(self.low) else f"{shown(self.low)}, {shown(self.high)}"
+            rest = [f"[{ends}]"]
         elif style.cell in BEHIND and (deviation := self.deviation) is not None:
             rest = [f"± {shown(deviation / (math.sqrt(self.n) if style.cell == 'mean-se' else 1))}"]
         if style.spread and self.least is not None and self.most is not None and self.n > 1:
@@ -169,7 +174,7 @@ class Cell:
         return shown(self.mean), " ".join(rest)
 
     def _missing(self) -> str:
-        """Counts of what is not done: `2 failed, 3 pending`; one status alone goes without its count."""
+        """Return the counts of trials that are not done: `2 failed, 3 pending`; a single status has no count."""
         left = {status: count for status, count in self.statuses.items() if status not in COUNTING}
         return next(iter(left)) if len(left) == 1 else ", ".join(f"{n} {status}" for status, n in left.items())
 
@@ -189,7 +194,7 @@ def label(value: Any) -> str:
 
 
 NO_INTERVAL = "none"
-"""The method of a cell with one replicate."""
+"""The method of a cell without an interval."""
 MAX_NAMED = 8
 """So many cells with other replicates than most of them are named."""
 NOT_WORSE = "* not worse than the best"
@@ -197,12 +202,12 @@ NOT_WORSE = "* not worse than the best"
 
 
 def marked_as(line: str, mark: str) -> str:
-    """Return a line of a legend where `mark` stands in place of the star."""
+    """Return a line of a legend with `mark` in place of the star."""
     return line.replace(NOT_WORSE, NOT_WORSE.replace("*", mark))
 
 
 def replicates_of(names: Mapping[str, Sequence[str]]) -> str:
-    """Return what means are over, from the names of the cells of each kind.
+    """Return what the means are taken over, from the names of the cells of each kind.
 
     The kind of most cells comes first, the others with the cells that they are of.
     """
@@ -280,7 +285,7 @@ class Table(Renderable):
 
     @cached_property
     def decimals(self) -> int:
-        """Decimals after the point: those of the style, or as many as show two digits of the typical half-width."""
+        """Return the number of decimals: that of the style, or enough for two digits of a typical half-width."""
         if self.style.digits is not None:
             return self.style.digits
         halves = [(c.high - c.low) / 2 for c in self.cells.values() if c.low is not None and c.high is not None]
@@ -319,19 +324,20 @@ class Table(Renderable):
 
     @property
     def column_titles(self) -> list[str]:
-        """What stands over the columns of cells: their labels, or the metric where no factor is in the columns."""
+        """Return the titles of the columns of cells: their labels, or the metric where no factor is in the columns."""
         shown = self._column_labels
         return [" ".join(shown[column]) for column in self.columns] if self.column_factors else [self.metric_title]
 
     @cached_property
     def legend(self) -> list[str]:
-        """What the marks and brackets mean, and what the table leaves out, as sentences."""
+        """Return the meaning of marks and brackets, and what the table leaves out, as sentences."""
         names, cells = self.style.names, [*self.cells.values(), *self.averages.values()]
         compared = " and ".join(map(names, self.compared))
         methods = list(dict.fromkeys(cell.method for cell in cells if cell.method))
         lines = ["in percent"] if self.style.percent else []
         if methods == [NO_INTERVAL]:
-            lines.append("one replicate a cell, so there are no intervals")
+            why = dict.fromkeys(cell.no_interval for cell in cells if cell.method)
+            lines.append(f"{' or '.join(why)} a cell, so there are no intervals")
         elif methods := [method for method in methods if method != NO_INTERVAL]:
             behind = ""
             if self.style.cell == "mean-ci":
@@ -357,7 +363,7 @@ class Table(Renderable):
 
     @property
     def _replicates(self) -> str:
-        """What the means are over; by what is compared where all of its cells have the same, else cell by cell."""
+        """Return what the means are over, by context, or once where all cells have the same."""
         if self.unit:
             return self.unit
         by_place: dict[str, dict[str, None]] = {}
@@ -396,7 +402,7 @@ class Table(Renderable):
         return [self.averages.get(column) for column in self.columns] if self.averages else []
 
     def row_labels(self) -> list[list[str]]:
-        """Return the labels of each row, empty where a label only says what the row above says; never the last one."""
+        """Return the labels of each row; a label is empty where it repeats that of the row above, except the last."""
         shown = []
         rows = list(self.row_titles.values())
         for row, above in zip(rows, [(), *rows], strict=False):
@@ -405,7 +411,7 @@ class Table(Renderable):
         return shown
 
     def cell_parts(self, cell: Cell | None) -> tuple[str, str]:
-        """Return what stands in a cell, without its marks.
+        """Return the parts of a cell's text, without its marks.
 
         Args:
             cell: A cell of the table; None for one that is not planned.

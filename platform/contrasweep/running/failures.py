@@ -50,7 +50,10 @@ def lacks_metric(record: Record) -> bool:
 
 
 def unreported_metric(metric: str, record: Record) -> str:
-    """The line that ends a study of which no trial reports its metric; `record` is of the first that lacks it."""
+    """Return the line that ends a study whose trials do not report its metric.
+
+    `record` is that of the first trial without the metric.
+    """
     return (
         f"metric: no trial has reported {metric!r}, and the first of arm {record.arm} has ended; "
         f"{choose_from('metrics', list(record.metrics), metric)}. Nothing more is trained: mend the name in the study "

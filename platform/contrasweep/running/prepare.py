@@ -1,4 +1,4 @@
-"""Before a run spends anything: whose the study's name is, what is finished, and what of it runs again and why."""
+"""Checks before a run spends anything: the study's name, its finished trials, and which trials run again and why."""
 
 import shlex
 import sys
@@ -40,12 +40,12 @@ MIN_ID = 6
 
 
 class CodeChanged(ContrasweepError):
-    """Recorded trials were made by other code, and nothing says what is to become of them."""
+    """Recorded trials were made by other code, and no option tells what to do with them."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What an earlier run has left of a plan.
+    """The trials of a plan that an earlier run has finished, and those that it has not.
 
     `finished` are the ids of trials with a record; `complete`: nothing is left to run. `infeasible` are the records of
     those that fitted no host so far, which are not `finished`.
@@ -131,7 +131,7 @@ def _metric_was_mended(plan: Plan, document: StudyDocument, records: StudyRecord
 
 @dataclass(frozen=True)
 class NewSearches:
-    """Searches that start anew (arm -> digest), and all trials of their arms.
+    """Searches that start from the beginning (arm -> digest), and all trials of their arms.
 
     Results of other code have chosen the candidates of these searches.
     """
@@ -142,7 +142,7 @@ class NewSearches:
 
 @dataclass(frozen=True)
 class Decision:
-    """What a run does with the trials there are, decided and not yet done."""
+    """What a run will do with the recorded trials; nothing has been changed yet."""
 
     comparison: CodeComparison
     changed: Changed
@@ -154,7 +154,7 @@ class Decision:
     infeasible: Mapping[str, Record]  # of trials that fitted no host; they run where one does now
 
     def carry_out(self, records: StudyRecords) -> set[str]:
-        """Put trials aside, or accept the changes; the ids of those that are not finished any more."""
+        """Archive trials, or accept their changes; return the ids of trials that are no longer finished."""
         ids = set(self.comparison.trial_ids()) if self.changed == "rerun" else set()
         if self.selected:
             searches = self.anew if not ids else NewSearches()
@@ -266,9 +266,9 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _mended(plan: Plan, recorded: Mapping[str, Record], current: CurrentCode, again: Collection[str]) -> set[str]:
-    """Return the trials that failed for the study's metric, which has another name by now, or other code reports.
+    """Return the trials that failed without the study's metric, which the study or the code has changed since.
 
-    `ContrasweepError` where all trials are such and nothing was mended, but for those that run `again` anyway.
+    `ContrasweepError` where all trials failed so and nothing has changed; trials that run `again` anyway do not count.
     """
     metric = plan.study.metric
     lacking = {i: record for i, record in recorded.items() if lacks_metric(record)}
@@ -314,7 +314,7 @@ def new_searches(
     selected: Collection[str],
     comparison: CodeComparison | None,
 ) -> NewSearches:
-    """Return the searches that start anew, because trials of other code in them run again.
+    """Return the searches that start from the beginning, because some of their trials of other code run again.
 
     These are all that `comparison` has, or those of whole arms that were `selected`.
     """
@@ -350,7 +350,7 @@ def _is_other(record: Record, current: CurrentCode) -> bool:
 
 
 def study_document(plan: Plan) -> StudyDocument:
-    """Return what study.json holds of a plan."""
+    """Return the content of study.json for a plan."""
     study = plan.study
     spec = to_plain(study)
     for name, arm in study.arms.items():
@@ -402,6 +402,6 @@ def _rows(data: Manifest) -> dict[str, int]:
 
 
 def _command() -> tuple[str, ...]:
-    """The command that declared the study, for whoever runs it again; none where a program did."""
+    """Return the command that declared the study, for who runs it again; "" where a program did."""
     ours = Path(sys.argv[0]).name == "contrasweep" or sys.argv[0].endswith("contrasweep/__main__.py")
     return (redacted(shlex.join(["contrasweep", *sys.argv[1:]])),) if ours else ()

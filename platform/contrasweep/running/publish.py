@@ -60,7 +60,7 @@ def publish(
 
 
 def _shown(results: Results, trackers: Trackers) -> str:
-    """Return the digest of what the tracking store shows and the storage has; "" where the store has to be asked."""
+    """Return the digest of what both the tracking store and the storage have; "" where the store must be asked."""
     store = trackers.store.state()
     if not store or trackers.others:
         return ""

@@ -1,4 +1,4 @@
-"""What travels between the driver, Ray Tune and the workers: facts of the run, and trials as plain values."""
+"""Values that the driver, Ray Tune and the workers exchange: facts of the run, and trials as plain values."""
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +58,7 @@ class TrialFields(TypedDict):
 class TrialDescription(TypedDict):
     """A trial as Tune's config: its id, the digest of its dataset, its place, and the notes and code of its record.
 
-    `fresh`: the storage has nothing of the trial yet, so that its worker need not ask.
+    `no_prior_state`: the storage has nothing of the trial yet, so that its worker need not ask.
     """
 
     id: str
@@ -67,7 +67,7 @@ class TrialDescription(TypedDict):
     notes: dict[str, object]
     code: dict[str, object]
     trial: TrialFields
-    fresh: bool
+    no_prior_state: bool
 
 
 class RayTrial(Protocol):
@@ -80,7 +80,7 @@ class RayTrial(Protocol):
 
 
 class StepResult(TypedDict, total=False):
-    """What a worker returns to Tune after a step: always `id` and `reports`, the rest where there is something new."""
+    """The answer of a worker to Tune after a step: always `id` and `reports`, other keys where there is news."""
 
     id: str
     reports: list[Row]
@@ -93,7 +93,7 @@ class StepResult(TypedDict, total=False):
 
 
 class RunContext:
-    """What all trials of a run have in common; sent to every worker once."""
+    """What all trials of a run have in common; every worker receives it once."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class RunContext:
         """Names this run among those of one Ray."""
 
     def describe(
-        self, trial: Trial, place: PlaceDescription, notes: TrialNotes, code: CodeRef, *, fresh: bool = False
+        self, trial: Trial, place: PlaceDescription, notes: TrialNotes, code: CodeRef, *, no_prior_state: bool = False
     ) -> TrialDescription:
         """Return `trial` and its place as Tune's config: small and plain, because Tune often copies it."""
         return {
@@ -130,7 +130,7 @@ class RunContext:
                 "fold": trial.fold,
                 "seed": trial.seed,
             },
-            "fresh": fresh,
+            "no_prior_state": no_prior_state,
         }
 
     def trial(self, described: TrialDescription) -> Trial:

@@ -18,13 +18,15 @@ INTERRUPTED = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STUCK_S = 4.0
 """How long the main thread may stay in compiled code after a signal; then the process is ended without it."""
+UNDO_S = 20.0
+"""How long the main thread may take to end what runs; Slurm and Kubernetes kill a process 30 s after their signal."""
 SAME_S = 0.5
 """Signals so soon after the first are part of it: some supervisors send two."""
 
 
 @dataclass
 class Interruption:
-    """What a run that was interrupted says of it, and how it ends.
+    """The state of an interruption: its line, and how the process ends.
 
     `ends_process`: the process is the command line's, so that it may be ended where the main thread cannot be
     interrupted. `at_once`: there is nothing to undo, so that a signal ends the process; an exception might be lost in
@@ -40,12 +42,12 @@ class Interruption:
         return f"{self.reason}; the same command goes on from here"
 
     def check(self) -> None:
-        """`KeyboardInterrupt` where a signal has come: the one that its handler raised may have been swallowed."""
+        """Raise `KeyboardInterrupt` where a signal has come, as the exception of its handler may have been lost."""
         if self.requested:
             raise KeyboardInterrupt
 
     def end_process(self) -> NoReturn:
-        """Say it in a line, and end: threads of Ray and MLflow may hang on a half-closed connection."""
+        """Print the line and end at once: threads of Ray and MLflow may hang on a half-closed connection."""
         below = "\x1b[?25h\n" if os.isatty(2) else ""  # a display that was drawn there had hidden the cursor
         with contextlib.suppress(OSError):
             os.write(2, f"{below}contrasweep: {self}\n".encode())
@@ -56,9 +58,9 @@ interruption = Interruption()
 
 
 def attend() -> None:
-    """Have a signal interrupt this process, the command line's, and a second signal end it at once.
+    """Let a first signal interrupt the process of the command line, and a second signal end it at once.
 
-    At first the process is ended by the first signal too (see `Interruption.at_once`).
+    At first, the first signal ends the process too (see `Interruption.at_once`).
     """
     interruption.ends_process = interruption.at_once = True
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # in the thread too: a signal comes to the main one, or waits
@@ -91,7 +93,7 @@ def interruptible() -> Iterator[None]:
 
 
 def _handle() -> dict[int, Any]:
-    """Set the handlers; those that were there before."""
+    """Set the handlers, and return the previous ones."""
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return {n: signal.signal(n, _interrupt) for n in SIGNALS if n != signal.SIGHUP or not ignored}
 
@@ -109,13 +111,14 @@ def _interrupt(number: int, frame: Any) -> None:
 def _attend(told: int) -> None:
     """Read the number of each signal as it comes.
 
-    End the process at a second one, and where the main thread does not come to its handler.
+    End the process at a second one, where the main thread does not come to its handler, and where it needs too long to
+    end.
     """
     first = 0.0
     while True:
-        stuck = first and not interruption.requested
-        if not select.select([told], [], [], STUCK_S if stuck else None)[0]:
-            if stuck and not interruption.requested:
+        until = first + (UNDO_S if interruption.requested else STUCK_S)
+        if not select.select([told], [], [], max(0.0, until - time.monotonic()) if first else None)[0]:
+            if time.monotonic() >= first + (UNDO_S if interruption.requested else STUCK_S):
                 break
             continue
         come = [n for n in os.read(told, 64) if n in SIGNALS and signal.getsignal(n) is _interrupt]
@@ -138,7 +141,7 @@ def _end_where_swallowed(lost: Any) -> None:
 
 
 def _leave_to_parent() -> None:
-    """In a forked child: signals are what they are to any process."""
+    """Reset the handlers of signals in a forked child."""
     signal.set_wakeup_fd(-1)
     for number in SIGNALS:
         if signal.getsignal(number) is _interrupt:
@@ -146,7 +149,7 @@ def _leave_to_parent() -> None:
 
 
 def _leave_terminal() -> None:
-    """Write nothing more to a terminal that is gone: each line would be an error of its own."""
+    """Redirect output to nothing where the terminal is gone: each line would raise an error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         if stream.isatty():

@@ -1,4 +1,4 @@
-"""What a worker is doing: the stack of its threads, asked for from outside while its trainable does not come back."""
+"""The stacks of a worker's threads, read from outside while its trainable does not return."""
 
 import contextlib
 import faulthandler
@@ -22,7 +22,7 @@ FRAME = re.compile(r"^    (?P<function>\S.*) \((?P<place>[^()]+:\d+)\)$")
 
 
 def answer_signal() -> None:
-    """Have this process write the stacks of its threads to standard error at the signal, whatever it is doing."""
+    """Let this process write the stacks of its threads to standard error at a signal."""
     with contextlib.suppress(OSError, ValueError, RuntimeError):  # standard error may be closed
         if signal.getsignal(SIGNAL) is signal.SIG_DFL:
             faulthandler.register(SIGNAL, file=2, all_threads=True)
@@ -54,7 +54,7 @@ def stack_of(pid: int) -> str:
 
 
 def innermost(stack: str) -> str:
-    """Where the main thread is, `train (method.py:12)`, from what py-spy prints; "" where that is not said."""
+    """Return the place of the main thread, `train (method.py:12)`, from the output of py-spy; "" where it has none."""
     main = stack.partition('"MainThread"')[2] or stack
     frames = [match for line in main.splitlines() if (match := FRAME.match(line))]
     if not frames:

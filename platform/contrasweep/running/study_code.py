@@ -1,4 +1,4 @@
-"""One code on all machines of a study: on the one that submits it, with the driver, and in every worker.
+"""The check that all machines of a study have one code: the submitting one, the driver, and every worker.
 
 The driver's loop keeps the code of a trial in the storage before the trial starts. A worker compares it with what it
 imports, and a job compares its code with what was submitted.
@@ -59,7 +59,9 @@ def write_submitted(study: Study, file: Path) -> None:
 
 
 def check_submitted(study: Study, file: Path) -> None:
-    """Raise `ContrasweepError`, with a module that differs, where the code here is not what `file` says was submitted.
+    """Raise `ContrasweepError` where the code here is not the submitted code that `file` describes.
+
+    The message names a module that differs.
 
     `SpecError` for a file that `write_submitted` has not written.
     """

@@ -1,4 +1,4 @@
-"""A study as a job on a cluster: what of it travels."""
+"""Submission of a study as a job on a cluster, with the files that the job needs."""
 
 import sys
 import tempfile

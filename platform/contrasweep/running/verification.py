@@ -1,4 +1,4 @@
-"""`contrasweep verify`: every file of a study is read again; what is broken is archived, and its trials run again."""
+"""`contrasweep verify`: reads every file of a study, archives broken ones, and lets their trials run again."""
 
 import contextlib
 import functools
@@ -44,7 +44,7 @@ THREADS = 16
 
 @dataclass(frozen=True)
 class Finding:
-    """A broken file: which, what is wrong, what mends it, and of which trial or search it is."""
+    """A broken file: its key, its defect, its remedy, and the trial or search that it belongs to."""
 
     file: str
     problem: str
@@ -53,7 +53,7 @@ class Finding:
 
     @property
     def outcome(self) -> str:
-        """What `--repair` does about it."""
+        """Return what `--repair` does about this file."""
         return {
             "trial": "the trial is archived and runs again",
             "search": "the arm's search is archived and starts anew",
@@ -66,7 +66,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verification:
-    """What was read, what of it is broken, and where what was repaired lies now (empty: nowhere)."""
+    """The files that were read, the broken ones, and the archive with what was repaired ("" where there is none)."""
 
     study: str
     files: int
@@ -77,12 +77,12 @@ class Verification:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing broken is left."""
+        """Return whether no broken file is left."""
         return all(self.repaired and finding.repair for finding in self.findings)
 
 
 def verify(records: StudyRecords, *, repair: bool = False) -> Verification:
-    """Read everything that the storage holds of a study again.
+    """Read every file that the storage holds of a study.
 
     With `repair`, what is broken is archived, or deleted where it is derived; `ContrasweepError` then while the study
     runs. `StorageError` where the storage is of another format.
@@ -164,7 +164,10 @@ def _finished(records: StudyRecords, record: Record, rows: list[Row]) -> Iterato
 
 
 def _checkpoint(records: StudyRecords, trial_id: str, scratch: Path, *, unfinished: bool) -> Iterator[Problem]:
-    """A broken checkpoint costs an unfinished trial its steps, and a finished one nothing but its model."""
+    """Return a finding for a broken checkpoint.
+
+    An unfinished trial loses its steps by it, a finished one only its model.
+    """
     name = "checkpoint/latest.json"
     try:
         MARKER_FILE.read(records.store, records.key(trial_id, name))
@@ -197,7 +200,7 @@ def _text(error: StorageError) -> str:
 
 
 def _file(records: StudyRecords, key: str) -> Iterator[Finding]:
-    """What is wrong with one of a study's files beside its trials."""
+    """Return the defect of one of the study's files outside its trials."""
     store, whole = records.store, f"{records.study}/{key}"
     folder, _, name = key.partition("/")
     stem = name.rpartition("/")[2].partition(".")[0]
@@ -250,7 +253,7 @@ def _attempt(key: str, repair: Repair, read: Callable[[], object]) -> Iterator[F
 
 
 def _repair(records: StudyRecords, findings: tuple[Finding, ...]) -> str:
-    """Carry out what mends the findings; the name in archive/ of what was archived, if anything was."""
+    """Carry out the remedies of the findings; return the name of the archive, if something was archived."""
     for finding in findings:
         if finding.repair == "delete":
             records.store.delete(finding.file)

@@ -1,4 +1,4 @@
-"""What a search budget buys: the best of k trials, from n trials drawn at random."""
+"""The result that a search budget buys: the best of k trials, from n trials drawn at random."""
 
 from typing import Literal
 

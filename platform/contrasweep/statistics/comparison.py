@@ -180,7 +180,12 @@ ONE_SEED = (
     "one seed a fold: what another seed would change is not known. Where the trials of a seed share it over the folds "
     "(code that draws from the seed alone), the verdict and its interval hold for this seed only"
 )
-"""The note on folds with one seed."""
+"""The note on folds with one seed, where nobody says whether they share it."""
+SEED_UNKNOWN = (
+    "one seed on all folds, which they may share: nothing is decided, because what another seed would change is not "
+    "known. The intervals of means are of this seed alone. A second seed tells"
+)
+"""The note on folds of which nobody knows how much a seed that they share changes."""
 MISSING = (
     "a replicate that is missing for a cause outside the method (its host was lost, say) is no loss, and the "
     "difference is without it; but a verdict for its arm must stand as well with a bad score there. The same command "
@@ -204,6 +209,8 @@ class Comparison:
             verdict.
         mode: "max" where larger values are better, "min" where smaller ones are.
         turned: Whether the evidence is of B against A.
+        widest: The largest difference that the metric allows; None for a metric without bounds. An interval ends there,
+            and there is none where it would leave every difference possible.
 
     Example:
         >>> from contrasweep.statistics.comparison import compare_paired
@@ -219,6 +226,7 @@ class Comparison:
     judgement: Judgement | None = None
     mode: Literal["max", "min"] = "max"
     turned: bool = False
+    widest: float | None = None
 
     @property
     def _sign(self) -> int:
@@ -248,7 +256,14 @@ class Comparison:
             low, high = self.evidence.interval(self.family.alpha, self.family.level, self.mode)
         else:
             low, high = self.judgement.low, self.judgement.high
+        low, high = within(low, high, self.widest)
         return (-high, -low) if self.turned else (low, high)
+
+    @property
+    def _leaves_all_open(self) -> bool:
+        """Whether the interval is left out because it holds every difference that the metric allows."""
+        judged = self.judgement
+        return math.isinf(self.low) and judged is not None and math.isfinite(judged.low)
 
     @property
     def level(self) -> float:
@@ -299,13 +314,19 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """Both parts in words, of A: `better, by less than matters`; `exploratory` outside the study's family."""
+        """Return the verdict on A in words, such as `better, by less than matters`.
+
+        It is `exploratory` outside the study's family of comparisons.
+        """
         return "exploratory" if self.judgement is None else in_words(self.decision, self.relevance)
 
     @property
     def before(self) -> Decided | None:
         """What an earlier look, with fewer replicates, decided of A against B; None where none decided anything."""
         before = None if self.judgement is None else self.judgement.before
+        if before is not None:
+            low, high = within(before.low, before.high, self.widest)
+            before = replace(before, low=low, high=high)
         return before.reversed() if before is not None and self.turned else before
 
     @property
@@ -325,7 +346,7 @@ class Comparison:
 
     @property
     def test(self) -> str:
-        """The test that the p-value is of."""
+        """Return the name of the test that gives the p-value."""
         return self.evidence.common.test(self.level)
 
     @property
@@ -372,7 +393,7 @@ class Comparison:
     def _design_notes(self) -> tuple[str, ...]:
         common, level = self.evidence.common, self.level
         if common.n > 1 and common.design.folds and common.design.shared and common.design.seeds == 1:
-            return (ONE_SEED,)
+            return self._one_seed_notes()
         if common.n > 1 and not common.design.folds and not common.design.items and self.test != SIGN_FLIP:
             parts = round(self.alpha / level)
             share = f"alpha / {parts} = {level:.2g}" if parts > 1 else f"alpha = {level:.2g}"
@@ -381,6 +402,15 @@ class Comparison:
                 f"{share}: the t-test decides, which takes differences as normal",
             )
         return ()
+
+    def _one_seed_notes(self) -> tuple[str, ...]:
+        part = self.evidence.common.design.seed_part
+        if part is None:
+            return (ONE_SEED,)
+        if math.isinf(part.variance):
+            return (SEED_UNKNOWN,)
+        taken = f"one seed on all folds: what another seed would change is taken from study {part.study}"
+        return (taken,) if part.variance else ()
 
     def reversed(self) -> "Comparison":
         """Return the same comparison as B against A."""
@@ -510,6 +540,12 @@ class Comparison:
             return "bad scores where it is missing would change the verdict"
         if self.n == 1:
             return "one replicate tells nothing about noise"
+        if self._leaves_all_open:
+            return f"{freedom(self.evidence.common.degrees)}, which leaves every difference possible"
+        if self.evidence.common.seed_unknown:
+            low, high = self.evidence.common.of_this_seed.interval(self.level)
+            ends = span(self.difference, *((-high, -low) if self.turned else (low, high))).partition(" ")[2]
+            return f"{ends} is of this one seed"
         return ""
 
     def __str__(self) -> str:
@@ -527,6 +563,20 @@ class Comparison:
         return f"<p><b>{html.escape(str(self))}</b></p><table><tr>{head}</tr><tr>{cells}</tr></table>{notes}"
 
 
+def within(low: float, high: float, widest: float | None) -> tuple[float, float]:
+    """An interval of a difference that is `widest` at most; infinite where it holds every such difference."""
+    if widest is None:
+        return low, high
+    if low <= -widest and high >= widest:
+        return -math.inf, math.inf
+    return max(low, -widest), min(high, widest)
+
+
+def freedom(degrees: float) -> str:
+    """`one degree of freedom`, or how many there are."""
+    return "one degree of freedom" if round(degrees) <= 1 else f"{degrees:.0f} degrees of freedom"
+
+
 def _told(a: str, b: str, verdict: Verdict, relevance: Relevance | None) -> str:
     if verdict == "equivalent":
         return f"{a} and {b} are equivalent"
@@ -540,15 +590,16 @@ def judged(
     *,
     decisive: bool = True,
     looks: Sequence[int] | None = None,
+    widest: float | None = None,
 ) -> list[Comparison]:
     """Return every comparison of a family, judged together as `judge` has it.
 
-    With `decisive` False each comparison is exploratory.
+    With `decisive` False each comparison is exploratory. `widest` is the largest difference that the metric allows.
     """
     if not decisive:
-        return [Comparison(e, family, None, mode) for e in evidence]
+        return [Comparison(e, family, None, mode, widest=widest) for e in evidence]
     judgements = judge(evidence, family, mode, looks=looks)
-    return [Comparison(e, family, j, mode) for e, j in zip(evidence, judgements, strict=True)]
+    return [Comparison(e, family, j, mode, widest=widest) for e, j in zip(evidence, judgements, strict=True)]
 
 
 def span(difference: float, low: float, high: float) -> str:

@@ -7,6 +7,8 @@ Two arms are compared by paired differences `d[f, s]` of fold f (of k folds in r
 - Folds share training rows: the variance of their mean is `fold^2 (1 / (k r) + test rows / training rows)` (Nadeau and
   Bengio 2003; Bouckaert and Frank 2004 for repeats). Seeds and the residual average out: `seed^2 / m`,
   `residual^2 / (k r m)`. With one seed all of the spread counts as the fold's, which is their test.
+- With one seed that all folds may share (`SeedPart`), `seed^2` is added as an earlier study showed it. Where none did,
+  it is unknown, and so is the standard error: infinite.
 - One split, seeds only: replicates are independent, and what they say holds for this split.
 - One split, and a score of every test item: seeds and items are crossed, and what they say holds for new items.
 
@@ -16,7 +18,7 @@ comparison's differences say under it.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -164,11 +166,25 @@ SIGN_FLIP: Test = "sign-flip test"
 
 
 @dataclass(frozen=True)
+class SeedPart:
+    """What is known of the variance between seeds where all folds have one seed, whose draws they may share.
+
+    `variance` is that of the mean difference over folds, from one seed to another, with its `degrees` of freedom: it is
+    infinite where it is unknown, and 0 where each fold draws anew. `study` is the earlier study that showed it.
+    """
+
+    variance: float = math.inf
+    degrees: float = 0.0
+    study: str = ""
+
+
+@dataclass(frozen=True)
 class Design:
     """How often a cell is replicated: `seeds` on each of `folds` in `repeats` partitions, or on one split (no `folds`).
 
     `items` counts the test items of one split that have a score each (or their groups, where these are named). `shared`
-    says whether folds share training rows; it is False only where folds stand for their test items alone.
+    says whether folds share training rows; it is False only where folds stand for their test items alone. `seed_part`
+    is used where folds have one seed (None: it is left out, and a note says so).
     """
 
     folds: int | None = None
@@ -176,6 +192,7 @@ class Design:
     seeds: int = 1
     items: int | None = None
     shared: bool = True
+    seed_part: SeedPart | None = None
 
     @property
     def units(self) -> int:
@@ -225,7 +242,9 @@ class Design:
                 (components.seed / m, m - 1),
                 (components.residual / (units * m), (units - 1) * (m - 1)),
             ]
-            return min(units - 1.0, satterthwaite(parts)) if m > 1 else units - 1.0
+            if m == 1:
+                return min(units - 1.0, self.seed_part.degrees) if components.seed and self.seed_part else units - 1.0
+            return min(units - 1.0, satterthwaite(parts))
         if self.items:
             return satterthwaite(
                 [(components.item / self.items, self.items - 1), (components.seed / self.seeds, self.seeds - 1)]
@@ -280,6 +299,17 @@ class Contrast:
     def deviation(self) -> float:
         """Standard deviation of `values`."""
         return float(np.std(self.values, ddof=1)) if self.n > 1 else 0.0
+
+    @property
+    def seed_unknown(self) -> bool:
+        """Whether all folds have one seed, and nothing tells what another would change."""
+        return math.isinf(self.standard_error)
+
+    @property
+    def of_this_seed(self) -> "Contrast":
+        """The same as if the seeds so far were the only ones."""
+        error = math.sqrt(1 / self.n + self.design.overlap) * self.deviation
+        return replace(self, standard_error=error, degrees=self.n - 1.0)
 
     def test(self, level: float = 0.05) -> Test:
         """The test used at `level`; the exact one where all differences are equal, which no t-test can judge."""
@@ -364,6 +394,7 @@ def contrast(
         max(1, round(per_fold)),
         None,
         given.shared,
+        given.seed_part,
     )
     return _over_folds(d, codes, seed_codes, means, design)
 
@@ -380,6 +411,8 @@ def _over_folds(d: Floats, folds: Any, seeds: Any, means: Floats, design: Design
     values = tuple(map(float, means))
     spread = 0.0 if units < 2 or constant(means) else float(means.var(ddof=1))
     estimate = between_within(d, folds, seeds)
+    if estimate is None and design.seed_part is not None:
+        return _one_seed(mean, spread, scale, design.seed_part, design, values)
     if estimate is None or spread == 0:
         return Contrast(mean, math.sqrt(scale * spread), units - 1.0, Components(fold=spread), design, values)
     weights = 1 / (units * np.bincount(folds))[folds]
@@ -393,6 +426,17 @@ def _over_folds(d: Floats, folds: Any, seeds: Any, means: Floats, design: Design
     ]
     error = math.sqrt(sum(part for part, _ in variances))
     return Contrast(mean, error, min(units - 1.0, satterthwaite(variances)), estimate.unbiased, design, values)
+
+
+def _one_seed(
+    mean: float, spread: float, scale: float, seed: SeedPart, design: Design, values: tuple[float, ...]
+) -> Contrast:
+    """The contrast of folds with one seed, whose part of the variance is `seed`."""
+    error, degrees = math.sqrt(scale * spread + seed.variance), len(values) - 1.0
+    if math.isinf(error):
+        return Contrast(mean, error, degrees, Components(fold=spread), design, values)
+    degrees = min(degrees, seed.degrees) if seed.variance else degrees  # Satterthwaite's are too many for few seeds
+    return Contrast(mean, error, degrees, Components(fold=spread, seed=seed.variance), design, values)
 
 
 def contrast_over_items(differences: ArrayLike, weights: ArrayLike | None = None) -> Contrast:

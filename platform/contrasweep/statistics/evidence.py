@@ -118,7 +118,7 @@ class Evidence:
         return min(1.0, 2 * max(above, *(one.p_below(margin, level) for one in highest)))
 
     def _bounds(self, mode: str) -> tuple[list[Contrast], list[Contrast]]:
-        """The contrasts that the lower end of an interval must hold for, and those of its upper end."""
+        """Return the contrasts that bound the difference from below, and those that bound it from above."""
         lower, upper = (self.a_loses, self.b_loses) if mode == "max" else (self.b_loses, self.a_loses)
         return [self.common, *([lower] if lower else [])], [self.common, *([upper] if upper else [])]
 
@@ -247,7 +247,7 @@ class _Rows:
         self.weights = None if weights is None else np.asarray(weights, dtype=np.float64)
 
     def bad_luck(self, values: Any, gone: Any, sign: float) -> Any:
-        """What an arm may have scored where it is `gone` [n], NaN elsewhere: bad scores, if its bad ones were ended.
+        """Return pessimistic values for trials that are `gone` [n], as if the worst trials had ended; NaN elsewhere.
 
         Of m trials of a cell that are gone each counts as sqrt(m) standard deviations worse than the mean of the arm's
         other `values` [n] there. By simulation the error is then at most .053 where exactly the worst are gone.
@@ -288,7 +288,7 @@ class _Rows:
         )
 
     def names(self, which: Any) -> tuple[str, ...]:
-        """The seeds, and the folds where there are any, of these rows."""
+        """Return the seeds of these rows, and their folds where there are any."""
         units = [self.units[i] for i in np.flatnonzero(which).tolist()]
         named = [f"seed {seed} on fold {fold}" if self.design.folds else f"seed {seed}" for fold, seed in units]
         return tuple(dict.fromkeys(named))

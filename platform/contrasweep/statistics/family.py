@@ -46,7 +46,10 @@ class Family:
 
     @property
     def level(self) -> float:
-        """The level of the first step: what a comparison is judged at whatever the others say. It chooses the test."""
+        """Return the level of the first step of the correction, which also chooses the test.
+
+        A comparison with a p-value up to this level is decided whatever the other comparisons give.
+        """
         return self.alpha / max(1, self.size)
 
     @property

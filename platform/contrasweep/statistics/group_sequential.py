@@ -10,8 +10,9 @@ own spending function, evaluated at the level that the step-down gives it. That 
 *sequential p-values* (Liu and Anderson 2008): the smallest level at which any look so far would have decided. What a
 look decided stays decided and passes its share of alpha on.
 
-What is not decided is futile where even a difference worth finding would hardly be decided by the last look. Futility
-is no verdict, costs no level, and only says that further replicates would most likely be wasted.
+What is not decided is futile where neither a difference worth finding nor one as large as the estimate would be likely
+to be decided by the last look. Futility is no verdict, costs no level, and only says that further replicates would most
+likely be wasted.
 """
 
 import itertools
@@ -325,7 +326,10 @@ def judge_looks(
 def _futile(
     p: Floats, difference: float, looks: Looks, level: float, margin: float | None, error: float | None
 ) -> bool:
-    """Whether neither a difference worth finding nor, with a margin, equivalence has a fair chance by the last look."""
+    """Whether neither a verdict nor, with a margin, equivalence has a fair chance by the last look.
+
+    The true difference is taken to be one worth finding, or as large as the estimate where that is larger.
+    """
     tested = np.flatnonzero(np.isfinite(p))
     if not len(tested) or len(p) == len(looks.times):  # nothing to come that could be spared
         return False
@@ -336,7 +340,7 @@ def _futile(
     if margin is None or not error:
         drift = critical + float(special.ndtri(POWER_WANTED))
         return bool(conditional_power(z, time, critical, drift) < FUTILE_BELOW)
-    if conditional_power(z, time, critical, margin / error) >= FUTILE_BELOW:
+    if conditional_power(z, time, critical, max(margin, abs(difference)) / error) >= FUTILE_BELOW:
         return False
     room = margin / error - critical
     centre, spread = time * difference / error, (1 - time) ** 0.5

@@ -71,15 +71,18 @@ def planned_power(design: Design, family: Family, *, what: str = "") -> "Planned
 class PlannedPower:
     """What `design` decides in 80 % of studies, at the level of the family's first step.
 
-    A comparison has that level whatever the others say. `least` is the true difference, in standard deviations of one
-    trial's paired difference. Where that spread is of the folds and not of training, more seeds of a fold do not lower
-    it.
+    A comparison has that level whatever the others say. `least` is the true difference in spreads, which are standard
+    deviations of one trial's paired difference. Where that spread is of the folds and not of training, more seeds of a
+    fold do not lower it. `in_units` is the difference in units of the metric, by the noise of the trials of `study`
+    (None: not known).
     """
 
     design: Design
     family: Family
     least: float
     what: str = ""
+    in_units: float | None = None
+    study: str = ""
 
     @property
     def sentence(self) -> str:
@@ -88,18 +91,27 @@ class PlannedPower:
         name = f"{self.what}, " if self.what else ""
         count = f"{name}{size} comparison{'s' * (size != 1)}"
         if not math.isfinite(self.least):
-            return f"{count}: nothing, one replicate tells nothing about noise; add seeds or folds"
-        share = f" at alpha / {size}" if size > 1 else ""
+            return f"{count}: nothing"
+        test = f"{self.design.test(self.family.level)}{f' at alpha / {size}' if size > 1 else ''}"
+        if self.in_units is not None:
+            known = f"{test}, 80 % of studies, noise as in {self.study}"
+            return f"{count}: a difference below {self.in_units:.2g} stays undecided with this design ({known})"
         return (
-            f"{count}: differences of {self.least:.2g} standard deviations in 80 % of studies "
-            f"({self.design.test(self.family.level)}{share})"
+            f"{count}: a difference below {self.least:.2g} spreads stays undecided with this design ({test}, 80 % of "
+            "studies). The spread is the standard deviation of one trial's paired difference, which no trial tells yet"
         )
+
+    @property
+    def _nothing(self) -> str:
+        if self.design.units > 1:
+            return "one seed on all folds, which they may share: what another would change is not known; add seeds"
+        return "one replicate tells nothing about noise; add seeds or folds"
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Sentences on what the design is too small for, and what would be enough."""
         if not math.isfinite(self.least):
-            return ("one replicate a cell: differences cannot be told from noise; add seeds or folds",)
+            return (f"nothing can be decided: {self._nothing}",)
         lines = []
         d, level = self.design, self.family.level
         if not d.folds and d.test(level) != SIGN_FLIP:
@@ -111,18 +123,19 @@ class PlannedPower:
             )
         if self.least > LARGE:
             little = "hardly anything can be decided" if self.least > HARDLY else "only large differences are decided"
-            lines.append(f"{little}; {self.remedy}")
+            remedy = self.remedy if self.in_units is None else f"the smallest difference is {self.in_units:.2g}"
+            lines.append(f"{little}; {remedy}")
         return tuple(lines)
 
     @property
     def remedy(self) -> str:
-        """How many replicates decide a difference of one standard deviation: seeds of each fold, or seeds."""
+        """How many replicates decide a difference of one spread: seeds of each fold, or seeds."""
         d = self.design
         for seeds in range(d.seeds + 1, MAX_SEEDS + 1):
             if _detectable(replace(d, seeds=seeds), self.family.level) <= 1:
-                noise = " a fold would decide 1 standard deviation, if the noise is of training" if d.folds else ""
-                return f"{seeds} seeds{noise or ' would decide 1 standard deviation'}"
-        return f"{MAX_SEEDS} seeds would not decide 1 standard deviation: compare less (fewer arms, a reference)"
+                noise = " a fold would decide one spread, if the noise is of training" if d.folds else ""
+                return f"{seeds} seeds{noise or ' would decide one spread'}"
+        return f"{MAX_SEEDS} seeds would not decide one spread: compare less (fewer arms, a reference)"
 
 
 @functools.lru_cache(maxsize=1024)  # 30 noncentral distributions; a remedy tries many designs
@@ -132,7 +145,8 @@ def _detectable(design: Design, level: float) -> float:
     In standard deviations of one trial's paired difference. Over folds the standard error is as if the noise of a
     fold's mean were the fold's own, which no number of seeds rules out.
     """
-    if design.units < 2:
+    unknown = design.seed_part is not None and math.isinf(design.seed_part.variance)
+    if design.units < 2 or (unknown and design.seeds == 1):
         return math.inf
     if not design.folds:
         return detectable_effect(design.seeds, alpha=level)

@@ -9,8 +9,9 @@ what is undecided. The share of draws in which the comparison is decided is its 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from scipy import special
@@ -96,6 +97,9 @@ def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
         seed = np.maximum(0.0, of_seeds - residual) / k if now.components.seed > 0 else seed
     else:  # one seed a fold: how much of the noise is of training is not known
         residual = total * rng.uniform(size=DRAWS)
+        part = now.design.seed_part
+        if part is not None and part.variance > 0:
+            seed = part.variance * part.degrees / _chi2(rng, part.degrees)
     fold = np.maximum(0.0, total - residual / m)
     components = Components(fold, seed, residual)
     difference = _estimate(now, design, components, rng, fresh)
@@ -109,7 +113,7 @@ def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
     between = np.hstack([old, added]).var(axis=1, ddof=1)
     scale = 1 / units + design.overlap
     if seeds == 1:
-        return PredictiveDraws(components, difference, np.sqrt(scale * between), units - 1.0)
+        return PredictiveDraws(components, difference, np.sqrt(scale * between + now.components.seed), units - 1.0)
     known = 0 if fresh else rest_degrees
     degrees = max((units - 1) * (seeds - 1), known + 1)
     rest = (known * now.components.residual + residual * _chi2(rng, degrees - known)) / degrees
@@ -163,7 +167,7 @@ def predict(
     The design has the same replicates and more of them, or with `fresh` new ones alone. None where `now` says nothing
     of the noise.
     """
-    if now.n < 2 or now.standard_error == 0 or (now.design.items and now.design.seeds < 2):
+    if now.n < 2 or now.standard_error == 0 or now.seed_unknown or (now.design.items and now.design.seeds < 2):
         return None
     futures = draw_predictive(now, design, fresh)
     decided = _decided(futures.difference, futures.error, futures.degrees, design, level, margin)
@@ -208,19 +212,21 @@ def _chances(
     return chance + special.ndtr((room - centre) / spread) - special.ndtr((-room - centre) / spread)
 
 
-Unit = Literal["seeds", "repeats"]
+Unit = Literal["seeds", "repeats", "folds"]
 MOST_TIMES = 32
 """No design of more than so many times the present replicates is proposed."""
 
 
 def resized(design: Design, unit: Unit, count: int) -> Design:
-    """The design with so many seeds, or repeats of its folds."""
-    return replace(design, seeds=count) if unit == "seeds" else replace(design, repeats=count)
+    """The design with so many seeds, repeats of its folds, or folds."""
+    if unit == "seeds":
+        return replace(design, seeds=count)
+    return replace(design, repeats=count) if unit == "repeats" else replace(design, folds=count)
 
 
 def count_of(design: Design, unit: Unit) -> int:
-    """How many seeds or repeats a design has."""
-    return design.seeds if unit == "seeds" else design.repeats
+    """How many seeds, repeats or folds a design has."""
+    return int(getattr(design, unit) or 0)
 
 
 def detectable_difference(now: Contrast, design: Design, level: float) -> float:
@@ -228,15 +234,15 @@ def detectable_difference(now: Contrast, design: Design, level: float) -> float:
 
     The noise is as `now` estimates it; the difference is infinite where nothing is known of it.
     """
-    if now.n < 2 or now.standard_error == 0:
+    if now.n < 2 or now.standard_error == 0 or now.seed_unknown:
         return math.inf
     if not design.folds and not design.items:
         return detectable_effect(design.seeds, alpha=level) * now.deviation
     components, degrees = now.components, now.degrees
     error = now.standard_error
-    if design != now.design:
+    if replace(design, seed_part=now.design.seed_part) != now.design:
         if now.design.folds and now.design.seeds == 1:  # half of it, as the share that is of training is not known
-            components = Components(fold=components.fold / 2, residual=components.fold / 2)
+            components = replace(components, fold=components.fold / 2, residual=components.fold / 2)
         error, degrees = math.sqrt(design.variance(components)), max(1.0, design.degrees(components))
     if error == 0:
         return math.inf
@@ -252,12 +258,33 @@ def enough(
 
     It has more seeds or repeats (`unit`). None where none of up to `MOST_TIMES` times the present replicates is.
     """
-    present = count_of(now.design, unit)
 
     def at(count: int) -> Prediction | None:
         tried = predict(now, resized(now.design, unit, count), level, margin, fresh=fresh)
         return tried if tried is not None and tried.assurance >= wanted else None
 
+    return _smallest(at, count_of(now.design, unit), fresh)
+
+
+def enough_as_estimated(now: Contrast, unit: Unit, level: float, *, fresh: bool = False) -> int | None:
+    """Return the smallest number of seeds or repeats that would detect a difference as large as the present one.
+
+    The noise is taken to be as it is estimated, however few degrees of freedom its estimate has. None where none of up
+    to `MOST_TIMES` times the present replicates is enough.
+    """
+
+    def at(count: int) -> int | None:
+        least = detectable_difference(now, resized(now.design, unit, count), level)
+        return count if least <= abs(now.difference) else None
+
+    return _smallest(at, count_of(now.design, unit), fresh)
+
+
+T = TypeVar("T")
+
+
+def _smallest(at: Callable[[int], T | None], present: int, fresh: bool) -> T | None:
+    """What `at` returns for about the smallest number of replicates for which it returns something."""
     low, high = 1 if fresh else present, present * MOST_TIMES
     best = at(high)
     while best is not None and high - low > max(1, low // 16):  # within the precision that an assurance has

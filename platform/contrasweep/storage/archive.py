@@ -1,4 +1,4 @@
-"""Trials that were taken out of a study on purpose: they move to `<study>/archive/<when>/` and are never deleted.
+"""Trials that were taken out of a study on purpose: they move to `<study>/archive/<time>/` and are never deleted.
 
 <study>/archive/<when>/trials/<id>/...          all that the storage holds of a trial, its record too
 <study>/archive/<when>/search/<digest>/...      the candidates of a search that starts anew
@@ -40,7 +40,7 @@ Prefix = Annotated[str, pydantic.AfterValidator(_check_prefix)]
 
 @dataclass(frozen=True)
 class About:
-    """Why trials were archived, which, and the searches (arm -> digest) that started anew then."""
+    """Why trials were archived, which ones, and the searches (arm -> digest) that then started from the beginning."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
@@ -108,8 +108,8 @@ def archive_trials(
 def restore_trials(records: StudyRecords, archived: ArchivedTrials, replaced: Iterable[str] = ()) -> None:
     """Move archived trials and searches to where they were.
 
-    What was made in their place since is archived first, and so are the trials `replaced`, which the searches of since
-    then have chosen.
+    Trials that were made in their place are archived first, and so are the trials in `replaced`, which later searches
+    have chosen.
     """
     ids = {*archived.trial_ids, *replaced}
     present = [i for i in ids if _holds(records, records.key(i, "")) or _holds(records, _record(records, i))]
@@ -234,7 +234,7 @@ def _holds(records: StudyRecords, prefix: str) -> bool:
 
 
 def _new_name(records: StudyRecords) -> str:
-    """Return the time, with a number where that is taken."""
+    """Return the present time as a name, with a number where that name is taken."""
     now = time.strftime("%Y-%m-%dT%H%M%S", time.gmtime())
     taken = {archived.when for archived in list_archived(records)}
     return next(name for name in (now, *(f"{now}-{n}" for n in range(2, len(taken) + 3))) if name not in taken)

@@ -1,4 +1,4 @@
-"""Of two attempts of one trial the later one counts: what an attempt that was given up must find out before it writes.
+"""Attempts of a trial: the latest one counts, and an earlier one must notice this before it writes.
 
     <study>/trials/<id>/attempt.json    the latest attempt: its token, where and since when it trains, and the trial
 
@@ -31,7 +31,7 @@ up a node that does not answer after more than that."""
 
 @dataclass(frozen=True)
 class BegunTrial:
-    """A trial as whoever reads the storage knows it before it has a record; the fields are those of `Trial`."""
+    """A trial as the storage has it before its record; the fields are those of `Trial`."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
@@ -46,14 +46,14 @@ class BegunTrial:
 
     @classmethod
     def of(cls, trial: TrialLike) -> Self:
-        """What the storage keeps of a `Trial`."""
+        """Return the fields of a `Trial` that the storage keeps."""
         data, config = DatasetRef.of(trial.data), dict(trial.config)
         return cls(trial.id, trial.study, trial.arm, trial.trainable, config, data, trial.fold, trial.seed)
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Who trains which trial, and since when."""
+    """The process that trains a trial, and the time since when."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
@@ -70,26 +70,26 @@ OWNER_FILE = JsonFile(pydantic.TypeAdapter(Owner), 1, "the trial's next attempt 
 
 
 class Attempt:
-    """One attempt of a trial, which claims it as it begins."""
+    """One attempt of a trial, which claims the trial as it begins."""
 
-    def __init__(self, records: StudyRecords, trial: TrialLike, *, fresh: bool = False) -> None:
-        """Claim the trial. `fresh`: it is known that no attempt has begun before."""
+    def __init__(self, records: StudyRecords, trial: TrialLike, *, no_prior_state: bool = False) -> None:
+        """Claim the trial. `no_prior_state`: it is known that no attempt has begun before."""
         self.records, self.trial_id = records, trial.id
         self.key = records.key(trial.id, ATTEMPT)
         begun = BegunTrial.of(trial)
-        before = None if fresh else read_owner(records, trial.id)
+        before = None if no_prior_state else read_owner(records, trial.id)
         count = 1 if before is None else before.attempts + 1
         self.owner = Owner(uuid.uuid4().hex, socket.gethostname(), os.getpid(), unix_time(), count, begun)
         OWNER_FILE.write(records.store, self.key, asdict(self.owner))
         self.asked = time.monotonic()
 
     def check(self) -> None:
-        """`AttemptSuperseded` where a later attempt has begun; asks no more than once in `ASK_AFTER_S`."""
+        """Raise `AttemptSuperseded` where a later attempt has begun; ask the storage once in `ASK_AFTER_S` at most."""
         if time.monotonic() - self.asked >= ASK_AFTER_S:
             self.ask()
 
     def ask(self) -> None:
-        """`AttemptSuperseded` where a later attempt has begun."""
+        """Raise `AttemptSuperseded` where a later attempt has begun."""
         try:
             latest = OWNER_FILE.read(self.records.store, self.key)
         except (FileNotFoundError, BrokenFileError):  # archived, or damaged: it says nothing of a later attempt
@@ -99,14 +99,14 @@ class Attempt:
         self.asked = time.monotonic()
 
     def superseded(self, why: str) -> AttemptSuperseded:
-        """The error of an attempt that must end."""
+        """Return the error of an attempt that must end."""
         return AttemptSuperseded(
             f"trial {self.trial_id}: {why}, since this process gave no sign; it ends and writes nothing more"
         )
 
 
 def read_owner(records: StudyRecords, trial_id: str) -> Owner | None:
-    """Who trains a trial, or did last; None where nothing tells."""
+    """Return the process that trains a trial or trained it last; None where that is not known."""
     try:
         return OWNER_FILE.read(records.store, records.key(trial_id, ATTEMPT))
     except (FileNotFoundError, BrokenFileError):
@@ -114,6 +114,6 @@ def read_owner(records: StudyRecords, trial_id: str) -> Owner | None:
 
 
 def read_begun(records: StudyRecords, trial_id: str) -> tuple[BegunTrial, float] | None:
-    """A trial that has begun, and since when its newest attempt trains it (unix seconds); None where nothing tells."""
+    """Return a trial that has begun, and since when its newest attempt trains it; None where that is not known."""
     owner = read_owner(records, trial_id)
     return None if owner is None or owner.trial is None else (owner.trial, owner.since or time.time())

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pydantic
 
+from contrasweep import canonical
 from contrasweep.errors import BrokenFileError
 from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.names import FileName, Label, check_file_name
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Extra:
-    """What the platform keeps beside a checkpoint: what the trial's record will say of the time before it."""
+    """Values that the platform keeps beside a checkpoint, for the trial's record."""
 
     __pydantic_config__ = SCHEMA
 
@@ -45,6 +46,11 @@ class Saved:
     files: Mapping[FileName, Digest]
     extra: Extra = Extra()
 
+    @property
+    def digest(self) -> str:
+        """Twelve hexadecimal digits that change with the step or any file."""
+        return canonical.digest([self.step, dict(self.files)], 12)
+
 
 MARKER_FILE = JsonFile(pydantic.TypeAdapter(Saved), 2, "training starts over without it")
 """checkpoint/latest.json, written and read."""
@@ -53,10 +59,13 @@ MARKER_FILE = JsonFile(pydantic.TypeAdapter(Saved), 2, "training starts over wit
 class Checkpoints:
     """Checkpoints of one trial, below `prefix` of a store."""
 
-    def __init__(self, store: Store, prefix: str, *, fresh: bool = False) -> None:
-        """`fresh`: it is known that there is none yet, so that the store need not be asked."""
+    def __init__(self, store: Store, prefix: str, *, no_prior_state: bool = False) -> None:
+        """Keep the place of a trial's checkpoint.
+
+        With `no_prior_state`, it is known that there is none, and the store is not asked.
+        """
         self.store, self.prefix = store, prefix.rstrip("/")
-        self._known = self._fresh = fresh
+        self._known = self._no_prior_state = no_prior_state
         self._newest: Saved | None = None  # what the marker names, once this object has read or written it
 
     def save(
@@ -76,13 +85,16 @@ class Checkpoints:
         check()
         saved = Saved(step, files, extra or Extra())
         MARKER_FILE.write(self.store, f"{self.prefix}/latest.json", asdict(saved))
-        self._known, self._fresh, self._newest = True, False, saved
+        self._known, self._no_prior_state, self._newest = True, False, saved
         if before is not None and before.step != step:
             for name in before.files:
                 self.store.delete(f"{self.prefix}/{before.step}/{name}")
 
     def latest(self) -> Saved | None:
-        """What the marker names; None where there is none or it is broken (then training starts over)."""
+        """Return the checkpoint that the marker names; None where there is none or it is broken.
+
+        Training then starts from the beginning.
+        """
         try:
             return MARKER_FILE.read(self.store, f"{self.prefix}/latest.json")
         except FileNotFoundError:
@@ -93,7 +105,7 @@ class Checkpoints:
 
     def fetch(self, to: Path) -> Saved | None:
         """Fetch the newest complete checkpoint into the folder `to`; None, and `to` stays empty, if there is none."""
-        if not self._fresh:
+        if not self._no_prior_state:
             self._known, self._newest = True, self.latest()
         saved = self._newest
         if saved is None:

@@ -19,7 +19,7 @@ from contrasweep.storage.records import StudyRecords
 
 @dataclass(frozen=True)
 class AcceptedChanges:
-    """What accepted.json holds: pairs of digests, before and after."""
+    """The content of accepted.json: pairs of digests, before and after a change."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
@@ -84,7 +84,7 @@ def read_sources(records: StudyRecords, digest: str) -> dict[str, str] | None:
 
 
 def kept_codes(records: StudyRecords) -> set[str]:
-    """The digests of all codes whose sources are kept, those of trials that were archived too."""
+    """Return the digests of all codes whose sources are kept, also of archived trials."""
     names = (key.rpartition("/")[2] for key in records.store.list(_key(records, "")))
     return {name.removesuffix(".zip") for name in names if name.endswith(".zip")}
 

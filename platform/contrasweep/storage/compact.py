@@ -96,14 +96,20 @@ def read_curves(
 def read_system(
     records: StudyRecords, etags: Mapping[str, str], trial_ids: Iterable[str], broken: list[BrokenFileError]
 ) -> "pd.DataFrame":
-    """What `trial_ids` used over time: trial_id, step, time, and what was in use; the rest as in `read_curves`."""
+    """Return the system use of `trial_ids` over time, one row for each sample: trial_id, step, time and values.
+
+    Errors and missing trials are handled as in `read_curves`.
+    """
     table = _gather(records, SYSTEMS, etags, list(dict.fromkeys(trial_ids)), broken)
     frame: pd.DataFrame = table.drop_columns(["etag"]).to_pandas(strings_to_categorical=True)
     return frame
 
 
 def compact_finished(records: StudyRecords, stop: threading.Event) -> None:
-    """Compact what has a record and is in no part yet. Once `stop` is set it ends early and writes nothing more."""
+    """Compact the trials that have a record and are in no part yet.
+
+    Once `stop` is set it ends early and writes nothing more.
+    """
     etags = records.etags()
     if len(etags) < MIN_OBJECTS_TO_COMPACT:
         return
@@ -193,7 +199,7 @@ def _fresh(
 
 
 def _single(records: StudyRecords, kind: str, trial_id: str) -> pa.Table:
-    """What a trial's own file holds; `FileNotFoundError` where there is none."""
+    """Return the content of a trial's own file; `FileNotFoundError` where there is none."""
     if kind == RECORDS:
         return pa.table({"record": pa.array([records.record_bytes(trial_id)], pa.large_binary())})
     data = records.store.read(records.key(trial_id, _FILES[kind]), MAX_TRIAL_READ)
@@ -239,7 +245,7 @@ def kind_of(key: str) -> str | None:
 
 
 def read_parts(records: StudyRecords, kind: str, etags: Mapping[str, str], *, ids_of_full: bool = False) -> list[Part]:
-    """Return the parts of a kind with the rows that hold; no trial stands in two.
+    """Return the parts of a kind, with the rows that are still valid; each trial is in one part at most.
 
     A part that cannot be read has no rows, because it can be made again. With `ids_of_full`, rows of full parts are
     trial_id and etag alone.
@@ -284,7 +290,7 @@ def decode_part(data: bytes, file: str, kind: str) -> pa.Table:
 
 
 def write_parts(records: StudyRecords, kind: str, parts: Sequence[Part], fresh: pa.Table) -> None:
-    """Write the rows `fresh`, all of trials that are in no part, together with those of the parts that are not full.
+    """Write the rows `fresh`, of trials that are in no part, together with the parts that are not full.
 
     These parts are deleted then. Nothing is said of a storage that one may only read.
     """

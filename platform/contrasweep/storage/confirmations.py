@@ -19,7 +19,7 @@ from contrasweep.storage.records import StudyRecords
 
 @dataclass(frozen=True)
 class Confirmation:
-    """What one confirmation trains, and when it began.
+    """The configurations, seeds and folds of one confirmation, and when it began.
 
     `arms` has the digest of each arm's configuration; of `folds`, None is the test split.
     """
@@ -33,7 +33,7 @@ class Confirmation:
 
     @classmethod
     def of(cls, best: Mapping[str, Config], seeds: Sequence[int], folds: Sequence[int | None]) -> Self:
-        """Of the arms' best configurations so far."""
+        """Return the confirmation of the arms' best configurations so far."""
         return cls({arm: canonical.digest(config, 12) for arm, config in best.items()}, tuple(seeds), tuple(folds))
 
     def goes_on(self, earlier: Self) -> bool:
@@ -64,7 +64,7 @@ def read_confirmations(records: StudyRecords) -> tuple[Confirmation, ...]:
 
 
 def is_another(records: StudyRecords, confirmation: Confirmation) -> bool:
-    """Whether a confirmation is another one than those so far: of another best, or on other seeds or folds."""
+    """Return whether a confirmation differs from the recorded ones: in its configurations, seeds or folds."""
     known = read_confirmations(records)
     if not known or not confirmation.arms or any(earlier.goes_on(confirmation) for earlier in known):
         return False
@@ -82,7 +82,7 @@ def write_confirmation(records: StudyRecords, confirmation: Confirmation) -> Non
 
 
 def confirmation_notes(spec: Config, records: StudyRecords) -> list[str]:
-    """What a reader of the table must know of how a sweep (`spec`: as declared) confirmed; nothing of a grid."""
+    """Return notes for readers of the table on how the sweep `spec` confirmed; none for a grid."""
     if "confirm_on" not in spec:
         return []
     notes = []

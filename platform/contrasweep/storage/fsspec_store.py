@@ -81,8 +81,13 @@ class FsspecStore:
         """Keys that begin with `prefix`, sorted."""
         yield from sorted(key for key in self._found(prefix.rpartition("/")[0]) if key.startswith(prefix))
 
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Return the sizes that the file system lists; 0 where it says none."""
+        found = self._found(prefix.rpartition("/")[0])
+        return {key: int(str(info.get("size") or 0)) for key, info in sorted(found.items()) if key.startswith(prefix)}
+
     def etags(self, folder: str, name: str) -> dict[str, str]:
-        """Size and what the file system says of its version, by key."""
+        """Return by key a text of size and version, as far as the file system has versions."""
         return {
             key: "-".join(str(info.get(tag)) for tag in ("size", *TAGS) if info.get(tag) is not None)
             for key, info in sorted(self._found(folder.rstrip("/")).items())
@@ -136,7 +141,7 @@ class FsspecStore:
         self.fs.pipe_file(self._path(key), data, **options)
 
     def _found(self, folder: str) -> dict[str, Info]:
-        """Key -> what the file system says of it, of all objects below a folder."""
+        """Return key -> the file system's entry, of all objects below a folder."""
         where = f"{self.root}/{folder}".rstrip("/")
         try:
             below: dict[str, Info] = self._do("list", folder, functools.partial(self.fs.find, where, detail=True))
@@ -150,7 +155,7 @@ class FsspecStore:
         return f"{self.root}/{key}"
 
     def _do(self, what: str, key: str, call: Callable[[], T]) -> T:
-        """`call`, whose errors are a `StorageError` in one line, except that there is, or is not, such an object."""
+        """Return the result of `call`; errors become a `StorageError`, but for an object that exists or is absent."""
         try:
             return call()
         except (FileNotFoundError, FileExistsError):
@@ -160,7 +165,7 @@ class FsspecStore:
 
 
 def _quiet(module: str) -> None:
-    """No tracebacks from a file system's package, such as gcsfs: of what it logs when a call fails, `_do` says a line.
+    """Silence the logs of a file system's package, such as gcsfs, which print tracebacks; `_do` raises one line.
 
     Whoever gave its logger a level wants to see it.
     """

@@ -1,4 +1,4 @@
-"""The looks that were taken at a study, in its folder: `looks.json`.
+"""The looks taken at a study, in the file `looks.json` of its folder.
 
 A look is written before anything that follows from it, in one atomic write, so that a driver that is killed takes no
 look twice and none without counting. Whoever goes on with the study, here or elsewhere, goes on from this file.
@@ -49,7 +49,7 @@ class LookAt:
 
     @property
     def key(self) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
-        """Which comparison this is, from either side."""
+        """Return a key of the comparison, the same for a against b and b against a."""
         return self.context, frozenset((self.a, self.b))
 
     @property
@@ -59,13 +59,13 @@ class LookAt:
 
     @staticmethod
     def ends(low: float, high: float) -> tuple[float | None, float | None]:
-        """`low` and `high` of an interval, None for an infinite one."""
+        """Return `low` and `high` of an interval, with None for an infinite one."""
         return (low, high) if math.isfinite(low) and math.isfinite(high) else (None, None)
 
 
 @dataclass(frozen=True)
 class LookTaken:
-    """A look: when it was taken, and what it decided.
+    """A look: its time, and what it decided.
 
     It was taken at `replicates` of the cells that were still open, at `time` of alpha's spending (0 to 1).
     `comparisons` has every comparison of the family, `stopped` the cells (as `planning.stages.cell_name`) that get no
@@ -83,7 +83,10 @@ class LookTaken:
 
 @dataclass(frozen=True)
 class LookLog:
-    """All looks at a study; `earlier` are those at trials that were since archived and made anew."""
+    """All looks at a study.
+
+    `earlier` are looks at trials that were archived and then trained again.
+    """
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
@@ -104,7 +107,7 @@ class LookLog:
 
     @property
     def latest(self) -> dict[Any, LookAt]:
-        """What stands of every comparison, by its key."""
+        """Return the last decision on each comparison, by its key."""
         return {one.key: one for look in self.looks for one in look.comparisons}
 
     def history(self, key: Any) -> list[LookAt | None]:
@@ -116,7 +119,7 @@ class LookLog:
         return next((look.replicates for look in self.looks if cell in look.stopped), None)
 
     def begun_anew(self) -> Self:
-        """The log for trials that are made anew: its looks are kept as earlier ones."""
+        """Return the log for trials that are trained again, with its looks kept as earlier ones."""
         return replace(self, looks=(), earlier=(*self.earlier, *self.looks))
 
     def with_look(self, look: LookTaken) -> Self:
@@ -133,7 +136,7 @@ LOOKS_FILE = JsonFile(
 
 
 def read_looks(records: StudyRecords) -> LookLog | None:
-    """The looks at a study; None where none was taken. `StorageError` if the file is broken."""
+    """Return the looks at a study; None where there are none. `StorageError` if the file is broken."""
     try:
         return LOOKS_FILE.read(records.store, _key(records))
     except (FileNotFoundError, NotADirectoryError):

@@ -43,7 +43,7 @@ class JsonFile(Generic[T]):
         return b'{"format_version": %d, "digest": "%s",\n' % (self.version, _digest(body).encode()) + body
 
     def decode(self, data: bytes | str, file: str, remedy: str = "") -> T:
-        """The value in the content of `file`; `BrokenFileError` that names the file where it is none."""
+        """Return the value in the content of `file`; `BrokenFileError` with the file's name where it is not valid."""
         data = data.encode() if isinstance(data, str) else data
         return _checked(lambda: self._decode(data), file, remedy or self.remedy)
 
@@ -86,7 +86,7 @@ def read_plain(
 
 
 def _checked(read: Callable[[], T], file: str, remedy: str) -> T:
-    """What `read` gives; what it raises as an error that names the file."""
+    """Return the result of `read`; its errors become a `BrokenFileError` that names the file."""
     try:
         return read()
     except _OtherFormat as error:

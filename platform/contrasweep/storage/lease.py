@@ -1,4 +1,4 @@
-"""One writer for a study: a lease that its holder renews.
+"""A lease on a study, renewed by its holder, so that one driver at a time writes the study.
 
 It works on any store that can create an object only where there is none.
 
@@ -42,7 +42,10 @@ class StudyHeld(ContrasweepError):
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lease. `process` is the same for two processes only if they are one; "" where that is not known."""
+    """The process that holds a lease.
+
+    `process` identifies it on its machine; "" where that is not known.
+    """
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
@@ -55,12 +58,12 @@ class Holder:
 
     @classmethod
     def here(cls) -> "Holder":
-        """This process."""
+        """Return this process as a holder."""
         return cls(socket.gethostname(), os.getpid(), process_identity(os.getpid()), uuid.uuid4().hex)
 
     @property
     def lives_here(self) -> bool | None:
-        """Whether it is a living process of this machine; None where that cannot be seen from here."""
+        """Return whether the holder is a living process of this machine; None where that cannot be known."""
         here = machine()
         if not here or not self.process.startswith(here):
             return None
@@ -129,7 +132,7 @@ class Lease:
         return f"{self.folder}{generation:08d}.json"
 
     def _read(self, key: str) -> Holder:
-        """The holder in a lease; one of whom nothing is known where it cannot be read, as while it is written."""
+        """Return the holder in a lease; an unknown holder where it cannot be read, as while it is written."""
         try:
             return HOLDER_FILE.read(self.store, key)
         except (FileNotFoundError, BrokenFileError):
@@ -145,7 +148,7 @@ class Lease:
         return HOLDER_FILE.encode(asdict(self.holder))
 
     def _wait_for_end(self, generation: int, holder: Holder) -> None:
-        """Return once the lease may be taken; `StudyHeld` if its holder lives."""
+        """Wait until the lease may be taken; raise `StudyHeld` if its holder is alive."""
         study = self.records.study
         if holder.lives_here:
             raise self._held(holder)

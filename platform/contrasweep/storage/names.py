@@ -1,4 +1,4 @@
-"""Names and sizes of what comes out of a storage, or from a trainable or user: checked before they are used."""
+"""Checks of names and sizes that come from a storage, a trainable or a user."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ _ORDINARY = re.compile(r"(?:[\w-][\w.=-]{0,199}/){0,99}[\w-][\w.=-]{0,199}", re.
 
 
 def check_name(name: str) -> str:
-    """`name`, if it can be one level of a key or path and nothing else; ValueError that says why not."""
+    """Return `name` if it can be one level of a key or path; else raise ValueError with the reason."""
     if not name or name in (".", "..") or len(name) > MAX_NAME:
         raise ValueError(f"{_quoted(name)} is no name of a file or folder")
     if any(character in "/\\" or not character.isprintable() for character in name):
@@ -30,7 +30,7 @@ def check_name(name: str) -> str:
 
 
 def check_file_name(name: str) -> str:
-    """`name`, if it is a relative path that stays below the folder it is put into; ValueError that says why not."""
+    """Return `name` if it is a relative path inside its folder; else raise ValueError with the reason."""
     parts = name.split("/")
     if len(name) > MAX_FILE_NAME or len(parts) > MAX_LEVELS:
         raise ValueError(f"the file name {_quoted(name)} is longer or deeper than {MAX_FILE_NAME} and {MAX_LEVELS}")
@@ -59,14 +59,14 @@ def is_key(key: str) -> bool:
 
 
 def check_label(text: str) -> str:
-    """`text`, if it is a short line without control characters, which a terminal would obey; else ValueError."""
+    """Return `text` if it is a short line without control characters; else raise ValueError."""
     if len(text) > MAX_NAME or not text.isprintable():
         raise ValueError(f"{_quoted(text)} is no line of at most {MAX_NAME} printable characters")
     return text
 
 
 def as_label(text: str) -> str:
-    """`text` as `check_label` takes it: escaped where it does not print, and cut where it is too long."""
+    """Return `text` as a valid label: control characters are escaped, and a long text is cut."""
     shown = text if text.isprintable() else ascii(text)[1:-1]
     return shown if len(shown) <= MAX_NAME else f"{shown[: MAX_NAME - 3]}..."
 

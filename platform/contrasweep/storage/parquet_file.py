@@ -26,19 +26,19 @@ Check = Callable[[pa.DataType], bool]
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column holds text."""
+    """Return whether a column holds text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether a column holds numbers, truth values or nothing."""
+    """Return whether a column holds numbers, truth values or nothing."""
     return bool(
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
     )
 
 
 def is_value(kind: pa.DataType) -> bool:
-    """Whether a column holds text or numbers."""
+    """Return whether a column holds text or numbers."""
     return is_text(kind) or is_number(kind)
 
 
@@ -94,7 +94,7 @@ def _check_size(about: pq.FileMetaData, max_values: int) -> None:
     size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
     if about.num_rows > MAX_ROWS or about.num_columns > MAX_COLUMNS or values > max_values or size > MAX_BYTES:
         raise ValueError(
-            f"it has {about.num_rows:,} rows of {about.num_columns:,} columns in {size:,} bytes, more than is read"
+            f"it has {about.num_rows:,} rows of {about.num_columns:,} columns in {size:,} bytes, above the limit"
         )
 
 
@@ -112,7 +112,7 @@ def _check_columns(schema: pa.Schema, columns: Mapping[str, Check], others: Chec
 
 
 def _check_schema(opened: pq.ParquetFile) -> None:
-    """Names and types stand in the schema of Parquet and in that of Arrow beside it."""
+    """Check that the schema of Parquet and Arrow's schema beside it have valid names and types."""
     text = (opened.metadata.metadata or {}).get(b"ARROW:schema", b"")
     stated = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text)))
     if stated != opened.schema_arrow:

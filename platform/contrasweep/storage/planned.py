@@ -32,14 +32,14 @@ def write_planned(records: StudyRecords, frame: "pd.DataFrame", plan_digest: str
 
 
 def read_planned(records: StudyRecords) -> "pd.DataFrame":
-    """What `write_planned` wrote; `BrokenFileError` where it is broken or missing."""
+    """Return the table of `write_planned`; `BrokenFileError` where the file is broken or missing."""
     return _read(records)[0]
 
 
 def is_whole(records: StudyRecords, plan_digest: str, finished: Collection[str]) -> bool:
     """Return whether the stored plan is the one with this digest, and each of its trials is `finished`.
 
-    An earlier, smaller plan says nothing of what is declared now.
+    An earlier, smaller plan does not count: the study may declare more trials now.
     """
     try:
         frame, digest = _read(records)

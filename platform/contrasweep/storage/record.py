@@ -1,4 +1,4 @@
-"""`Record`, what a finished trial leaves in the storage as record.json, and the words in it."""
+"""`Record`, the content of a finished trial's record.json, and the enumerations in it."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ Seed = Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]
 
 
 class Status(StrEnum):
-    """What became of a trial.
+    """The status of an ended trial.
 
     `infeasible`: it fits no host, which is not a bad score. No record says `pending` (there is none yet) or `broken`
     (it cannot be read).
@@ -44,7 +44,7 @@ class Status(StrEnum):
 
     @property
     def counts(self) -> bool:
-        """Whether the trial was trained to its end: its value stands in tables."""
+        """Return whether the trial was trained to its end, so that tables have its value."""
         return self is Status.DONE
 
     @property
@@ -79,7 +79,7 @@ class Status(StrEnum):
 
 
 class Cause(StrEnum):
-    """What ended a failed trial. Where nothing tells, it is taken for the method."""
+    """The cause of a failed trial; where none is known, the method counts as the cause."""
 
     METHOD = "method"  # it raised an error, gave a value that is not finite, or crashed
     TIME_LIMIT = "time limit"  # of the study: `trial_hours`, `report_minutes`
@@ -109,7 +109,7 @@ class Phase(StrEnum):
 
 
 class DatasetLike(Protocol):
-    """What a record keeps of a dataset; a `Manifest` has it."""
+    """The fields of a dataset that a record keeps; a `Manifest` has them."""
 
     @property
     def name(self) -> str:
@@ -125,7 +125,7 @@ class DatasetLike(Protocol):
 
 
 class TrialLike(Protocol):
-    """What a record keeps of a `Trial`."""
+    """The fields of a `Trial` that a record keeps."""
 
     @property
     def id(self) -> str:
@@ -194,13 +194,13 @@ class CodeRef:
 
     @classmethod
     def from_dict(cls, content: Config) -> Self:
-        """From the plain values of record.json."""
+        """Return the record with the plain values of a record.json."""
         return cls(**{**content, "earlier": tuple(content.get("earlier", ()))})
 
 
 @dataclass(frozen=True)
 class TrialNotes:
-    """What search and placement say of a trial; None where it does not apply."""
+    """Facts on a trial from its search and its placement; None where one does not apply."""
 
     __pydantic_config__ = SCHEMA
 
@@ -219,7 +219,7 @@ class TrialNotes:
     refused_by: str | None = None  # of an infeasible trial: the hosts there were, none of which held it
 
     def joined(self, other: "TrialNotes") -> "TrialNotes":
-        """Both together; `other` where both say something."""
+        """Return both notes as one; values of `other` come first."""
         stated: Any = other.to_dict()
         return replace(self, **stated)
 
@@ -259,7 +259,7 @@ class Measured(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Record:
-    """What a finished trial leaves. Made by `of`."""
+    """The record of a finished trial, made by `Record.of`."""
 
     __pydantic_config__ = SCHEMA
 
@@ -344,7 +344,10 @@ RECORD_FILE = JsonFile(
 
 
 def unix_time(seconds: float | None = None) -> float:
-    """`seconds` since 1970, or now, as a `Time`: a clock may be set to a time that is none."""
+    """Return `seconds` since 1970, or now, as a `Time`.
+
+    A clock may be set to a value that is no valid time.
+    """
     return min(max(time.time() if seconds is None else seconds, 0.0), MAX_TIME)
 
 

@@ -1,7 +1,8 @@
-"""What a study leaves in the storage: records, metrics, checkpoints. The storage is the truth.
+"""The files of a study in its storage: records, metrics, checkpoints. They are the truth.
 
 <study>/study.json                          the resolved spec, versions, plan digest
 <study>/code/<digest>.zip, .json            sources and modules of the code that made trials; see `code_files`
+<study>/evaluations/<name>                  empty: the study of this name evaluates the networks of this one
 <study>/archive/<when>/...               what was archived on purpose; see `archive`
 <study>/trials/<id>/metrics.parquet         every report
 <study>/trials/<id>/system.parquet          what it used over time: memory, GPU, the host's cores
@@ -78,7 +79,7 @@ class StudyRecords:
             self.store.write(f"{self.study}/study.json", STUDY_FILE.encode(asdict(document)))
 
     def document(self) -> StudyDocument | None:
-        """study.json, or None if this study was never run here."""
+        """Return study.json; None if this study was never run here."""
         try:
             return STUDY_FILE.read(self.store, f"{self.study}/study.json", self.remedy(STUDY_FILE.remedy))
         except FileNotFoundError:
@@ -99,13 +100,17 @@ class StudyRecords:
         begun = {key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")}
         return begun - self.finished() if begun else begun
 
+    def evaluations(self) -> list[str]:
+        """Names of the studies that evaluate the networks of this one; each has left an object of its name."""
+        return [key.rpartition("/")[2] for key in self.store.list(f"{self.study}/evaluations/")]
+
     def with_files(self) -> set[str]:
-        """Ids of the trials of which anything but a record is there."""
+        """Return the ids of trials with any file but a record."""
         folder = f"{self.study}/trials/"
         return {key.removeprefix(folder).partition("/")[0] for key in self.store.list(folder)}
 
     def read(self, trial_ids: Iterable[str]) -> dict[str, Record]:
-        """The records of those of `trial_ids` that have one."""
+        """Return the records of those of `trial_ids` that have one."""
         with ThreadPoolExecutor(16) as pool:
             records = pool.map(self.read_one, trial_ids)
             return {record.trial_id: record for record in records if record is not None}
@@ -131,7 +136,7 @@ class StudyRecords:
         return record
 
     def remedy(self, text: str) -> str:
-        """What to do about a broken file, as a command that can be copied."""
+        """Return what to do about a broken file, with a command to copy."""
         return text.replace("STUDY", f"{self.study} --storage {self.storage}")
 
     def write(self, record: Record) -> None:
@@ -143,7 +148,7 @@ class StudyRecords:
         return self.store.write(self.key(record.trial_id, RECORD), record.to_json(), if_absent=True)
 
     def reopen(self, trial_id: str) -> None:
-        """Drop the record of a trial: it is not finished any more, and goes on from its checkpoint."""
+        """Drop the record of a trial, so that it goes on from its checkpoint."""
         self.store.delete(self.key(trial_id, RECORD))
 
     def write_metrics(self, trial_id: str, rows: list[Row]) -> None:
@@ -229,7 +234,7 @@ class StudyRecords:
 
 
 def encode_items(items: ItemColumns) -> bytes:
-    """What a trainable gave for each test item, as the content of items.parquet."""
+    """Return the content of items.parquet: the values of a trainable for each test item."""
     return encode_table(pa.table({k: pa.array(v) for k, v in items.items()}))
 
 

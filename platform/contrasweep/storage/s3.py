@@ -116,25 +116,29 @@ class S3Store:
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """Keys that begin with `prefix`, sorted, page by page."""
-        yield from (key for key, _ in self._tagged(prefix))
+        yield from (key for key, _, _ in self._entries(prefix))
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """The sizes that the server lists, by key."""
+        return {key: size for key, _, size in self._entries(prefix)}
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
         """The server's entity tags, by key."""
         ends = f"/{name}"
         return {
             key: tag
-            for key, tag in self._tagged(folder)
+            for key, tag, _ in self._entries(folder)
             if key.endswith(ends) and key.count("/") == folder.count("/") + 1
         }
 
-    def _tagged(self, prefix: str) -> Iterator[tuple[str, str]]:
+    def _entries(self, prefix: str) -> Iterator[tuple[str, str, int]]:
         token: dict[str, str] = {}
         while True:
             place = {"Bucket": self.bucket, "Prefix": self.prefix + prefix, **token}
             page = self._retry("list", prefix, functools.partial(self._page, place))
             for entry in page.get("Contents", ()):
                 if is_key(key := entry["Key"].removeprefix(self.prefix)):
-                    yield key, entry["ETag"]
+                    yield key, entry["ETag"], int(entry["Size"])
             if not page.get("IsTruncated"):
                 return
             token = {"ContinuationToken": page["NextContinuationToken"]}
@@ -206,7 +210,7 @@ class S3Store:
         return self._connected(PART_ATTEMPTS)
 
     def _connected(self, attempts: int) -> Any:
-        """One client for all threads of this process: clients are thread-safe, but do not survive a fork."""
+        """Return the client for all threads of this process; clients are thread-safe, but do not survive a fork."""
         aws = tuple(
             sorted((name, value) for name, value in os.environ.items() if name.startswith(("AWS_", "CONTRASWEEP_S3_")))
         )
@@ -227,7 +231,7 @@ class S3Store:
         return head is not None and _digest(head) == digest
 
     def _download(self, key: str, path: Path, allowance: Allowance) -> None:
-        """One version of the object, large ones in parts, into a file beside `path` that then takes its place."""
+        """Download one version of an object, a large one in parts, and then move the file to `path`."""
         place = {"Bucket": self.bucket, "Key": self.prefix + key}
         head = self._client.head_object(**place)
         allowance.extend(int(head["ContentLength"]))
@@ -268,7 +272,10 @@ def _connect(process: int, environment: tuple[tuple[str, str], ...], attempts: i
 
 
 def _check(digest: str, response: Answer) -> None:
-    """`CorruptedObject` if the bytes have another digest than the one stored with them; others' objects have none."""
+    """Raise `CorruptedObject` if the bytes differ from the digest stored with them.
+
+    Objects of other programs have no digest.
+    """
     stated = _digest(response)
     if stated and stated != digest:
         raise CorruptedObject(f"SHA-256 {digest[:12]} came, {stated[:12]} was written")

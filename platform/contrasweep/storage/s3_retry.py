@@ -57,7 +57,7 @@ class Allowance:
         self.extra_s = 0.0
 
     def extend(self, size: int) -> None:
-        """Allow the time that so many bytes take on a slow line."""
+        """Allow more time, as `size` bytes take on a slow line."""
         self.extra_s = size / MIN_BYTES_PER_S
         self.until += self.extra_s
 
@@ -104,7 +104,7 @@ class Retry:
             return result
 
     def _is_answer(self, verb: str, error: Exception) -> bool:
-        """Whether the call did what it should: there is no such object, or a condition does not hold."""
+        """Return whether an error is a valid answer: a missing object, or a condition that does not hold."""
         code = error_code(error)
         return code in PRECONDITION_FAILED | CONDITION_UNSUPPORTED or (code in NOT_FOUND and verb != "write")
 
@@ -164,11 +164,11 @@ def positive_number(variable: str, default: int) -> int:
 
 
 class CorruptedObject(Exception):
-    """The bytes that arrived are not those that were written."""
+    """The bytes that arrived differ from those that were written."""
 
 
 class AttemptTimeout(Exception):
-    """One attempt of a call took longer than it may."""
+    """One attempt of a call took longer than allowed."""
 
 
 def error_code(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Where studies and datasets lie: a local folder, or `s3://bucket/prefix`. One protocol, keys with slashes."""
+"""A store of studies and datasets: a local folder or `s3://bucket/prefix`. Keys are paths with slashes."""
 
 import contextlib
 import errno
@@ -30,13 +30,16 @@ class Store(Protocol):
         """Write an object; with `if_absent` only where there is none. Whether it was written."""
 
     def exists(self, key: str) -> bool:
-        """Whether there is such an object."""
+        """Return whether an object has this key."""
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """The keys that begin with `prefix`, sorted; those alone that `names.is_key` knows."""
 
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """The bytes of each object whose key begins with `prefix`, by key."""
+
     def etags(self, folder: str, name: str) -> dict[str, str]:
-        """Of each `<folder><any>/<name>`, by key, a text that changes with its content."""
+        """Return key -> a text that changes with the content, of each object `<folder><any>/<name>`."""
 
     def delete(self, key: str) -> None:
         """Delete an object; no error if there is none."""
@@ -112,7 +115,7 @@ class LocalStore:
             shutil.copyfileobj(file, to, COPY_BYTES)
 
     def exists(self, key: str) -> bool:
-        """Whether there is such a file."""
+        """Return whether a file has this key."""
         return self._path(key).is_file()
 
     def list(self, prefix: str = "") -> Iterator[str]:
@@ -125,6 +128,10 @@ class LocalStore:
             if not name.startswith(".tmp-")
         )
         yield from sorted(key for key in keys if key.startswith(prefix) and is_key(key))
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """The sizes of the files."""
+        return {key: self._path(key).stat().st_size for key in self.list(prefix)}
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
         """Inode, modification time and size of each file, by key."""

@@ -1,4 +1,4 @@
-"""`StudyDocument`: study.json, what a storage keeps of a study beside its trials."""
+"""`StudyDocument`: study.json, which describes a study in its storage."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +11,8 @@ from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import Count, DatasetRef, Measure, Time
 
+EVALUATION = "contrasweep.trainables.evaluation.networks:train"
+"""The trainable of studies that evaluate the networks of another one."""
 STUDY_FORMAT = 4
 """Format version of study.json."""
 
@@ -30,7 +32,7 @@ def _check_budget(budget: Config) -> Config:
 
 @dataclass(frozen=True)
 class DeclaredSearch:
-    """How a Sweep searches: its searcher, on how many folds, and within which budget an arm (see `ArmBudget`)."""
+    """How a Sweep searches: its searcher, its number of folds, and the budget of each arm (see `ArmBudget`)."""
 
     __pydantic_config__ = SCHEMA
 
@@ -44,7 +46,7 @@ class _DeclaredArm(pydantic.BaseModel):
 
 
 class _Declaration(pydantic.BaseModel):
-    """What is read of a declaration; the rest is kept as it is."""
+    """The fields that are read of a declaration; other fields are kept unchanged."""
 
     arms: Mapping[str, _DeclaredArm] = {}
     objectives: Mapping[str, Literal["max", "min"]] | None = None
@@ -88,7 +90,7 @@ class StudyDocument:
 
     @property
     def goals(self) -> dict[str, str]:
-        """Metric -> mode of what is optimised."""
+        """Return metric -> mode of what the study optimises."""
         return dict(self.spec.get("objectives") or {}) or {self.metric: self.mode}
 
     @property
@@ -102,8 +104,13 @@ class StudyDocument:
         return dict(self.spec.get("labels") or {})
 
     @property
+    def evaluates(self) -> bool:
+        """Whether the study evaluates the networks of another one, so that it decides nothing."""
+        return any(arm.get("trainable") == EVALUATION for arm in self.spec.get("arms", {}).values())
+
+    @property
     def question(self) -> Literal["overall", "cells"]:
-        """What the study decides: arms over all cells, or in each cell."""
+        """Return whether the study compares arms over all cells or in each cell."""
         return "cells" if self.spec.get("question") == "cells" else "overall"
 
     @property

@@ -52,6 +52,8 @@ class Arm:
             short name of a shipped method (`contrasweep list methods`).
         config: The fixed settings. Keys may be dotted: `optimizer.momentum` is the setting `momentum` in `optimizer`.
         space: What a `Sweep` searches: dotted setting -> `Float`, `Int` or `Choice`.
+        start_points: Known good values of all searched settings, which the search of a `Sweep` tries first. They count
+            in its budget.
         footprint: What a trial needs. Default: measured, else estimated from what the trainable says.
         command: In place of a trainable, the words of any program with `{placeholders}` for settings.
         cohort: Whether trials of this arm are fused. Default: as the study says.
@@ -69,6 +71,7 @@ class Arm:
     trainable: Annotated[str | Callable[..., Any], pydantic.Field(json_schema_extra=_show_methods)] = ""
     config: MutableConfig = pydantic.Field(default_factory=dict)
     space: Mapping[str, Parameter] = pydantic.Field(default_factory=dict)
+    start_points: list[MutableConfig] | None = None
     footprint: Footprint | None = None
     command: list[str] | None = None
     cohort: CohortChoice | None = None
@@ -101,6 +104,23 @@ class Arm:
                 raise SpecError(
                     "a key is either fixed or searched, not both", place=f"space.{name}", value=name, hint=hint
                 )
+
+        self._check_start_points()
+
+    def _check_start_points(self) -> None:
+        seen = []
+        for i, point in enumerate(self.start_points or []):
+            whole = dotted.merge(self.config, dotted.expand(point, f"start_points.{i}"))
+            if not spaces.fits(self.space, point, whole):
+                raise SpecError(
+                    "a start point has a value within its range for every searched setting, and nothing else",
+                    place=f"start_points.{i}",
+                    value=point,
+                    hint=f"searched: {', '.join(n for n, p in self.space.items() if spaces.active(p.when, whole))}",
+                )
+            if point in seen:
+                raise SpecError("a start point is tried once", place=f"start_points.{i}", value=point)
+            seen.append(point)
 
     def _run_command(self, words: list[str]) -> None:
         for field, given in (("trainable", self.trainable), (f"config.{COMMAND}", self.config.get(COMMAND))):

@@ -1,4 +1,4 @@
-"""What an arm's search may spend, and what it has spent: the same for every arm, counted from what trials leave."""
+"""The search budget, the same for every arm, and what each arm has spent of it, counted from its trials' files."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from contrasweep.storage.record import Phase, Record
 
 @checked
 class ArmBudget:
-    """What the search of each arm may spend; what runs out first ends it.
+    """The limits on the search of each arm; the first one that is reached ends the search.
 
     `trials`: configurations, each trained once a search fold. `epochs`: steps as the trainable reports them, over all
     trials. `gpu_hours`: training time x share of a GPU; where there is no GPU, hours of a place.
@@ -46,7 +46,7 @@ def gpu_hours(record: Record) -> float:
 
 @dataclass
 class Spending:
-    """One arm's account.
+    """The account of one arm.
 
     A new configuration has to fit into what is left at the length of the arm's longest trial so far, beside what the
     running ones may still need. So a trial that was started is never cut short for the budget, and the budget holds.
@@ -62,11 +62,11 @@ class Spending:
     longest: int = 0
 
     def report(self, trial: str, step: int) -> None:
-        """A trial has reported at `step`."""
+        """Count a report of `trial` at `step`."""
         self.steps[trial] = max(step, self.steps.get(trial, 0))
 
     def end(self, record: Record) -> None:
-        """A trial has ended: its hours are those of its record."""
+        """Count an ended trial, with the hours in its record."""
         self.report(record.trial_id, record.step)
         self.hours[record.trial_id] = gpu_hours(record)
         if record.status.counts:
@@ -90,12 +90,15 @@ class Spending:
 
     @property
     def _pace(self) -> float:
-        """GPU-hours that a step of the arm has taken on average; 0 while no trial has ended."""
+        """Return the GPU-hours that a step of the arm has taken on average; 0 before the first trial has ended."""
         known = sum(self.steps[trial] for trial in self.hours)
         return sum(self.hours.values()) / known if known else 0.0
 
     def room(self, configs: int, running: Iterable[str]) -> bool:
-        """Whether one more configuration may start, after `configs`, beside the trials `running` (or about to)."""
+        """Return whether one more configuration may start, after `configs` others.
+
+        The trials in `running` run now or are about to start.
+        """
         length = self.longest or max(self.steps.values(), default=0)
         due = sum(max(0, length - self.steps.get(trial, 0)) for trial in running) + length * self.folds
         left: Mapping[str, tuple[float | None, float, float]] = {
@@ -111,7 +114,7 @@ class Spending:
 
 @dataclass(frozen=True)
 class SearchCost:
-    """What the search of one arm has cost, by the records of its ended trials."""
+    """The cost of the search of one arm, from the records of its ended trials."""
 
     configurations: int = 0
     trials: int = 0

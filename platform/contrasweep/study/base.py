@@ -1,4 +1,4 @@
-"""What every kind of study declares, and what is checked of it."""
+"""The fields and checks that every kind of study has."""
 
 import dataclasses
 import inspect
@@ -88,6 +88,8 @@ class StudyBase(ABC):
         report_minutes: Minutes without a report after which a trial ends as `failed`.
         pilot: Whether one trial of each arm is trained and checked before the rest: that none fails, collapses or is
             below a floor, and that arms differ. Default: where over 50 GPU-hours are to go. It changes no id.
+        keep_checkpoints_of: Of which finished trials the checkpoints stay once the study is complete: `all`, the best
+            of each arm (`best_of_arm`), or those of the table and not of a search (`confirmed`). It changes no id.
         process: Whether a process trains many trials one after the other (`shared`) or one (`own`). It changes no id.
         cohort: Whether trials of equal shapes train several as one network: `off`, `auto`, 2, 4, 8 or 16. Default:
             `off`. It changes no id.
@@ -114,6 +116,7 @@ class StudyBase(ABC):
     trial_hours: Above0 | None = None
     report_minutes: Above0 | None = None
     pilot: bool | None = None
+    keep_checkpoints_of: Literal["all", "best_of_arm", "confirmed"] = "all"
     process: Literal["shared", "own"] = "shared"
     cohort: CohortChoice | None = None
 
@@ -138,7 +141,10 @@ class StudyBase(ABC):
         """The axes of the table."""
 
     def check_shared(self, seeds: Sequence[int], field: str) -> None:
-        """Check what every kind of study has, and its `seeds`, which stand in `field`. Raises `SpecError`."""
+        """Check the fields that every kind of study has, and `seeds`, which are declared in `field`.
+
+        Raises `SpecError`.
+        """
         canonical(self.description, "description")
         if self.name.lower() in STORAGE_FOLDERS:
             raise SpecError(
@@ -188,7 +194,7 @@ def check_metric(metric: str, taken: Sequence[str] = (*COLUMNS, *MEASURED)) -> N
 
 
 def check_number(cells: int, replicates: int, place: str = "axes, folds, seeds") -> None:
-    """Refuse more trials than anybody can mean, which would take minutes to write down. Raises `SpecError`."""
+    """Raise `SpecError` for a number of trials that is surely a mistake, and would take minutes to write down."""
     if cells > MAX_CELLS or cells * replicates > MAX_TRIALS:
         raise SpecError(
             f"a study has at most {MAX_CELLS:,} cells and {MAX_TRIALS:,} trials",

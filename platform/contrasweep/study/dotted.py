@@ -25,7 +25,7 @@ def split(key: str, place: str = "") -> list[str]:
 
 
 def expand(config: Config, place: str = "") -> MutableConfig:
-    """`config` with its dotted keys as nested mappings; `SpecError` where two of its keys set the same."""
+    """Return `config` with its dotted keys as nested mappings; `SpecError` where two keys set the same value."""
     if not any("." in key for key in config if isinstance(key, str)):
         return dict(config)
     nested: MutableConfig = {}
@@ -38,7 +38,7 @@ def expand(config: Config, place: str = "") -> MutableConfig:
 
 
 def nest(key: Any, value: Any, place: str = "") -> dict[Any, Any]:
-    """The config that sets the one dotted `key`."""
+    """Return the config that sets one dotted `key`."""
     names = split(key, place) if isinstance(key, str) and "." in key else [key]
     for name in reversed(names):
         value = {name: value}
@@ -46,7 +46,7 @@ def nest(key: Any, value: Any, place: str = "") -> dict[Any, Any]:
 
 
 def merge(*configs: Config) -> MutableConfig:
-    """Merge nested configs, of which a later one holds before an earlier one.
+    """Merge nested configs; a value of a later config replaces that of an earlier one.
 
     Mappings are merged setting by setting. Where a mapping meets text, the text is the component's name. Any other
     value replaces what was there.
@@ -78,7 +78,7 @@ def lookup(config: Config, key: str, default: Any = None) -> Any:
 
 
 def name(value: Any) -> Any:
-    """A component by its name; any other setting as it is."""
+    """Return a component's name; any other setting is returned unchanged."""
     return value.get(NAME, value) if isinstance(value, Mapping) else value
 
 
@@ -93,7 +93,7 @@ def holds(value: Any, wanted: Any) -> bool:
 
 
 def flatten(config: Config) -> MutableConfig:
-    """Every setting of a nested config by its dotted key. An empty mapping is a setting of its own."""
+    """Return every setting of a nested config by its dotted key; an empty mapping is a setting too."""
     flat: MutableConfig = {}
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
@@ -104,13 +104,13 @@ def flatten(config: Config) -> MutableConfig:
 
 
 def leaves(*configs: Config) -> set[Leaf]:
-    """What these nested configs set."""
+    """Return the keys that these nested configs set."""
     settings = ((key, value) for config in configs for key, value in flatten(config).items())
     return {(key, isinstance(value, str)) for key, value in settings if not (isinstance(value, Mapping) and not value)}
 
 
 def clash(one: Iterable[Leaf], other: Iterable[Leaf]) -> str:
-    """Why two configs cannot both hold, as the end of a sentence; empty where they can."""
+    """Return why two configs exclude each other, as the end of a sentence; "" where they do not."""
     others = sorted(other)
     for key, text in sorted(one):
         for known, known_text in others:

@@ -124,6 +124,8 @@ class AblationGrid(StudyBase):
                     value=list(arm.space),
                     hint="make its keys axes, or declare a Sweep",
                 )
+            if arm.start_points:
+                raise SpecError("an AblationGrid searches nothing", place=f"arms.{arm_name}.start_points")
         check_metric(self.metric)
         for place, names, axes, extra in self._grids():
             where = f"{place}.axes".lstrip(".")
@@ -172,11 +174,11 @@ class AblationGrid(StudyBase):
             )
 
     def _seeds_most(self) -> int:
-        """How many seeds a cell may get."""
+        """Return the largest number of seeds that a cell may get."""
         return self.replicates.most if self.replicates and self.replicates.of == "seeds" else len(self.seeds)
 
     def _partitions(self) -> int:
-        """How many partitions into folds a cell may get."""
+        """Return the largest number of partitions into folds that a cell may get."""
         return self.replicates.most if self.replicates and self.replicates.of == "repeats" else self.repeats or 1
 
     @property
@@ -202,11 +204,11 @@ class AblationGrid(StudyBase):
         yield from flattened(self.subgrids, "subgrids", list(self.arms), {})
 
     def cell_count(self) -> int:
-        """How many cells the grid has, those that come more than once counted each time."""
+        """Return how many cells the grid has; a cell that comes twice is counted twice."""
         return count(len(self.arms), self.axes, self.zipped, self.subgrids)
 
     def cells(self) -> Iterator[Cell]:
-        """Each cell as (arm, axis values, extra config), in table order; a cell may come more than once."""
+        """Return each cell as (arm, axis values, extra config), in table order; a cell may come more than once."""
         yield from cells_of(list(self.arms), self.axes, self.zipped, self.subgrids, {})
 
     def configs(self) -> Iterator[CellConfig]:
@@ -223,7 +225,7 @@ class AblationGrid(StudyBase):
 
 
 def count(arms: int, axes: Axes, zipped: list[Axes], subgrids: list[SubGrid]) -> int:
-    """How many cells so many arms have, those that come more than once counted each time."""
+    """Return how many cells these arms and axes make; a cell that comes twice is counted twice."""
     lengths = [*map(len, axes.values()), *(min(map(len, group.values()), default=0) for group in zipped)]
     own = arms * math.prod(lengths) if lengths or not subgrids else 0
     inner = (count(arms if g.arms is None else len(g.arms), g.axes, g.zipped, g.subgrids) for g in subgrids)
@@ -239,7 +241,10 @@ def check_zips(zipped: list[dict[str, list[Any]]]) -> None:
 
 
 def axis_leaves(axes: Axes, zipped: list[Axes]) -> dict[str, set[dotted.Leaf]]:
-    """What each axis sets; the axis of datasets sets nothing of the config. Raises `SpecError` if one stands twice."""
+    """Return the config keys that each axis sets; the axis of datasets sets none.
+
+    Raises `SpecError` if an axis is declared twice.
+    """
     groups = [axes, *zipped]
     names = [axis for group in groups for axis in group]
     for axis in names:
@@ -253,14 +258,14 @@ def axis_leaves(axes: Axes, zipped: list[Axes]) -> dict[str, set[dotted.Leaf]]:
 
 
 def check_axes(axes: Mapping[str, set[dotted.Leaf]], place: str) -> None:
-    """Check that no two axes set the same, nor the inside of what another sets to a plain value. Raises `SpecError`."""
+    """Raise `SpecError` if two axes set the same key, or one sets a key inside a plain value of another."""
     for one, other in itertools.combinations(axes, 2):
         if problem := dotted.clash(axes[one], axes[other]):
             raise SpecError(f"axes {one!r} and {other!r} {problem}", place=f"{place}.{other}", value=other)
 
 
 def flattened(grids: list[SubGrid], place: str, arms: list[str], config: Config) -> Iterator[Grid]:
-    """Each sub-grid of `grids`, which stand at `place`, and those inside it."""
+    """Return each sub-grid of `grids`, and of the sub-grids inside them; `place` is where they are declared."""
     for i, grid in enumerate(grids):
         here, names = f"{place}.{i}", grid.arms if grid.arms is not None else arms
         extra = dotted.merge(config, grid.config)
@@ -271,7 +276,7 @@ def flattened(grids: list[SubGrid], place: str, arms: list[str], config: Config)
 def cells_of(
     arms: list[str], axes: Axes, zipped: list[Axes], subgrids: list[SubGrid], config: MutableConfig
 ) -> Iterator[Cell]:
-    """Each cell of `arms` at the axes and at the sub-grids, in table order; a cell may come more than once."""
+    """Return the cells of `arms` at the axes and sub-grids, in table order; a cell may come more than once."""
     if axes or zipped or not subgrids:
         points = list(_product(axes, zipped))
         yield from ((arm, point, config) for arm in arms for point in points)

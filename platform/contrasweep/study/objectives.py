@@ -1,4 +1,4 @@
-"""Several objectives and constraints: what a configuration's values are, whether they hold, which are not dominated."""
+"""Several objectives and constraints: the values of a configuration, its violated constraints, the Pareto front."""
 
 import math
 import re
@@ -29,7 +29,7 @@ def value_of(record: Record, metric: str) -> float:
 
 
 def violation(metric: str, constraint: str, value: float) -> float:
-    """By how much `value` breaks `constraint` (`<= 2.0`, `>= 0.5`); at or below 0 it holds."""
+    """Return by how much `value` breaks `constraint` (`<= 2.0`, `>= 0.5`); up to 0 the constraint holds."""
     try:
         sign, bound = CONSTRAINT.fullmatch(constraint).groups()  # type: ignore[union-attr]
         limit = float(bound)

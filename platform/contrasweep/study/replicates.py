@@ -1,4 +1,4 @@
-"""How many replicates a study has, and when it looks at them."""
+"""The number of replicates of a study, and the looks at which it may stop adding them."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""What a search may choose: `Float`, `Int`, `Choice`, each with `when=` to make it conditional on another.
+"""Search spaces: `Float`, `Int`, `Choice`, each with `when=` to make it conditional on another parameter.
 
 A space maps dotted config keys to these. They are plain values: drawing from them is one function of a point in the
 unit cube, which serves random, quasi-random and grid search alike. Finite spaces are listed one by one.
@@ -7,6 +7,7 @@ unit cube, which serves random, quasi-random and grid search alike. Finite space
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from statistics import NormalDist
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -17,6 +18,8 @@ from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import checked
 from contrasweep.study import dotted
 
+DEVIATIONS = {"low": 0.5, "medium": 0.25, "high": 0.125}
+"""Of a prior, by its confidence, in units of the range."""
 When = Config
 """Dotted config key -> value, or list of values, under which a parameter exists."""
 
@@ -31,6 +34,10 @@ class Float:
         log: Whether it is searched on a logarithmic scale.
         step: The distance of the values that are tried, from `low` on. Default: any value.
         when: Under which other settings it exists: dotted setting -> value, or list of values.
+        prior: A value that is believed to be good. Random and quasi-random search draw about it, on the parameter's
+            scale, from a normal distribution within the range (as in NePS).
+        confidence: How narrow that is: `low`, `medium` or `high`, a deviation of 1/2, 1/4 or 1/8 of the range. Default:
+            `medium`.
         type: The kind of parameter, for files: `float`.
 
     Raises:
@@ -47,13 +54,19 @@ class Float:
     log: bool = False
     step: float | None = None
     when: MutableConfig | None = None
+    prior: float | None = None
+    confidence: Literal["low", "medium", "high"] | None = None
     type: Literal["float"] = "float"
 
     def __post_init__(self) -> None:
         _check_range(self.low, self.high, self.log, self.step)
+        if self.prior is not None and not self.low <= self.prior <= self.high:
+            raise SpecError("a prior lies in the range", place="prior", value=self.prior)
+        if self.prior is None and self.confidence is not None:
+            raise SpecError("only a prior has a confidence", place="confidence", value=self.confidence)
 
     def at(self, u: float) -> float:
-        """The value at `u` in [0, 1]."""
+        """Return the value at the relative place `u`, from 0 to 1, of the scale."""
         if self.log:
             return min(self.high, max(self.low, math.exp(_between(math.log(self.low), math.log(self.high), u))))
         if self.step is not None:
@@ -61,8 +74,17 @@ class Float:
             return self.low + self.step * min(levels - 1, math.floor(u * levels))
         return _between(self.low, self.high, u)
 
+    def about_prior(self, u: float) -> float:
+        """Return where in [0, 1] the quantile `u` of the prior lies; `u` itself where there is no prior."""
+        if self.prior is None or self.low == self.high:
+            return u
+        ends = [math.log(x) if self.log else x for x in (self.low, self.prior, self.high)]
+        belief = NormalDist((ends[1] - ends[0]) / (ends[2] - ends[0]), DEVIATIONS[self.confidence or "medium"])
+        below, above = belief.cdf(0.0), belief.cdf(1.0)
+        return min(1.0, max(0.0, belief.inv_cdf(below + (above - below) * min(max(u, 1e-12), 1 - 1e-12))))
+
     def grid(self, n: int) -> list[float]:
-        """`n` values evenly spread on the parameter's own scale, ends included."""
+        """Return `n` values, evenly spread on the parameter's own scale, with both ends."""
         return [self.at(i / (n - 1)) for i in range(n)] if n > 1 else [self.at(0.5)]
 
     def holds(self, value: object) -> bool:
@@ -111,7 +133,7 @@ class Int:
         return self.low + step * min(levels - 1, math.floor(u * levels))
 
     def grid(self, n: int) -> list[int]:
-        """At most `n` distinct values evenly spread on the parameter's own scale."""
+        """Return at most `n` distinct values, evenly spread on the parameter's own scale."""
         return sorted({self.at(i / (n - 1)) for i in range(n)}) if n > 1 else [self.at(0.5)]
 
     def holds(self, value: object) -> bool:
@@ -121,7 +143,7 @@ class Int:
 
 @checked
 class Choice:
-    """One of some options, which have no order.
+    """A parameter with several options, which have no order.
 
     Args:
         options: The values: texts, numbers, or mappings that name a component and its settings.
@@ -172,7 +194,7 @@ def active(when: When | None, config: Config) -> bool:
 
 
 def exists(space: Space, name: str, fixed: Config | None, drawn: Config) -> bool:
-    """Whether the parameter `name` exists beside the config keys `fixed` and those already `drawn`."""
+    """Return whether the parameter `name` exists, given the config keys `fixed` and the values already `drawn`."""
     when = space[name].when
     return not when or active(when, dotted.merge(fixed or {}, dotted.expand(drawn)))
 
@@ -244,7 +266,7 @@ def check(space: Space, fixed: Config) -> None:
 
 
 def settings(name: str, parameter: Float | Int | Choice) -> set[dotted.Leaf]:
-    """What a searched key sets."""
+    """Return the config keys that a searched parameter sets."""
     values = parameter.options if isinstance(parameter, Choice) else [parameter.low]
     return dotted.leaves(*(dotted.nest(name, value) for value in values))
 
@@ -283,7 +305,7 @@ def configurations(space: Space, fixed: Config | None = None) -> dict[str, Mutab
 
 
 def product(space: Space, fixed: Config, values: Mapping[str, list[Any]]) -> dict[str, MutableConfig]:
-    """Each different configuration of these values, by its canonical text."""
+    """Return the different configurations of these values, by their canonical texts."""
     by_text: dict[str, MutableConfig] = {}
     for point in itertools.product(*values.values()):
         drawn, config = dict(zip(values, point, strict=True)), MutableConfig()
@@ -295,7 +317,7 @@ def product(space: Space, fixed: Config, values: Mapping[str, list[Any]]) -> dic
 
 
 def levels(parameter: Float | Int | Choice) -> int | None:
-    """How many values a parameter has; None if it is continuous."""
+    """Return how many values a parameter has; None if it is continuous."""
     if isinstance(parameter, Choice):
         return len(parameter.options)
     if isinstance(parameter, Float):

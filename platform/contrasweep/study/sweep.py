@@ -8,7 +8,7 @@ from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked
 from contrasweep.study.arm_budget import ArmBudget
-from contrasweep.study.base import COLUMNS, Seeds, StudyBase, check_metric, check_number
+from contrasweep.study.base import COLUMNS, MAX_TRIALS, Seeds, StudyBase, check_metric, check_number
 from contrasweep.study.objectives import violation
 from contrasweep.study.replicates import extended
 
@@ -110,6 +110,14 @@ class Sweep(StudyBase):
                 "trials_per_arm and budget.trials say the same", place="trials_per_arm", value=self.trials_per_arm
             )
         check_number(len(self.arms), self.arm_budget.trials or 1, "trials_per_arm")
+        for name, method in self.arms.items():
+            if (self.arm_budget.trials or MAX_TRIALS) < len(method.start_points or []):
+                raise SpecError(
+                    "start points count in the budget of their arm, which has fewer trials",
+                    place=f"arms.{name}.start_points",
+                    value=len(method.start_points or []),
+                    hint=f"the budget has {self.arm_budget.trials}",
+                )
         for metric in (self.metric, *self.objectives, *self.constraints):
             check_metric(metric, taken=COLUMNS)
         self._check_goals()
@@ -150,16 +158,16 @@ class Sweep(StudyBase):
 
     @property
     def arm_budget(self) -> ArmBudget:
-        """What the search of each arm may spend."""
+        """Return the budget of the search of each arm."""
         given = self.budget or ArmBudget(self.trials_per_arm)
         return ArmBudget(self.trials_per_arm or given.trials, given.epochs, given.gpu_hours)
 
     @property
     def goals(self) -> dict[str, str]:
-        """What the search optimises: metric -> mode."""
+        """Return metric -> mode of what the search optimises."""
         return dict(self.objectives) or {self.metric: self.mode}
 
     @property
     def axis_names(self) -> list[str]:
-        """A Sweep's table has arms only."""
+        """Return no names: the table of a Sweep has arms and no axes."""
         return []

@@ -99,7 +99,7 @@ def unimportable(study: Study) -> tuple[str, ...]:
 
 
 def _untrained(study: Study) -> str:
-    """What no plan on this machine can check, because it lacks what trials are trained with."""
+    """Return the notes on checks that this machine cannot make, because it lacks packages for training."""
     if is_installed(TRAINING):
         return ""
     names = ", ".join(unimportable(study))
@@ -111,7 +111,7 @@ def _untrained(study: Study) -> str:
 
 
 def _unplaced(name: str, arm: Arm, axes: Collection[str]) -> str:
-    """What of the settings of an arm with a command no placeholder of it names."""
+    """Return the settings of an arm with a command that none of its placeholders names."""
     command = arm.config[COMMAND]
     keys = placeholders.unplaced(command, dict.fromkeys([*dotted.flatten(arm.config), *arm.space, *axes]))
     return (
@@ -226,8 +226,8 @@ _GENERATORS = (Generator, Iterator, Iterable)
 def check_trainable(function: Callable[..., Any], place: str) -> None:
     """Check that `function` is a generator function that can be called as `function(trial, resume=folder)`.
 
-    A function that returns another one's generator is taken at its word, if its return type says so. Raises `SpecError`
-    at `place`.
+    A function that returns the generator of another one is accepted if its return type says so. Raises `SpecError` at
+    `place`.
     """
     name = getattr(function, "__qualname__", repr(function))
     if inspect.isclass(function):

@@ -1,4 +1,4 @@
-"""Trackers, of which MLflow is one: views of the storage, which one process beside the driver keeps up to date.
+"""Trackers, such as MLflow: views of the storage, which a process beside the driver keeps up to date.
 
 mlflow itself (over a second) is imported by what talks to a store, on first use: `contrasweep plan` never does.
 """

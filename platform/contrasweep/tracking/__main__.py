@@ -30,11 +30,17 @@ class Driver:
         threading.Thread(target=self._listen, name="driver", daemon=True).start()
 
     def outcome(self, seconds: float) -> Outcome | None:
-        """How the study stands, as soon as that is known; None if it is not known after so many seconds."""
+        """Return the outcome of the study as soon as it is known; None if it is not known after `seconds`."""
         self._over.wait(min(seconds, threading.TIMEOUT_MAX))
         if self._outcome is None and os.getppid() != self._parent:  # a process that it forked keeps the input open
             return "interrupted"
         return self._outcome
+
+    def leave_output(self) -> None:
+        """Close the driver's standard error once the driver has ended, so that a pipe from the driver ends too."""
+        if os.getppid() != self._parent:
+            with open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), 2)
 
     def _listen(self) -> None:
         word = sys.stdin.readline().strip()
@@ -58,8 +64,9 @@ def main() -> None:
     threads = follow_all(followers, driver.outcome, lambda count: _say({"left": count}))
     driver.outcome(math.inf)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    for thread in threads:
-        thread.join()
+    while living := [thread for thread in threads if thread.is_alive()]:
+        living[0].join(0.5)
+        driver.leave_output()
     _say({"gaps": [gap for follower in followers if (gap := follower.gap())]})
 
 

@@ -113,7 +113,7 @@ class WandbTracker:
 
 
 def check_installed(place: str) -> None:
-    """`SpecError` where the package is missing."""
+    """Raise `SpecError` where the package is missing."""
     if importlib.util.find_spec("wandb") is None:
         raise SpecError("the package wandb is not installed", place="tracking", value=place, hint="pip install wandb")
 

@@ -77,7 +77,7 @@ class Target(Protocol):
         """Whether nothing is to be done for this record."""
 
     def doubt(self, trial_id: str) -> None:
-        """A call for this trial has failed."""
+        """Take note that a call for this trial has failed, so that what the tracker has of it is asked again."""
 
     def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:
         """Show a trial that has no record, with its reports so far."""
@@ -102,7 +102,7 @@ class Follower:
     """Follows the storage of one study for one tracker."""
 
     def __init__(self, records: StudyRecords, target: Target, *, whole: bool = False) -> None:
-        """Follow the study of `records`; `whole` says that `compare` will be called, so that all values are kept."""
+        """Follow the study of `records`; `whole`: keep all values, because `compare` will be called."""
         self.records, self.target, self._whole = records, target, whole
         self.ended: dict[str, EndedTrial] = {}  # the trials that have a record
         self.waiting: dict[str, Record] = {}  # of these, what the tracker has still to be shown
@@ -139,7 +139,7 @@ class Follower:
                     self._keep()
 
     def close(self, outcome: Outcome) -> None:
-        """Leave the study as it stands; raises `TrackingError` where the tracker is away."""
+        """Leave the study as it is; raise `TrackingError` where the tracker cannot be reached."""
         self.target.end(self.ended, outcome)
         self._keep()
 
@@ -222,7 +222,7 @@ class Follower:
         return f"{len(self.refused)} trial{'s' * (len(self.refused) != 1)}: {some}{more}"
 
     def read(self) -> list[Record]:
-        """The records that have come or changed since they were last read."""
+        """Return the records that are new or have changed since the last call."""
         etags = self.records.etags()
         for trial_id in self._etags.keys() - etags.keys():  # archived: it runs again
             self._drop(trial_id)
@@ -251,7 +251,7 @@ class Follower:
             known.pop(trial_id, None)
 
     def _running(self, last: bool) -> list[RunningTrial]:
-        """The trials that run, as the newest run says; in the `last` look also those of a run that is over."""
+        """Return the running trials of the newest run; in the `last` look also those of a run that has ended."""
         state = read_live(self.records)
         if state is None or (state.ended and not last):
             return []
@@ -323,7 +323,7 @@ class Follower:
         self.target.keep()
 
     def _note(self, error: str) -> None:
-        """Say when the tracker stops taking what it is shown, and when it takes it again."""
+        """Print a line when the tracker starts to fail, and when it works again."""
         name, before, self.error = self.target.name, self.error, error
         if error and not before:
             print(f"{name} takes nothing at the moment ({error}); training goes on", file=sys.stderr, flush=True)
@@ -339,7 +339,7 @@ def is_living(state: RunState) -> bool:
 def _read_each(
     records: StudyRecords, etags: Mapping[str, str], broken: list[BrokenFileError], only: Collection[str]
 ) -> dict[str, Record]:
-    """The records of `only`, each from its own file; those that are broken are added to `broken`."""
+    """Return the records of `only`, each from its own file; broken ones are added to `broken`."""
 
     def read(trial_id: str) -> Record | None:
         try:

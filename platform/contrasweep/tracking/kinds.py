@@ -28,7 +28,7 @@ CALLS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Trackers:
-    """Checked addresses: MLflow's store (which may be none), and the others'."""
+    """Checked addresses: the store of MLflow (or none), and other trackers."""
 
     store: TrackingAddress
     others: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class Trackers:
 def tracking_of(
     tracking: str | Sequence[str] | None, declared: str | Sequence[str] | None
 ) -> str | Sequence[str] | None:
-    """The addresses that hold: `tracking`, or where that is OF_STUDY, those `declared` by the study, or the default."""
+    """Return the addresses to use: `tracking`, or for OF_STUDY those `declared` by the study, or the default."""
     if tracking != OF_STUDY:
         return tracking
     return TRACKING if declared is None else declared
@@ -70,7 +70,7 @@ def checked_tracking(
 
 
 def parted(tracking: str | Sequence[str] | None) -> tuple[list[str], list[str]]:
-    """MLflow's addresses, and those of other trackers; without `none`."""
+    """Return MLflow's addresses and those of other trackers, without `none`."""
     texts = tracking.split(",") if isinstance(tracking, str) else list(tracking or ())
     uris = [text.strip() for text in texts if text.strip() not in ("", NONE)]
     return [uri for uri in uris if _is_mlflow(uri)], [uri for uri in uris if not _is_mlflow(uri)]

@@ -1,4 +1,4 @@
-"""Where the runs of a study's trials are shown: kept in the storage, so that a report needs no MLflow to link them.
+"""Links to the runs of a study's trials, kept in the storage, so that a report needs no MLflow.
 
     <study>/mlflow.json    tracking (the store), study (its page), runs (trial id -> page)
 
@@ -23,9 +23,9 @@ _PAGE = re.compile(r"(https?://[!-~]+)?")
 
 
 def _check_page(url: str) -> str:
-    """A page that a report may link to: anything but http is a script or a file of whoever opens it."""
+    """Return `url`; raise ValueError unless it is http: a report must not link to scripts or local files."""
     if not _PAGE.fullmatch(url) or len(url) > 2000:
-        raise ValueError("it has the address of a page that is none")
+        raise ValueError("the address of a run's page is no web address")
     return url
 
 

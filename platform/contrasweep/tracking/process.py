@@ -1,4 +1,4 @@
-"""The process beside a driver that shows its study: started once the study is claimed, told when it is over.
+"""The process beside a driver that shows its study: started after the claim, told when the study is over.
 
 The driver writes how the study is shown to the process's standard input and, at the end, how the study stands; where
 the driver dies, the input ends. The process (`contrasweep.tracking.__main__`) answers on its standard output with lines
@@ -53,7 +53,7 @@ class TrackingProcess:
         self._tell(json.dumps(setup, default=str))
 
     def close(self, outcome: Outcome, timeout_s: float) -> str:
-        """Tell how the study stands, and wait until all is shown, for at most `timeout_s`.
+        """Send the outcome, and wait until all is shown, for at most `timeout_s`.
 
         Returns:
             A line on what is not shown by then; "" if nothing is missing.
@@ -75,7 +75,8 @@ class TrackingProcess:
                 return f"the process that shows study {self.study} by {self.name} ended early; run `contrasweep sync`"
             answer = json.loads(line)
             if "gaps" in answer:
-                self.process.wait()
+                with contextlib.suppress(subprocess.TimeoutExpired):  # a busy machine may take long to end it
+                    self.process.wait(max(0.0, until - time.monotonic()))
                 return "\n".join(answer["gaps"])
             left = answer["left"]
 
@@ -94,7 +95,7 @@ class TrackingProcess:
 
 @dataclass
 class Following:
-    """How a study will stand once its driver ends, and then what was not shown of it, in a line."""
+    """The outcome of a study at its driver's end, and then a line on what was not shown."""
 
     outcome: Outcome = "interrupted"
     gap: str = ""

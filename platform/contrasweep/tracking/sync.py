@@ -1,4 +1,4 @@
-"""`sync`: one look at all that the storage has of a study, with a tracker that shows it at the end."""
+"""`sync`: brings a tracker up to date with the storage of a study, once."""
 
 import threading
 import time
@@ -23,7 +23,7 @@ INTERRUPT_S = 5.0
 
 @dataclass(frozen=True)
 class SyncSummary:
-    """What a sync did: trials that were new to the tracker, completed or replaced, and right already.
+    """The result of a sync: trials that were new to the tracker, completed or replaced, and already right.
 
     `values` is how many values the completed trials lacked that the tracker had shown whole before.
     """
@@ -47,7 +47,7 @@ class SyncSummary:
 
 
 def targets(trackers: Trackers, study: TrackedStudy, records: StudyRecords) -> list[Target]:
-    """What is to show the study, each for a follower of its own."""
+    """Return the targets that show the study, each for a follower of its own."""
     stores = [] if trackers.store.is_none else [Server(trackers.store, study, records)]
     return [*stores, *(ToldTracker(uri, records, partial(_tracker, uri, study)) for uri in trackers.others)]
 

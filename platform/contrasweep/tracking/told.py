@@ -1,4 +1,6 @@
-"""A `Tracker` of four calls as a follower's target: what it was told is kept in the storage, and told once.
+"""A `Tracker` with four calls as a target of a follower.
+
+The storage keeps what the tracker was told, so that nothing is told twice.
 
 <study>/told-<tracker>.json    the tracker's address, and of each trial whose end it was told the record's digest
 """
@@ -33,7 +35,7 @@ PREFIX = "told-"
 
 @dataclass(frozen=True)
 class Told:
-    """What a tracker was told."""
+    """What a tracker has received."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
@@ -67,17 +69,17 @@ class ToldTracker:
             self.tracker = _tried(self.build)
 
     def is_reachable(self) -> bool:
-        """Always: what it raises, it raises because of the call."""
+        """Return True: an error of the tracker is an error of the call."""
         return True
 
     def begin(self) -> None:
-        """Nothing is told of a study."""
+        """Do nothing: such a tracker is not told of a study."""
 
     def learn(self, records: Collection[Record]) -> None:
-        """Nothing is told of settings beforehand."""
+        """Do nothing: such a tracker is not told of settings beforehand."""
 
     def shows(self, record: Record) -> bool:
-        """Whether the end of this trial was told."""
+        """Return whether the tracker has received the end of this trial."""
         return self.told.get(record.trial_id) == record_digest(record)
 
     def doubt(self, trial_id: str) -> None:
@@ -114,12 +116,12 @@ class ToldTracker:
         return 0
 
     def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
-        """Close the tracker, and keep what it was told."""
+        """Close the tracker, and keep what it has received."""
         if self.tracker is not None:
             _tried(lambda: self._built.close(30.0))
 
     def keep(self) -> None:
-        """Keep what was told in the storage."""
+        """Write to the storage what the tracker has received."""
         if not self._kept:
             TOLD_FILE.write(self.records.store, self._key, asdict(Told(self.name, self.told)))
             self._kept = True
@@ -150,7 +152,7 @@ def _last_step(rows: list[dict[str, float]], before: int) -> int:
 
 
 def _tried(call: Callable[[], Any]) -> Any:
-    """What `call` returns. Of somebody else's code anything is caught, `SystemExit` too."""
+    """Return the result of `call`; any error of the user's code is caught, also `SystemExit`."""
     try:
         return call()
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""`Tracker`: where trials are shown besides the storage, and what a tracker is given. The storage is the truth."""
+"""`Tracker`: another place where trials are shown besides the storage, and the values that it receives."""
 
 import contextlib
 import hashlib
@@ -24,22 +24,25 @@ Outcome = Literal["complete", "interrupted", "running"]
 
 
 class Tracker(Protocol):
-    """Where trials are shown: `tracking: "package.module:Class"` names a class that is built as `Class(study)`.
+    """A place where trials are shown: `tracking: "package.module:Class"` is built as `Class(study)`.
 
     It is called in a process of its own, from one thread, with what the storage has; what a call raises stops no trial.
     """
 
     def start(self, trial: BegunTrial) -> None:
-        """A trial begins to be told, from its first report on. For the second time: what was told of it is void."""
+        """Receive a trial that reports for the first time.
+
+        A second call for the same trial makes all before it void.
+        """
 
     def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:
-        """One report of a trial that was started; `time` in unix seconds."""
+        """Receive one report of a trial that was started; `time` is in unix seconds."""
 
     def finish(self, record: Record) -> None:
-        """A trial has its record; all its reports were told."""
+        """Receive the record of a trial, after all its reports."""
 
     def close(self, timeout_s: float = 30.0) -> object:
-        """Nothing more comes. What it takes to end should take no longer than `timeout_s` seconds."""
+        """Receive nothing more, and end within about `timeout_s` seconds."""
 
 
 class TrackingError(Exception):
@@ -53,7 +56,7 @@ class TrackingError(Exception):
 
 
 class DatasetFacts(TypedDict):
-    """Where a dataset lies, and how many rows each of its splits has."""
+    """The address of a dataset, and the number of rows of each of its splits."""
 
     uri: str
     rows: Mapping[str, int]
@@ -118,12 +121,12 @@ class TrialFiles:
 
     @cached_property
     def reports(self) -> list[Row]:
-        """Every report that is stored; `BrokenFileError` where they cannot be read."""
+        """Return every stored report; `BrokenFileError` where they cannot be read."""
         return self.records.metrics(self.trial_id)
 
     @cached_property
     def system(self) -> list[Row]:
-        """What the trial used over time; nothing where that is broken."""
+        """Return the system use of the trial over time; nothing where its file is broken."""
         try:
             return self.records.system(self.trial_id)
         except BrokenFileError:
@@ -131,7 +134,7 @@ class TrialFiles:
 
     @contextmanager
     def fetched(self, record: Record) -> Iterator[Path]:
-        """A folder with the artifacts of a trial that has ended, by name, and what it printed; gone afterwards."""
+        """Yield a folder with the artifacts of an ended trial, by name, and its log; it is removed afterwards."""
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             for artifact in record.artifacts:
@@ -144,7 +147,7 @@ class TrialFiles:
 
 @dataclass(frozen=True)
 class EndedTrial:
-    """What is kept of each trial that has a record: `ended` in unix seconds."""
+    """The facts kept on each trial that has a record; `ended` is in unix seconds."""
 
     status: Status
     ended: float
@@ -157,12 +160,12 @@ class EndedTrial:
 
 
 def record_digest(record: Record) -> str:
-    """Tells two records of a trial apart by what is shown of them. 16 hexadecimal digits."""
+    """Return a digest of what trackers show of a record, 16 hexadecimal digits."""
     metrics = sorted(record.metrics.items())
     shown = [record.trial_id, record.status.value, record.step, record.started, record.ended, metrics]
     return hashlib.sha256(repr(shown).encode()).hexdigest()[:16]
 
 
 def system_metrics(row: Mapping[str, float]) -> dict[str, float]:
-    """A row of what a trial used as metrics; MLflow shows those below `system/` in a tab of their own."""
+    """Return a row of system use as metrics; MLflow shows names below `system/` in a tab of their own."""
     return {f"system/{name}": value for name, value in metrics_of(row).items()}

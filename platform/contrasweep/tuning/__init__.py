@@ -1,1 +1,1 @@
-"""How an arm is tuned: what is tried next (`searchers`), and what is stopped early (`pruners`)."""
+"""Tuning of an arm: `searchers` suggest configurations, `pruners` stop trials early."""

@@ -51,7 +51,11 @@ class ArmSearch:
         self.infeasible = set(infeasible)
         self.stopped: set[str] = set()  # trials without a record whose reports stop them
         self.closed = False  # there will be no more candidates
-        self.first = self._learn(list(priors))
+        best = self._learn(list(priors))
+        starts = study.arms[arm].start_points or []
+        self.starts = (
+            starts if best is None or best in starts else [*starts, best]
+        )  # tried before the searcher is asked
         self._restore()
 
     def next(self) -> Next | None:
@@ -66,7 +70,7 @@ class ArmSearch:
         return Next(trial, notes, stopped=trial.id in self.stopped)
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
-        """Count the reported steps as spent; False as soon as the pruner says pause or stop."""
+        """Count the reported steps as spent; return False as soon as the pruner pauses or stops the trial."""
         for row in reports:
             self.spending.report(trial_id, step_of(row))
         if self.pruner is None:
@@ -77,7 +81,7 @@ class ArmSearch:
         )
 
     def peer_reported(self, trial_id: str, report: Row) -> None:
-        """The pruner compares others with a trial that trains in step with them, before it decides on it."""
+        """Pass on the report of a trial that trains in step with another one, so that the pruner compares them."""
         metric = self.study.metric
         if isinstance(self.pruner, ComparesPeers) and metric in report:
             self.pruner.on_peer_report(trial_id, step_of(report), report[metric])
@@ -111,7 +115,7 @@ class ArmSearch:
         return self.closed and all(candidate.learned for candidate in self.candidates)
 
     def best(self) -> Candidate | None:
-        """The best feasible configuration of those that were trained to their end on all folds; the first of equals."""
+        """Return the best feasible configuration among those trained to their end on all folds; the first of equals."""
         outcomes = [(self._outcome(candidate), candidate) for candidate in self.candidates if candidate.counts]
         good = [
             (*outcome.rank(self.study), -candidate.number)
@@ -178,9 +182,10 @@ class ArmSearch:
             self._close()
 
     def _ask(self) -> MutableConfig | None:
-        if self.first is not None and not self.candidates:
-            self.searcher.replay(self.first)
-            return self.first
+        if len(self.candidates) < len(self.starts):
+            config = dict(self.starts[len(self.candidates)])
+            self.searcher.replay(config)
+            return config
         return self.searcher.ask()
 
     def _learn(self, priors: list[Outcome]) -> MutableConfig | None:
@@ -207,7 +212,7 @@ class ArmSearch:
         self._settle()
 
     def _hear_again(self, candidates: list[Candidate]) -> None:
-        """Take what the trials of these candidates left in the storage: their reports, for the pruner, and records.
+        """Pass the stored reports of these candidates' trials to the pruner, and take over their records.
 
         Trials whose reports stop them are handed out first, to be given the record that they lack.
         """
@@ -224,7 +229,7 @@ class ArmSearch:
         self.waiting = deque(sorted(left, key=lambda trial: trial.id not in self.stopped))
 
     def _recorded(self, candidates: Iterable[Candidate]) -> dict[str, Record]:
-        """The records of their trials, but of those that run again."""
+        """Return the records of their trials, without those of trials that run again."""
         ids = {trial.id for candidate in candidates for trial in candidate.trials}
         return self.records.read(ids - self.infeasible)
 
@@ -279,7 +284,7 @@ class ArmSearch:
 
     @property
     def _due(self) -> int:
-        """How many candidates, from the first on, have to be told before the next is asked for.
+        """Return how many candidates, from the first on, must have ended before the next one is asked for.
 
         With declared slots they are the only ones that may be.
         """

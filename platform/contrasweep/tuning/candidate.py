@@ -22,7 +22,7 @@ from contrasweep.trial import Trial
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a configuration: means over its folds of each objective, the metric first.
+    """The outcome of a configuration: the means over its folds of each objective, the metric first.
 
     `violations` say by how much each constraint is broken.
     """
@@ -85,7 +85,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class CandidateSettings:
-    """What such a file holds."""
+    """The content of a candidate's file."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
@@ -103,7 +103,7 @@ def write_candidate(records: StudyRecords, key: str, config: Config) -> None:
 
 
 def read_candidate(records: StudyRecords, key: str, space: Space) -> MutableConfig:
-    """What `write_candidate` wrote; `BrokenFileError` where it is broken or no point of `space`."""
+    """Return the candidate of `write_candidate`; `BrokenFileError` where it is broken or no point of `space`."""
     remedy = records.remedy(_REMEDY)
     config = dict(CANDIDATE_FILE.read(records.store, key, remedy).config)
     if wrong := [name for name, value in config.items() if name not in space or not space[name].holds(value)]:

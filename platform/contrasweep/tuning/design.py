@@ -23,6 +23,7 @@ DEV_SPLITS = ("dev", "validation")
 NO_RESULT = (
     *("name", "description", "labels", "tracking", "max_failures", "budget_hours", "budget_gpu_hours", "budget_cost"),
     *("question", "smallest_difference", "trial_hours", "report_minutes", "process", "cohort", "pilot"),
+    "keep_checkpoints_of",
 )
 """Fields of a study that change no result."""
 SEARCH_FIELDS = (
@@ -52,12 +53,12 @@ class SweepDesign:
 
     @property
     def search_folds(self) -> list[int | None]:
-        """Folds of the search: fold 0 unless the study names others; [None] stands for the dataset's own splits."""
+        """Return the folds of the search: fold 0 unless the study names others; [None] means the dataset's splits."""
         return [None] if self.study.folds is None else list(self.study.search_folds or [0])
 
     @cached_property
     def search_data(self) -> Manifest:
-        """What the search sees: the dataset without its test split, so that nothing can look at it.
+        """Return the dataset of the search, without its test split, so that the search never uses it.
 
         Without folds, a trial finds the dev split in its place.
         """
@@ -68,7 +69,7 @@ class SweepDesign:
 
     @cached_property
     def population(self) -> pruners.Population | None:
-        """What the study asks of population based training, if it does."""
+        """Return the options of population based training; None where the study does not use it."""
         return pruners.population_of(self.study)
 
     @property
@@ -78,7 +79,7 @@ class SweepDesign:
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
-        """The confirmation as far as it is known: one replicate of every arm before the next of any."""
+        """Return the known trials of the confirmation: one replicate of every arm before the next one of any."""
         return tuple(
             self.trial(arm, config, fold, seed) for fold, seed in self.replicates for arm, config in self.best.items()
         )
@@ -104,6 +105,7 @@ class SweepDesign:
             self.search_folds,
             self.search_data.digest,
             self.search_digest(base) if base else None,
+            *([starts] if (starts := self.study.arms[arm].start_points) else []),
         ]
         return canonical.digest(parts, length=12)
 
@@ -117,11 +119,11 @@ class SweepDesign:
         return self._trial(arm, config, self.data, fold, seed)
 
     def search_trials(self, arm: str, config: Config) -> list[Trial]:
-        """The trials of one configuration of the search, one a fold."""
+        """Return the trials of one configuration of the search, one for each fold."""
         return [self._trial(arm, config, self.search_data, fold, self.study.search_seed) for fold in self.search_folds]
 
     def samples(self, arm: str) -> list[Trial]:
-        """Trials at both ends and in the middle of an arm's space: some that its search may ask for."""
+        """Return trials at both ends and in the middle of an arm's space, as its search may ask for them."""
         points = (point(self.study, arm, u) for u in (0.0, 0.5, 1.0))
         return [self._of_trainable(arm, config, self.search_data, self.search_folds[0], 0) for config in points]
 
@@ -175,13 +177,16 @@ def order(study: Sweep) -> list[str]:
 
 
 def fixed_of(arm: Arm, base: Config) -> MutableConfig:
-    """The settings of `arm` that it does not search: its own on top of its base's tuned ones, by dotted keys."""
+    """Return the fixed settings of `arm` by dotted keys: its own on top of its base's tuned ones."""
     tuned = (dotted.nest(key, value) for key, value in base.items() if key not in arm.space)
     return dotted.merge(*tuned, arm.config)
 
 
 def point(study: Sweep, name: str, u: float) -> MutableConfig:
-    """The config of an arm (and of what it is frozen on) at the same place `u` (0 to 1) of every searched setting."""
+    """Return the config of an arm, and of what it is frozen on, at the relative place `u` of every searched setting.
+
+    `u` is between 0, the lower end, and 1.
+    """
     base: MutableConfig = {}
     chain = [name]
     while (below := study.freeze.get(chain[0])) is not None:

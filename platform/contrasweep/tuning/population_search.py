@@ -34,7 +34,7 @@ FACTORS = (1.2, 0.8)
 
 @dataclass(frozen=True)
 class Member:
-    """One schedule of the population: [[step after which they hold, settings], ...].
+    """One schedule of the population: [[last step, settings], ...].
 
     `trials`, one a fold, trained it last. `value` is their mean, -inf if one failed.
     """
@@ -46,7 +46,7 @@ class Member:
 
     @property
     def settings(self) -> MutableConfig:
-        """The settings that hold at the end of its schedule."""
+        """Return the settings at the end of the member's schedule."""
         return dict(self.schedule[-1][1])
 
 
@@ -70,7 +70,7 @@ def exploited(
 
 
 def _explored(settings: MutableConfig, space: Space, resample: float, draw: random.Random) -> MutableConfig:
-    """Draw each setting anew with the chance `resample`, or else move it.
+    """Return `settings` with each one drawn again with the chance `resample`, and otherwise changed a little.
 
     An option moves to the one beside it, a number by one of `FACTORS`.
     """
@@ -108,12 +108,16 @@ class PopulationSearch:
         self.population: Population = self.plan.population
         self.fixed, self.space = fixed_of(study.arms[self.arm], self.base), study.arms[self.arm].space
         searcher = self.plan.searcher(self.arm, self.fixed)
-        configs = [config for _ in range(study.arm_budget.trials or 0) if (config := searcher.ask()) is not None]
+        configs = [dict(point) for point in study.arms[self.arm].start_points or []]
+        for config in configs:
+            searcher.replay(config)
+        more = (searcher.ask() for _ in range((study.arm_budget.trials or 0) - len(configs)))
+        configs += [config for config in more if config is not None]
         self.members = [Member(i, ((0, config),)) for i, config in enumerate(configs)]
         self._begin()
 
     def next(self) -> Next | None:
-        """The next trial of this generation, with its parent's last checkpoint copied; None until its peers end."""
+        """Return the next trial of this generation, with its parent's checkpoint; None until its peers have ended."""
         if not self.waiting:
             return None
         trial = self.waiting.popleft()
@@ -190,7 +194,7 @@ class PopulationSearch:
         return self.plan.search_trials(self.arm, self._config(member, self.population.ends[self.generation]))
 
     def _begin(self) -> None:
-        """Make the trials of the next generation; those that have a record already are taken from it."""
+        """Make the trials of the next generation; trials that have a record already are taken from it."""
         self.current = {}
         if self.over:
             return

@@ -1,4 +1,4 @@
-"""Where the engine gets trials from: a list of them here, searches in `tuning.sweep_source`."""
+"""Sources of trials for the engine: here a plain list; searches are in `tuning.sweep_source`."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
@@ -82,7 +82,10 @@ class FixedSource:
         return not self.waiting
 
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
-        """The next of them; `Finished` after the last. No arm is paused: nothing is suggested, all are planned."""
+        """Return the next trial of the list; `Finished` after the last one.
+
+        `paused_arms` is ignored: all trials are planned.
+        """
         return Next(self.waiting.popleft()) if self.waiting else Finished()
 
     def arrange(self, order: Callable[[Iterable[Trial]], Iterable[Trial]]) -> None:

@@ -75,7 +75,7 @@ class SweepSource:
         return len(self.confirmation) == len(self.turns) and not any(self.confirmation.values())
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
-        """As the search of its arm says; trials of the confirmation always go on."""
+        """Return the answer of the search of its arm; trials of the confirmation always go on."""
         arm = self._arm(trial_id)
         return arm is None or arm.keep_going(trial_id, reports)
 
@@ -91,10 +91,10 @@ class SweepSource:
             arm.done(record)
 
     def arrange(self, order: Callable[[Iterable[Trial]], Iterable[Trial]]) -> None:
-        """Each configuration depends on results: there is no order to change."""
+        """Change nothing: each configuration depends on results, so that the order is fixed."""
 
     def retry(self, trial_id: str) -> bool:
-        """As the search of its arm says; of the confirmation always."""
+        """Return the answer of the search of its arm; True for trials of the confirmation."""
         arm = self._arm(trial_id)
         return arm is None or arm.retry(trial_id)
 
@@ -104,7 +104,7 @@ class SweepSource:
         return [f"arm {name}: {self._why_none(self.searches[name])}; nothing to confirm" for name in over]
 
     def _why_none(self, search: Search) -> str:
-        """Why a search that is over has no best."""
+        """Return why a search that is over has no best configuration."""
         ended = Counter(record.status for record in self.records.read(search.of).values())
         if not any(status.counts for status in ended):
             counts = ", ".join(f"{count} {status}" for status, count in sorted(ended.items()))
@@ -141,7 +141,7 @@ class SweepSource:
         return PopulationSearch(self.plan, arm, tuned, self.records, infeasible=set(self.infeasible))
 
     def _tuned(self, arm: str) -> MutableConfig:
-        """The tuned settings of `arm`, with those it was itself frozen on."""
+        """Return the tuned settings of `arm`, with those it was itself frozen on."""
         below = self.plan.study.freeze.get(arm)
         return {**(self._tuned(below) if below else {}), **self.searches[arm].tuned()}
 

@@ -8,6 +8,8 @@ from command_line import contrasweep
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
+from contrasweep.data import stage
+from contrasweep.data.names import parse
 from contrasweep.data.published import described
 from contrasweep.errors import SpecError
 from contrasweep.planning.footprints import Footprints
@@ -72,9 +74,28 @@ def test_what_a_paper_says_of_a_dataset():
     assert large.columns["image"]["shape"] == [112, 112, 3] and large.columns["image"]["encoding"] == "image"
     pairs = described("hra")
     assert pairs.rows("train") == 3_389 and pairs.kind == "image-pair" and not pairs.rows("test")  # LOCAL, section 4
-    assert described("image-folder") is described("mymodule:mine") is None
+    assert described("image-folder") is None
     with pytest.raises(SpecError, match="size"):
         described("imagenet-lt?size=0")
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("sick", "sick"),
+        pytest.param("ombria?events=split", "ombria", marks=pytest.mark.slow),
+        (
+            "contrasweep.trainables.review_helpfulness.datasets:CLOTHING_REVIEWS",
+            "reviews/womens_clothing_reviews.csv.zip",
+        ),
+    ],
+)
+def test_what_is_published_of_real_data_is_what_is_staged(tmp_path, shared, name, source):
+    wanted = parse(name)
+    staged = stage(wanted.name, str(tmp_path / "to"), source=shared / "data" / source, settings=dict(wanted.settings))
+    published = described(name)
+    assert (published.kind, published.classes, published.columns) == (staged.kind, staged.classes, staged.columns)
+    assert {split: published.rows(split) for split in staged.splits} == {s: staged.rows(s) for s in staged.splits}
 
 
 def test_a_described_dataset_is_as_it_will_be_staged(tmp_path, monkeypatch):

@@ -1,6 +1,8 @@
 """What would decide what a study leaves undecided: its sizes, chances and price, and that following it is counted."""
 
 import json
+import statistics
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from contrasweep.planning.forecast import forecast
 from contrasweep.planning.planner import plan
 from contrasweep.planning.power import other_question, planned_sizes
 from contrasweep.report import render
+from contrasweep.results.advice import Size
 from contrasweep.results.results import Results
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.predictive import detectable_difference
@@ -65,7 +68,7 @@ def test_a_notebook_shows_the_advice_and_not_its_fields(results, tmp_path):
     advice = results.advice()
     assert len(advice.forecasts) > 1 and repr(advice) == f"Advice(on {len(advice.forecasts)} undecided comparisons)"
     shown = advice._repr_html_()
-    assert shown.count("<tr>") == len(advice.forecasts) + 3 and "18 trials" in shown and "--extend" in shown
+    assert shown.count("<tr>") == len(advice.forecasts) + 4 and "18 trials" in shown and "--extend" in shown
     unfinished = run(tmp_path, grid(), stop_after=10).advice()
     assert repr(unfinished) == "Advice(none yet: 8 trials are pending)" and unfinished._repr_html_() is None
     assert not unfinished and unfinished.pending == 8 and unfinished.to_text() == ""
@@ -86,8 +89,11 @@ def test_over_folds_seeds_and_repeats_are_weighed_against_each_other(tmp_path):
     assert one.enough and {size.unit for size, _ in one.enough} <= {"seeds", "repeats"}
     for size, _ in one.enough:
         assert size.trials == (20 * (size.count - 4) if size.unit == "seeds" else 80 * (size.count - 1))
-    single = run(tmp_path / "single", grid(1, "ab", folds=5), calm)
-    assert "A second seed tells" in single.advice().to_text().replace("\n  ", " ")
+    single = run(tmp_path / "single", grid(1, "ab", folds=5), calm).advice()
+    (one,) = single.forecasts
+    assert one.degrees[:3] == (0, 1, 3) and one.predictions == () and one.as_estimated == Size("seeds", 2, 10, None)
+    said = single.to_text().replace("\n  ", " ")
+    assert "a second seed gives one" in said and "the first look, as nothing was tested yet" in said
 
 
 def test_a_study_of_which_no_look_is_left_is_told_of_fresh_seeds(tmp_path):
@@ -138,13 +144,13 @@ def test_what_was_decided_before_is_a_sentence_of_its_own_beside_what_all_data_s
 
 
 def test_a_comparison_that_more_replicates_undo_is_undecided_with_an_interval_that_says_so(tmp_path):
-    """One seed decides, two do not: the verdict, the interval and p of a line are those of all data."""
-    study = lambda count: grid(count, "ab", folds=3)  # noqa: E731
-    seeds = {0: 0.35, 1: 0.05}
+    """Two seeds decide, three do not: the verdict, the interval and p of a line are those of all data."""
+    study = lambda count: grid(count, "ab", folds=5)  # noqa: E731
+    seeds = {0: 0.35, 1: 0.35, 2: 0.05}
     shift = lambda t: 0.5 + (t.arm == "b") * (seeds[t.seed] + 0.004 * noise(t.fold, t.seed))  # noqa: E731
-    first = run(tmp_path, study(1), shift).compare("b", "a")
+    first = run(tmp_path, study(2), shift).compare("b", "a")
     assert first.verdict == "better" and first.low > 0
-    results = run(tmp_path, study(2), shift, extend=True)
+    results = run(tmp_path, study(3), shift, extend=True)
     now = results.compare("b", "a")
     assert now.verdict == "undecided" and now.low < 0 < now.high and now.p_value > 0.05
     line = next(line for line in results.answer.sentences())
@@ -167,7 +173,22 @@ def test_a_plan_says_what_larger_studies_decide_and_what_its_other_question_coul
     few = grid(2, axes={"batch_size": [16, 32, 64]}, arms="abcd")
     assert "hardly anything: " in other_question(few)[0] and "seeds would decide" in other_question(few)[0]
     text = forecast(plan(study, storage=str(tmp_path)), str(tmp_path)).to_text(100)
-    assert "x2      10 seeds, 60 trials more: " in text and "x4      20 seeds, 180 trials more: " in text
+    assert "x2      10 seeds (60 trials more): " in text and "x4      20 seeds (180 trials more): " in text
+    assert " spreads stays undecided with this design" in text.replace("\n          ", " ")
+
+
+def test_a_plan_speaks_in_units_of_the_metric_where_earlier_trials_tell_the_noise(tmp_path):
+    """Of its own trials, else of the newest study with the same metric, folds and data; and as the advice has it."""
+    results = run(tmp_path, grid(6))
+    own = forecast(plan(grid(6), storage=str(tmp_path)), str(tmp_path))
+    now = f"{statistics.median_high(one.detectable[0] for one in results.advice().forecasts):.2g}"
+    text = own.to_text(200)
+    assert f"a difference below {now} stays undecided with this design" in text and "noise as in advised" in text
+    assert own.sizes[0].in_units > own.sizes[1].in_units > own.sizes[2].in_units and "spread" not in text
+    other = replace(grid(6), name="other")
+    assert f"a difference below {now} stays" in forecast(plan(other, storage=str(tmp_path)), str(tmp_path)).to_text(200)
+    folds = replace(grid(2, folds=3), name="folds")
+    assert forecast(plan(folds, storage=str(tmp_path)), str(tmp_path)).noise is None
 
 
 def test_advice_is_of_the_first_of_very_many(tmp_path):
@@ -217,3 +238,78 @@ def test_a_failed_trial_makes_the_study_no_smaller(tmp_path):
     for one in advice.forecasts:
         lost = 6 - one.pair.comparison.n
         assert [prediction.design.seeds for prediction in one.predictions] == [12 - lost, 24 - lost]
+
+
+REVIEW = {0: 0.355, 1: 0.245, 2: 0.32, 3: 0.27}
+"""The mean difference by seed, where all folds share a seed's draws: a single one seems sure, two contradict it."""
+
+
+def seeds_matter(trial):
+    return 0.6 + (trial.arm == "supcon") * REVIEW[trial.seed] + 0.002 * noise(trial.arm, trial.fold, trial.seed)
+
+
+def reviewed(count, name="advised", trainable="toy:train"):
+    arms = {arm: Arm(trainable, config={"epochs": 1}) for arm in ("simclr", "supcon")}
+    return replace(grid(count, folds=3, arms="ab"), name=name, arms=arms)
+
+
+def test_one_seed_that_all_folds_may_share_decides_nothing_and_says_so(tmp_path):
+    results = run(tmp_path, reviewed(1), seeds_matter)
+    one = results.compare("supcon", "simclr")
+    within = np.abs(one.evidence.common.of_this_seed.interval())
+    assert one.difference == pytest.approx(0.355, abs=0.01) and within.min() > 0.3  # as sure as it was said to be
+    assert one.verdict == "undecided" and one.p_value == 1 and one.to_dict()["low"] is None
+    text = " ".join(str(results).split())
+    assert "is of this one seed" in text and "what another seed would change is not known" in text
+    assert (
+        "nothing can be decided: one seed on all folds"
+        in forecast(plan(reviewed(1), storage=str(tmp_path)), str(tmp_path)).to_text()
+    )
+    two = run(tmp_path, reviewed(2), seeds_matter, extend=True)
+    assert two.compare("supcon", "simclr").difference == pytest.approx(0.30, abs=0.01)
+    assert read_looks(two.records) is None and "look" not in str(two.table())  # nothing was tested, so nothing is spent
+
+
+def test_one_seed_is_as_sure_as_an_earlier_study_of_the_storage_lets_it_be(tmp_path):
+    drive_looks(reviewed(4, "pilot"), tmp_path, seeds_matter)
+    one = run(tmp_path, reviewed(1), seeds_matter).compare("supcon", "simclr")
+    assert one.low < 0.30 < one.high and one.evidence.common.components.seed == pytest.approx(
+        np.var(list(REVIEW.values()), ddof=1), rel=0.2
+    )
+    assert one.notes == ("one seed on all folds: what another seed would change is taken from study pilot",)
+
+
+def test_methods_that_draw_anew_for_each_fold_decide_with_one_seed(tmp_path):
+    one = run(tmp_path, reviewed(1, trainable="contrastive"), seeds_matter).compare("supcon", "simclr")
+    assert one.verdict == "better" and one.notes == ()
+
+
+def test_a_large_difference_over_few_seeds_is_told_what_would_decide_it(tmp_path):
+    """27 points in each pair of 3 folds x 2 seeds: seeds buy degrees of freedom, and no chance or interval says all."""
+    results = run(tmp_path, reviewed(2), lambda t: seeds_matter(t) - 0.03 * (t.arm == "supcon"))
+    (pair,), advice = results.answer.pairs, results.advice(lambda trials: sum(trials.values()) / 60)
+    assert pair.comparison.verdict == "undecided" and round(pair.comparison.evidence.common.degrees) == 1
+    (one,) = advice.forecasts
+    assert one.predictions == () and one.enough == () and 2 < one.as_estimated.count <= 16
+    assert one.degrees[0] == pytest.approx(1, abs=0.1) and one.degrees[1] > 1.5 > one.degrees[3]  # seeds, not repeats
+    assert one.detectable[1] < one.detectable[0] and advice.others[-1] == Size("folds", 10, 40, 40 / 60)
+    text = " ".join(advice.to_text().split())
+    assert "Most of the noise is between seeds" in text and "3 folds leave at most 2 degrees of freedom" in text
+    assert "not known" in text and "[0, 100]" not in text and "[0.00, 1.00]" not in str(results)
+    four = run(tmp_path, reviewed(4), lambda t: seeds_matter(t) - 0.03 * (t.arm == "supcon"), extend=True)
+    assert four.compare("supcon", "simclr").verdict == "better"
+
+
+def test_no_interval_holds_every_value_of_a_bounded_metric(tmp_path):
+    """Two seeds far apart on three folds: where one degree of freedom leaves all open, that is what is said."""
+    far = lambda t: 0.5 + 0.4 * (1 - 2 * t.seed) * (1 if t.arm == "supcon" else -1) + 0.01 * noise(t.id)  # noqa: E731
+    results = run(tmp_path, reviewed(2), far)
+    (pair,), rows = results.answer.pairs, results.table().to_frame()
+    text = " ".join(str(results).split())
+    assert text.count("[one degree of freedom]") == 2 and "one degree of freedom, which leaves every difference" in text
+    assert "one degree of freedom a cell, so there are no intervals" in text
+    assert not np.isfinite(rows["low"]).any() and pair.comparison.to_dict()["low"] is None
+    assert "[one degree of freedom]" in results.table().to_markdown() and "0.000, 1.000" not in text
+    near = run(tmp_path / "near", reviewed(2), lambda t: 0.9 + 0.05 * t.seed * (t.arm == "supcon") + 0.01 * noise(t.id))
+    comparison = near.compare("supcon", "simclr")
+    assert -1 <= comparison.low < 0 < comparison.high <= 1

@@ -74,6 +74,6 @@ def test_the_report_draws_critical_differences():
     page = html_report(report_of(frame_of(4), document))
     section = page[page.index('<section id="datasets"') : page.index('<section id="slices"')]
     assert "Critical differences" in section and "Performance profiles" in section and "1.00" in section
-    assert "4 datasets reach no p below 0.12, so none can differ" in section and "Exploratory" in section
+    assert "4 datasets reach no p below 0.12, so no two arms can differ" in section and "Exploratory" in section
     assert "reach no p below" not in datasets_section(report_of(frame_of(8), document))["figures"][0].caption
     assert datasets_section(report_of(frame_of(2), document)) == {}

@@ -21,9 +21,10 @@ STUDIES = int(os.environ.get("GENERATED_STUDIES", "6"))
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?!\w)")
 SAID = re.compile(
     r"(?P<a>\w+) (?:(?:is (?P<word>better|worse) than|against|and) (?P<b>\w+)|- (?P<other>\w+))"
-    r"(?: (?:is (?P<undecided>undecided)|are (?P<equivalent>equivalent)))?: "
+    r"(?:(?P<size>, by less than matters| and it matters|, unclear whether it matters)"
+    r"| (?:is (?P<undecided>undecided)|are (?P<equivalent>equivalent)))?: "
     r"(?P<difference>[-+][\d.]+(?:e-?\d+)?)(?: \[(?P<low>[-+][\d.]+), (?P<high>[-+][\d.]+)\])?"
-    r"(?:, p (?P<p>[=<] [\d.e-]+))?(?:, within ±(?P<margin>[\d.e-]+))?"
+    r"(?:, p (?P<p>[=<] [\d.e-]+))?(?:, within ±(?P<within>[\d.e-]+)|; (?P<margin>[\d.e-]+) would matter)?"
 )
 
 
@@ -40,9 +41,11 @@ class Generated:
         self.fold_sd, self.seed_sd = self.sd * rng.choice([0, 1, 3], 2)
         self.digits = int(rng.choice([2, 12]))  # of accuracies of few items many are equal
         self.lost = float(rng.choice([0, 0, 0.1, 0.3])) if seed % 4 else 0.0
+        self.collapses = float(rng.choice([0, 0, 0.15]))
         self.stop = int(rng.integers(4, 30)) if rng.uniform() < 0.2 else 10**9
         self.replicates = None
-        most = int(rng.integers(2, 5) if self.folds else rng.integers(5, 12))
+        most = int(rng.integers(1, 5) if self.folds else rng.integers(5, 12))
+        self.metric = ["score", "accuracy"][rng.integers(2)]  # of an accuracy everybody knows the range
         if self.kind == "looks":
             first = 2 if self.folds else 4
             spending = ["obrien-fleming", "power"][rng.integers(2)]
@@ -56,7 +59,7 @@ class Generated:
             "axes": {"batch_size": [16, 32]} if rng.uniform() < 0.4 else {},
             "data": "digits-lt",
             "folds": self.folds,
-            "metric": "score",
+            "metric": self.metric,
             "mode": self.mode,
             "alpha": float(rng.choice([0.05, 0.1])),
             "question": ["overall", "cells"][rng.integers(2) * (not few)],
@@ -75,6 +78,8 @@ class Generated:
         rng = self.draw(trial.id)
         shared = self.draw("fold", trial.fold, trial.arm).normal(0, self.fold_sd)
         shared += self.draw("seed", trial.seed, trial.arm).normal(0, self.seed_sd)
+        if trial.arm == "a" and self.draw("collapse", trial.seed).uniform() < self.collapses:
+            return 0.1 if self.mode == "max" else 0.9
         return round(0.5 + self.effects[trial.arm] + shared + rng.normal(0, self.sd), self.digits)
 
     def run(self, storage):
@@ -83,7 +88,7 @@ class Generated:
             last = i + 1 == len(self.sizes)
             failed = lambda trial: self.draw("lost", trial.id).uniform() < self.lost  # noqa: E731
             drive_looks(
-                self.study(size), storage, self.value, metric="score", extend=i > 0, failed=failed,
+                self.study(size), storage, self.value, metric=self.metric, extend=i > 0, failed=failed,
                 stop_after=self.stop if last else 10**9,
             )  # fmt: skip
             yield Results.load("generated", str(storage))
@@ -120,6 +125,10 @@ def never_contradicts_itself(sentence, comparison, mode):
         low, high = (float(found[end]) if found[end] else None for end in ("low", "high"))
         if found["other"]:  # exploratory: an interval and a p, and no verdict
             continue
+        verdict = (
+            f"{found['word']}{found['size'] or ''}" if found["word"] else found["undecided"] or found["equivalent"]
+        )
+        assert part is not parts[0] or verdict == comparison.verdict, part
         excludes = low is not None and (low > 0 or high < 0)
         assert excludes == bool(found["word"]), part
         if found["word"]:
@@ -127,9 +136,14 @@ def never_contradicts_itself(sentence, comparison, mode):
             assert (found["word"] == "better") == (above == (mode == "max")), part
         if found["p"] and found["p"].startswith("="):
             assert (float(found["p"][2:]) <= comparison.alpha) == bool(found["word"]), part
+        margin = comparison.family.margin
         if found["equivalent"]:
-            margin = comparison.family.margin
             assert low is not None and -margin <= low <= 0 <= high <= margin, part
+        if found["word"]:
+            assert bool(found["size"]) == (margin is not None), part
+        if found["size"]:  # rounded ends may be the margin itself
+            held = {" and it matters": max(low, -high) >= margin, ", by less than matters": max(-low, high) <= margin}
+            assert held.get(found["size"], True), part
 
 
 def holds_for(row, alpha, mode):
@@ -138,7 +152,8 @@ def holds_for(row, alpha, mode):
     known = low is not None and np.isfinite(low) and high is not None and np.isfinite(high)
     above, below = bool(known and low > 0), bool(known and high < 0)
     better, worse = (above, below) if mode == "max" else (below, above)
-    assert (row["verdict"] == "better") == better and (row["verdict"] == "worse") == worse, row
+    assert (row["direction"] == "better") == better and (row["direction"] == "worse") == worse, row
+    assert row["verdict"].split(" and ")[0].split(",")[0] in (row["direction"], "equivalent", "undecided"), row
     assert (row["p_value"] <= alpha) == (better or worse), row
     if row["verdict"] == "equivalent":
         assert -row["smallest_difference"] < low <= high < row["smallest_difference"] and row["equivalence_p"] <= alpha
@@ -146,16 +161,17 @@ def holds_for(row, alpha, mode):
 
 def check(results):
     frame, mode, alpha = results.to_frame(), results.document.mode, results.document.alpha
-    done = frame[(frame["status"] == "done") & np.isfinite(frame["score"])]
+    metric = results.metric
+    done = frame[(frame["status"] == "done") & np.isfinite(frame[metric])]
     axes = results.axes
-    means = done.groupby("arm")["score"].mean()
+    means = done.groupby("arm")[metric].mean()
     published = publish._means(results)  # what MLflow's page of the study shows beside its group rows
-    assert published == pytest.approx({f"score/{arm}": mean for arm, mean in means.items()})
+    assert published == pytest.approx({f"{metric}/{arm}": mean for arm, mean in means.items()})
     in_the_page = []
     for table in [results.table(), *([results.table(["arm"], [])] if axes else [])]:
         rows = table.to_frame()
         factors = ["arm", *axes] if "batch_size" in rows else ["arm"]
-        own = done.groupby(factors)["score"].agg(["mean", "size", "min", "max"])
+        own = done.groupby(factors)[metric].agg(["mean", "size", "min", "max"])
         expected = []
         for row in rows.to_dict("records"):
             key = tuple(int(row[f]) if f == "batch_size" else row[f] for f in factors)
@@ -235,7 +251,7 @@ def told_alike(results, pair):
     versus = results.versus(pair.a, pair.b, at=at)
     comparison = versus.overall.comparison
     assert comparison.to_dict() == pair.comparison.to_dict()
-    row = json.loads(render_comparison(versus, "json"))["overall"]
+    row = json.loads(json.dumps(versus.to_dict()))["overall"]
     from_csv = pd.read_csv(io.BytesIO(render_comparison(versus, "csv"))).iloc[0]
     decimals = len(comparison.span().split(" ")[0].partition(".")[2])
     for name in ("difference", "low", "high", "p_value"):

@@ -41,6 +41,45 @@ def test_a_signal_in_an_import_that_swallows_every_exception(number: signal.Sign
     assert driver.communicate() == ("", LINE) and driver.returncode == 130
 
 
+EARLY = """
+import os, sys
+def hook(event, words):
+    if event == "import" and words[0] == "contrasweep.defaults":  # which the package imports first
+        os.kill(os.getpid(), 15)
+sys.addaudithook(hook)
+"""
+SCRIPT = "from contrasweep.cli import program\nprogram()"
+
+
+@pytest.mark.parametrize("words", [["-m", "contrasweep"], ["-X", "dev", "-mcontrasweep"], ["bin/contrasweep"]])
+def test_a_signal_while_the_package_itself_is_imported(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "contrasweep").write_text(SCRIPT)
+    (tmp_path / "sitecustomize.py").write_text(EARLY)
+    places = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, *words, "list", "methods"]
+    done = subprocess.run(
+        command, capture_output=True, cwd=tmp_path, text=True, env=os.environ | {"PYTHONPATH": places}
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", LINE)
+
+
+def test_signals_stay_those_of_a_program_that_imports_the_package(tmp_path: Path) -> None:
+    """Also of a process that the command line starts by multiprocessing, which has the arguments of its parent."""
+    asks = "import signal\nimport contrasweep\nprint(signal.pthread_sigmask(signal.SIG_BLOCK, []), flush=True)\n"
+    (tmp_path / "asking.py").write_text(asks)
+    (tmp_path / "starts.py").write_text(
+        "import asking, multiprocessing, sys\n"
+        "if __name__ == '__main__':\n"
+        "    sys.argv[0] = 'contrasweep'\n"
+        "    process = multiprocessing.get_context('spawn').Process(target=print)\n"
+        "    process.start()\n"
+        "    process.join()\n"
+    )
+    done = subprocess.run([sys.executable, "starts.py"], capture_output=True, cwd=tmp_path, text=True)
+    assert (done.stdout.split("\n")[:2], done.stderr) == (["set()", "set()"], "")
+
+
 @pytest.mark.parametrize("raised", ["ImportError", "SystemExit", "ValueError"])
 def test_an_interrupt_that_an_import_turns_into_another_exception(raised: str, tmp_path: Path) -> None:
     body = f"try:\n    wait()\nexcept KeyboardInterrupt:\n    raise {raised}('partially initialized')"
@@ -73,6 +112,14 @@ def test_a_second_ctrl_c_ends_what_the_first_one_undoes(tmp_path: Path) -> None:
     while driver.poll() is None:  # one that comes with the first is no second one
         driver.send_signal(signal.SIGINT)
         time.sleep(0.1)
+    assert driver.communicate() == ("", LINE) and driver.returncode == 130
+
+
+def test_what_takes_too_long_to_be_undone_is_left(tmp_path: Path) -> None:
+    short = "from contrasweep.running import signals\nsignals.UNDO_S = 1.0\n"
+    body = f"{short}try:\n    wait()\nfinally:\n    time.sleep(600)"
+    driver = start_in_import("trainable", body, tmp_path)
+    driver.send_signal(signal.SIGTERM)
     assert driver.communicate() == ("", LINE) and driver.returncode == 130
 
 

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from contrasweep.errors import SpecError
+from contrasweep.planning.earlier import EarlierNoise
 from contrasweep.statistics.comparison import MISSING, ONE_SEED, compare_paired, judge, p_text, span
 from contrasweep.statistics.comparison import judged as judged_comparisons
 from contrasweep.statistics.design import (
@@ -16,6 +17,7 @@ from contrasweep.statistics.design import (
     THIS_SPLIT,
     Components,
     Design,
+    SeedPart,
     between_within,
     contrast,
     contrast_over_items,
@@ -486,3 +488,42 @@ def test_one_seed_on_folds_says_that_it_holds_for_this_seed():
         rng.normal(0.9, 0.01, 10), rng.normal(0.8, 0.01, 10), train_fraction=0.8, folds=folds, seeds=seeds
     )
     assert two.notes == ()
+
+
+def test_one_seed_of_the_review_is_no_surer_than_what_is_known_of_seeds():
+    """It decided by +.355 [.340, .371] what two seeds put at +.30."""
+    d, folds = [0.3511, 0.355, 0.3589], [0, 1, 2]
+    low, high = contrast(d, folds=folds, seeds=[0] * 3).interval()
+    assert low == pytest.approx(0.340, abs=1e-3) and high == pytest.approx(0.371, abs=1e-3)
+    unknown = contrast(d, folds=folds, seeds=[0] * 3, design=Design(folds=3, seed_part=SeedPart()))
+    assert unknown.p_value() == 1 and unknown.equivalence_p(1.0) == 0.5 and unknown.interval() == (-math.inf, math.inf)
+    assert unknown.of_this_seed.interval() == pytest.approx((low, high))
+    for seeds in (2, 4):
+        part = SeedPart(0.055**2, seeds - 1.0, "pilot")
+        known = contrast(d, folds=folds, seeds=[0] * 3, design=Design(folds=3, seed_part=part))
+        assert known.interval()[0] < 0.30 < known.interval()[1] and known.components.seed == part.variance
+    anew = contrast(d, folds=folds, seeds=[0] * 3, design=Design(folds=3, seed_part=SeedPart(0.0)))
+    assert anew.interval() == pytest.approx((low, high))
+    two = contrast([*d, *d], folds=folds * 2, seeds=[0] * 3 + [1] * 3, design=Design(folds=3, seed_part=SeedPart()))
+    assert math.isfinite(two.standard_error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("seeds", [2, 4])
+def test_one_seed_errs_within_alpha_by_what_an_earlier_study_says_of_seeds(seeds, share):
+    """Ten folds, of which seeds make this share of the noise: without the seeds' part .04, .39 and .76 of nulls."""
+    rng, wrong, before, studies = np.random.default_rng(seeds), 0, 0, 400
+
+    def draw(count):
+        noise = rng.normal(size=(10, count)) + rng.normal(size=(10, 1))
+        return math.sqrt(share) * rng.normal(size=count) + math.sqrt((1 - share) / 2) * noise
+
+    for _ in range(studies):
+        pilot = contrast(draw(seeds).ravel(), folds=np.repeat(range(10), seeds).tolist(), seeds=[*range(seeds)] * 10)
+        part = EarlierNoise("pilot", (pilot,)).seed_part
+        one = contrast(draw(1).ravel(), folds=range(10), seeds=[0] * 10, design=Design(folds=10, seed_part=part))
+        wrong += one.p_value() <= 0.05
+        before += one.of_this_seed.p_value() <= 0.05
+    assert wrong / studies <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / studies)
+    assert share == 0 or before / studies > 0.25

@@ -94,6 +94,16 @@ def test_with_a_margin_a_small_difference_is_equivalent_before_it_is_futile():
     assert coarse[0].decision == "futile"
 
 
+def test_a_difference_far_above_the_margin_is_not_futile_because_the_margin_is_small():
+    """Of a true difference of 0.02 little would be decided; but 0.3 is seen, ten standard errors of the last look."""
+    seen = {"equivalence_p": [[1.0]], "standard_errors": [0.031]}
+    small, large = (
+        judge_looks([p_of([z])], [estimate], LOOKS, Family(6, margin=0.02), **seen)[0].decision
+        for z, estimate in ((0.5, 0.01), (2.5, 0.3))
+    )
+    assert (small, large) == ("futile", "open")
+
+
 @pytest.mark.slow
 def test_a_family_with_looks_keeps_alpha_and_spares_trials():
     """3 comparisons that do not differ, normal, 8 looks: any decided in at most 5 %; most stop before the last look."""

@@ -262,20 +262,23 @@ def test_a_plan_has_the_power_of_its_own_family():
     cells = planned_power(Design(seeds=8), Family(18), what="cells")
     assert cells.least > overall.least
     assert power(8, cells.least, alpha=0.05 / 18) == pytest.approx(0.8, abs=1e-3)
-    assert "cells, 18 comparisons: differences of" in cells.sentence
+    assert "cells, 18 comparisons: a difference below" in cells.sentence
     assert "alpha / 18 = 0.0028: the t-test decides" in cells.warnings[0] and "10 seeds" in cells.warnings[0]
 
 
 @pytest.mark.slow
 def test_a_plan_says_which_design_decides_nothing_and_what_would():
-    assert "cannot be told from noise; add seeds or folds" in planned_power(Design(seeds=1), Family(1)).warnings[0]
+    assert (
+        "nothing can be decided: one replicate tells nothing about noise; add seeds or folds"
+        in planned_power(Design(seeds=1), Family(1)).warnings[0]
+    )
     two = planned_power(Design(folds=2), Family(1))
     assert two.least > 10 and "hardly anything" in two.warnings[0]
     five = planned_power(Design(folds=5), Family(3))
     assert t_power(five.least / math.sqrt(1 / 5 + 1 / 4), 4, 0.05 / 3) == pytest.approx(0.8, abs=1e-3)
     many = planned_power(Design(folds=5, seeds=9), Family(3))
     assert many.least == pytest.approx(five.least / 3), "seeds average out what training draws"
-    assert "12 seeds a fold would decide 1" in five.warnings[0]
+    assert "12 seeds a fold would decide one spread" in five.warnings[0]
     assert planned_power(Design(seeds=40), Family(1)).warnings == ()
 
 

@@ -2,6 +2,8 @@
 follower of the storage, as MLflow is."""
 
 import importlib.util
+import os
+import subprocess
 import sys
 import time
 from dataclasses import asdict
@@ -29,6 +31,7 @@ from contrasweep.trial import Trial
 OWN = """
 import os
 import pathlib
+import time
 
 class Lines:
     def __init__(self, study):
@@ -64,6 +67,12 @@ class Priority(Lines):
         own = pathlib.Path("/proc/self/autogroup").read_text().split()[-1] if grouped else os.nice(0)
         pathlib.Path(f"{name}.new").write_text(str(own))
         os.rename(f"{name}.new", name)
+
+class Waits(Lines):
+    def start(self, trial):
+        pathlib.Path("started").touch()
+        while not pathlib.Path("go").exists():
+            time.sleep(0.05)
 
 class ExitsLater(Lines):
     def finish(self, record):
@@ -216,6 +225,30 @@ def test_training_goes_first_while_it_runs_also_before_a_process_of_another_sess
     grouped = Path("/proc/sys/kernel/sched_autogroup_enabled")
     if grouped.exists() and grouped.read_text().strip() == "1":  # elsewhere nobody may raise it again
         assert (tmp_path / "close").read_text() == "0"
+
+
+DRIVER = """
+import pathlib, sys, time
+from contrasweep.storage.records import StudyRecords
+from contrasweep.tracking.kinds import checked_tracking
+from contrasweep.tracking.process import TrackingProcess
+from contrasweep.tracking.tracker import TrackedStudy
+process = TrackingProcess(checked_tracking("own_trackers:Waits"), TrackedStudy(**STUDY), StudyRecords(STORAGE, "s"))
+while not pathlib.Path("started").exists():
+    time.sleep(0.05)
+print(process.close("interrupted", 0.1), file=sys.stderr)
+"""
+
+
+def test_what_goes_on_in_the_background_holds_no_output_of_the_driver_that_has_ended(records, trial, tmp_path):
+    finish(records, trial, (0.5, 0.75))
+    setup = f"STUDY = {asdict(STUDY)!r}\nSTORAGE = {records.storage!r}\n"
+    paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    done = subprocess.run(  # until nobody has its outputs any more
+        [sys.executable, "-c", setup + DRIVER], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths}
+    )
+    (tmp_path / "go").touch()
+    assert done.returncode == 0 and "goes on in the background" in done.stderr
 
 
 def test_a_tracker_that_fails_stops_no_trial_and_is_named_at_the_end(records, trial, capsys):

@@ -1,6 +1,8 @@
 """Sweeps: what is refused, what is planned, and searches through real Ray that are interrupted and go on."""
 
 import dataclasses
+import sys
+import types
 
 import pandas as pd
 import pytest
@@ -8,6 +10,8 @@ from sweeps import ARMS, drive, record_of, step_by_step, sweep, value_of
 
 from contrasweep import Arm, Choice, Float, SpecError
 from contrasweep.planning.planner import plan
+from contrasweep.results.search import start_notes
+from contrasweep.running.prepare import study_document
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tuning.source import Finished
 from contrasweep.tuning.sweep_source import SweepSource
@@ -35,6 +39,66 @@ def test_an_interrupted_search_goes_on_as_if_it_were_not(tmp_path, searcher):
     assert not {t.id for t, _ in first} & {t.id for t, _ in second}
     if searcher in ("tpe", "quasi-random"):
         assert {t.id for t, _ in first} | {t.id for t, _ in second} == {t.id for t, _ in calm}
+
+
+STARTS = [{"lr": 0.1}, {"lr": 0.7}]
+
+
+@pytest.mark.parametrize("searcher", ["tpe", "random", "cmaes", "hunters:Hunter"])
+def test_start_points_are_tried_first_and_once_within_the_budget(tmp_path, searcher, own_searcher):
+    arms = {**ARMS, "long": dataclasses.replace(ARMS["long"], start_points=STARTS)}
+    study = sweep(arms=arms, searcher=searcher, trials_per_arm=6)
+    first, _ = drive(study, tmp_path, stop_after=3)
+    second, _ = drive(study, tmp_path)
+    tried = [t.config["lr"] for t, notes in [*first, *second] if t.arm == "long" and notes.phase == "search"]
+    assert tried[:2] == [0.1, 0.7] and len(tried) == 6 and len(set(tried)) == 6
+    (note,) = start_notes(study_document(plan(study)))
+    assert "start points: short 0, long 2" in note and not start_notes(study_document(plan(sweep())))
+
+
+def test_a_search_with_start_points_is_another_search_than_without():
+    arms = {**ARMS, "long": dataclasses.replace(ARMS["long"], start_points=STARTS)}
+    one, other = (plan(sweep(**fields)) for fields in ({}, {"arms": arms}))
+    assert one.search_digest("short") == other.search_digest("short")
+    assert one.search_digest("long") != other.search_digest("long")
+
+
+@pytest.mark.parametrize(
+    ("points", "said"),
+    [
+        ([{"lr": 5.0}], "within its range"),
+        ([{}], "searched: lr"),
+        ([{"lr": 0.1, "epochs": 2}], "nothing else"),
+        ([{"lr": 0.1}, {"lr": 0.1}], "tried once"),
+        ([{"lr": i / 10} for i in range(1, 8)], "count in the budget"),
+    ],
+)
+def test_a_start_point_that_cannot_be_tried_is_refused(points, said):
+    with pytest.raises(SpecError, match=said):
+        sweep(arms={"long": dataclasses.replace(ARMS["long"], start_points=points)})
+
+
+@pytest.fixture
+def own_searcher(monkeypatch):
+    """A searcher of somebody else's, which asks for the same place again and again."""
+
+    class Hunter:
+        def __init__(self, problem):
+            self.asked = 0
+
+        def ask(self):
+            self.asked += 1
+            return {"lr": 0.2 + self.asked / 100}
+
+        def tell(self, config, value, steps=None, violations=()):
+            pass
+
+        def replay(self, config):
+            self.asked += 1
+
+    module = types.ModuleType("hunters")
+    module.Hunter = Hunter
+    monkeypatch.setitem(sys.modules, "hunters", module)
 
 
 SCHEDULES = {

@@ -93,8 +93,8 @@ def outputs(labels: Tensor, classes: int = 3) -> Outputs:
 
 def test_the_sum_is_alpha_times_contrast_plus_the_rest_times_wce() -> None:
     labels = torch.tensor([0, 0, 1, 1, 2])
-    out, recipe = outputs(labels), PairedSettings(beta=0.25)
-    objective = Objective(recipe, labels, 3, torch.device("cpu"))
+    out, declared = outputs(labels), PairedSettings(beta=0.25)
+    objective = Objective(declared, labels, 3, torch.device("cpu"))
     loss, terms = objective(out, labels, 0.75)
     expected = 0.75 * (terms["contrast_z"] + 0.25 * terms["contrast_l"]) + 0.25 * terms["wce"]
     assert float(loss) == pytest.approx(float(expected))
@@ -148,7 +148,7 @@ def test_more_classes_than_dimensions_is_warned_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "never"),
+    ("declared", "never"),
     [
         (PairedSettings(alpha=1.0, alpha_schedule="const", epochs=3), True),
         (PairedSettings(alpha=1.0, epochs=1), True),
@@ -156,10 +156,10 @@ def test_more_classes_than_dimensions_is_warned_of() -> None:
         (PairedSettings(alpha=0.9, alpha_schedule="const", epochs=3), False),
     ],
 )
-def test_a_classifier_that_is_never_trained_is_warned_of(recipe: PairedSettings, never: bool) -> None:
+def test_a_classifier_that_is_never_trained_is_warned_of(declared: PairedSettings, never: bool) -> None:
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        Objective(recipe, torch.tensor([0, 1, 2]), 3, torch.device("cpu"))
+        Objective(declared, torch.tensor([0, 1, 2]), 3, torch.device("cpu"))
     said = [str(w.message)[:28] for w in seen if w.category is UserWarning]  # the garbage collector may warn as well
     assert said == ["alpha is 1 in every epoch: t"] * never
 

@@ -80,7 +80,7 @@ def check_targets(targets: Component, loss: AnyLoss, *, n_views: int, processes:
 
 
 def check_own_targets(targets: Component, loss: AnyLoss, n_views: int) -> None:
-    """Raise `SpecError` where targets at a dotted path do not suit: a step of four images is taken with them."""
+    """Raise `SpecError` where targets at a dotted path fail in a step of four images."""
     if targets.name in TARGETS:
         return
     with torch.random.fork_rng(devices=[]), errors_named(f"{targets.name} cannot take a step", "targets"):

@@ -1,4 +1,4 @@
-"""What targets are, and the simplest of them: the batch itself."""
+"""The protocol of targets, and the simplest targets: the batch itself."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -20,7 +20,9 @@ class Compared(NamedTuple):
 
 @runtime_checkable
 class Targets(Protocol):
-    """What a step compares embeddings with, built once a trial as `Class(model, steps, dim, **parameters)`.
+    """The targets with which a step compares embeddings, built once for a trial.
+
+    They are built as `Class(model, steps, dim, **parameters)`.
 
     The keyword-only parameters of the class are what a study can set (`targets: {name: moco, size: 64}`). A class may
     say more of itself by attributes:
@@ -48,7 +50,7 @@ class Targets(Protocol):
 
     @property
     def trained(self) -> "nn.Module":
-        """The part that is trained beside the network, as a predictor is; it may be empty."""
+        """Return the part that is trained beside the network, such as a predictor; it may be empty."""
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
@@ -76,7 +78,7 @@ class Targets(Protocol):
 
 
 class Batch:
-    """The batch itself: all its views, by the network that is trained."""
+    """The batch itself as targets: all of its views, embedded by the network that is trained."""
 
     many_views = joined = True
 

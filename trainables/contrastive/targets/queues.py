@@ -167,7 +167,7 @@ class CrossBatchMemory:
 
 
 class Nnclr:
-    """The nearest past embedding in place of a view's own, which a predictor has to tell (NNCLR: Dwibedi et al. 2021).
+    """The nearest past embedding in place of a view's own, as the target of a predictor (NNCLR: Dwibedi et al. 2021).
 
     Equation 3: InfoNCE of the nearest neighbour of a first view in the queue against the predictions of all second
     views, and of second views against first; the mean of both. The loss and its temperature are the trial's. The queue

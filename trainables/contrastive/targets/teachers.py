@@ -1,4 +1,4 @@
-"""Targets with a momentum encoder that says what to predict, without negatives: BYOL and DINO; and SwAV's codes."""
+"""Targets without negatives, whose momentum encoder is the teacher: BYOL and DINO; and SwAV's codes."""
 
 import math
 from collections.abc import Mapping
@@ -127,7 +127,7 @@ class Dino:
 
 
 class Swav:
-    """Codes of a view, balanced over the batch, that all other views have to tell (SwAV: Caron et al. 2020).
+    """Codes of a view, balanced over the batch, which all other views predict (SwAV: Caron et al. 2020).
 
     Equations 1 to 5: scores are cosines with `prototypes` learned vectors; the codes of the first `assigned_views`
     views are their scores after `iterations` of Sinkhorn-Knopp at `epsilon`; the loss is the mean of the cross-entropy

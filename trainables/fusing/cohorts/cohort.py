@@ -18,7 +18,7 @@ from contrasweep.trial import Trial
 
 @runtime_checkable
 class Running(Protocol):
-    """An epoch on its way: `steps` of its `count` batches were taken."""
+    """An epoch in progress: `steps` of its `count` batches were taken."""
 
     batches: Generator[Any]
     count: int
@@ -27,7 +27,7 @@ class Running(Protocol):
 
 @runtime_checkable
 class Stepped(loop.Method, Protocol):
-    """A method whose epochs can be taken in steps."""
+    """A method whose epochs can be trained step by step."""
 
     def begin(self, report: int) -> Running:
         """Begin the epoch of report 1, 2, ... and seed all that is random in it."""
@@ -38,7 +38,7 @@ M = TypeVar("M", bound=Stepped)
 
 @dataclass(eq=False)
 class Member(Generic[M]):
-    """A trial in a slot. `placed` says that its weights lie there and no longer in its method."""
+    """A trial in a slot. `placed`: its weights are in the slot and no longer in its method."""
 
     trial: Trial
     slot: int
@@ -76,7 +76,7 @@ class FusedCohort(Generic[M]):
         self.members[trial.id] = Member(trial, free[0], method, training)
 
     def leave(self, trial_id: str) -> None:
-        """Free the slot of a member, wherever it stands."""
+        """Free the slot of a member, at any point of its training."""
         member = self.members.pop(trial_id)
         if member.running is not None:
             member.running.batches.close()
@@ -106,7 +106,7 @@ class FusedCohort(Generic[M]):
     def _each(
         self, members: Sequence[Member[M]], events: dict[int, Event], act: Callable[[Member[M]], Event | None]
     ) -> None:
-        """Act on each member for itself: one that raises leaves with its error, and the others go on."""
+        """Call `act` for each member; a member whose call raises leaves with its error, and the others go on."""
         for member in members:
             try:
                 event = act(member)
@@ -133,7 +133,7 @@ class FusedCohort(Generic[M]):
         batches[member.slot] = member.draw()
 
     def _close(self, member: Member[M]) -> Event | None:
-        """Count a step that was taken; after the last one of an epoch, its report."""
+        """Count a step; after the last step of an epoch, make its report."""
         running = member.running
         running.steps += 1
         if running.steps < running.count:

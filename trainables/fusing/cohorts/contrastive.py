@@ -143,7 +143,7 @@ def _shared_data(trial: Trial, settings: Settings, device: torch.device) -> Data
 
 
 class ContrastiveNetwork(CohortNetwork[Contrastive]):
-    """What `contrastive.method.Contrastive` does in a step, for all members."""
+    """A step of `contrastive.method.Contrastive`, for all members."""
 
     def __init__(self, settings: Settings, shape: Shape, slots: Slots, engine: str) -> None:
         device, self.n_views = slots.active.device, settings.n_views
@@ -187,7 +187,7 @@ class ContrastiveNetwork(CohortNetwork[Contrastive]):
         self._take_temperature(slot, method)
 
     def step(self, batches: Mapping[int, Batch[Contrastive]]) -> None:
-        """Train these slots, each on its views of images and their rows; the others stand still."""
+        """Train the slots of `batches`, each on its own views and rows; the other slots do not change."""
         for slot, batch in batches.items():
             views, rows = batch.values
             here = rows.to(self.device)

@@ -1,4 +1,4 @@
-"""What the cohorts of every shipped method share: their key, how a trial starts, the images of the members."""
+"""Parts that the cohorts of every shipped method share: their key, the start of a trial, the members' images."""
 
 import warnings
 import weakref
@@ -125,21 +125,21 @@ def structure_of_optimizer(chosen: Component) -> dict[str, object]:
 
 @contextmanager
 def without_memory() -> Iterator[None]:
-    """Build networks without weights and without what they say to a trial alone: a plan asks only for their graph."""
+    """Build networks without weights and silence their warnings: a plan needs only their graph."""
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 class Recent(Generic[V]):
-    """What the cohorts of a process share: each value is opened once for all who use it at a time.
+    """Values shared by the cohorts of a process; each value is opened once for all its users.
 
     The last ones are kept longer, as far as they take no more than `kept_bytes` together: a study's folds alternate,
     and small images are read faster than they train.
     """
 
     def __init__(self, size: Callable[[V], int], kept_bytes: int = KEPT_BYTES) -> None:
-        """Share values of which `size` gives the bytes."""
+        """Share values; `size` returns the bytes of one."""
         self._size, self._kept_bytes = size, kept_bytes
         self._used: weakref.WeakValueDictionary[tuple[object, ...], V] = weakref.WeakValueDictionary()
         self._kept: OrderedDict[tuple[object, ...], V] = OrderedDict()

@@ -27,7 +27,7 @@ class Batch(Generic[M]):
 
 
 class CohortNetwork(Generic[M]):
-    """Weights, optimizer and hyperparameters of K slots, and the sums that their reports are made of."""
+    """Weights, optimizer and hyperparameters of K slots, and the sums for their reports."""
 
     def __init__(self, step: Step, *, autocast: bool, terms: int = 1, compared: int = 1) -> None:
         """Sum `terms` of the loss for the report, and negatives of so many `compared` kinds of embeddings."""
@@ -43,11 +43,11 @@ class CohortNetwork(Generic[M]):
 
     @abstractmethod
     def step(self, batches: Mapping[int, Batch[M]]) -> None:
-        """Train these slots, each on its batch; the others stand still."""
+        """Train the slots of `batches`, each on its batch; the other slots do not change."""
 
     @abstractmethod
     def finish(self, slot: int, method: M, running: Any) -> dict[str, float]:
-        """Return the metrics of a slot's epoch, whose last step was taken, as the method itself computes them.
+        """Return the metrics of a slot's epoch after its last step, as the method itself computes them.
 
         Raises what the method raises where the epoch failed.
         """
@@ -93,7 +93,7 @@ def batch_buffer(network: Folded, shape: Sequence[int]) -> Float[Tensor, "k n ..
 
 
 class Sums:
-    """What the steps of an epoch leave for its report, for all slots at once and on their device.
+    """Sums over the steps of an epoch for its report, for all slots at once and on their device.
 
     Of each slot: how many steps it took since `clear`, the sums of their terms and gradient norms in float64, what is
     kept of the last of them, and their counts of negatives. Steps that were not taken count nowhere, as in
@@ -113,7 +113,7 @@ class Sums:
         self.negatives[slot] = 0
 
     def add(self, outcome: Outcome, kept: Sequence[Tensor]) -> None:
-        """Add a step of all slots, of which tensors [k ...] are `kept` if it is an epoch's last."""
+        """Add a step of all slots; `kept` are tensors [k ...] that are needed if the step is an epoch's last."""
         taken = outcome.taken
         values = torch.cat([outcome.terms.double(), outcome.norms[:, None].double()], 1)
         self.taken += taken
@@ -126,7 +126,7 @@ class Sums:
                 torch.where(like(taken, old), new, old, out=old)
 
     def of(self, slot: int) -> tuple[int, list[float] | None, list[Tensor], list[Counts]]:
-        """Return how many steps a slot took, and what they left.
+        """Return how many steps a slot took, and their sums.
 
         That is the means of terms and gradient norm over them (None where there was none), what was kept of the last
         one, and the counts of negatives of each kind of embeddings.

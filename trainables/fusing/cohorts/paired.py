@@ -117,7 +117,7 @@ def _inputs(settings: Settings) -> int:
 
 
 def _network_text(settings: Settings) -> str:
-    """Return all that the network is made of, as settings that another one is made of."""
+    """Return the settings that define the network, as text from which the same network can be built."""
     chosen = {
         "encoder": settings.encoder.to_plain(),
         "projection": settings.projection.to_plain(),
@@ -152,7 +152,7 @@ def _unfoldable(text: str, shape: Shape, classes: int) -> str:
 
 
 class PairedNetwork(CohortNetwork[PairedTraining]):
-    """What `paired.fitting.PairedTraining` does in a step, for all members."""
+    """A step of `paired.fitting.PairedTraining`, for all members."""
 
     def __init__(self, settings: Settings, data: Manifest, slots: Slots, engine: str) -> None:
         classes, device = len(data.classes), slots.active.device
@@ -182,9 +182,9 @@ class PairedNetwork(CohortNetwork[PairedTraining]):
     def put(self, slot: int, method: PairedTraining) -> None:
         """Copy weights, optimizer and hyperparameters of a member into a slot."""
         self.network.put(slot, method.model.state_dict())
-        self.optimizer.put(slot, method.recipe.optimizer.parameters, method.optimizer.state_dict())
+        self.optimizer.put(slot, method.settings.optimizer.parameters, method.optimizer.state_dict())
         self.objective.put(slot, method.objective)
-        self.clip[slot] = method.recipe.clip
+        self.clip[slot] = method.settings.clip
 
     def begin(self, slot: int, method: PairedTraining, running: Epoch) -> None:
         """Begin an epoch of a slot, with the alpha of this epoch."""
@@ -192,7 +192,7 @@ class PairedNetwork(CohortNetwork[PairedTraining]):
         self.objective.begin(slot, running.alpha)
 
     def step(self, batches: Mapping[int, Batch[PairedTraining]]) -> None:
-        """Train these slots, each on its sides and labels; the others stand still."""
+        """Train the slots of `batches`, each on its own sides and labels; the other slots do not change."""
         for slot, batch in batches.items():
             sides, labels = batch.values
             if not self.sides:
@@ -221,14 +221,14 @@ class PairedNetwork(CohortNetwork[PairedTraining]):
 
 
 class FoldedObjective:
-    """What `objective.Objective` computes, for K members: L = alpha_t [C(z) + beta C(l)] + (1 - alpha_t) WCE.
+    """The objective of `objective.Objective` for K members: L = alpha_t [C(z) + beta C(l)] + (1 - alpha_t) WCE.
 
     Losses and terms are tensors [K], with each member's hyperparameters. Satisfies `folding.losses.StepLoss`.
     """
 
     def __init__(self, of_trial: Objective, slots: Slots) -> None:
         self.contrast = FoldedLoss(of_trial.contrast, slots)
-        self.with_latent, self.reduction = of_trial.recipe.beta > 0, of_trial.recipe.wce.reduction
+        self.with_latent, self.reduction = of_trial.settings.beta > 0, of_trial.settings.wce.reduction
         self.structure = (*self.contrast.structure, str(self.with_latent), self.reduction)
         device = slots.active.device
         self.hyperparameters: dict[str, Tensor] = {
@@ -240,13 +240,13 @@ class FoldedObjective:
 
     @property
     def names(self) -> list[str]:
-        """Of the terms, in their order: those of `Objective`, and the loss."""
+        """Return the names of the terms, in order: those of `Objective`, and the loss."""
         return ["contrast_z", *(["contrast_l"] if self.with_latent else []), "wce", "anchors", "loss"]
 
     def put(self, slot: int, objective: Objective) -> None:
         """Give a slot the hyperparameters of its member's objective; alpha is set by `begin`."""
         self.contrast.put(slot, objective.contrast)
-        self.hyperparameters["beta"][slot] = objective.recipe.beta
+        self.hyperparameters["beta"][slot] = objective.settings.beta
         self.hyperparameters["class_weights"][slot] = objective.weights
 
     def begin(self, slot: int, alpha: float) -> None:

@@ -1,4 +1,4 @@
-"""What each engine takes for trials of one key, by a few of its steps: figures by which a study decides who is fused.
+"""Timings of a few steps of each engine for trials of one key, by which a study chooses the trials to fuse.
 
 On a CPU, seconds are those of the processor, so that what else runs on the machine changes them little; those of
 compiling, which has processes of its own, are the clock's.
@@ -57,7 +57,7 @@ class Timed(Stepped, Protocol):
 
 @dataclass(frozen=True)
 class Subject:
-    """What is timed of a trial: its method alone with so many images in a batch, and what its time depends on.
+    """The trial that is timed: its method with a given batch size, and what its time depends on.
 
     `images` are those of a batch, `rows` those of a step; so many batches are drawn `together`.
     """
@@ -144,13 +144,13 @@ class Clock:
         return self.now() - start
 
     def median(self, act: Callable[[Any], object], batches: Sequence[Any]) -> float:
-        """Return the median second of `STEPS` calls on these batches, again from the first where there are fewer."""
+        """Return the median time in seconds of `STEPS` calls on these batches, used again where they are few."""
         repeated = itertools.islice(itertools.cycle(batches), WARM + STEPS)
         return statistics.median([self.of(partial(act, batch)) for batch in repeated][WARM:])
 
 
 def _first_step(clock: Clock, method: Timed) -> tuple[float, float]:
-    """Return the seconds of a method's first step, and its potential: see `candidates`."""
+    """Return the seconds of a method's first step, and how much fusing may gain (see `candidates`)."""
     running = method.begin(1)
     with closing(running.batches):
         batch = next(running.batches)
@@ -211,7 +211,7 @@ class Fused:
 
 
 def _fused(clock: Clock, trial: Trial, open_cohort: Callable[[], FusedCohort[Any]], *, twice: bool) -> Fused:
-    """Time a cohort of copies of `trial` with other seeds; `twice` where the first one compiles."""
+    """Time a cohort of copies of `trial` with other seeds; `twice`: start it twice, as the first start compiles."""
     cold_s = 0.0
     if twice:
         with _started(clock, trial, open_cohort) as (_, _, cold_s, _):

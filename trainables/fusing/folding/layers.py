@@ -37,7 +37,7 @@ PerChannel = Float[Tensor, "k c"]
 
 
 class FoldedBatchNorm(nn.Module):
-    """K batch normalisations; running statistics and numbers of batches per member, and those of inactive slots stay.
+    """K batch normalisations with statistics for each member; those of inactive slots do not change.
 
     torch's own kernel on the members' channels side by side.
     """
@@ -113,7 +113,10 @@ class ProductBatchNorm(FoldedBatchNorm):
 
 @folding_rule(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 def fold_batch_norm(module: Any, slots: Slots, engine: Engine) -> nn.Module:
-    """Per-member statistics, by torch's kernel or from means where activations lie for products."""
+    """Fold a batch normalisation with statistics for each member.
+
+    torch's kernel computes them, or means over the axes where activations are laid out for matrix products.
+    """
     return ProductBatchNorm(module, slots) if engine.convolution == "products" else FoldedBatchNorm(module, slots)
 
 
@@ -258,7 +261,10 @@ class FoldedDropout(nn.Module):
 
 @folding_rule(nn.Dropout, nn.Dropout2d)
 def fold_dropout(module: Any, slots: Slots, engine: Engine) -> nn.Module:
-    """Masks from the members' own generators, which no compiled step can draw from."""
+    """Fold a dropout layer.
+
+    Its masks come from the members' own generators, so that the step cannot be compiled.
+    """
     if engine.compiled and module.p > 0:
         raise Unfoldable(f"{type(module).__name__} draws from a generator per member, which a compiled step cannot")
     return FoldedDropout(module, slots)

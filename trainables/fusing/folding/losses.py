@@ -45,7 +45,7 @@ def _hyperparameters(params: Config) -> dict[str, float]:
 
 
 class Judged(NamedTuple):
-    """Each member's loss, the embeddings that it compares (those of reports first), and the terms that it names."""
+    """Each member's loss, the compared embeddings (those for reports first), and the terms by name."""
 
     losses: PerMember
     compared: Sequence[Float[Tensor, "k n _"]]
@@ -54,7 +54,7 @@ class Judged(NamedTuple):
 
 @runtime_checkable
 class StepLoss(Protocol):
-    """What a folded step asks of its loss."""
+    """The protocol of a loss in a folded step."""
 
     @property
     def structure(self) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ class StepLoss(Protocol):
 
     @property
     def hyperparameters(self) -> Mapping[str, Tensor]:
-        """Its tensors [K ...], one entry a member."""
+        """Return the loss's tensors [K ...], with one entry for each member."""
 
     def pairing(self, labels: Ids, instance_ids: Ids) -> tuple[Int[Tensor, "k _"], ...]:
         """Return what it needs to know of a batch."""
@@ -73,7 +73,7 @@ class StepLoss(Protocol):
     def judge(
         self, outputs: Any, hyperparameters: Mapping[str, Tensor], pairing: tuple[Tensor, ...], scale: PerMember | None
     ) -> Judged:
-        """Judge what the network gave, from `hyperparameters` and `pairing` and from nothing else."""
+        """Return each member's loss, the embeddings that it compares, and its terms."""
 
 
 class FoldedLoss:
@@ -120,7 +120,7 @@ class FoldedLoss:
     def judge(
         self, outputs: Any, hyperparameters: Mapping[str, Tensor], pairing: tuple[Tensor, ...], scale: PerMember | None
     ) -> Judged:
-        """Judge embeddings, which are all that there is; the loss is its one term."""
+        """Return the losses of these embeddings; the loss is the only term."""
         losses = self.values(outputs, hyperparameters, pairing, scale)
         return Judged(losses, (outputs,), torch.stack([losses], 1))
 

@@ -44,7 +44,7 @@ ATTRIBUTES: frozenset[str] = frozenset(("shape", "ndim", "dtype", "device", "is_
 
 
 def is_metadata(function: Any, arguments: Sequence[Any]) -> bool:
-    """Return whether a call asks for sizes, types or the device, which are those of one member."""
+    """Return whether a call asks for sizes, types or the device, which are the same for every member."""
     if function is getattr:
         return arguments[1] in ATTRIBUTES
     return function in METADATA if isinstance(function, str) else function is leave_autocast
@@ -66,7 +66,10 @@ class Lifted(nn.Module):
         self.shifted = SHIFTED.get(function)
 
     def forward(self, folded: tuple[bool, ...], *args: Any, **kwargs: Any) -> Any:
-        """Call it; `folded` says of each tensor among the arguments, in order, whether it has the members' axis."""
+        """Call the function.
+
+        `folded` tells for each tensor argument, in order, whether it has the members' axis.
+        """
         if self.shifted is not None and not kwargs:
             return self.shifted(*args)
         flat, spec = pytree.tree_flatten((args, kwargs))
@@ -89,14 +92,14 @@ class Lifted(nn.Module):
 
 
 class OfOne(nn.Module):
-    """A size or type, asked of the first member's activations."""
+    """A node of the graph that asks for a size or type, answered by the activations of the first member."""
 
     def __init__(self, function: Any) -> None:
         super().__init__()
         self.function = _callable(function)
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Return what the plain module would be told of its own activations."""
+        """Return what the plain module would return for its own activations."""
         return self.function(x[0], *args, **kwargs)
 
 
@@ -154,7 +157,10 @@ def folded_tree(model: nn.Module, slots: Slots, engine: Engine) -> nn.Module:
 
 
 def _check_names(model: nn.Module, tree: nn.Module) -> None:
-    """Check the names, by which a member's weights come and go, and the order, by which its optimizer's state does."""
+    """Check that parameters and states have the same names, in the same order, in the plain and the folded network.
+
+    Weights of a member are copied by name, states of its optimizer by position.
+    """
     pairs = [[[name for name, _ in network.named_parameters()] for network in (model, tree)]]
     pairs.append([sorted(network.state_dict()) for network in (model, tree)])
     for plain, folded in (names for pair in pairs for names in zip_longest(*pair)):
@@ -243,7 +249,7 @@ class _Tracer(fx.Tracer):
     """Goes into every module without a rule, and refuses torch's own."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Return whether a rule stands for this module."""
+        """Return whether a folding rule exists for this module."""
         if rule_of(m) is not None:
             return True
         if type(m).__module__.startswith("torch.nn") and not isinstance(m, nn.Sequential):
@@ -286,7 +292,7 @@ class Folded:
 
     @property
     def description(self) -> list[str]:
-        """The forward code with the constants that it makes, and all plain values that the modules hold."""
+        """Return the forward code with its constants, and all plain values that the modules hold."""
         buffers = self.forward.named_buffers()
         constants = (f"{name} {x.dtype} {x[0].tolist()}" for name, x in buffers if not name.startswith("network."))
         held = (f"{name} {type(m).__name__} {_plain_values(m)}" for name, m in self.tree.named_modules())

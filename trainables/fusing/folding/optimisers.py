@@ -49,7 +49,7 @@ class FoldedOptimizer(ABC):
 
     @property
     def lr(self) -> PerMember:
-        """Each member's rate of its next step."""
+        """Return each member's learning rate of its next step."""
         return self.scalars["lr"]
 
     def put(self, slot: int, options: Config, state: StateDict | None = None) -> None:
@@ -81,7 +81,7 @@ class FoldedOptimizer(ABC):
     def moved(
         self, parameters: Stacked, gradients: Stacked, states: Mapping[str, Stacked], scalars: Mapping[str, PerMember]
     ) -> tuple[Stacked, dict[str, Stacked], dict[str, PerMember]]:
-        """New parameters, states and counts after one step; nothing that is given changes."""
+        """Return the parameters, states and counts after one step; the arguments are not changed."""
 
 
 class FoldedSGD(FoldedOptimizer):
@@ -129,8 +129,8 @@ class FoldedLARS(FoldedSGD):
         if p.ndim - 1 <= 1:
             return g
         g = torch.addcmul(g, p, like(scalars["weight_decay"].to(p.dtype), p))
-        size, slope = (torch.linalg.vector_norm(value.flatten(1), dim=1) for value in (p, g))
-        scale = torch.where((size > 0) & (slope > 0), scalars["trust"].to(p.dtype) * size / slope, 1.0)
+        size, gradient_norm = (torch.linalg.vector_norm(value.flatten(1), dim=1) for value in (p, g))
+        scale = torch.where((size > 0) & (gradient_norm > 0), scalars["trust"].to(p.dtype) * size / gradient_norm, 1.0)
         return g * like(scale, g)
 
 
@@ -141,7 +141,7 @@ class FoldedAdamW(FoldedOptimizer):
     names, counts = ("mean", "square"), ("steps",)
 
     def named(self, options: Config) -> dict[str, float]:
-        """Return our scalars from the plain optimizer's options, of which `betas` are two numbers."""
+        """Return our scalars from the plain optimizer's options; its `betas` are two of them."""
         first, second = options.get("betas", (0.9, 0.999))
         return super().named({**options, "first": first, "second": second})
 

@@ -1,4 +1,4 @@
-"""What all folding rules share: engines, the slots of a cohort, why something cannot be folded, how a rule is added.
+"""Parts that all folding rules share: engines, the slots of a cohort, reasons against folding, adding a rule.
 
 A rule takes a plain module and gives one that computes K of them at once: from activations [K n ...] to [K n ...],
 whose axes after the first are those that the plain module sees. Its parameters and buffers have the plain names and
@@ -34,7 +34,7 @@ class Unfoldable(Exception):
 
 @dataclass(frozen=True)
 class Engine:
-    """How a folded step is computed.
+    """A way to compute a folded step.
 
     `grouped`: one grouped convolution for all members. `products`: batched matrix products of shifted views, the
     channels innermost in memory. `compiled`: the whole step by torch's inductor.

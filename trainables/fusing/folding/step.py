@@ -1,4 +1,4 @@
-"""One training step of K members: forward, losses, gradients, and the optimizer's update of those allowed to move.
+"""One training step of K members: forward, losses, gradients, and the update of those that are active.
 
 The members' losses are summed, so that each gradient is that of its own loss (a mean would divide the learning rates
 by K). A member whose loss or gradient is not finite skips its step alone, as `trainables.loop.Guard` has it.
@@ -120,7 +120,7 @@ Tensors = dict[str, Tensor]
 
 
 class Outcome(NamedTuple):
-    """What a step came to, for each member.
+    """The outcome of a step for each member.
 
     These are its loss, the norm of its gradient before clipping, whether it took the step (an inactive slot did not),
     its embeddings, and the terms that the loss names, by default the loss alone. `negatives` counts, for each kind of
@@ -190,7 +190,7 @@ class Step:
 
     @property
     def identity(self) -> list[str]:
-        """What is computed, beside the sizes of tensors and the code of the modules."""
+        """Return what defines the computation, besides sizes of tensors and code of modules."""
         optimizer, parts = self.optimizer, (self.temperature, self.average, self.clip)
         kinds = [type(optimizer).__name__, str(optimizer.decayed), *(str(part is not None) for part in parts)]
         kinds.append("" if self.counted is None else f"{self.counted.similarity.name} {self.counted.loss.positives}")
@@ -220,7 +220,7 @@ class Step:
     def run(
         self, tensors: Tensors, batch: Tensor | Sequence[Tensor], pairing: tuple[Tensor, ...], *, eager: bool = False
     ) -> Outcome:
-        """Take the step as a function of tensors alone, which a compiler or a CUDA graph can hold.
+        """Take the step as a function of tensors alone, so that a compiler or a CUDA graph can capture it.
 
         It changes those of `tensors` in place. `eager`: they are the parts' own, and their values may decide what is
         computed.

@@ -1,1 +1,1 @@
-"""The process that hosts a cohort, and what its members' processes hear of it."""
+"""The process that hosts a cohort, and the messages to its members' processes."""

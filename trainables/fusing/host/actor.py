@@ -112,7 +112,7 @@ class HostConnection:
             raise ProcessLostError(f"the host of its cohort died ({str(error).splitlines()[0]})") from None
 
     def detach(self) -> None:
-        """Leave; nobody waits for it."""
+        """Leave the cohort without waiting."""
         self.actor.detach.remote(self.token)
 
     def _host(self, number: int) -> Any:
@@ -148,7 +148,7 @@ def prefix(context: RunContext) -> str:
 
 
 def end_hosts(context: RunContext) -> None:
-    """End the hosts that a run has left; where Ray is gone, they are too."""
+    """End the hosts of a run that has ended; without Ray they have ended already."""
 
     def end() -> None:
         with contextlib.suppress(Exception):

@@ -90,7 +90,7 @@ Answer = int | Message | None
 
 @dataclass
 class Member:
-    """One trial in the cohort, or on its way into it.
+    """One trial in the cohort, or waiting for a slot.
 
     `process`: pid and beginning of the process that stands for it; `resume`: where its checkpoint lies; `answer`: what
     that process waits for as it joins.
@@ -150,7 +150,7 @@ class CohortHost:
         self._thread.start()
 
     def attach(self, trial: Trial, resume: Path | None, pid: int, folder: Path | None = None) -> Answer:
-        """Take a member in whose process is `pid`, and return a token for the other calls.
+        """Take in a member whose process is `pid`, and return a token for later calls.
 
         None says that there is no free slot, a `Message` how the trial failed as it joined. Copies of its reports'
         files go to `folder`, which is that process's: what lies there is whole also once this host has died (None: a
@@ -195,7 +195,7 @@ class CohortHost:
             return messages
 
     def detach(self, token: int) -> None:
-        """Let a member leave, wherever it stands."""
+        """Let a member leave, at any point of its training."""
         with self._change:
             if (member := self._members.get(token)) is not None:
                 self._drop(member)
@@ -244,7 +244,7 @@ class CohortHost:
                 self._fail(error)
 
     def _exchange(self, cohort: Cohort) -> None:
-        """Members leave, and those that wait for a slot join."""
+        """Let leaving members leave and waiting members join."""
         while True:
             with self._change:
                 for member in [m for m in self._members.values() if not m.lives]:
@@ -298,7 +298,7 @@ class CohortHost:
             return []
 
     def _ready(self, now: float) -> list[Member]:
-        """Who may train, in the order of joining; none while it is worth waiting for more."""
+        """Return the members that may train, in the order of joining; none while others are about to join."""
         training = [member for member in self._members.values() if not member.ended]
         if 2 * len(training) < self.slots and now - self._changed_at < FILL_S:
             return []
@@ -340,7 +340,7 @@ class CohortHost:
             self._change.notify_all()
 
     def _hand_out(self) -> None:
-        """Once all that train in step have a report, hand them out together."""
+        """Hand out the reports of members that train in step, once all of them have one."""
         members = [self._members[token] for token in self._step if token in self._members]
         if any(not member.held for member in members):
             return
@@ -365,7 +365,7 @@ class CohortHost:
         return self._output.read() if self._output is not None else ""
 
     def _fail(self, error: BaseException) -> None:
-        """Tell every member what the cohort as a whole raised, and let nobody in any more."""
+        """Send an error of the whole cohort to every member, and accept no new members."""
         failure = Message.of(Event("", error=error)).failure
         with self._change:
             self.fault = f"{STOPPED_HOST}: {failure}"
@@ -376,7 +376,7 @@ class CohortHost:
         self.on_idle()
 
     def _turn_away(self, answer: Answer) -> None:
-        """Let nobody in any more; those who wait get this answer."""
+        """Accept no new members; waiting members get `answer`."""
         with self._change:
             self._closing = True
             joining, self._joining = self._joining, deque()

@@ -20,7 +20,7 @@ WAIT_S = 10.0
 
 
 class MemberMeter:
-    """What a member used: its part of its host's figures, with the methods of `contrasweep.cluster.usage.Meter`."""
+    """A member's share of its host's use, with the methods of `contrasweep.cluster.usage.Meter`."""
 
     def __init__(self) -> None:
         self.timeline: list[dict[str, float]] = []

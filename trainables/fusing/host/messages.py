@@ -1,4 +1,4 @@
-"""What a cohort's host tells the processes of its members.
+"""The messages of a cohort's host to its members' processes.
 
 All are plain values, because those processes import neither torch nor the trainable.
 """
@@ -34,7 +34,7 @@ class CohortFault(LaneFault):
 
 @dataclass(frozen=True)
 class Usage:
-    """A member's part of what its host uses: peaks in GiB, utilisation from 0 to 1, and rows of its timeline."""
+    """A member's share of its host's use: peaks in GiB, utilisation from 0 to 1, and rows of its timeline."""
 
     peak_host_memory_gib: float = 0.0
     peak_gpu_memory_gib: float | None = None
@@ -43,7 +43,7 @@ class Usage:
 
     @classmethod
     def part_of(cls, meter: Meter, first_row: int, members: int) -> Self:
-        """Return an equal part for each of so many members of what `meter` has by now.
+        """Return an equal share, for each of `members`, of what `meter` has measured so far.
 
         Its timeline begins at `first_row`.
         """

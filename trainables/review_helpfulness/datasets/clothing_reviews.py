@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from contrasweep.data import safety
-from contrasweep.data.content import Content, Importer, Rejected
+from contrasweep.data.content import Content, Importer, Published, Rejected
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
 from contrasweep.trainables.review_helpfulness.datasets.reviews import (
@@ -22,6 +22,7 @@ from contrasweep.trainables.review_helpfulness.datasets.reviews import (
     Product,
     Review,
     content,
+    published,
     split_products,
 )
 
@@ -110,10 +111,16 @@ def _rows(source: Path) -> list[dict[str, str]]:
     return rows
 
 
+def _published(settings: Settings) -> Published:
+    rows = {"products": 853, "train": 7_695, "dev": 2_098, "test": 2_517}
+    return published(rows, settings.roi_dim if settings.synthetic_roi else 0)
+
+
 CLOTHING_REVIEWS = Importer(
     read,
     "clothing reviews with helpful votes, 1,206 products, text only",
     "CC0 as published",
     "Womens Clothing E-Commerce Reviews.csv, or the zip it comes in",
     Settings,
+    published=_published,
 )

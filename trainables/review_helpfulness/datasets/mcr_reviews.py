@@ -19,15 +19,29 @@ from typing import Any, Literal
 import numpy as np
 
 from contrasweep.data import safety
-from contrasweep.data.content import Content, Importer, Rejected
+from contrasweep.data.content import Content, Importer, Published, Rejected
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
-from contrasweep.trainables.review_helpfulness.datasets.reviews import SPLITS, Features, Product, Review, content
+from contrasweep.trainables.review_helpfulness.datasets.reviews import (
+    SPLITS,
+    Features,
+    Product,
+    Review,
+    content,
+    published,
+)
 
 PER_IMAGE, PER_ITEM = 32, 128
 MAX_BYTES = 2**30
 RELEVANCE_THRESHOLDS = {"amazon": 1, "lazada": 0}
 """Labels above are relevant, by MCR's code."""
+THOUSANDS = {
+    "amazon": {"Clothing": (20, 349, 87), "Electronics": (16, 325, 80), "Home": (23, 462, 111)},
+    "lazada": {"Clothing": (10, 130, 32), "Electronics": (6, 52, 13), "Home": (5, 47, 13)},
+}
+"""Products, reviews for training and validation, and for tests, rounded to thousands (Liu et al. 2021; Nguyen et al.
+2022, Table 2): enough for a plan."""
+ROI_DIM = 2048
 Row = Mapping[str, Any]
 """A line of a published file; its fields are checked as they are read."""
 
@@ -156,7 +170,7 @@ class _Features:
         self.folder, self.rejected = folder, rejected
 
     def __call__(self, split: str, item: str) -> Features:
-        none = np.empty((0, 2048), np.float16)
+        none = np.empty((0, ROI_DIM), np.float16)
         try:
             path = self.folder / split / safety.check_member(item, str(self.folder)) / f"{item}.pth"
             if not path.is_file():
@@ -183,10 +197,21 @@ def load(path: Path) -> list[Any]:
         raise DataError(f"{path} is not a list of dicts with features `x` ({error!r})") from None
 
 
+def _published(settings: Settings) -> Published | None:
+    """Return the sizes of Lazada-MRHP and Amazon-MRHP; the split is 64, 16 and 20 % of the products."""
+    if settings.category not in THOUSANDS[settings.market]:
+        return None
+    products, reviews, test = (1000 * count for count in THOUSANDS[settings.market][settings.category])
+    rows = {"products": products, "train": reviews * 4 // 5, "dev": reviews // 5, "test": test}
+    about = {"category": settings.category, "relevance_threshold": RELEVANCE_THRESHOLDS[settings.market]}
+    return published(rows, ROI_DIM if settings.features else 0, about)
+
+
 MCR_REVIEWS = Importer(
     read,
     "product reviews with images (Amazon-MRHP, Lazada-MRHP) in MCR's files",
     "as published by MCR",
     "the folder of {category}.{prd,rvw,rel}.{train,dev,test}, with features/ if there are any",
     Settings,
+    published=_published,
 )

@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from contrasweep.data import columns
-from contrasweep.data.content import Content, Rejected
+from contrasweep.data.content import Content, Published, Rejected
 from contrasweep.data.manifest import Folds
 from contrasweep.errors import DataError
 
@@ -100,6 +100,12 @@ def content(
     for split in SPLITS:
         tables[split] = _reviews([p for p in listed if p.split == split], kept, rows, features, specs)
     return Content("reviews", tables, LABELS, specs, Folds(5, "grouped"), source or {}, rejected)
+
+
+def published(rows: Mapping[str, int], dim: int, source: Mapping[str, object] | None = None) -> Published:
+    """Return what such a dataset is by its paper; with `dim` 0 its products and reviews have no images."""
+    specs = {"roi": columns.spec("float16", [dim], several=True)} if dim else {}
+    return Published("reviews", rows, LABELS, specs, source or {})
 
 
 def _products(listed: list[Product], features: Lookup | None, specs: Any) -> Iterator[pa.Table]:

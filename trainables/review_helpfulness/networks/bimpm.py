@@ -74,7 +74,11 @@ class Matching(nn.Module):
         mask_a: Bool[Tensor, "b t"],
         mask_b: Bool[Tensor, "b s"],
     ) -> Float[Tensor, "b t m"]:
-        """Match a against b; the full matching takes b's last valid state forward, its first backward."""
+        """Match the states of `a` against those of `b`, in both directions.
+
+        Full matching compares with the last valid state of `b` in the forward direction, and with its first state in
+        the backward direction.
+        """
         matched = []
         whole = (last_valid(b.chunk(2, -1)[0], mask_b), b.chunk(2, -1)[1][:, 0])
         for x, y, end, (full, pooled, mean, best) in zip(

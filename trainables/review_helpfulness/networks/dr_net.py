@@ -40,7 +40,7 @@ class Relation(nn.Module):
 
 
 class DRNet(HelpfulnessModel):
-    """Decomposed features of a review, and what its regions find in its own words and in the product's text, scored."""
+    """Scores a review by features of its regions, compared with its own words and with the product's text."""
 
     def __init__(self, options: DRNetOptions, inputs: Inputs) -> None:
         super().__init__()

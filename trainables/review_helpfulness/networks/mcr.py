@@ -27,7 +27,7 @@ SLICE = 32  # query nodes whose pairs are in memory at once
 
 
 class KernelMaxPooling(nn.Module):
-    """Matching matrices [b c t s] to their largest convolved values: sizes x filters x top of them, then LN."""
+    """Convolve matching matrices [b c t s], keep the `top` largest values of each filter, and normalise them."""
 
     def __init__(self, channels: int, sizes: tuple[int, ...], filters: int, top: int) -> None:
         super().__init__()

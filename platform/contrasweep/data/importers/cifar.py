@@ -28,7 +28,7 @@ Split = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 @checked
 class LongTailed:
-    """`imbalance_factor`: the largest class over the smallest in the training split."""
+    """Settings; `imbalance_factor` is the largest class over the smallest in the training split."""
 
     imbalance_factor: float = 100.0
 

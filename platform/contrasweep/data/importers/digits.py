@@ -23,7 +23,7 @@ CLASSES = tuple("0123456789")
 
 @checked
 class LongTailed:
-    """`imbalance_factor`: the largest class over the smallest in the training split."""
+    """Settings; `imbalance_factor` is the largest class over the smallest in the training split."""
 
     imbalance_factor: float = 10.0
 

@@ -26,7 +26,7 @@ Side = Annotated[int, pydantic.Field(ge=1)]
 
 @dataclass(frozen=True)
 class Encoded:
-    """An image: its bytes or the file that holds them, its name in the dataset, its class (None: it has none).
+    """An encoded image: its bytes or its file, its name in the dataset, and its class (None: it has none).
 
     `captions` are texts that describe it; of a dataset, either all images have some or none has.
     """

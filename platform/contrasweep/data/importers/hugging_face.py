@@ -129,7 +129,7 @@ def _members(files: list[Path], image: str, label: str, caption: str) -> Iterato
 
 
 def _bytes(value: Any) -> bytes:
-    """Return what an image cell holds; empty where only a path on somebody's disk is kept, which counts as broken."""
+    """Return the bytes of an image cell; empty where the cell holds only a path, so that the image counts as broken."""
     data = value.get("bytes") if isinstance(value, dict) else value
     return bytes(data or b"")
 

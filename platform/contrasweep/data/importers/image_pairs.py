@@ -223,9 +223,8 @@ def _folds(path: Path, rows: list[Row]) -> Folds | None:
         if first["fold"] != row["fold"]:
             raise DataError(
                 f"{path}, line {row.line}: group {row['group']!r} is in fold {row['fold']} here and in fold "
-                f"{first['fold']} "
-                f"on line {first.line}: a group in two folds is trained and tested on; give it one fold, or the "
-                "list no column fold, and a group has one fold"
+                f"{first['fold']} on line {first.line}: a group must not be trained and tested on; give all its "
+                "rows one fold, or leave out the column fold"
             )
     names = sorted({row["fold"] for row in listed})
     if names != sorted(str(i) for i in range(len(names))):

@@ -18,7 +18,7 @@ INATURALIST = {"train": "iNaturalist18_train.txt", "test": "iNaturalist18_val.tx
 
 @checked
 class Settings:
-    """`size`: side of the decoded square. `lists`: the folder of the lists, where they are not beside the images."""
+    """Settings; `size`: side of the decoded square; `lists`: folder of the lists, if it is not that of the images."""
 
     size: Side = 224
     lists: str | None = None

@@ -11,7 +11,8 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import Literal
 
-from contrasweep.data.content import Content, Importer
+from contrasweep.data import columns
+from contrasweep.data.content import Content, Importer, Published
 from contrasweep.data.importers import image_pairs
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
@@ -64,10 +65,19 @@ def _event(path: Path, row: image_pairs.Row) -> int:
     return bisect_right(EVENT_STARTS, int(number[1]))
 
 
+def _published(settings: Settings) -> Published:
+    """Return the pairs of the lists; tiles of odd events are the test split of `split`."""
+    train, test = {4: (2_047, 1_349), 5: (1_538, 1_000)}[settings.classes]
+    rows = {"train": train, "test": test} if settings.events == "split" else {"train": train + test}
+    sides = {side: columns.spec("uint8", (64, 64, 3)) for side in ("pre", "post")}
+    return Published("image-pair", rows, tuple(map(str, range(settings.classes))), sides)
+
+
 OMBRIA = Importer(
     _read,
     "Sentinel-2 crops before and after floods, 5 or 4 classes of flooded share, folds by block or by event",
     "no licence file: local use, cite IEEE JSTARS 2022 (9723593), do not redistribute",
     "the folder of pairs_5class.csv, pairs_4class.csv and S2/",
     Settings,
+    published=_published,
 )

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from contrasweep.data import columns
-from contrasweep.data.content import Content, Importer
+from contrasweep.data.content import Content, Importer, Published
 from contrasweep.errors import DataError
 
 SPLITS = {"train": "TRAIN", "dev": "TRIAL", "test": "TEST"}
@@ -48,4 +48,10 @@ def _table(rows: list[dict[str, str]]) -> pa.Table:
     )
 
 
-SICK = Importer(read, "9,840 pairs of sentences, 3 entailment classes", "CC BY-NC-SA 3.0", "SICK.txt or its folder")
+SICK = Importer(
+    read,
+    "9,840 pairs of sentences, 3 entailment classes",
+    "CC BY-NC-SA 3.0",
+    "SICK.txt or its folder",
+    published=lambda settings: Published("text-pair", {"train": 4_439, "dev": 495, "test": 4_906}, CLASSES),
+)

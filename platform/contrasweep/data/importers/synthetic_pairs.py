@@ -31,7 +31,7 @@ Field = NDArray[np.float64]
 
 @checked
 class Planted:
-    """`pairs` of the training split, as many of each class; `size` of an image, in pixels."""
+    """Settings; `pairs`: pairs for training, equally many of each class; `size`: side of an image in pixels."""
 
     pairs: Annotated[int, pydantic.Field(ge=5)] = 500
     size: Annotated[int, pydantic.Field(ge=8)] = 32

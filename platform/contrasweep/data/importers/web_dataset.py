@@ -23,7 +23,7 @@ MOST_BYTES = 2**26
 
 @checked
 class Settings:
-    """What to read of each sample."""
+    """Settings: the parts to read of each sample."""
 
     size: Side | None = None
     """Every image is scaled to cover a square of this side and cut about its centre, once per node."""

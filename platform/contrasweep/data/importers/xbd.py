@@ -65,7 +65,10 @@ class Building:
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """One pair of crops per building; `DataError` if `source` has no train/labels. Crops are cut as tables are read."""
+    """Return one pair of crops for each building, cut while tables are read.
+
+    Raises `DataError` if `source` has no folder train/labels.
+    """
     rejected = Rejected()
     folders = {name: source / name for name in SPLITS if (source / name / "labels").is_dir()}
     if "train" not in folders:

@@ -1,1 +1,1 @@
-"""On the head: the loop over Ray Tune, which trial is next, where it goes, and what is watched while it runs."""
+"""What runs on the head: the loop over Ray Tune, the choice of the next trial and its place, and the watchdogs."""

@@ -33,7 +33,7 @@ class ActiveTrial:
 
 
 class Accounts:
-    """What runs and what it uses: time of training, lost hosts, the study's budget and its limits of time."""
+    """The running trials and their use: training time, lost hosts, the study's budget and time limits."""
 
     def __init__(self, budget: Budget, overdue: Overdue, lease: Lease) -> None:
         self.budget, self.overdue, self.lease = budget, overdue, lease
@@ -48,7 +48,7 @@ class Accounts:
         return self._fault or self.lease.lost
 
     def stop(self, reason: str) -> None:
-        """Let nothing more run; the first reason stands."""
+        """Let no further trial start; of several reasons the first one is kept."""
         self._fault = self.fault or reason
 
     def closing(self) -> bool:

@@ -31,7 +31,7 @@ class Compactor:
             self._due.set()
 
     def close(self) -> None:
-        """Compact what is left; returns when it is done."""
+        """Compact what is not compacted yet, and return when that is done."""
         self._closing = True
         self._due.set()
         self._thread.join()
@@ -58,7 +58,7 @@ class Compactor:
 
 @contextmanager
 def compacting(records: StudyRecords) -> Iterator[Compactor]:
-    """A `Compactor` as long as this is open; what is left is compacted at the end, unless that is an exception."""
+    """Yield a `Compactor`; at the end it compacts all ended trials, unless an exception ends the block."""
     compactor = Compactor(records)
     try:
         yield compactor

@@ -26,7 +26,7 @@ class InterimSource:
     """The trials of `inner` (the first stage, of a sweep its search too), then stage by stage what the looks grant."""
 
     def __init__(self, plan: Plan, inner: Source, records: StudyRecords, say: Callable[[str], None]) -> None:
-        """`say` is given a line for each look."""
+        """Wrap the source `inner`; `say` receives a line for each look."""
         self.inner, self.records, self.say = inner, records, say
         self.declared = plan
         self.waiting: deque[Trial] = deque()
@@ -44,16 +44,16 @@ class InterimSource:
 
     @property
     def adaptive(self) -> bool:
-        """As the inner source: of a sweep, few trials wait for a place."""
+        """Return what the inner source says: few trials of a sweep may wait for a place."""
         return self.inner.adaptive
 
     @property
     def finished(self) -> bool:
-        """Whether the last look was taken, and every trial handed out."""
+        """Return whether the last look was taken and every trial was handed out."""
         return self.over and not self.waiting
 
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
-        """A trial of this stage; None while its last ones run; after them the first of the next stage."""
+        """Return a trial of this stage; None while its last ones run; afterwards the first trial of the next stage."""
         if not self.waiting and not self.inner.finished:
             following = self.inner.next(paused_arms)
             if isinstance(following, Next):
@@ -75,7 +75,7 @@ class InterimSource:
         self.inner.arrange(order)
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
-        """Return what the search says; a replicate always goes on."""
+        """Return whether a trial goes on: as the search says for its trials, and always for replicates."""
         return self.inner.keep_going(trial_id, reports)
 
     def peer_reported(self, trial_id: str, report: Row) -> None:
@@ -88,7 +88,7 @@ class InterimSource:
         self.inner.done(record)
 
     def retry(self, trial_id: str) -> bool:
-        """As the inner source says while it hands out trials; after that a look has counted it as it ended."""
+        """Return the inner source's answer while it hands out trials; False once a look has counted the trial."""
         if self.inner.finished or not self.inner.retry(trial_id):
             return False
         self.running.add(trial_id)

@@ -70,7 +70,10 @@ class TrialLoop:
         self._arms_noticed: set[str] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Tune pickles what it was configured with, for a restore that we never do; open files cannot be."""
+        """Pickle as a plain object: Tune pickles its configuration for a restore, which is never used here.
+
+        The loop holds open files, which cannot be pickled.
+        """
         return object, ()
 
     def next(self) -> ActiveTrial | Finished | None:
@@ -89,7 +92,7 @@ class TrialLoop:
         return Finished()
 
     def begin_again(self) -> None:
-        """Queue every trial that has no record: the engine starts anew."""
+        """Queue every trial that has no record, because the engine starts once more."""
         for active in list(self.accounts.active.values()):
             if (record := self._recorded(active)) is not None:  # written while nobody listened
                 self._end(record)
@@ -99,7 +102,7 @@ class TrialLoop:
             self.progress.lost(trial_id)
 
     def requeue(self, trial_id: str) -> bool:
-        """Queue a trial that the engine gave up, as often as it may lose its host; whether it is queued."""
+        """Queue a trial that the engine gave up, within the limit of lost hosts; return whether it was queued."""
         active = self.accounts.active.get(trial_id)
         if active is None or not self.accounts.lost_host(active):
             return False
@@ -107,11 +110,11 @@ class TrialLoop:
         return True
 
     def notes(self, active: ActiveTrial) -> TrialNotes:
-        """Return what the record of a running trial says of its source, and of the place that it has by now."""
+        """Return what the record of a running trial contains on its source and on its present place."""
         placed = active.trial.id in self.placements.placed
         return active.notes.joined(self.placements.notes(active.trial)) if placed else active.notes
 
-    def is_fresh(self, trial_id: str) -> bool:
+    def has_no_prior_state(self, trial_id: str) -> bool:
         """Whether it is known that nothing of a trial is in the storage."""
         return self._has_files is not None and trial_id not in self._has_files
 

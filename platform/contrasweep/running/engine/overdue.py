@@ -87,7 +87,7 @@ class Overdue:
         return over
 
     def silent(self, now: float) -> list[Silence]:
-        """Trials that do not report as they use to; each once, until it reports again."""
+        """Return trials that report later than usual; each one once, until it reports again."""
         silences = []
         for trial_id, clock in self._clocks.items():
             usual, silence = self._usual(clock), now - clock.heard

@@ -66,7 +66,7 @@ def cost_line(pilots: Mapping[str, Record]) -> str:
 
 @dataclass
 class PilotSource:
-    """The trials of `inner`: first one of each arm, and the others once these have passed.
+    """Hands out the trials of `inner`: one trial of each arm, then the other trials once these have passed.
 
     `pilots` are the records of arms that have a trial already. `stop` is given the reason where the pilot does not
     pass; trials that run then keep their checkpoints. `say` is given lines for people.
@@ -77,22 +77,22 @@ class PilotSource:
     pilots: dict[str, Record]
     stop: Callable[[str], None]
     say: Callable[[str], object]
-    held: deque[Next] = field(default_factory=deque)
+    waiting: deque[Next] = field(default_factory=deque)
     running: dict[str, str] = field(default_factory=dict)
     passed: bool = False
 
     @property
     def adaptive(self) -> bool:
-        """As the inner source."""
+        """Return what the inner source says."""
         return self.inner.adaptive
 
     @property
     def finished(self) -> bool:
         """Whether every trial has been handed out."""
-        return not self.held and self.inner.finished
+        return not self.waiting and self.inner.finished
 
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
-        """Return a trial of an arm that has none yet; None while these run; then the others.
+        """Return a trial of an arm that has none yet; None while these trials run; then the other trials.
 
         An arm whose search waits for that of another arm has no pilot.
         """
@@ -101,7 +101,7 @@ class PilotSource:
             following = self.inner.next({*paused_arms, *begun}) if begun < {*self.study.arms} else None
             if isinstance(following, Next):
                 if following.trial.arm in begun:
-                    self.held.append(following)
+                    self.waiting.append(following)
                     continue
                 self.running[following.trial.id] = following.trial.arm
                 return following
@@ -112,20 +112,20 @@ class PilotSource:
                 self.stop(f"pilot: {'; '.join(found)}. {GO_ON}")
                 return Finished()
             self.passed = True
-        return self.held.popleft() if self.held else self.inner.next(paused_arms)
+        return self.waiting.popleft() if self.waiting else self.inner.next(paused_arms)
 
     def arrange(self, order: Callable[[Iterable[Trial]], Iterable[Trial]]) -> None:
         """Arrange what waits here and in the inner source."""
-        held = {following.trial.id: following for following in self.held}
-        self.held = deque(held[trial.id] for trial in order([following.trial for following in held.values()]))
+        waiting = {following.trial.id: following for following in self.waiting}
+        self.waiting = deque(waiting[trial.id] for trial in order([following.trial for following in waiting.values()]))
         self.inner.arrange(order)
 
     def retry(self, trial_id: str) -> bool:
-        """As the inner source."""
+        """Return what the inner source says."""
         return self.inner.retry(trial_id)
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
-        """As the inner source; a pilot of which a notice holds after its first epochs ends the run."""
+        """Return what the inner source says; a pilot trial with a notice after its first epochs ends the run."""
         arm = self.running.get(trial_id)
         if arm and (early := early_notices(reports)):
             self.stop(f"pilot: arm {arm}: {early[0]}. {GO_ON}")

@@ -1,4 +1,4 @@
-"""Where each trial goes: its footprint packed on the cluster's hosts, and more memory after it ran out of it."""
+"""The place of each trial: its footprint packed on the cluster's hosts, with more memory after it ran out of it."""
 
 import functools
 from collections import defaultdict
@@ -38,7 +38,7 @@ class Placements:
         self.infeasible: set[str] = set()  # ids of trials that ran out of memory where no host has more
 
     def fits(self, trial: Trial) -> bool:
-        """Whether some host can hold `trial`."""
+        """Return whether some host can hold `trial`."""
         return trial.id in self.placed or bool(self.footprints.options(trial))
 
     def grow(self, inventory: Inventory) -> None:
@@ -55,7 +55,7 @@ class Placements:
         return self.footprints.why_not(trial)
 
     def check(self, trials: Iterable[Trial]) -> None:
-        """`SpecError` if none of `trials` fits a host, with what the smallest needs."""
+        """Raise `SpecError` with the needs of the smallest trial if none of `trials` fits a host."""
         if (smallest := self.footprints.missing(trials)) is not None:
             raise SpecError(
                 "a trial must fit one host of the cluster",
@@ -64,7 +64,7 @@ class Placements:
             )
 
     def place(self, trial: Trial) -> Placement:
-        """The place of `trial`; the same until it has ended or ran out of memory."""
+        """Return the place of `trial`, which is the same until the trial has ended or ran out of memory."""
         if trial.id not in self.placed:
             if (ride := self.lanes.of(trial)) is not None:
                 self.rides[trial.id] = ride
@@ -153,7 +153,7 @@ class Placements:
             self.footprints.learn(peak)
 
     def slots(self, trials: Iterable[Trial]) -> int:
-        """How many trials run concurrently on the whole cluster, of the kind of which it holds the most."""
+        """Return how many trials run at once on the whole cluster, of the kind of which it holds the most."""
         kinds = {placement for trial in trials for placement in self.options(trial)}
         nodes = self.inventory.nodes
         return max((sum(slots_on(kind, node) * node.count for node in nodes) for kind in kinds), default=1)
@@ -182,7 +182,7 @@ class Placements:
 
 
 def bundles(described: TrialDescription) -> PlacementGroupFactory:
-    """What to ask Ray for, from a trial's description alone: Tune calls this on a copy of its own."""
+    """Return the resources to ask Ray for, from a trial's description alone: Tune calls this on its own copy."""
     return _bundles(described["place"])
 
 

@@ -28,7 +28,7 @@ SLOW_START = "timed out during startup"
 
 @dataclass(frozen=True)
 class Feature:
-    """Names of Ray that something rests on, and what is so without it."""
+    """Names of Ray that a feature needs, and the consequence where Ray lacks one of them."""
 
     names: tuple[str, ...]
     without: str
@@ -69,7 +69,7 @@ TRIAL_NAMES = (
 
 
 def lacking() -> Iterator[str]:
-    """A line for each feature that is off, as Ray has not the names that it rests on. Ray is connected."""
+    """Yield a line for each feature that is off because Ray lacks its names. Ray must be connected."""
     for feature in FEATURES:
         if gone := [name for name in feature.names if not _has(name)]:
             yield f"Ray {ray.__version__} has no {gone[0]}: {feature.without}"
@@ -92,7 +92,7 @@ def keep_credentials() -> None:
 
 
 def forgive_lost_hosts() -> None:
-    """Tune counts no failure where a host was announced to go; one that goes without a word is no other case."""
+    """Let Tune count no failure for a host that is lost without notice, as it does for an announced loss."""
     if _all(PREEMPTED):
         ray.exceptions.RayActorError.preempted = property(
             lambda error: getattr(error, "_preempted", False) or HOST_LOST.search(str(error)) is not None
@@ -130,7 +130,7 @@ def replace_refusing_workers(say: Callable[[str], object]) -> None:
 
 @contextlib.contextmanager
 def no_sigterm_handler() -> Iterator[None]:
-    """Ray installs no handler of SIGTERM within. Its own raises SystemExit, and no public setting leaves it out."""
+    """Keep Ray from installing its handler of SIGTERM, which raises SystemExit; no public setting does that."""
     with contextlib.ExitStack() as kept:
         if _all(SIGTERM):
             utils = _named("ray._private.utils")
@@ -140,7 +140,7 @@ def no_sigterm_handler() -> Iterator[None]:
 
 
 def forget_authentication() -> None:
-    """Ray keeps the way of authentication that it has read from the environment; afterwards it reads it again."""
+    """Let Ray read the way of authentication again, which it keeps after the first reading."""
     if _all(AUTHENTICATION):
         _named("ray._raylet.Config").initialize("")
         _named("ray._raylet.AuthenticationTokenLoader").instance().reset_cache()
@@ -168,7 +168,7 @@ def place_of(actor: Any) -> tuple[int, str] | None:
 
 
 def forgive(trial: Any) -> None:
-    """Count the failures of a trial of Tune's anew, since it got further."""
+    """Set the failures of a trial in Tune's account to zero, because the trial has made progress."""
     with contextlib.suppress(AttributeError):
         trial.run_metadata.num_failures = 0
 
@@ -211,7 +211,7 @@ def _has(name: str) -> bool:
 
 
 def _named(name: str) -> Any:
-    """What stands at a dotted name of Ray; `ImportError` or `AttributeError` where nothing does."""
+    """Return the object at a dotted name of Ray; `ImportError` or `AttributeError` where there is none."""
     return pkgutil.resolve_name(name)
 
 

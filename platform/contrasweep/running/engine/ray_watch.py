@@ -31,7 +31,7 @@ class RayWatch:
     """Watches Ray from `start`, before it is connected, to `stop`, in a thread."""
 
     def __init__(self, address: str) -> None:
-        """`address` is that of the cluster, or `local` for a Ray that this process starts."""
+        """Watch the cluster at `address`; `local` is a Ray that this process starts."""
         self._leaving, self._stop = threading.Event(), threading.Event()
         self._seen, self._away_since, self._poll_s = False, time.monotonic(), STARTING_POLL_S
         self._earlier: set[int] = set()  # GCS of attempts to start Ray that are given up
@@ -65,7 +65,7 @@ class RayWatch:
         self._stop.set()
 
     def unreachable(self, address: str) -> bool:
-        """Whether nothing has taken a connection at `address` for a while, where something did before."""
+        """Return whether `address` has taken no connection for a while, though it did before."""
         host, _, port = address.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=POLL_S).close()
@@ -80,7 +80,10 @@ class RayWatch:
         return self._is_gone(any(map(_lives, own)))
 
     def _is_gone(self, there: bool) -> bool:
-        """Whether what was there has been away for `GCS_PATIENCE_S`; what has never been there has not gone."""
+        """Return whether something has been missing for `GCS_PATIENCE_S`; `there`: whether it is present now.
+
+        What was never present is not missing.
+        """
         now = time.monotonic()
         if there or not self._seen:
             self._seen, self._away_since = self._seen or there, now
@@ -102,7 +105,7 @@ class RayWatch:
 
 
 def _checks(watch: RayWatch) -> dict[str, Callable[[], bool]]:
-    """What must live, by what is said once it does not."""
+    """Return checks of the processes and addresses that must be alive, by the message where one is not."""
     known = ray_internals.own_processes()
     if known is None:
         return {}
@@ -125,7 +128,7 @@ def _no_answer(address: str) -> str:
 
 
 def _own_gcs() -> list[psutil.Process]:
-    """Each GCS that this process has started and not waited for."""
+    """Return each GCS that this process has started and not waited for."""
     own = []
     for process in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -135,7 +138,7 @@ def _own_gcs() -> list[psutil.Process]:
 
 
 def _was_killed(child: int) -> bool:
-    """Whether a child has ended by a signal; it is left to be waited for."""
+    """Return whether a signal has ended a child, without waiting for the child."""
     with contextlib.suppress(ChildProcessError):
         ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         return ended is not None and ended.si_code in (os.CLD_KILLED, os.CLD_DUMPED)

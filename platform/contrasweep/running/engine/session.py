@@ -74,7 +74,10 @@ def _connection() -> Iterator[None]:
 
 
 def _start(address: str, options: dict[str, bool], watch: RayWatch) -> None:
-    """`ray.init`, once more where a busy machine took it too long; `ContrasweepError` where it does not succeed."""
+    """Call `ray.init`, and once more where a busy machine took too long.
+
+    Raises `ContrasweepError` where Ray does not start.
+    """
     auth_mode = os.environ.get(AUTH_MODE)
     for attempt in range(RAY_INIT_ATTEMPTS):
         try:

@@ -1,4 +1,4 @@
-"""Train what of a plan has no record yet, on hosts and placements, until no trial is left or a budget is used up."""
+"""Train the trials of a plan that have no record, until no trial is left or a budget is used up."""
 
 import sys
 import time
@@ -54,7 +54,7 @@ def train(
     inventory_file: Path | None = None,
     quiet: bool = False,
 ) -> str:
-    """Train what of the plan is left, as `prepared` has it; if a budget has ended it, which one, in a line.
+    """Train the trials of the plan that `prepared` leaves; return the budget that has ended the run as a line.
 
     Trials are placed on the hosts of `inventory_file`, or without one on those of the connected Ray. Raises
     KeyboardInterrupt on SIGINT and SIGTERM, and `SpecError` if no trial fits a host.

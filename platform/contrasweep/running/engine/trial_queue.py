@@ -1,4 +1,4 @@
-"""Which trial is next: those of the source, those that wait for a larger host, and those that are to run again."""
+"""The order of trials: new ones of the source, those that wait for a larger host, and those that run again."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -17,7 +17,10 @@ too few results."""
 
 @dataclass(frozen=True)
 class Infeasible:
-    """A candidate that fits no host and ends so. `record`: the one that stands, if these hosts refused it before."""
+    """A candidate that fits no host and therefore ends.
+
+    `record`: its record of an earlier run, if these hosts were too small then too.
+    """
 
     candidate: Next
     record: Record | None
@@ -39,7 +42,10 @@ class TrialQueue:
         say: Callable[[str], object],
         infeasible_records: Mapping[str, Record],
     ) -> None:
-        """`infeasible_records` are those of an earlier run, by trial id. `say` is given lines for people."""
+        """Queue the trials of `source`.
+
+        `infeasible_records` are those of an earlier run, by trial id. `say` receives messages for people.
+        """
         self.source, self.placements, self.hosts, self.records, self.say = source, placements, hosts, records, say
         self.infeasible_records = dict(infeasible_records)  # of this run too
         self.waiting: list[Next] = []  # for a larger host
@@ -128,7 +134,7 @@ class TrialQueue:
         return None
 
     def _without_record(self, candidate: Next) -> Next:
-        """A trial that was infeasible has no record from now on."""
+        """Drop the record of a trial that fitted no host before, and return its candidate."""
         if self.infeasible_records.pop(candidate.trial.id, None) is not None:
             self.records.reopen(candidate.trial.id)
         return candidate

@@ -62,8 +62,8 @@ LOST = (
     "kernel does where memory runs out; its log has what it printed"
 )
 NEVER_BEGAN = (
-    "its process never began: Ray gave it up before that, each time; so it does where RAY_AUTH_MODE=token is set here "
-    "and the cluster asks for no token"
+    "its process never began: Ray gave it up before that, each time. Ray also does this if RAY_AUTH_MODE=token is set "
+    "here and the cluster asks for no token"
 )
 OUR_ERROR = re.compile(r"^contrasweep\.(?:\w+\.)+(\w+): ", re.MULTILINE)
 RAISED_CAUSES = {
@@ -183,8 +183,10 @@ class TuneSearcher(Searcher):  # type: ignore[misc]
         if following is None or isinstance(following, Finished):
             return None if following is None else Searcher.FINISHED
         trial = following.trial
-        place, fresh = loop.placements.described(trial), loop.is_fresh(trial.id)
-        return self.context.describe(trial, place, loop.notes(following), loop.code.of(trial), fresh=fresh)
+        place, no_prior_state = loop.placements.described(trial), loop.has_no_prior_state(trial.id)
+        return self.context.describe(
+            trial, place, loop.notes(following), loop.code.of(trial), no_prior_state=no_prior_state
+        )
 
     def on_trial_complete(self, trial_id: str, result: StepResult | None = None, error: bool = False) -> None:
         """Do nothing: records tell the source; see `TuneCallback`."""
@@ -256,7 +258,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
 
 
 class TuneCallback(tune.Callback):  # type: ignore[misc]
-    """What became of each trial. Nothing here may raise: that would end the whole study."""
+    """Receives the results and the end of each trial. Its methods never raise, which would end the whole study."""
 
     def __init__(self, loop: TrialLoop) -> None:
         self.loop, self.watchdog = loop, Watchdog(loop)
@@ -275,7 +277,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
 
     def on_trial_start(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         """Note that a worker begins."""
-        trial.config["fresh"] = False  # for the next one, should it be lost
+        trial.config["no_prior_state"] = False  # for the next one, should it be lost
         self._safely(self.loop.started, trial.config["id"])
 
     def on_trial_result(
@@ -338,7 +340,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
 
 
 def _forget(trial: RayTrial) -> None:
-    """Of a trial that has ended only its id is asked for."""
+    """Free the memory of an ended trial: only its id is needed later."""
     ray_internals.forget(trial)
     for name in ("data", "notes", "code", "trial"):
         trial.config.pop(name, None)  # type: ignore[misc]
@@ -373,7 +375,7 @@ def _cause(records: StudyRecords, trial_id: str, error: str) -> Cause:
 
 
 def _reason(error: str) -> str:
-    """A failure that left no record, in a line."""
+    """Return a failure that left no record as one line."""
     if out_of_memory.which(error):
         return "its memory ran out"
     return error.strip().splitlines()[-1] if _raised(error) else "its worker or host was lost"

@@ -1,4 +1,4 @@
-"""Watches trials that run: says which are silent and where, and ends those that are out of their time."""
+"""A watch over running trials: it reports silent ones with their place in the code, and ends those out of time."""
 
 import logging
 import threading
@@ -77,7 +77,7 @@ class Watchdog:
         self.loop.progress.say(f"silent: {replicate_of(active.trial)}: {silence}{where}; see {command}")
 
     def _stack(self, trial_id: str, actor: Any) -> tuple[str, str]:
-        """The stacks of a trial's process, which are kept beside its log; and where it is, in words."""
+        """Store the stacks of a trial's process beside its log; return the place where it is, in words."""
         try:
             stack = stack_of_actor(actor) if actor is not None else ""
             if stack:

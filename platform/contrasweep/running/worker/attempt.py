@@ -1,4 +1,4 @@
-"""One attempt of a trial, and its checkpoints on their way to the storage.
+"""One attempt of a trial, and the upload of its checkpoints to the storage.
 
 A folder of this machine takes a checkpoint at once. To an object store it goes while training goes on: a trainable may
 change its files as soon as it goes on, so a checkpoint is first copied to this machine's disk; a thread then stores the
@@ -34,7 +34,7 @@ CLOSE_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a trial has at a checkpoint: its files, the step, what is kept beside them, and how many reports there were.
+    """A checkpoint of a trial: its files, its step, extra values, and the number of reports before it.
 
     `items` are the latest scores of items, encoded, with the step that gave them.
     """
@@ -53,11 +53,23 @@ class TrialAttempt:
     """
 
     def __init__(
-        self, trial: Trial, records: StudyRecords, scratch: Path, *, notes: TrialNotes, code: CodeRef, fresh: bool
+        self,
+        trial: Trial,
+        records: StudyRecords,
+        scratch: Path,
+        *,
+        notes: TrialNotes,
+        code: CodeRef,
+        no_prior_state: bool,
     ) -> None:
-        """Claim the trial and fetch its checkpoint into the folder `scratch`; `fresh`: it is known to have none."""
-        self.claim = Attempt(records, trial, fresh=fresh)
-        self.checkpoints = Checkpoints(records.store, records.key(trial.id, "checkpoint"), fresh=fresh)
+        """Claim the trial and fetch its checkpoint into the folder `scratch`.
+
+        With `no_prior_state`, the trial is known to have no checkpoint.
+        """
+        self.claim = Attempt(records, trial, no_prior_state=no_prior_state)
+        self.checkpoints = Checkpoints(
+            records.store, records.key(trial.id, "checkpoint"), no_prior_state=no_prior_state
+        )
         local = isinstance(records.store, LocalStore)  # to store a checkpoint there is no more than to copy it
         self.writer = CheckpointWriter(self.store, scratch, at_once=local)
         folder = scratch / "resume"
@@ -108,7 +120,10 @@ class CheckpointWriter:
     """Passes snapshots to `store`, from a thread of its own. All methods are called by the trial's thread."""
 
     def __init__(self, store: Callable[[Snapshot], None], scratch: Path, *, at_once: bool = False) -> None:
-        """`scratch` is a folder for the copies. `at_once`: `put` itself stores each snapshot, without a thread."""
+        """Copy snapshots into the folder `scratch` and store them.
+
+        With `at_once`, `put` itself stores each snapshot, without a thread.
+        """
         self._store, self._scratch, self.at_once = store, scratch, at_once
         self._changed = threading.Condition()
         self._waiting: Snapshot | None = None

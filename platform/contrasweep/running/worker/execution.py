@@ -1,4 +1,4 @@
-"""One trial from its generator to its record. Knows nothing of Ray; works in any process that sees the storage."""
+"""One trial, from its generator to its record. It knows nothing of Ray and works where the storage is seen."""
 
 import logging
 import math
@@ -59,20 +59,21 @@ class Execution:
         packages: Mapping[str, str] | None = None,
         limits: AbstractContextManager[None] | None = None,
         output: Output | None = None,
-        fresh: bool = False,
+        no_prior_state: bool = False,
     ) -> None:
         """Begin one attempt of a trial.
 
         `notes`, `code` and `packages` (name -> version, of what the code imports) go into the record. `limits` (see
         `cluster.guard`) are open from before the trial's first step to its end. `output`, which takes what it prints,
-        is open already and closed with it. `fresh`: the storage has nothing of this trial, and is not asked for it.
+        is open already and closed with it. With `no_prior_state`, the storage is known to have nothing of this trial,
+        and is not asked.
         """
         self.metric, self.packages, self.output = metric, dict(packages or {}), output
         self.elsewhere: TrainedElsewhere | None = cast(TrainedElsewhere, function) if is_elsewhere(function) else None
         meter = Meter().start() if self.elsewhere is None else self.elsewhere.meter
         scratch = scratch_folder("trial")
         self.attempt = TrialAttempt(
-            trial, records, scratch, notes=notes or TrialNotes(), code=code or CodeRef(), fresh=fresh
+            trial, records, scratch, notes=notes or TrialNotes(), code=code or CodeRef(), no_prior_state=no_prior_state
         )
         self.reports, resume = self.attempt.reports, self.attempt.resume
         self.seconds = self.attempt.extra.seconds  # of training, over all attempts
@@ -195,7 +196,7 @@ class Execution:
         return row
 
     def _end(self) -> Record:
-        """The trainable has returned: the trial is done if its last report has the study's metric."""
+        """End the trial after its trainable has returned: it is done if its last report has the study's metric."""
         rows = self.reports.rows
         final = rows[-1].get(self.metric) if rows else None
         if final is not None and math.isfinite(final):
@@ -220,7 +221,7 @@ class Execution:
             raise
 
     def _exit_if_terminated(self) -> None:
-        """`SystemExit` where the process received SIGTERM, unless the trial has its record."""
+        """Raise `SystemExit` where the process received SIGTERM, unless the trial has its record."""
         if self.termination.requested and not self.finished:
             self.close()
             raise SystemExit(1)
@@ -229,7 +230,7 @@ class Execution:
 def _reports(
     function: Callable[..., Generator[Report, None, None]], trial: Trial, resume: Path | None
 ) -> Generator[Report, None, None]:
-    """The reports of a trainable, which is called with the first: what it raises then is a failure like any other."""
+    """Yield the reports of a trainable, which is called at the first one, so that its errors are the trial's."""
     reports = function(trial, resume=resume)
     if not isinstance(reports, Iterator):
         raise SpecError(

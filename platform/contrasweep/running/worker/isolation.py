@@ -51,7 +51,7 @@ Values = dict[str, Any]
 
 
 class State(NamedTuple):
-    """Something that a process has only one of; `library` is imported already where it is read or written."""
+    """A state that a process has once; `library` must have been imported before it is read or written."""
 
     name: str
     read: Callable[[], Any]
@@ -60,7 +60,7 @@ class State(NamedTuple):
 
 
 def _calls(name: str, library: str, read: str, write: str) -> State:
-    """What two functions of a library get and set."""
+    """Return the state that two functions of a library read and write."""
     return State(
         name, lambda: getattr(sys.modules[library], read)(), lambda v: getattr(sys.modules[library], write)(v), library
     )
@@ -102,7 +102,7 @@ def _set_gc(value: tuple[bool, tuple[int, int, int]]) -> None:
 
 
 def _loggers() -> Values:
-    """Level, handlers and so on of each logger that does not have those of a new one."""
+    """Return level, handlers and other values of each logger that is not as a new one."""
     loggers = [logging.root, *logging.root.manager.loggerDict.values()]
     read = {
         logger.name: (logger.level, logger.propagate, logger.disabled, logger.handlers[:], logger.filters[:])
@@ -197,7 +197,10 @@ FOLDER = State("the working directory", _folder, os.chdir)
 
 
 class Isolation:
-    """Of one process: `begin` before each trial, `end` after it. As the process is now, each trial finds it."""
+    """Keeps the trials of one process apart: `begin` before each trial, `end` after it.
+
+    Each trial finds the process as it was when this object was made.
+    """
 
     def __init__(self) -> None:
         self._reference = _read()
@@ -214,7 +217,7 @@ class Isolation:
         _watch_threads()
 
     def begin(self, trial_id: str, trainable: str, load: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
-        """The trainable that `load` gives, with the process as its first trial finds it, in any order of trials."""
+        """Restore the process to its state before the first trial, and return the trainable from `load`."""
         _write(self._reference)
         module = trainable.partition(":")[0]
         if module not in self._imports:
@@ -252,11 +255,11 @@ class Isolation:
         _write(self._reference)
         if not left and self._set_by_import and following.partition(":")[0] not in self._imports:
             # What the modules of both import has set this already, and would not do so again.
-            return f"changed {self._set_by_import} by an import, which an arm of another module must not find"
+            return f"changed {self._set_by_import} by an import; other arms must start without this change"
         return left
 
     def _left(self) -> str:
-        """What was closed, and the threads and processes that were left behind, once they have had time to end."""
+        """Return what the trial closed, or which threads and processes it left behind after a time for their end."""
         until = time.monotonic() + GRACE_S
         for attempt in range(1000):
             threads = {thread for thread in set(_of_users) - self._threads if thread.is_alive()}
@@ -271,7 +274,7 @@ class Isolation:
         return "left a thread behind" if threads else "left a process behind" if children else ""
 
     def _changed_modules(self) -> str:
-        """What was changed in a module of the user's own, or patched in a library."""
+        """Return what the trial changed in a module of the user's own or patched in a library."""
         for name, now in _library_contents():
             if name in self._installed and (attribute := _patched(name, self._installed[name], now)):
                 return f"changed {name}.{attribute}"
@@ -291,7 +294,7 @@ class Isolation:
             sys.modules["torch"].manual_seed(seed)
 
     def _imported(self, library: str) -> None:
-        """A library has been imported: what it has now is how each later trial finds it."""
+        """Take the state of a library that has just been imported as the state that each later trial finds."""
         self._reference |= _read(library)
         self._expected |= _read(library)
         if library == "torch":
@@ -299,7 +302,7 @@ class Isolation:
 
 
 def _read(library: str = "") -> Values:
-    """All states of what is imported, or of one library."""
+    """Return all states of the imported libraries, or of one library."""
     return {s.name: s.read() for s in STATES if s.library in sys.modules and library in ("", s.library)}
 
 
@@ -317,13 +320,13 @@ def _write(expected: Values) -> None:
 
 
 class _Importing:
-    """A finder of modules that says when one of `names` has been imported."""
+    """A finder of modules that calls `say` when a module in `names` has been imported."""
 
     def __init__(self, names: set[str], say: Callable[[str], None]) -> None:
         self.names, self.say = names, say
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return what the other finders find, with a loader that says when it has run."""
+        """Return the result of the other finders, with a loader that calls `say` after the import."""
         if name not in self.names:
             return None
         others = (
@@ -346,7 +349,7 @@ _of_users: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 @functools.cache
 def _watch_threads() -> None:
-    """From now on, know the threads that the user's code starts; those that a library keeps are no trial's."""
+    """Note each thread that the user's code starts from now on; threads of libraries are not noted."""
     start = threading.Thread.start
 
     @functools.wraps(start)
@@ -401,7 +404,7 @@ def _is_helper(child: int) -> bool:
 
 
 def _library_contents() -> Iterator[tuple[str, Mapping[str, object]]]:
-    """By name, the attributes of modules and classes that one patches."""
+    """Yield names and attributes of the modules and classes that users patch."""
     for name in (*LIBRARIES, *TORCH):
         if name in sys.modules:
             yield name, vars(sys.modules[name])
@@ -413,7 +416,7 @@ def _library_contents() -> Iterator[tuple[str, Mapping[str, object]]]:
 
 
 def _patched(library: str, before: Mapping[str, object], now: Mapping[str, object]) -> str:
-    """An attribute of a library that is another one than before, or came from elsewhere; "" where there is none."""
+    """Return an attribute of a library that was replaced, or added by other code; "" where there is none."""
     if len(before) == len(now) and all(map(operator.is_, before.values(), now.values())):
         return ""
     root = library.partition(".")[0]
@@ -430,7 +433,7 @@ def _patched(library: str, before: Mapping[str, object], now: Mapping[str, objec
 
 
 def _contents(module: ModuleType) -> Values:
-    """What stands in a module and in its classes, by name: each value with a digest of what can change in it."""
+    """Return the values in a module and in its classes, by name, each with a digest of its mutable content."""
     found = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -450,7 +453,7 @@ def _same(before: Any, now: Any) -> bool:
 
 
 def _digest(value: Any) -> int | None:
-    """Of what can change within a value; None where nothing can, or that is not known."""
+    """Return a digest of the mutable content of a value; None where it has none or it cannot be read."""
     if isinstance(value, FunctionType):  # mutable defaults, and attributes
         defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
         value = [default for default in defaults if type(default) not in ATOMS], value.__dict__
@@ -483,7 +486,7 @@ class _Sum:
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
-        """A tensor by torch's count of its changes, a large array by its identity: neither is copied."""
+        """Pickle a tensor as its version number and a large array as its identity, so that neither is copied."""
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(value, torch.Tensor):
             return tuple, ((id(value), value._version),)

@@ -42,7 +42,7 @@ def guard_children() -> None:
 
 
 def main() -> None:
-    """Leave the worker's children, wait for the worker's end, and kill what it left."""
+    """Fork out of the worker's children, wait for the worker's end, and kill the processes that it left."""
     pid, began, pipe = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     if os.fork():
         os._exit(0)  # the worker waits for this one; the other is no child that Ray would kill with the worker
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _began(pid: int) -> str:
-    """When the process began, in ticks since the boot; "" for none and for one that has ended."""
+    """Return when the process began, in ticks since the boot; "" where there is no such living process."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

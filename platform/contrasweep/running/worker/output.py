@@ -1,4 +1,4 @@
-"""What a trial prints goes to its log while it runs.
+"""The log of a trial, which receives what the trial prints while it runs.
 
 That is standard output and error of this process, with what subprocesses and compiled code write there.
 
@@ -34,12 +34,12 @@ SHARE = 0.01  # of the time that may go into sending a log
 class Output:
     """Takes what this process prints from `open` to `close`, for one trial."""
 
-    def __init__(self, records: StudyRecords, trial_id: str, *, fresh: bool = False) -> None:
-        """`fresh`: the storage has no log of an earlier attempt."""
+    def __init__(self, records: StudyRecords, trial_id: str, *, no_prior_state: bool = False) -> None:
+        """`no_prior_state`: the storage has no log of an earlier attempt."""
         self.store, self.key = records.store, records.key(trial_id, LOG)
         self.local = self.store.root / self.key if isinstance(self.store, LocalStore) else None
         self.path = self.local or Path(tempfile.gettempdir()) / f"contrasweep-{os.getpid()}-{trial_id}.log"
-        self.left_out, self.fresh = 0, fresh
+        self.left_out, self.no_prior_state = 0, no_prior_state
         self.sent, self.due = 0, time.monotonic() + SEND_S
         self._saved: tuple[int, int] | None = None
         self._abandoned = False
@@ -48,9 +48,9 @@ class Output:
         self._thread = threading.Thread(target=self._run, name="trial-log", daemon=True)
 
     def open(self) -> Self:
-        """Begin to take what is printed."""
+        """Redirect standard output and standard error of this process to the trial's log."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self.local is None and not self.fresh:
+        if self.local is None and not self.no_prior_state:
             with contextlib.suppress(FileNotFoundError):  # of an earlier attempt
                 self.store.get_file(self.key, self.path)
         _flush()
@@ -74,7 +74,7 @@ class Output:
         self._abandoned = True
 
     def close(self) -> None:
-        """Give standard output and error back, and keep the log; a log without a word is not kept."""
+        """Restore standard output and error, and keep the log if it is not empty."""
         if self._saved is None:
             return
         self._stopping.set()
@@ -125,7 +125,7 @@ class Output:
 
 
 def _telling(leave: Callable[[int], NoReturn], process: int) -> Callable[[int], NoReturn]:
-    """`os._exit`, which says in the log that this process ends so: nobody else can tell."""
+    """Return `os._exit` with a line in the log before it, because no other process sees why the process ended."""
 
     def tell(status: int) -> NoReturn:
         if os.getpid() == process:  # forked children end so as well

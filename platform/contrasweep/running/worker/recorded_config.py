@@ -17,7 +17,7 @@ class RecordedConfig(canonical.Config):
     """
 
     def __init__(self, config: Config, place: str = "", read: set[str] | None = None) -> None:
-        """`place` is the dotted key of a nested one, `read` where it notes what was read."""
+        """Wrap a config. `place` is the dotted key of a nested one; `read` collects the keys that were read."""
         super().__init__({})
         self.place, self.read = place, set[str]() if read is None else read
         self.text = canonical.dumps(config)
@@ -27,7 +27,7 @@ class RecordedConfig(canonical.Config):
             )
 
     def unused_settings(self) -> tuple[str, ...]:
-        """Dotted keys of the settings that nobody has read, in the order of the config."""
+        """Return the dotted keys of settings that the trainable never read, in the order of the config."""
         return tuple(self._unused())
 
     def _unused(self) -> Iterator[str]:
@@ -45,7 +45,7 @@ class RecordedConfig(canonical.Config):
             self.read.add(self._at(key))
 
     def _all(self) -> MutableConfig:
-        """All of it as plain mappings, and all of it read."""
+        """Return the whole config as plain mappings, and count all of it as read."""
         return {key: value._all() if isinstance(value, RecordedConfig) else value for key, value in self.items()}
 
     def __getitem__(self, key: str) -> Any:

@@ -1,4 +1,4 @@
-"""What one trial reports and uses: checked and kept as it comes, and written to the storage, nothing of it twice."""
+"""Reports and system use of one trial: checked, kept, and written to the storage once each."""
 
 import logging
 import operator
@@ -23,7 +23,7 @@ decision on each report asks for them: the driver has them already, and a trial 
 
 
 class Reports:
-    """The reports of one trial, from its first attempt on, and what of them is in the storage.
+    """The reports of one trial, from its first attempt on, and how many of them the storage has.
 
     The trial's thread takes the reports. That thread writes them, and so does the thread that stores checkpoints.
     """
@@ -94,10 +94,13 @@ class Reports:
 
 
 class SystemUse:
-    """What one trial uses over time: the rows of its meter, after those of earlier attempts."""
+    """The memory and utilisation of one trial over time, after the rows of its earlier attempts."""
 
     def __init__(self, trial_id: str, records: StudyRecords, meter: Any, started: float, *, resumed: bool) -> None:
-        """`meter` has the methods of `cluster.usage.Meter`; the trial's first attempt began at `started`."""
+        """Sample `meter`, which has the methods of `cluster.usage.Meter`.
+
+        The trial's first attempt began at `started`.
+        """
         self.trial_id, self.records, self.meter, self.started = trial_id, records, meter, started
         self._earlier = self._read_earlier() if resumed else []
         self._stored = 0  # how many of the meter's rows are in the storage
@@ -134,7 +137,7 @@ def _rows_until(saved: Saved | None, records: StudyRecords, trial_id: str) -> li
 
 
 def _checked_step(step: Any) -> int:
-    """The step as an integer of Python, which files can hold; a NumPy integer is one too."""
+    """Return the step as an integer of Python, which files can hold; it may be a NumPy integer."""
     if not isinstance(step, SupportsIndex) or (number := operator.index(step)) > MAX_COUNT:
         raise SpecError("a step is a whole number up to 2**53", place="Report.step", value=step, hint="use int(step)")
     return number

@@ -1,5 +1,6 @@
 """The one adapter from a trainable generator to Ray Tune. Its actors are reused, so torch is imported once."""
 
+import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ class AssignedResources:
 
     @classmethod
     def here(cls, inventory: Inventory) -> "AssignedResources":
-        """The resources of the actor that calls this. Prices are those of `inventory`."""
+        """Return the resources of the actor that calls this, with the prices of `inventory`."""
         context = ray.get_runtime_context()
         resources = context.get_assigned_resources()
         gpus, cpus = float(resources.get("GPU", 0.0)), float(resources.get("CPU", 0.0))
@@ -81,7 +82,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         self.records = StudyRecords(context.storage, context.study, patient=True)  # the driver has reached it
 
     def reset(self, new_config: TrialDescription, storage: Any = None) -> bool | str:
-        """The next trial in this actor; or why this process cannot take it, after which it is only to be stopped."""
+        """Take the next trial in this actor, or return why this process cannot take it and must be stopped."""
         self._drop()
         left = self.isolation.end(new_config["trial"]["trainable"])
         if self.cuda_failed:
@@ -127,7 +128,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         self._drop()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Nothing of Tune's: our own checkpoints lie in the storage and `_begin` finds the newest."""
+        """Save nothing for Tune: checkpoints are in the storage, and `_begin` finds the newest one."""
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         """See `save_checkpoint`."""
@@ -138,9 +139,9 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         packages = checked_packages(self.context.storage, self.context.study, code.digest)
         resources = AssignedResources.here(self.context.inventory)
         place = self.described["place"]
-        function, fresh = self._function(trial.trainable), self.described["fresh"]
+        function, no_prior_state = self._function(trial.trainable), self.described["no_prior_state"]
         with ExitStack() as opened:
-            output = opened.enter_context(closing(Output(self.records, trial.id, fresh=fresh).open()))
+            output = opened.enter_context(closing(Output(self.records, trial.id, no_prior_state=no_prior_state).open()))
             self.execution = Execution(
                 trial,
                 function,
@@ -151,7 +152,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
                 packages=packages,
                 limits=None if is_elsewhere(function) else resources.limits(host_memory=place["limit_host_memory"]),
                 output=output,
-                fresh=fresh,
+                no_prior_state=no_prior_state,
             )
             opened.pop_all()  # from here on the execution closes it
         return self.execution
@@ -162,7 +163,9 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
 
         def load() -> Callable[..., Any]:
             if ride is None:
-                return self.context.function(path)
+                function = self.context.function(path)
+                reads = getattr(function, "reads_storage", False)  # an evaluation: it loads what others have trained
+                return functools.partial(function, storage=self.context.storage) if reads else function
             called: Callable[..., Any] = import_path(ride["runner"], kind="runner")(self.context, self.described)
             return called
 
@@ -172,7 +175,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
 
     def _recorded_already(self) -> StepResult | None:
         """The last result of a trial whose worker died between writing the record and reporting it."""
-        if self.execution is not None or self.described["fresh"]:
+        if self.execution is not None or self.described["no_prior_state"]:
             return None
         if (record := self.records.read_one(self.described["id"])) is None:
             return None

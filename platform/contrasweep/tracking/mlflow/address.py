@@ -26,7 +26,7 @@ _PASSWORDS = f"the password of a database in {PASSWORD}, or in the file that {PA
 
 
 class TrackingAddress:
-    """Where MLflow's runs are. Its text is without a password; only `reveal` gives that, to the engine."""
+    """The address of an MLflow store. Its text has no password; only `reveal` returns that."""
 
     def __init__(self, uri: str) -> None:
         self._uri, self._shown = uri, redacted(uri)
@@ -81,7 +81,7 @@ class TrackingAddress:
 
     @property
     def ui_base(self) -> str:
-        """Where a browser finds the runs: the server, or where `contrasweep ui` puts one up by default."""
+        """Return the address where a browser finds the runs: the server, or the default one of `contrasweep ui`."""
         return self._shown.rstrip("/") if self.is_server else f"http://127.0.0.1:{UI_PORT}"
 
     def artifact_root(self, storage: str, study: str) -> str | None:
@@ -185,7 +185,7 @@ def _takes_files(folder: Path) -> bool:
 
 
 def _check_database_file(path: Path, uri: str) -> None:
-    """Open the file for writing, which undoes what a killed process left half written in it."""
+    """Open the file for writing, so that sqlite undoes a transaction of a killed process."""
     file = f"file:{urllib.parse.quote(str(path))}?mode=rw"
     try:
         with contextlib.closing(

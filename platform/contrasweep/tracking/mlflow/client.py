@@ -1,4 +1,4 @@
-"""An MLflow client that says what went wrong in one way, whatever store is behind it: `TrackingError`."""
+"""An MLflow client whose errors are all `TrackingError`, whatever the store."""
 
 import hashlib
 import os
@@ -48,7 +48,7 @@ def _open(uri: TrackingAddress) -> Any:
 
 
 def _open_sqlite(uri: TrackingAddress) -> Any:
-    """A fresh file is made by one process at a time: two at once break its schema."""
+    """Make a new database file in one process at a time: two processes at once break its schema."""
     path = uri.sqlite_path
     path.parent.mkdir(parents=True, exist_ok=True)
     name = hashlib.sha256(f"{os.getuid()}:{path}".encode()).hexdigest()[:16]
@@ -74,7 +74,7 @@ def _make_database(path: Path) -> None:
 
 
 def translate_errors(function: Callable[..., Any]) -> Any:
-    """What `function` returns; what it raises becomes a `TrackingError`."""
+    """Wrap `function` so that its errors become a `TrackingError`."""
     from mlflow.exceptions import MlflowException
 
     try:

@@ -1,4 +1,4 @@
-"""How MLflow shows a study and its trials: names, params, tags. Pure; nothing here imports mlflow."""
+"""The study and its trials as MLflow shows them: names, params, tags. It does not import mlflow."""
 
 import json
 import math
@@ -37,7 +37,7 @@ Point = tuple[str, float, int, int]
 
 @dataclass(frozen=True)
 class RunDescription:
-    """How one trial appears: its run's name, params (the same keys for every trial of the study), tags, dataset."""
+    """One trial as MLflow shows it: its run's name, params (with the same keys for all trials), tags, dataset."""
 
     trial_id: str
     name: str
@@ -150,7 +150,7 @@ def setting_points(record: Record) -> list[Point]:
 
 
 def points(metrics: Mapping[str, float], step: int, time: float) -> list[Point]:
-    """One report as points. What is no number (the row's own step and time, text) is left out."""
+    """Return a report as points, without what is no metric: step, time and text."""
     return [
         (metric_key(name), float(value), milliseconds(time), step)
         for name, value in metrics_of(metrics).items()
@@ -197,7 +197,7 @@ def study_note(study: TrackedStudy, table: str = "") -> str:
 
 
 def shared_view(study: TrackedStudy) -> str:
-    """Return the JSON of the view by which MLflow's page of a study opens: MLflow keeps it as a tag.
+    """Return the JSON of the view with which MLflow's page of a study opens; MLflow keeps it as a tag.
 
     Its list has the best trials first, with the columns that tell them apart (sorted by a metric it lists trials
     instead of folding them under the study). Its charts begin with the study's metric, the mean of each arm's trials
@@ -215,7 +215,7 @@ def shared_view(study: TrackedStudy) -> str:
 
 
 def _charts(metric: str) -> dict[str, object]:
-    """The metric over the steps and at the end, in one section above those that MLflow adds, trials grouped by arm."""
+    """Return charts of the metric over the steps and at the end, trials grouped by arm, above MLflow's own charts."""
     common = {"metricKey": metric, "metricSectionId": _SECTION, "deleted": False, "isGenerated": False}
     line = {
         **common,
@@ -243,7 +243,7 @@ def _charts(metric: str) -> dict[str, object]:
 
 
 def _name_width(study: TrackedStudy) -> int:
-    """Pixels that show a run's whole name, about: MLflow cuts it, and fold and seed stand last."""
+    """Return the width in pixels of a run's whole name, as MLflow cuts names and fold and seed come last."""
     letters = 28 + sum(len(axis) + 8 for axis in study.axes)
     return min(560, max(330, 60 + round(6.4 * letters)))
 

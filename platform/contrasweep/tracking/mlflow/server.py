@@ -1,4 +1,4 @@
-"""One study's runs on an MLflow store, by MLflow's public calls alone. Blocks; raises `TrackingError`.
+"""The runs of one study on an MLflow store, by MLflow's public calls alone. It blocks and raises `TrackingError`.
 
 `Server` is what a `Follower` needs of a tracker: it is told of running and of ended trials, finds their runs by the tag
 `trial_id`, and sends what a run lacks of what the storage has.
@@ -176,7 +176,7 @@ class Server:
         self._log(run, missing, self._missing_params(run, description))
 
     def show_ended(self, record: Record, files: TrialFiles) -> None:
-        """Fill the trial's run with what the storage has and it has not, and end it as the record says."""
+        """Add what the trial's run lacks, and end it with the status of the record."""
         description, points = describe_run(self.study, record), _points(files)
         run, missing = self._open_run(description, record.started, points, final_tags(record))
         with files.fetched(record) as folder:
@@ -255,7 +255,7 @@ class Server:
             translate_errors(lambda: self.client.log_batch(self.parent_id, metrics=batch))
 
     def set_tags(self, run: Run, tags: Mapping[str, str]) -> None:
-        """Write tags of a run; those it has under other names stay."""
+        """Write tags of a run; its other tags do not change."""
         self._log(run, tags=tags)
 
     def url(self, trial_id: str | None = None) -> str | None:
@@ -360,7 +360,7 @@ class Server:
         return created, self._missing(created, points) or ()
 
     def _missing(self, run: Run, points: Sequence[Point]) -> list[Point] | None:
-        """Those of `points` that the run lacks; None where it has other values in their place."""
+        """Return those of `points` that the run lacks; None where the run has other values for them."""
         if run.newest is not None:
             newest = run.newest
             return [point for point in points if point[3] > newest.get(point[0], -1)]
@@ -439,7 +439,7 @@ def study_page(experiment_id: str) -> str:
 
 
 def _points(files: TrialFiles) -> list[Point]:
-    """What the storage has of a trial over time, each metric and step once."""
+    """Return the values of a trial in the storage over time, each metric and step once."""
     used = [{"step": row["step"], "time": row["time"], **system_metrics(row)} for row in files.system]
     once: dict[tuple[str, int], Point] = {}
     for point in row_points([*files.reports, *used]):

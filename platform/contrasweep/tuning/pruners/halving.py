@@ -35,7 +35,7 @@ class Brackets(ABC):
 
     @abstractmethod
     def first(self, bracket: int) -> int:
-        """The number of the first configuration of a bracket; of `bracket` + 1 it is the end of it."""
+        """Return the number of the first configuration of a bracket; for `bracket` + 1, the end of the bracket."""
 
     @abstractmethod
     def bracket(self, config: int) -> int:
@@ -53,7 +53,7 @@ class Brackets(ABC):
             self.trials[config].append(trial)
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:
-        """`CONTINUE` below the next rung; at it `PAUSE` while the configuration may still go on, else `STOP`."""
+        """Return `CONTINUE` below the next rung; at it `PAUSE` while the configuration may go on, else `STOP`."""
         self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
         self._advance(self._bracket(trial))
         going = self._goes_on(trial)
@@ -67,7 +67,7 @@ class Brackets(ABC):
         self.stopped.add(trial)
 
     def on_end(self, trial: str, failed: bool = False) -> None:
-        """A failed trial is the worst at every rung, a finished one has its last value at those it did not reach."""
+        """Give a finished trial its last value at the rungs that it did not reach; a failed trial is the worst."""
         self.ended[trial] = failed
         self.stopped.discard(trial)
         self._advance(self._bracket(trial))
@@ -110,7 +110,7 @@ class Brackets(ABC):
         return self.rung(bracket, self.level[bracket])
 
     def _advance(self, bracket: int) -> None:
-        """Decide every rung that all its peers have reached."""
+        """Decide every rung that all configurations of its bracket have reached."""
         while len(alive := self._alive(bracket)) > 1 and math.isfinite(rung := self._rung(bracket)):
             values = {config: self._value(config, rung) for config in alive}
             if any(v is None for v in values.values()) or all(t in self.ended for c in alive for t in self.trials[c]):
@@ -120,7 +120,7 @@ class Brackets(ABC):
             self.level[bracket] += 1
 
     def _value(self, config: int, rung: float) -> float | None:
-        """Return the mean over the folds of what was reported at `rung`; None while a fold has not reported there."""
+        """Return the mean over the folds of the values at `rung`; None while a fold has not reported there."""
         known = [v for trial in self.trials[config] if (v := self._at(trial, rung)) is not None]
         return statistics.fmean(known) if len(known) == self.folds else None
 
@@ -154,7 +154,7 @@ class FoldHalving(Brackets):
         self.min_step, self.size = min_step, bracket or reduction * reduction
 
     def first(self, bracket: int) -> int:
-        """All brackets before it are of `size` configurations."""
+        """Return the first configuration, as each bracket has `size` of them."""
         return bracket * self.size
 
     def bracket(self, config: int) -> int:
@@ -202,7 +202,7 @@ class HyperBand(Brackets):
         self.ends: list[int] = [sum(sizes[: i + 1]) for i in range(len(sizes))]
 
     def first(self, bracket: int) -> int:
-        """Brackets of sizes s_max, ..., 0 follow each other, in turns."""
+        """Return the first configuration of a bracket; brackets of sizes s_max, ..., 0 follow each other in turns."""
         turn, place = divmod(bracket, len(self.ends))
         return turn * self.ends[-1] + (self.ends[place - 1] if place else 0)
 

@@ -39,7 +39,10 @@ class Population:
 
 
 def population_of(study: Sweep) -> Population | None:
-    """What `study` asks of population based training; None where it asks nothing. `SpecError` on what PBT cannot do."""
+    """Return the options of population based training in `study`; None where it does not use it.
+
+    Raises `SpecError` on options that it cannot combine.
+    """
     if study.pruner != "pbt":
         return None
     budget = study.arm_budget

@@ -1,4 +1,4 @@
-"""What a rule for early stopping is, and how somebody else's is held to it."""
+"""The protocol of rules for early stopping, and checks of a rule that the user wrote."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -10,7 +10,7 @@ from contrasweep.imports import build_part, errors_named
 
 
 class Decision(Enum):
-    """What a trial that has reported does next. `PAUSE`: it stops, and may be resumed once its peers have reported."""
+    """What a trial does after a report. With `PAUSE` it stops, and may be resumed once its peers have reported."""
 
     CONTINUE = "continue"
     PAUSE = "pause"
@@ -22,28 +22,28 @@ CONTINUE, PAUSE, STOP = Decision
 
 @runtime_checkable
 class Pruner(Protocol):
-    """One arm's rule for early stopping: arms never stop each other.
+    """A rule for early stopping within one arm; trials of one arm never stop those of another.
 
     `config` numbers the arm's configurations; each has one trial a fold. All calls come from one thread.
     """
 
     def add(self, trial: str, config: int, fold: int) -> None:
-        """`trial` is about to start."""
+        """Take note that `trial` is about to start."""
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:
         """What `trial` does, which has reported `value` at `step`."""
 
     def on_pause(self, trial: str) -> None:
-        """`trial` has stopped as decided, now or before an interruption."""
+        """Take note that `trial` has stopped as decided, now or before an interruption."""
 
     def on_end(self, trial: str, failed: bool = False) -> None:
-        """`trial` will report no more, of its own accord."""
+        """Take note that `trial` will report no more; it was not stopped by this rule."""
 
     def on_search_end(self, configs: int) -> None:
-        """The search has asked for its last configuration; there are so many."""
+        """Take note that the search has asked for its last configuration; there are `configs` in all."""
 
     def resumable(self) -> list[str]:
-        """Paused trials that go on from their checkpoints, each listed once."""
+        """Return paused trials that may go on from their checkpoints, each once."""
 
     def is_paused(self, trial: str) -> bool:
         """Whether `trial` has stopped and may still be resumed."""
@@ -67,7 +67,7 @@ def first_from(history: dict[int, float], rung: float) -> float | None:
 
 
 def at_least(name: str, value: int, least: int) -> None:
-    """`SpecError` on a pruner option below `least`."""
+    """Raise `SpecError` if a pruner's option is below `least`."""
     if not isinstance(value, int) or value < least:
         raise SpecError(
             f"{name} must be a whole number of at least {least}", place=f"pruner_options.{name}", value=value

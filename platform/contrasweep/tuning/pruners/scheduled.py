@@ -26,7 +26,7 @@ STEP = "scheduled_step"
 
 @checked
 class Settings:
-    """`trainable` (dotted path) is trained up to the step `until`.
+    """Settings of a schedule: `trainable` (a dotted path) is trained up to the step `until`.
 
     Each entry of `schedule` is the step after which its settings hold, from 0, and all the settings.
     """
@@ -36,19 +36,19 @@ class Settings:
     until: int
 
     def resolve(self, data: Manifest) -> "Settings":
-        """Each entry with all its settings, resolved for `data`."""
+        """Return each entry with all its settings, resolved for `data`."""
         function = import_path(self.trainable, "trainable")
         entries = [(step, dict(resolved(function, canonical.Config(config), data))) for step, config in self.schedule]
         return dataclasses.replace(self, schedule=entries)
 
     def segments(self, done: int) -> Iterator[tuple[int, MutableConfig]]:
-        """(last step, settings) of what is left after the step `done`."""
+        """Return (last step, settings) of each segment after the step `done`."""
         ends = [first for first, _ in self.schedule[1:]] + [self.until]
         yield from ((end, config) for end, (_, config) in zip(ends, self.schedule, strict=True) if end > done)
 
 
 def last_settings(config: Config) -> Config:
-    """The settings that hold at the end of a schedule; any other config as it is."""
+    """Return the settings at the end of a schedule; another config is returned unchanged."""
     return config["schedule"][-1][1] if {"trainable", "schedule", "until"} == set(config) else config
 
 

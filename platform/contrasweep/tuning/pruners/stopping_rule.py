@@ -9,7 +9,7 @@ from contrasweep.tuning.pruners.pruner import CONTINUE, STOP, Decision, at_least
 
 
 class StoppingRule(ABC):
-    """What rules have in common that stop a trial for good, comparing it with the same fold's."""
+    """Base of rules that stop a trial for good, by a comparison with trials of the same fold."""
 
     def __init__(self, mode: str) -> None:
         self.sign = 1.0 if mode == "max" else -1.0
@@ -24,7 +24,7 @@ class StoppingRule(ABC):
         """An end changes nothing."""
 
     def on_pause(self, trial: str) -> None:  # noqa: B027
-        """A trial that was stopped stays so."""
+        """Do nothing: a trial that such a rule stops is never resumed."""
 
     def on_search_end(self, configs: int) -> None:  # noqa: B027
         """Nor does the number of configurations."""
@@ -38,11 +38,11 @@ class StoppingRule(ABC):
         return False
 
     def on_peer_report(self, trial: str, step: int, value: float) -> None:
-        """Others are compared with it from now on; not finite is worst."""
+        """Compare other trials with this value from now on; a value that is not finite is the worst."""
         self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:
-        """`CONTINUE` or `STOP`, by the rule's comparison with the reports of its fold."""
+        """Return `CONTINUE` or `STOP`, by the rule's comparison with the reports of its fold."""
         self.on_peer_report(trial, step, value)
         peers = {t: h for t, h in self.histories.items() if t != trial and self.folds.get(t) == self.folds.get(trial)}
         return CONTINUE if self.should_continue(self.histories[trial], step, peers) else STOP

@@ -1,4 +1,4 @@
-"""Optuna's samplers by ask and tell, and parameters as Optuna holds them."""
+"""Optuna's samplers with ask and tell, and search spaces as Optuna's distributions."""
 
 import importlib
 import math
@@ -75,7 +75,7 @@ class OptunaSearcher:
         self.ask_count = 0
 
     def ask(self) -> MutableConfig | None:
-        """The sampler's suggestion, or one at random if it keeps repeating itself; None when none is left."""
+        """Return the sampler's suggestion, or a random one if it repeats itself; None when none is left."""
         if self.finite is not None and len(self.seen & self.finite.keys()) == len(self.finite):
             return None
         for _ in range(MAX_ATTEMPTS):
@@ -110,7 +110,7 @@ class OptunaSearcher:
             self.study.tell(trial, values)
 
     def replay(self, config: MutableConfig) -> None:
-        """Enqueue it as a suggestion and open it, so that its outcome can be told."""
+        """Enqueue `config` as a suggestion and open its trial, so that the outcome can be told."""
         self._enqueue(config)
 
     def learn(self, config: MutableConfig, value: float | Sequence[float], violations: Sequence[float] = ()) -> None:

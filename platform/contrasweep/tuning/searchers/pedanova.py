@@ -1,4 +1,4 @@
-"""Which settings matter, and what scores that depend on no setting would show."""
+"""The importance of settings by PED-ANOVA, beside the level that scores without any effect reach."""
 
 import math
 import warnings
@@ -20,7 +20,7 @@ ABOVE = 2
 
 @dataclass(frozen=True)
 class Importance:
-    """How important each setting of an arm is; both mappings are empty where there is nothing to tell from.
+    """The importance of each setting of an arm; both mappings are empty where there are too few results.
 
     `shares` is the share of each setting in what tells the best tenth apart, most important first. `noise` is the share
     that it would reach by noise alone: in 5 % of the orders in which the scores could stand beside the configurations

@@ -1,4 +1,4 @@
-"""What is searched, what a searcher is, the one that follows a list, and how somebody else's is held to it."""
+"""The protocol of searchers, the searcher that follows a list, and checks of a searcher that the user wrote."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from contrasweep.study.space import Space, configurations, exists
 
 @dataclass(frozen=True)
 class Problem:
-    """What a searcher is built for.
+    """The problem that a searcher is built for: its space, seed, mode and budget.
 
     `fixed` are the config's other keys, for conditions on them, `modes` the direction of each objective, `budget` how
     often it will be asked (None: not known), and `constraints` how many there are.

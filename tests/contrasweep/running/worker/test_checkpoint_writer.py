@@ -171,7 +171,7 @@ def test_a_fresh_trial_reads_nothing_and_writes_each_thing_once(trial, s3, monke
     with monkeypatch.context() as patch:
         for name in ("read", "get_file", "exists", "list", "etags"):
             patch.setattr(records.store, name, refused)
-        execution = Execution(trial, once, records, metric="accuracy", fresh=True)
+        execution = Execution(trial, once, records, metric="accuracy", no_prior_state=True)
         assert execution.advance().record is None
         assert finish(execution).status == "done"
     assert written == ["attempt.json", "metrics.parquet", "items.parquet", "record.json"]

@@ -144,51 +144,23 @@ def test_threads_that_a_library_keeps_and_caches_are_no_trial_s(isolation):
     assert isolation.end("leaving:calm") == ""
 
 
-def study(order, **fields):
-    kinds = {"calm-a": Arm("leaving:calm"), "calm-b": Arm("leaving:calm", config={"b": 1})}
-    kinds |= {c.replace("_", "-"): Arm("leaving:changes", config={"change": c}) for c in order if c not in kinds}
-    base = {"seeds": [0], "reference": "calm-a"}
-    return AblationGrid(
-        "leaving", {name.replace("_", "-"): kinds[name.replace("_", "-")] for name in order}, "digits", **base | fields
-    )
-
-
-def calm_records(results):
-    """All that the calm arms reported, by trial."""
-    calm = {i: record for i, record in results.trial_records.items() if record.arm.startswith("calm")}
-    rows = {i: [{k: v for k, v in row.items() if k != "time"} for row in results.records.metrics(i)] for i in calm}
-    return {i: (record.arm, record.status, record.metrics, rows[i]) for i, record in calm.items()}
-
-
-MISBEHAVING = [
-    c.__name__
-    for c in (
-        *leaving.PUT_BACK[:11],
-        leaving.closed_output,
-        leaving.thread,
-        leaving.own_list,
-        leaving.function_of_a_library,
-    )
-]
-
-
 @pytest.mark.long
 @pytest.mark.xdist_group("running")
 @pytest.mark.usefixtures("ray_core")
 def test_calm_arms_report_the_same_among_others_and_alone(tmp_path, capfd):
     """In one slot, beside fifteen that change the process; those that cannot be put back end their worker."""
-    assert len(MISBEHAVING) == 15
     alone = {}
-    for arm in ("calm-a", "calm-b"):
-        alone |= calm_records(run(study([arm], reference=None), storage=str(tmp_path / arm), tracking="none"))
+    for arm in leaving.CALM:
+        results = run(leaving.study([arm], reference=None), storage=str(tmp_path / arm), tracking="none")
+        alone |= leaving.calm_records(results)
     capfd.readouterr()
-    order = random.Random(1).sample(["calm-a", "calm-b", *MISBEHAVING], 17)
-    results = run(study(order), storage=str(tmp_path / "mixed"), tracking="none")
-    assert results.counts == {"done": 17} and calm_records(results) == alone
+    order = random.Random(1).sample([*leaving.CALM, *leaving.MISBEHAVING], 17)
+    results = run(leaving.study(order), storage=str(tmp_path / "mixed"), tracking="none")
+    assert results.counts == {"done": 17} and leaving.calm_records(results) == alone
     said = capfd.readouterr().err
     for arm in order[:-1]:
-        text = leaving.LEFT.get(getattr(leaving, arm, None))
-        assert (f"arm {arm.replace('_', '-')} {text}; its worker is replaced" in said) == (text is not None)
+        text = leaving.LEFT.get(getattr(leaving, arm.replace("-", "_"), None))
+        assert (f"arm {arm} {text}; its worker is replaced" in said) == (text is not None)
 
 
 @pytest.mark.long

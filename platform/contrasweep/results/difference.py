@@ -1,0 +1,143 @@
+"""What differs between two studies, or between two arms: declaration, settings, code, data and versions."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from contrasweep.code import difference as code_difference
+from contrasweep.errors import SpecError
+from contrasweep.results.results import Results
+from contrasweep.results.table import label
+from contrasweep.storage.code_files import read_sources
+from contrasweep.storage.record import Record
+from contrasweep.study import dotted
+
+NONE, DEFAULT = "–", "(default)"
+MAX_VALUES = 8
+"""Values of a setting that are shown."""
+KINDS = ("study", "arm", "setting", "space", "data", "code", "version")
+ELSEWHERE = ("name", "arms", "description", "labels")  # of a declaration, what is compared elsewhere or tells nothing
+Entry = tuple[str, str, str, str]
+"""Its kind, its name, and its text on both sides."""
+
+
+@dataclass(frozen=True)
+class DifferenceRow:
+    """One thing that differs. `arms`: in which arms ("" where it is of the whole study); `a` and `b` as text."""
+
+    kind: str
+    arms: str
+    name: str
+    a: str
+    b: str
+
+
+@dataclass(frozen=True)
+class StudyDifference:
+    """All that differs between `a` and `b`, and the sources that differ as a unified diff."""
+
+    a: str
+    b: str
+    rows: tuple[DifferenceRow, ...]
+    diff: str
+
+
+def study_difference(a: str, b: str, storage: str) -> StudyDifference:
+    """Compare two studies of a storage by the arms that both have, or two arms.
+
+    Settings are those that trials ran with, defaults included. One that a method leaves out of a trial's identity while
+    it has its default is shown as `(default)`.
+
+    Args:
+        a: A study's name, or `STUDY:ARM`.
+        b: Another one; a study without arm has the arm of `a`.
+        storage: Where both lie.
+
+    Raises:
+        SpecError: There is no such study or arm, or the studies have no arm in common.
+    """
+    (study_a, _, arm_a), (study_b, _, arm_b) = a.partition(":"), b.partition(":")
+    one, other = Results.load(study_a, storage), Results.load(study_b, storage)
+    pairs = [(arm_a or arm_b, arm_b or arm_a)] if arm_a or arm_b else _common(one, other)
+    for x, y in pairs:
+        one.check_known("arm", x, list(one.document.arms))
+        other.check_known("arm", y, list(other.document.arms))
+    both = one.document, other.document
+    whole = [
+        *_rows("study", *(_flat({k: v for k, v in d.spec.items() if k not in ELSEWHERE}) for d in both)),
+        *(() if arm_a or arm_b else _rows("arm", *(dict.fromkeys(d.arms, "yes") for d in both))),
+        *_rows("data", *({data.name: data.digest[:12] for data in d.datasets} for d in both)),
+    ]
+    found: dict[Entry, list[str]] = {entry: [] for entry in whole}
+    diffs: dict[str, None] = {}
+    for x, y in pairs:
+        entries, diff = _of_arms(one, x, other, y)
+        diffs[diff] = None
+        for entry in entries:
+            found.setdefault(entry, []).append(x if x == y else f"{x} and {y}")
+    rows = [
+        DifferenceRow(kind, "" if len(arms) == len(pairs) > 1 else ", ".join(arms), *rest)
+        for (kind, *rest), arms in sorted(found.items(), key=lambda item: KINDS.index(item[0][0]))
+    ]
+    return StudyDifference(a, b, tuple(rows), "".join(diffs))
+
+
+def _common(one: Results, other: Results) -> list[tuple[str, str]]:
+    if both := [(arm, arm) for arm in one.document.arms if arm in other.document.arms]:
+        return both
+    raise SpecError(
+        "the studies have no arm in common",
+        place="STUDY",
+        value=f"{', '.join(one.document.arms)} and {', '.join(other.document.arms)}",
+        hint="name one of each: STUDY:ARM",
+    )
+
+
+def _of_arms(one: Results, x: str, other: Results, y: str) -> tuple[list[Entry], str]:
+    """What differs between an arm of one study and one of another, and the unified diff of their code."""
+    sides = _records(one, x), _records(other, y)
+    trainables = [{"trainable": _values(record.trainable for record in side)} for side in sides]
+    settings = [_joined(dotted.flatten(record.config) for record in side) for side in sides]
+    if all(sides) and trainables[0] == trainables[1]:
+        settings = [{key: side.get(key, DEFAULT) for key in {**settings[0], **settings[1]}} for side in settings]
+    spaces = (_flat({"space": results.document.space(arm)}) for results, arm in ((one, x), (other, y)))
+    entries = [*_rows("arm", *trainables), *_rows("setting", *settings), *_rows("space", *spaces)]
+    versions = (_joined(record.versions for record in side) for side in sides)
+    codes = [max(side, key=lambda record: record.ended).code.digest if side else "" for side in sides]
+    if codes[0] == codes[1]:
+        return [*entries, *_rows("version", *versions)], ""
+    old, new = (read_sources(results.records, code) for results, code in zip((one, other), codes, strict=True))
+    changes = None if old is None or new is None else code_difference(old, new, (one.name, other.name))
+    said = "sources were not kept" if changes is None else str(changes)
+    code = ("code", said, codes[0] or NONE, codes[1] or NONE)
+    return [*entries, code, *_rows("version", *versions)], "" if changes is None else changes.diff
+
+
+def _records(results: Results, arm: str) -> list[Record]:
+    """The trials of an arm that ran; those of its search where it was not confirmed yet."""
+    confirmed = [record for record in results.trial_records.values() if record.arm == arm]
+    return confirmed or [record for record in results.search_records.values() if record.arm == arm]
+
+
+def _joined(maps: Iterable[Mapping[str, object]]) -> dict[str, str]:
+    """Key -> all values that it has, as text."""
+    seen: dict[str, dict[str, None]] = {}
+    for mapping in maps:
+        for key, value in mapping.items():
+            seen.setdefault(key, {})[label(value)] = None
+    return {key: _values(values) for key, values in seen.items()}
+
+
+def _values(values: Iterable[str]) -> str:
+    texts = sorted(set(values))
+    more = len(texts) - MAX_VALUES
+    return ", ".join([*texts[:MAX_VALUES], *[f"{more} more"] * (more > 0)])
+
+
+def _flat(declared: Mapping[str, object]) -> dict[str, str]:
+    return {key: label(value) for key, value in dotted.flatten(declared).items()}
+
+
+def _rows(kind: str, one: Mapping[str, str], other: Mapping[str, str]) -> Iterator[Entry]:
+    for key in {**one, **other}:
+        if (a := one.get(key, NONE)) != (b := other.get(key, NONE)):
+            yield kind, key, a, b

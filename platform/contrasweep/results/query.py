@@ -1,0 +1,263 @@
+"""SQL over a storage: its studies, trials, reports, comparisons and decisions as views of an in-memory DuckDB.
+
+A view is read when the query names it, from the compacted files where there are such. The database gets Arrow tables
+and nothing else: it can read no file, load no extension and change no option, and one statement is run, which selects.
+Its memory, its time and its answer are bounded.
+"""
+
+import datetime
+import decimal
+import json
+import re
+import resource
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from contrasweep.errors import BrokenFileError, SpecError
+from contrasweep.live.overview import overview, study_names
+from contrasweep.rows import FrameRow
+from contrasweep.storage import compact
+from contrasweep.storage.record import Record
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.study_document import StudyDocument
+from contrasweep.study.dotted import flatten
+
+SECONDS = 60.0
+MEMORY_GIB = 2.0
+MAX_ROWS = 1_000_000
+MAX_QUERY = 100_000
+_TEXT, _REAL, _WHOLE = pa.string(), pa.float64(), pa.int64()
+_TEXTS = pa.map_(_TEXT, _TEXT)
+
+
+def _schema(**kinds: pa.DataType) -> pa.Schema:
+    return pa.schema(list(kinds.items()))
+
+
+SCHEMAS: Mapping[str, pa.Schema] = {
+    "studies": _schema(
+        **dict.fromkeys(("study", "state", "type", "question", "metric", "mode", "data", "description"), _TEXT),
+        trials=_WHOLE,
+        done=_WHOLE,
+        failed=_WHOLE,
+        running=_WHOLE,
+        **dict.fromkeys(("started", "last_sign", "best"), _REAL),
+        best_arm=_TEXT,
+    ),
+    "trials": _schema(
+        **dict.fromkeys(("study", "trial_id", "arm", "trainable", "data"), _TEXT),
+        fold=_WHOLE,
+        seed=_WHOLE,
+        status=_TEXT,
+        cause=_TEXT,
+        phase=_TEXT,
+        value=_REAL,
+        metrics=pa.map_(_TEXT, _REAL),
+        config=_TEXTS,
+        step=_WHOLE,
+        attempts=_WHOLE,
+        **dict.fromkeys(("seconds", "started", "ended", "gpu_memory_gib", "gpu_utilisation", "host_memory_gib"), _REAL),
+        host=_TEXT,
+        code=_TEXT,
+        error=_TEXT,
+    ),
+    "reports": _schema(study=_TEXT, trial_id=_TEXT, step=_WHOLE, time=_REAL, metric=_TEXT, value=_REAL),
+    "comparisons": _schema(
+        study=_TEXT,
+        context=_TEXTS,
+        **dict.fromkeys(("a", "b", "metric", "verdict", "direction", "relevance", "test", "scope"), _TEXT),
+        **dict.fromkeys(("difference", "low", "high", "p_value", "p_raw", "smallest_difference", "alpha"), _REAL),
+        **dict.fromkeys(("n", "pairs", "unpaired", "family"), _WHOLE),
+    ),
+    "decisions": _schema(
+        **dict.fromkeys(("campaign", "candidate", "digest", "verdict"), _TEXT),
+        **dict.fromkeys(("estimate", "low", "high", "p_value", "level"), _REAL),
+        seeds=_WHOLE,
+        asked_by=_TEXT,
+        why=_TEXT,
+        time=_REAL,
+    ),
+}
+"""View -> its columns. Times are seconds since 1970; maps are read as `metrics['accuracy']`."""
+
+
+class StorageViews:
+    """The views of a storage: what each has, read once. Files that are broken are counted in `broken` and left out."""
+
+    def __init__(self, storage: str) -> None:
+        self.storage = storage
+        self.broken: list[BrokenFileError] = []
+
+    def view(self, name: str) -> pa.Table:
+        """Return the view `name` as a table."""
+        rows: Mapping[str, Callable[[], Iterator[pa.Table]]] = {
+            "studies": self._studies,
+            "trials": self._trials,
+            "reports": self._reports,
+            "comparisons": self._comparisons,
+            "decisions": lambda: iter(()),
+        }
+        return pa.concat_tables([SCHEMAS[name].empty_table(), *rows[name]()])
+
+    @cached_property
+    def _read(self) -> list[tuple[StudyRecords, StudyDocument, dict[str, str], dict[str, Record]]]:
+        read = []
+        for name in study_names(self.storage):
+            records = StudyRecords(self.storage, name)
+            try:
+                document = records.document()
+            except BrokenFileError as error:
+                self.broken.append(error)
+                continue
+            if document is not None:
+                etags = records.etags()
+                read.append((records, document, etags, compact.read_records(records, etags, self.broken)))
+        return read
+
+    def _studies(self) -> Iterator[pa.Table]:
+        for records, document, _, recorded in self._read:
+            seen = overview(records, document, recorded.values())
+            statuses = [record.status for record in recorded.values()]
+            own: FrameRow = {"type": document.type, "question": document.question, "mode": document.mode}
+            own |= {"data": ", ".join(data.name for data in document.datasets), "description": document.description}
+            counts = {"done": sum(s.counts for s in statuses), "failed": sum(s.failed for s in statuses)}
+            yield _table("studies", [{**seen.to_dict(), **own, **counts}])
+
+    def _trials(self) -> Iterator[pa.Table]:
+        for _, document, _, recorded in self._read:
+            yield _table("trials", [_trial(record, document.metric) for record in recorded.values()])
+
+    def _reports(self) -> Iterator[pa.Table]:
+        for records, _, etags, _ in self._read:
+            wide = compact.read_curves(records, etags, etags, self.broken)
+            long = wide.melt(["trial_id", "step", "time"], var_name="metric").dropna(subset="value")
+            long = long.assign(study=records.study).astype({"trial_id": str})
+            yield pa.Table.from_pandas(long, SCHEMAS["reports"], preserve_index=False)
+
+    def _comparisons(self) -> Iterator[pa.Table]:
+        from contrasweep.results.results import Results
+
+        for records, *_ in self._read:
+            try:
+                pairs = Results.load(records.study, self.storage).answer.pairs
+            except BrokenFileError as error:
+                self.broken.append(error)
+                continue
+            yield _table("comparisons", [{"study": records.study, **pair.to_dict()} for pair in pairs])
+
+
+def _trial(record: Record, metric: str) -> FrameRow:
+    config = {key: v if isinstance(v, str) else json.dumps(v) for key, v in flatten(record.config).items()}
+    return {
+        **vars(record),
+        "data": record.data.name,
+        "value": record.metrics.get(metric) if record.status.counts else None,
+        "phase": record.notes.phase,
+        "metrics": list(record.metrics.items()),
+        "config": list(config.items()),
+        "code": record.code.digest,
+    }
+
+
+def _table(view: str, rows: list[FrameRow]) -> pa.Table:
+    schema = SCHEMAS[view]
+    columns: dict[str, list[Any]] = {name: [row.get(name) for row in rows] for name in schema.names}
+    if "context" in columns:
+        columns["context"] = [list(context.items()) for context in columns["context"]]
+    return pa.table(columns, schema)
+
+
+def run_query(query: str, views: StorageViews, *, seconds: float = SECONDS, max_rows: int = MAX_ROWS) -> pa.Table:
+    """Return what `query`, one SELECT over the views of a storage, finds.
+
+    Raises:
+        SpecError: For a query that is wrong, that is no single SELECT, that would read anything but the views, or that
+            needs more than `seconds`, `MEMORY_GIB` or `max_rows`.
+        StorageError: Where the storage cannot be read.
+    """
+    import duckdb
+
+    if len(query) > MAX_QUERY:
+        raise SpecError(f"a query of at most {MAX_QUERY:,} characters", place="QUERY", value=f"{len(query):,}")
+    options: dict[str, str | bool | int] = {
+        "enable_external_access": False,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "python_enable_replacements": False,  # or it would find variables of this process by name
+        "max_temp_directory_size": "0KiB",
+        "memory_limit": f"{MEMORY_GIB:g}GiB",
+        "threads": 2,
+    }
+    connection = duckdb.connect(":memory:")
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    deadline = threading.Timer(seconds, connection.interrupt)
+    deadline.daemon = True
+    try:
+        for name, value in options.items():
+            connection.execute(f"SET {name} = '{value}'")
+        connection.execute("SET lock_configuration = true")
+        statements = connection.extract_statements(query)
+        if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
+            raise SpecError("a query is one SELECT, and changes nothing", place="QUERY", value=query)
+        for name in SCHEMAS:
+            if re.search(rf"\b{name}\b", query, re.IGNORECASE):  # what is not there is an error, never empty
+                connection.register(name, views.view(name))
+        _limit_memory(limits)
+        deadline.start()
+        return _bounded(connection.sql(query).to_arrow_reader(10_000), max_rows)
+    except duckdb.InterruptException:
+        hint = "narrow it with WHERE, or aggregate"
+        raise SpecError(f"a query of at most {seconds:g} s", place="QUERY", value=query, hint=hint) from None
+    except (duckdb.OutOfMemoryException, MemoryError, pa.ArrowMemoryError):
+        hint = "narrow it with WHERE, or aggregate"
+        rule = f"a query that needs at most {MEMORY_GIB:g} GiB of memory"
+        raise SpecError(rule, place="QUERY", value=query, hint=hint) from None
+    except duckdb.Error as error:
+        hint = f"views: {', '.join(f'{name} ({chr(44).join(schema.names)})' for name, schema in SCHEMAS.items())}"
+        raise SpecError(str(error), place="QUERY", value=query, hint=hint) from None
+    finally:
+        deadline.cancel()
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+        connection.close()
+
+
+def _limit_memory(limits: tuple[int, int]) -> None:
+    """Let this process have twice `MEMORY_GIB` more than now: some functions count less than they take."""
+    with open("/proc/self/statm") as file:
+        wanted = int(file.read().split()[0]) * resource.getpagesize() + int(2 * MEMORY_GIB * 2**30)
+    soft, hard = limits
+    resource.setrlimit(resource.RLIMIT_AS, (wanted if soft < 0 else min(soft, wanted), hard))
+
+
+def _bounded(reader: Any, max_rows: int) -> pa.Table:
+    batches, rows = [], 0
+    for batch in reader:
+        batches.append(batch)
+        if (rows := rows + batch.num_rows) > max_rows:
+            hint = "narrow it with WHERE, aggregate, or add LIMIT"
+            raise SpecError(f"an answer of at most {max_rows:,} rows", place="QUERY", hint=hint)
+    return pa.Table.from_batches(batches, reader.schema)
+
+
+def plain_rows(table: pa.Table) -> list[list[object]]:
+    """Return the rows of an answer as JSON has them: maps as mappings, dates as text, decimals as numbers."""
+    columns = [[_plain(v, field.type) for v in table.column(i).to_pylist()] for i, field in enumerate(table.schema)]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _plain(value: Any, kind: pa.DataType) -> object:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if pa.types.is_map(kind):
+        return {str(key): _plain(inner, kind.item_type) for key, inner in value}
+    if pa.types.is_struct(kind):
+        return {field.name: _plain(value[field.name], field.type) for field in kind}
+    if isinstance(value, list):
+        return [_plain(inner, kind.value_type) for inner in value]
+    if isinstance(value, decimal.Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return value.isoformat() if isinstance(value, datetime.date | datetime.time) else str(value)
