@@ -77,7 +77,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
     "decisions": _schema(
         campaign=_TEXT,
         number=_WHOLE,
-        **dict.fromkeys(("candidate", "digest", "verdict", "stage", "incumbent", "by", "why", "reason"), _TEXT),
+        **dict.fromkeys(("candidate", "digest", "verdict", "stage", "incumbent", "asked_by", "why", "reason"), _TEXT),
         kept=pa.bool_(),
         **dict.fromkeys(("screened", "estimate", "low", "high", "confidence", "p", "level"), _REAL),
         **dict.fromkeys(("seeds", "trials"), _WHOLE),
@@ -169,7 +169,8 @@ def _decision(ledger: Ledger, number: int) -> FrameRow:
     return row | {
         "campaign": ledger.campaign,
         "number": number,
-        **{name: getattr(asked, name) for name in ("candidate", "digest", "by", "why")},
+        **{name: getattr(asked, name) for name in ("candidate", "digest", "why")},
+        "asked_by": asked.by,
         "incumbent": ledger.asked(against).candidate if against != FIRST else "incumbent",
         "level": granted and granted.level,
         "asked": asked.at,

@@ -74,7 +74,9 @@ def test_decisions_are_the_candidates_of_a_ledger(tmp_path):
         Asked("deeper", {"trainable": "m:train"}, "1" * 16),
     ):
         assert book.append(entry)
-    query = "SELECT number, candidate, verdict, kept, incumbent, estimate, level, by FROM decisions ORDER BY number"
+    query = (
+        "SELECT number, candidate, verdict, kept, incumbent, estimate, level, asked_by FROM decisions ORDER BY number"
+    )
     assert ask(str(tmp_path), query) == [
         [1, "wider", "keep", True, "incumbent", 0.02, 0.025, "ada"],
         [4, "deeper", None, None, "wider", None, None, ""],
