@@ -176,7 +176,8 @@ class Tools:
     def run(self, study: str, extend: bool = False, retry_failed: bool = False, wait_seconds: int = 20) -> Answer:
         """Run a study of the folder, or go on with it, within what is left of the server's budget.
 
-        Waits for its end for `wait_seconds` at most (up to 300). `table` and `status` tell what it has found.
+        Waits for its end for `wait_seconds` at most (up to 300), and returns its report without trials as `document`.
+        After that `status` and `table` tell of it.
         """
         study, flags = self._declared(study), ["--extend"] * extend
         needed, before, limits = self._forecast(study, flags)
@@ -219,7 +220,7 @@ class Tools:
 
     def _begin(self, command: str, *words: str) -> "subprocess.Popen[bytes]":
         tracking = [] if self.tracking is None else [f"--tracking={self.tracking}"]
-        return self._start(command, *tracking, *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return self._start(command, *tracking, *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def _spend(
         self,
@@ -237,7 +238,7 @@ class Tools:
         where no more is left.
         """
         assert self.allowance is not None
-        allowance, said = self.allowance, list[str]()
+        allowance, printed = self.allowance, list[bytes]()
         allowance.take(name, needed)
         try:
             before, left = measure(), allowance.left()
@@ -255,7 +256,7 @@ class Tools:
             try:
                 while True:
                     try:
-                        said.append(process.communicate(timeout=POLL_S)[0].decode("utf-8", "replace"))
+                        printed.extend(process.communicate(timeout=POLL_S))
                         break
                     except subprocess.TimeoutExpired:
                         if watched and any(amount >= left[budget] for budget, amount in used().items()):
@@ -271,8 +272,15 @@ class Tools:
         waiter.join(min(max(wait_seconds, 0), MAX_WAIT_S))
         if waiter.is_alive():
             return {"state": "running", "budget": allowance.to_dict()}
+        try:
+            document = json.loads(printed[0])
+        except (ValueError, IndexError):
+            document = None
+        if isinstance(document, dict):
+            document.pop("rows", None)  # a trial each
+        said = b"".join(printed[1:]).decode("utf-8", "replace")[-MAX_TEXT:]
         state = {"state": "ended", "exit_status": process.returncode, "budget": allowance.to_dict()}
-        return state | {"said": "".join(said)[-MAX_TEXT:]}
+        return state | {"document": document, "said": said}
 
     def _forecast(self, study: str, flags: list[str]) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
         """Return what a run needs of each budget, what the study has spent, and its own limits."""
