@@ -262,8 +262,8 @@ class Tools:
                         if watched and any(amount >= left[budget] for budget, amount in used().items()):
                             process.terminate()
                 spent = used()
-            except (ContrasweepError, subprocess.SubprocessError, OSError):
-                process.wait()
+            except Exception:  # whatever is wrong with the storage, the process ends before the next may begin
+                process.communicate()
             finally:
                 allowance.give(spent)
 
