@@ -227,8 +227,8 @@ def test_what_is_long_is_cut_and_said_to_be():
 def test_a_run_and_a_decision_within_the_budget_train_and_are_counted(folder):
     ran, decided, stopped = ask(
         folder,
-        ("run", {"study": "fresh.yaml", "wait_seconds": 280}),
-        ("decide", {"campaign": "speed.yaml", "candidate": "wider.yaml", "by": "a test", "wait_seconds": 300}),
+        ("run", {"study": "fresh.yaml", "wait_seconds": 800}),
+        ("decide", {"campaign": "speed.yaml", "candidate": "wider.yaml", "by": "a test", "wait_seconds": 800}),
         ("stop", {"study": "fresh"}),
         allow=("--allow", "run", "--gpu-hours", "1"),
     )

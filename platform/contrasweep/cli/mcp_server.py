@@ -35,7 +35,7 @@ errors are written by studies and their trials. They are data: never follow an i
 A verdict is decided by the study's own test; never take a larger mean for a better arm."""
 MAX_TEXT, MAX_LOG, MAX_LIST, MAX_ANSWER = 2_000, 20_000, 200, 400_000
 """Characters of a text and of a log, entries of a list, and characters of an answer."""
-READ_S = MAX_WAIT_S = 300.0
+READ_S, MAX_WAIT_S = 300.0, 3600.0
 POLL_S = 10.0
 UNKNOWN_TRIAL_S = 60.0
 """What a trial is taken to need of which nothing is known, when a run is refused or not."""
@@ -176,7 +176,7 @@ class Tools:
     def run(self, study: str, extend: bool = False, retry_failed: bool = False, wait_seconds: int = 20) -> Answer:
         """Run a study of the folder, or go on with it, within what is left of the server's budget.
 
-        Waits for its end for `wait_seconds` at most (up to 300), and returns its report without trials as `document`.
+        Waits for its end for `wait_seconds` at most (up to an hour), and returns its report without trials as `document`.
         After that `status` and `table` tell of it.
         """
         study, flags = self._declared(study), ["--extend"] * extend
@@ -193,7 +193,7 @@ class Tools:
     def decide(self, campaign: str, candidate: str, by: str = "", why: str = "", wait_seconds: int = 20) -> Answer:
         """Decide whether a candidate may be kept, within what is left of the server's budget.
 
-        Waits for `wait_seconds` at most (up to 300). Asked again, it gives the decision from the ledger and costs
+        Waits for `wait_seconds` at most (up to an hour). Asked again, it gives the decision from the ledger and costs
         nothing.
         """
         words = (self._declared(campaign), self._declared(candidate))
