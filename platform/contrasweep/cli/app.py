@@ -186,6 +186,42 @@ def run(
 
 
 @app.command()
+def evaluate(
+    study: Study,
+    on: Annotated[str, typer.Option(metavar="DATASET[,DATASET]", help="Staged datasets of images with labels.")] = "",
+    function: Annotated[
+        str,
+        typer.Option("--with", metavar="PACKAGE.MODULE:FUNCTION", help="f(model, data, trial) -> {metric: number}."),
+    ] = "",
+    storage: Storage = STORAGE,
+    tracking: Tracking = "none",
+    json: Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    max_concurrent: MaxConcurrent = None,
+    cluster: Cluster = None,
+) -> None:
+    """Score the networks of a study again, on other data.
+
+    Or by your own code. Nothing is trained. Each trial gets further metrics: DATASET/knn1, DATASET/probe and others, or
+    FUNCTION/METRIC.
+    """
+    from contrasweep.running.evaluation import evaluate as run_evaluation
+
+    names = [name.strip() for name in on.split(",") if name.strip()]
+    options = {"tracking": tracking, "max_concurrent": max_concurrent, "cluster": cluster, "quiet": quiet}
+    results, evaluated = run_evaluation(reports.name(study), on=names, function=function, storage=storage, **options)
+    metrics = [str(name) for name in evaluated.done if "/" in str(name) and evaluated.done[name].notna().any()]
+    tables = [results.table(metric=metric) for metric in metrics]
+    if json:
+        print_json("report", reports.summary(results, tables[0] if tables else None))
+    else:
+        print("\n".join(table.to_text(width() or WIDTH) for table in tables[:1]))
+        shown = textwrap.fill(f"metrics:  {', '.join(metrics)}", width() or WIDTH, subsequent_indent=" " * 10)
+        print(f"{shown}\nreport:   contrasweep report {results.name} --storage {storage} --metric NAME")
+    raise typer.Exit(0 if evaluated.complete else 1)
+
+
+@app.command()
 def sync(
     study: Study,
     storage: Storage = STORAGE,

@@ -10,6 +10,10 @@ ADDRESS = "--address http://HEAD:8265"
 EXAMPLES = {
     "plan": [f"contrasweep plan {STUDY}", "contrasweep plan study.yaml --cluster inventory.yaml --set folds=3"],
     "run": [f"contrasweep run {STUDY}", "contrasweep run study.yaml --storage s3://BUCKET/studies --retry-failed"],
+    "evaluate": [
+        "contrasweep evaluate quickstart --on digits",
+        "contrasweep evaluate quickstart --with mypackage.scores:robustness",
+    ],
     "sync": ["contrasweep sync quickstart --tracking http://MLFLOW:5000"],
     "ui": ["contrasweep ui --study quickstart --port 5001"],
     "init": ["contrasweep init mythesis"],
@@ -73,7 +77,7 @@ EXAMPLES = {
 
 
 GROUPS = {
-    "Study": ["init", "plan", "run", "watch", "logs", "status", "stop", "studies"],
+    "Study": ["init", "plan", "run", "evaluate", "watch", "logs", "status", "stop", "studies"],
     "Look": ["report", "compare", "diff", "query", "claims", "ui", "sync"],
     "Referee": ["decide", "ledger"],
     "Data": ["data"],

@@ -176,7 +176,7 @@ class Tools:
     def run(self, study: str, extend: bool = False, retry_failed: bool = False, wait_seconds: int = 20) -> Answer:
         """Run a study of the folder, or go on with it, within what is left of the server's budget.
 
-        Waits for its end for `wait_seconds` at most (up to an hour), and returns its report without trials as `document`.
+        Waits for its end for `wait_seconds` at most (up to an hour). Its report is `document`, without trials.
         After that `status` and `table` tell of it.
         """
         study, flags = self._declared(study), ["--extend"] * extend
