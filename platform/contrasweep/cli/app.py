@@ -216,7 +216,8 @@ def evaluate(
         print_json("report", reports.summary(results, tables[0] if tables else None))
     else:
         print("\n".join(table.to_text(width() or WIDTH) for table in tables[:1]))
-        print(f"metrics:  {', '.join(metrics)}\nreport:   contrasweep report {results.name} --metric NAME")
+        shown = textwrap.fill(f"metrics:  {', '.join(metrics)}", width() or WIDTH, subsequent_indent=" " * 10)
+        print(f"{shown}\nreport:   contrasweep report {results.name} --storage {storage} --metric NAME")
     raise typer.Exit(0 if evaluated.complete else 1)
 
 
