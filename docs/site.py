@@ -1,10 +1,11 @@
-"""What the documentation site needs beyond the pages: the files of the repository that pages link to, and the types of
-the fields of `@checked` classes."""
+"""What the documentation site has beyond the pages: files of the repository that pages link to, the types of the fields
+of `@checked` classes, and texts for programs."""
 
 import importlib
 import inspect
 import posixpath
 import re
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from mkdocs.structure.files import File, Files
 from contrasweep.schema import ReadableSignature
 
 ROOT = Path(__file__).resolve().parents[1]
+SKILL = "SKILL.md"
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -40,6 +42,39 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return f"]({place}{match[2] or ''})" if target else match[0]
 
     return LINK.sub(moved, markdown)
+
+
+def on_nav(nav: Any, config: Any, files: Files) -> Any:
+    """Add llms.txt (llmstxt.org): the skill for coding agents, and the Markdown of each page by section of the site."""
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
+    lines += ["## Agents", "", f"- [{SKILL}]({SKILL}): From a script to a decision, for coding agents"]
+    for section in nav.items:
+        pages = [page for page in nav.pages if section in (page, *page.ancestors)]
+        lines += ["", f"## {section.title}", "", *(_entry(page) for page in pages)]
+    files.append(File.generated(config, "llms.txt", content="\n".join([*lines, ""])))
+    return nav
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Put the Markdown of a page beside it; its links lead to the Markdown of others."""
+    place = Path(config.site_dir, page.file.src_uri)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(page.markdown)
+    return output
+
+
+def on_post_build(config: Any) -> None:
+    """Put the skill for coding agents where llms.txt says it is."""
+    shutil.copy(ROOT / SKILL, config.site_dir)
+
+
+def _entry(page: Any) -> str:
+    """A page's line in llms.txt: its title, and the first sentence of its first paragraph if it begins with one."""
+    blocks = [block for block in page.file.content_string.split("\n\n") if not block.startswith("#")]
+    text = " ".join(re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", blocks[0]).split())
+    sentence = re.split(r"(?<=[.!?]) (?=[A-Z])", text)[0].rstrip(".:")
+    note = "" if text.startswith(("|", "`" * 3)) else f": {sentence}"
+    return f"- [{page.title}]({page.file.src_uri}){note}"
 
 
 def _outside(page: str, link: str) -> str:

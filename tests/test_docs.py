@@ -47,6 +47,19 @@ def test_no_page_needs_a_network(site):
     assert outside == set()
 
 
+def test_llms_txt_names_the_markdown_of_every_page_and_each_of_its_links_leads_somewhere(site):
+    listed = set(re.findall(r"^- \[[^\]]+\]\(([^)]+)\)", (site / "llms.txt").read_text(), flags=re.MULTILINE))
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert listed == {page for page in pages if not page.startswith("claims/")} | {"SKILL.md"}
+    dead = [
+        (page, link)
+        for page in listed
+        for link in re.findall(r"\]\((?!https?:|mailto:)([^)#\s]+)", (site / page).read_text())
+        if not (site / page).parent.joinpath(unquote(link)).exists()
+    ]
+    assert dead == []
+
+
 @pytest.mark.parametrize("made", [cs.AblationGrid, cs.Sweep, cs.Arm, cs.Replicates])
 def test_the_reference_has_the_type_of_every_field(site, made):
     rows = re.findall(r"<tr class=\"doc-section-item\">.*?</tr>", (site / "api.html").read_text(), re.DOTALL)

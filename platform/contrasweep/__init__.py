@@ -23,6 +23,7 @@ from contrasweep.errors import ContrasweepError, DataError, SpecError, StorageEr
 from contrasweep.lazy import importer
 
 if TYPE_CHECKING:
+    from contrasweep.campaign.campaign import Campaign
     from contrasweep.planning.plan import Plan
     from contrasweep.planning.planner import plan
     from contrasweep.results.results import Results
@@ -49,6 +50,7 @@ if not (Path(__file__).parent / "cluster" / "__init__.py").is_file():  # a check
 __all__ = [
     "AblationGrid",
     "Arm",
+    "Campaign",
     "Choice",
     "Comparison",
     "ContrasweepError",
@@ -88,6 +90,7 @@ __getattr__ = importer(
         "run": "running.driver",
         "session": "running.session",
         "Arm": "study.arm",
+        "Campaign": "campaign.campaign",
         "SubGrid": "study.grid",
         "AblationGrid": "study.grid",
         "Replicates": "study.replicates",

@@ -387,6 +387,105 @@ class SyncDocument(TypedDict):
     trackers: list[SyncRow]
 
 
+class MoreSeeds(TypedDict):
+    """What would decide an undecided candidate, and the chance that it does."""
+
+    seeds: int
+    trials: int
+    hours: float
+    chance: float
+
+
+class DecisionDocument(TypedDict):
+    """What was decided of a candidate; see `contrasweep.campaign.decision.Decision`."""
+
+    campaign: str
+    candidate: str
+    number: int
+    incumbent: str
+    metric: str
+    verdict: Literal["keep", "discard", "undecided", "equivalent"]
+    kept: bool
+    stage: Literal["screen", "confirm"]
+    screened: Number
+    estimate: Number
+    low: Number
+    high: Number
+    confidence: Number
+    p: Number
+    level: Number
+    seeds: int
+    trials: int
+    hours: float
+    reason: str
+    remembered: bool
+    more: MoreSeeds | None
+    sentence: str
+
+
+class OutlookDocument(TypedDict):
+    """What a decision would take."""
+
+    campaign: str
+    candidate: str
+    digest: str
+    incumbent: str
+    decided: DecisionDocument | None
+    screening_trials: int
+    confirmation_trials: int
+    hours: Number
+    level: float
+    trials_left: int | None
+    hours_left: Number
+
+
+class LedgerRow(TypedDict):
+    """A candidate of a campaign; its decision is null while it is not decided."""
+
+    number: int
+    candidate: str
+    digest: str
+    by: str
+    why: str
+    asked: str
+    decision: DecisionDocument | None
+
+
+class LedgerDocument(TypedDict):
+    """What a campaign decided so far, in order."""
+
+    campaign: str
+    metric: str
+    alpha: float
+    error: Literal["family", "fdr"]
+    incumbent: str
+    next_level: float
+    trials: int
+    hours: float
+    rows: list[LedgerRow]
+
+
+class StreamRow(TypedDict):
+    """A decisive comparison of a study, as one of a stream over all studies."""
+
+    study: str
+    at: str
+    a: str
+    b: str
+    metric: str
+    context: str
+    verdict: str
+    p: Number
+    level: float
+    remains: bool
+
+
+class StreamDocument(TypedDict):
+    """The decisive comparisons of all studies of a storage."""
+
+    comparisons: list[StreamRow]
+
+
 class EntriesDocument(TypedDict):
     """Name -> description of the entries of a kind."""
 
@@ -619,6 +718,10 @@ DOCUMENTS: Mapping[str, tuple[Any, int]] = {
     "dataset": (DatasetDocument, 1),
     "datasets": (DatasetsDocument | KnownDatasetsDocument, 1),
     "data-verify": (DataVerifyDocument, 1),
+    "decide": (DecisionDocument, 1),
+    "outlook": (OutlookDocument, 1),
+    "ledger": (LedgerDocument, 1),
+    "comparisons": (StreamDocument, 1),
     "query": (QueryDocument, 1),
     "error": (ErrorDocument, 1),
 }

@@ -10,6 +10,10 @@ ADDRESS = "--address http://HEAD:8265"
 EXAMPLES = {
     "plan": [f"contrasweep plan {STUDY}", "contrasweep plan study.yaml --cluster inventory.yaml --set folds=3"],
     "run": [f"contrasweep run {STUDY}", "contrasweep run study.yaml --storage s3://BUCKET/studies --retry-failed"],
+    "evaluate": [
+        "contrasweep evaluate quickstart --on digits",
+        "contrasweep evaluate quickstart --with mypackage.scores:robustness",
+    ],
     "sync": ["contrasweep sync quickstart --tracking http://MLFLOW:5000"],
     "ui": ["contrasweep ui --study quickstart --port 5001"],
     "init": ["contrasweep init mythesis"],
@@ -20,6 +24,10 @@ EXAMPLES = {
         "contrasweep list studies mypackage.studies",
     ],
     "schema": ["contrasweep schema > study.schema.json", "contrasweep schema report"],
+    "mcp": [
+        "contrasweep mcp --storage runs --folder studies",
+        "contrasweep mcp --storage runs --folder studies --allow run --gpu-hours 2",
+    ],
     "doctor": ["contrasweep doctor --storage s3://BUCKET/studies"],
     "report": [
         "contrasweep report quickstart --format latex",
@@ -39,6 +47,11 @@ EXAMPLES = {
         "contrasweep query \"FROM trials WHERE config['batch_size'] = '8'\" --format parquet --output trials.parquet",
     ],
     "claims": ["contrasweep claims MINING --run", "contrasweep claims --of mypackage.claims:CLAIMS --output claims.md"],
+    "decide": [
+        "contrasweep decide campaign.yaml candidate.yaml --by ada --why 'larger batches'",
+        "contrasweep decide campaign.yaml incumbent --set config.loss.temperature=0.05 --dry-run",
+    ],
+    "ledger": ["contrasweep ledger campaign.yaml --format html --output ledger.html", "contrasweep ledger"],
     "submit": [f"contrasweep submit {STUDY} {ADDRESS} --storage s3://BUCKET/studies --tracking http://MLFLOW:5000"],
     "status": [
         f"contrasweep status JOB {ADDRESS}",
@@ -64,12 +77,13 @@ EXAMPLES = {
 
 
 GROUPS = {
-    "Study": ["init", "plan", "run", "watch", "logs", "status", "stop", "studies"],
+    "Study": ["init", "plan", "run", "evaluate", "watch", "logs", "status", "stop", "studies"],
     "Look": ["report", "compare", "diff", "query", "claims", "ui", "sync"],
+    "Referee": ["decide", "ledger"],
     "Data": ["data"],
     "Cluster": ["submit", "jobs", "doctor"],
     "Code and records": ["code", "clean", "remove", "restore", "verify"],
-    "Reference": ["list", "schema"],
+    "Reference": ["list", "schema", "mcp"],
 }
 """Heading -> commands below it in `contrasweep --help`."""
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from contrasweep.errors import BrokenFileError, SpecError
 from contrasweep.live.overview import overview, study_names
+from contrasweep.results.ledger import FIRST, Ledger, campaign_names
 from contrasweep.rows import FrameRow
 from contrasweep.storage import compact
 from contrasweep.storage.record import Record
@@ -74,12 +75,13 @@ SCHEMAS: Mapping[str, pa.Schema] = {
         **dict.fromkeys(("n", "pairs", "unpaired", "family"), _WHOLE),
     ),
     "decisions": _schema(
-        **dict.fromkeys(("campaign", "candidate", "digest", "verdict"), _TEXT),
-        **dict.fromkeys(("estimate", "low", "high", "p_value", "level"), _REAL),
-        seeds=_WHOLE,
-        asked_by=_TEXT,
-        why=_TEXT,
-        time=_REAL,
+        campaign=_TEXT,
+        number=_WHOLE,
+        **dict.fromkeys(("candidate", "digest", "verdict", "stage", "incumbent", "asked_by", "why", "reason"), _TEXT),
+        kept=pa.bool_(),
+        **dict.fromkeys(("screened", "estimate", "low", "high", "confidence", "p", "level"), _REAL),
+        **dict.fromkeys(("seeds", "trials"), _WHOLE),
+        **dict.fromkeys(("hours", "asked", "decided"), _REAL),
     ),
 }
 """View -> its columns. Times are seconds since 1970; maps are read as `metrics['accuracy']`."""
@@ -99,7 +101,7 @@ class StorageViews:
             "trials": self._trials,
             "reports": self._reports,
             "comparisons": self._comparisons,
-            "decisions": lambda: iter(()),
+            "decisions": self._decisions,
         }
         return pa.concat_tables([SCHEMAS[name].empty_table(), *rows[name]()])
 
@@ -148,6 +150,32 @@ class StorageViews:
                 self.broken.append(error)
                 continue
             yield _table("comparisons", [{"study": records.study, **pair.to_dict()} for pair in pairs])
+
+    def _decisions(self) -> Iterator[pa.Table]:
+        """Yield the candidates of each campaign; what is not decided yet has no verdict."""
+        for campaign in campaign_names(self.storage):
+            try:
+                ledger = Ledger(self.storage, campaign).read()
+                yield _table("decisions", [_decision(ledger, number) for number in ledger.candidates])
+            except BrokenFileError as error:
+                self.broken.append(error)
+
+
+def _decision(ledger: Ledger, number: int) -> FrameRow:
+    asked, decided = ledger.asked(number), ledger.decision(number)
+    row: FrameRow = {} if decided is None else dict(vars(decided))
+    against = ledger.incumbent if decided is None else decided.incumbent
+    granted = ledger.granted(number, against)
+    return row | {
+        "campaign": ledger.campaign,
+        "number": number,
+        **{name: getattr(asked, name) for name in ("candidate", "digest", "why")},
+        "asked_by": asked.by,
+        "incumbent": ledger.asked(against).candidate if against != FIRST else "incumbent",
+        "level": granted and granted.level,
+        "asked": asked.at,
+        "decided": decided and decided.at,
+    }
 
 
 def _trial(record: Record, metric: str) -> FrameRow:

@@ -2,9 +2,9 @@
 
 import dataclasses
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from contrasweep.config import Config, MutableConfig
 from contrasweep.data.yaml_text import MAX_CHARACTERS, read_yaml
@@ -16,24 +16,46 @@ from contrasweep.study.grid import AblationGrid
 from contrasweep.study.study import Study
 from contrasweep.study.sweep import Sweep
 
+T = TypeVar("T")
+KINDS: tuple[type, ...] = (AblationGrid, Sweep)
+
 
 def load_study(name: str, sets: Sequence[str] = ()) -> Study:
     """The study called `name`, with each `path=value` of `sets` applied. `SpecError` names file and field.
 
     The current folder is one to import from, for the study's module and for trainables that it names.
     """
+    return load_declared(name, KINDS, _build, "STUDY", sets)
+
+
+def load_declared(
+    name: str,
+    kinds: tuple[type[T], ...],
+    build: Callable[[MutableConfig, str], T],
+    place: str,
+    sets: Sequence[str] = (),
+) -> T:
+    """Return what is called `name` as for `load_study`: an object of one of `kinds`, or what `build` makes of fields.
+
+    `place` is the argument that names it, for errors.
+    """
     import_from_here()
     if name.endswith((".yaml", ".yml")):
         fields = _read_yaml(Path(name))
     else:
-        study = _import_study(name)
+        declared: T = _imported(name, tuple(kinds), place)
         if not sets:
-            return study
-        fields = to_plain(study)
+            return declared
+        fields = to_plain(declared)
+    return build(with_sets(fields, sets), name)
+
+
+def with_sets(fields: MutableConfig, sets: Sequence[str]) -> MutableConfig:
+    """Return the fields, in which each `path=value` of `sets` was set."""
     for text in sets:
         path, value = parse_set(text)
         _set(fields, path, value, f"--set {'.'.join(path)}")
-    return _build(fields, name)
+    return fields
 
 
 def as_study(study: Study | str | Path | Config) -> Study:
@@ -75,14 +97,15 @@ def parse_set(text: str) -> tuple[list[str], Any]:
     return path.split("."), read_yaml(value, f"--set {path}", "the value of --set must be YAML")
 
 
-def _import_study(name: str) -> Study:
+def _imported(name: str, kinds: tuple[type, ...], place: str) -> Any:
     module_name, colon, attribute = name.partition(":")
+    what = place.lower()
     if not colon or not attribute:
         raise SpecError(
-            "a study is module:NAME or a .yaml file",
-            place="STUDY",
+            f"a {what} is module:NAME or a .yaml file",
+            place=place,
             value=name,
-            hint="for example contrasweep.search_spaces.quickstart:STUDY",
+            hint="for example contrasweep.search_spaces.quickstart:STUDY" if place == "STUDY" else "",
         )
     try:
         module = importlib.import_module(module_name)
@@ -92,25 +115,25 @@ def _import_study(name: str) -> Study:
             if error.name and f"{module_name}.".startswith(f"{error.name}.")
             else f"it imports {error.name!r}, which is not installed"
         )
-        raise SpecError("there is no such module", place="STUDY", value=module_name, hint=hint) from None
+        raise SpecError("there is no such module", place=place, value=module_name, hint=hint) from None
     except ContrasweepError as error:
         raise SpecError(str(error), place=module_name) from None
     except (Exception, SystemExit) as error:  # the module is someone else's: whatever it raises is named, in one line
         raise SpecError(
-            "the study's module raises an error when it is imported",
-            place="STUDY",
+            f"the {what}'s module raises an error when it is imported",
+            place=place,
             value=module_name,
             hint=in_one_line(error),
         ) from None
-    study = getattr(module, attribute, None)
-    if isinstance(study, AblationGrid | Sweep):
-        return study
-    known = [n for n, v in vars(module).items() if isinstance(v, AblationGrid | Sweep)]
+    declared = getattr(module, attribute, None)
+    if isinstance(declared, kinds):
+        return declared
+    known = [n for n, v in vars(module).items() if isinstance(v, kinds)]
     raise SpecError(
-        "there is no such study in this module",
+        f"there is no such {what} in this module",
         place=module_name,
         value=attribute,
-        hint=choose_from("studies", known, attribute),
+        hint=choose_from("studies" if place == "STUDY" else f"{what}s", known, attribute),
     )
 
 

@@ -1,0 +1,592 @@
+"""A campaign: one incumbent, a stream of candidates, one metric, one level for the whole stream.
+
+A candidate is screened, and confirmed on fresh seeds, each by ordinary studies of the storage:
+
+    CAMPAIGN.incumbent-N    the incumbent (of entry N) on the seeds that candidates are screened on, trained once
+    CAMPAIGN.N              the candidate of entry N on the same seeds
+    CAMPAIGN.N.confirm      both on fresh seeds; CAMPAIGN.N.confirm-M: against a later incumbent, of entry M
+
+So reports, logs and trackers show them as any study. What a kill leaves is trained no second time: the same call finds
+its entry by the digest of the candidate, and its trials by their records.
+"""
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar
+
+import numpy as np
+import pydantic
+
+from contrasweep import canonical
+from contrasweep.campaign.decision import INCUMBENT, Decision, More, Outlook, called, confirmations, decision_of
+from contrasweep.code import CurrentCode
+from contrasweep.config import MutableConfig
+from contrasweep.defaults import OF_STUDY, STORAGE
+from contrasweep.errors import ContrasweepError, SpecError
+from contrasweep.planning.durations import duration
+from contrasweep.planning.planner import plan
+from contrasweep.results.ledger import FIRST, Asked, Began, Decided, Granted, Ledger
+from contrasweep.results.results import Results
+from contrasweep.running.driver import run
+from contrasweep.running.failures import failure_line
+from contrasweep.running.session import session
+from contrasweep.schema import checked, validate
+from contrasweep.statistics.referee import Rule, Ruling
+from contrasweep.storage.lease import StudyHeld
+from contrasweep.storage.names import as_label
+from contrasweep.study.arm import Arm
+from contrasweep.study.base import Above0, Folds, check_metric
+from contrasweep.study.file import load_declared, to_plain, with_sets
+from contrasweep.study.grid import DATA_AXIS, AblationGrid
+
+if TYPE_CHECKING:
+    from contrasweep.running.prepare import Changed
+
+ENOUGH = 0.8
+"""The chance of a decision at which no more seeds are advised."""
+MOST_TIMES = 4
+"""How many times the seeds of a confirmation are advised at most."""
+WAIT_S = 2.0
+T = TypeVar("T")
+Positive = Annotated[int, pydantic.Field(ge=1)]
+
+
+class RunOptions(TypedDict, total=False):
+    """Arguments of `run` that a decision passes on."""
+
+    tracking: str | Sequence[str] | None
+    changed: "Changed"
+    max_concurrent: int | None
+    cluster: Path | None
+
+
+@checked
+class CampaignSeeds:
+    """On how many seeds a candidate is judged.
+
+    Args:
+        first: Seeds of the first look at a candidate.
+        step: Seeds that are added at a time.
+        most: Fresh seeds of a confirmation at most.
+    """
+
+    first: Positive = 4
+    step: Positive = 4
+    most: Positive = 32
+
+
+@checked
+class Campaign:
+    """A stream of candidates, each kept or discarded against one incumbent, with the error held over the stream.
+
+    Args:
+        name: Its name in the storage: letters, digits and `._-`, at most 60.
+        incumbent: The method that candidates have to beat. A candidate that is kept is the next incumbent.
+        data: The dataset, or several: a candidate is then judged by the mean over them.
+        metric: The reported metric by which it is judged.
+        mode: Whether a larger (`max`) or a smaller (`min`) value is better.
+        smallest_difference: The smallest difference of interest, in units of the metric. Needed for `equivalent`.
+        alpha: The level of all decisions together.
+        error: What alpha bounds: the chance of any false keep (`family`), or the share of false ones of what is kept
+            (`fdr`).
+        seeds: On how many seeds a candidate is judged.
+        folds: Folds that every seed trains; its value is their mean. Default: the test split alone.
+        size: A reported metric, such as `parameters` or `seconds`, by which a candidate is simpler where it is smaller.
+            A simpler one is kept where it is not worse by `smallest_difference`.
+        budget_trials: Trials of all decisions together.
+        budget_hours: Hours of training of all decisions together.
+        description: What the campaign is after.
+        type: The kind of file: `campaign`.
+
+    Raises:
+        SpecError: A field breaks a rule.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> speed = cs.Campaign("speed", cs.Arm("contrastive", {"loss": "supcon"}), "digits-lt")
+        >>> speed.rule().looks()
+        (8, 12, 16, 20, 24, 28, 32)
+    """
+
+    name: Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=60)]
+    incumbent: Arm
+    data: str | Annotated[list[str], pydantic.Field(min_length=1)]
+    metric: str = "accuracy"
+    mode: Literal["max", "min"] = "max"
+    smallest_difference: Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)] | None = None
+    alpha: Annotated[float, pydantic.Field(gt=0, lt=0.5)] = 0.05
+    error: Literal["family", "fdr"] = "family"
+    seeds: CampaignSeeds = pydantic.Field(default_factory=CampaignSeeds)
+    folds: Folds | None = None
+    size: str | None = None
+    budget_trials: Positive | None = None
+    budget_hours: Above0 | None = None
+    description: str = ""
+    type: Literal["campaign"] = "campaign"
+
+    def __post_init__(self) -> None:
+        check_metric(self.metric)
+        if self.incumbent.space:
+            raise SpecError("a campaign searches nothing", place="incumbent.space", hint="set a value in its config")
+        if self.size is not None and self.smallest_difference is None:
+            raise SpecError(
+                "a simpler candidate may lose less than the smallest difference, which is not declared",
+                place="smallest_difference",
+                hint="for example smallest_difference: 0.01",
+            )
+        self.rule()
+
+    @property
+    def datasets(self) -> list[str]:
+        """The names of the datasets."""
+        return [self.data] if isinstance(self.data, str) else self.data
+
+    def rule(self, *, simpler: bool = False) -> Rule:
+        """Return when a candidate is kept; `simpler`: it is, and need not be better."""
+        seeds, margin = self.seeds, self.smallest_difference
+        return Rule(self.alpha, self.error, seeds.first, seeds.step, seeds.most, margin, self.mode, simpler=simpler)
+
+    def declared(self) -> MutableConfig:
+        """Return what may not change while the campaign goes on, as plain values: all but budget and description."""
+        fields = {k: v for k, v in to_plain(self).items() if not k.startswith("budget") and k != "description"}
+        return fields | {"incumbent": plain_arm(self.incumbent)}
+
+    def decide(
+        self,
+        candidate: Arm,
+        name: str,
+        *,
+        storage: str = STORAGE,
+        tracking: str | Sequence[str] | None = OF_STUDY,
+        by: str = "",
+        why: str = "",
+        more: int = 0,
+        changed: "Changed" = "stop",
+        max_concurrent: int | None = None,
+        cluster: Path | None = None,
+    ) -> Decision:
+        """Train what is needed to decide on a candidate, and return the decision.
+
+        The same call goes on after an interruption. A candidate that was decided costs nothing.
+
+        Args:
+            candidate: The candidate, with all of its settings.
+            name: What it is called.
+            storage: The folder or address where the ledger and the trials lie.
+            tracking: As for `contrasweep.run`.
+            by: Who asks: a person or an agent.
+            why: Why it is tried.
+            more: Fresh seeds beyond `seeds.most`, for a candidate that is undecided.
+            changed: What is done with trials of other code: "stop", "rerun" or "accept".
+            max_concurrent: Trials at once, at most.
+            cluster: Inventory file of the hosts.
+
+        Returns:
+            The verdict with the estimate of the fresh seeds.
+
+        Raises:
+            ContrasweepError: The input is wrong, or the budget does not suffice; nothing was trained.
+        """
+        options: RunOptions = {
+            "tracking": tracking,
+            "changed": changed,
+            "max_concurrent": max_concurrent,
+            "cluster": cluster,
+        }
+        with session():
+            return Referee(self, storage, options).decide(candidate, name, by, why, more)
+
+    def outlook(self, candidate: Arm, name: str, *, storage: str = STORAGE) -> Outlook:
+        """Return what a decision would take; nothing is trained or written.
+
+        Args:
+            candidate: The candidate.
+            name: What it is called.
+            storage: The folder or address where the ledger lies.
+        """
+        return Referee(self, storage, {}).outlook(candidate, name)
+
+    def incumbent_now(self, *, storage: str = STORAGE) -> Arm:
+        """Return the incumbent of now: the last candidate that was kept, or the declared one.
+
+        Args:
+            storage: The folder or address where the ledger lies.
+        """
+        referee = Referee(self, storage, {})
+        return referee.arm(referee.ledger.incumbent)
+
+
+def plain_arm(arm: Arm) -> MutableConfig:
+    """Return an arm as the plain values of a file, its trainable by dotted path."""
+    return dict(to_plain(arm)) | {"trainable": arm.path}
+
+
+def load_campaign(name: str, sets: Sequence[str] = ()) -> Campaign:
+    """Return the campaign at `module:NAME` or in a YAML file, with each `path=value` of `sets` applied."""
+    return load_declared(name, (Campaign,), partial(_checked, Campaign), "CAMPAIGN", sets)
+
+
+def load_candidate(name: str, incumbent: Arm, sets: Sequence[str] = ()) -> Arm:
+    """Return the arm at `module:NAME` or in a YAML file; `incumbent` is the incumbent of now, for `sets` to change."""
+    if name == INCUMBENT:
+        return _checked(Arm, with_sets(plain_arm(incumbent), sets), name)
+    return load_declared(name, (Arm,), partial(_checked, Arm), "CANDIDATE", sets)
+
+
+def _checked(cls: type[T], fields: MutableConfig, file: str) -> T:
+    try:
+        value: T = validate(cls, fields)
+        return value
+    except SpecError as error:
+        raise error.within(file) from None
+
+
+@dataclass
+class Referee:
+    """A campaign with its ledger in a storage."""
+
+    campaign: Campaign
+    storage: str
+    options: RunOptions
+    ledger: Ledger = field(init=False)
+    trials: int = 0
+    hours: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self.storage, self.campaign.name).read()
+        began, declared = self.ledger.began, self.campaign.declared()
+        if began is not None and canonical.dumps(began.declared) != canonical.dumps(declared):
+            differ = [k for k in {**began.declared, **declared} if began.declared.get(k) != declared.get(k)]
+            raise SpecError(
+                "a campaign of this name is declared otherwise in this storage, and its level holds for that one",
+                place=differ[0],
+                value=declared.get(differ[0]),
+                hint=f"there it is {began.declared.get(differ[0])}; declare another campaign for another question",
+            )
+
+    def arm(self, number: int) -> Arm:
+        """The incumbent or candidate with this number."""
+        if number == FIRST:
+            return self.campaign.incumbent
+        arm: Arm = validate(Arm, dict(self.ledger.asked(number).arm))
+        return arm
+
+    def digest(self, name: str, arm: Arm) -> str:
+        """The digest of a candidate's settings and code. Raises `SpecError` where it cannot be planned."""
+        planned = plan(self._study(self.campaign.name, {name: arm}, [0]), storage=self.storage)
+        trial = planned.sample_trials[0]
+        code = CurrentCode(planned.study.functions).of(trial.trainable, trial.config).version.digest
+        return canonical.digest({"trainable": trial.trainable, "config": dict(trial.config), "code": code}, 16)
+
+    def outlook(self, candidate: Arm, name: str) -> Outlook:
+        """What a decision would take."""
+        rule, ledger, digest = self.campaign.rule(), self.ledger, self.digest(name, candidate)
+        number, incumbent = ledger.number_of(digest), ledger.incumbent
+        decided = None if number is None else self._known(number)
+        grant = None if number is None else ledger.granted(number, incumbent)
+        trials, hours = ledger.spent
+        a_seed = len(self.campaign.datasets) * (self.campaign.folds or 1)
+        shared = 0 if any(isinstance(e, Decided) and e.incumbent == incumbent for e in ledger.entries) else 1
+        screening, confirmation = rule.screens()[2] * a_seed * (1 + shared), 2 * rule.looks()[-1] * a_seed
+        budget = self.campaign
+        return Outlook(
+            budget.name,
+            name,
+            digest,
+            called(self.ledger, incumbent),
+            decided,
+            screening,
+            confirmation,
+            (screening + confirmation) * hours / trials if trials else None,
+            grant.level if grant else rule.granted(confirmations(ledger)),
+            None if budget.budget_trials is None else budget.budget_trials - trials,
+            None if budget.budget_hours is None else budget.budget_hours - hours,
+        )
+
+    def decide(self, candidate: Arm, name: str, by: str, why: str, more: int) -> Decision:
+        """Decide on a candidate, or go on with a decision that was begun."""
+        expected = self.outlook(candidate, name)
+        known = expected.decided
+        if known is not None and not (more and known.verdict == "undecided"):
+            return replace(known, remembered=True)
+        incumbent = self.ledger.incumbent
+        now = self.ledger.asked(incumbent).digest if incumbent != FIRST else self.digest(INCUMBENT, self.arm(FIRST))
+        if now == expected.digest:
+            raise SpecError(
+                "the candidate has the settings and the code of the incumbent",
+                place="CANDIDATE",
+                value=name,
+                hint="change a setting, or put changed code into another file or function",
+            )
+        self._check_budget(expected)
+        if self.ledger.began is None:
+            self.ledger.append(Began(self.campaign.declared(), self.campaign.rule().screens()[2]))
+            self.__post_init__()
+        while (number := self.ledger.number_of(expected.digest)) is None:
+            self.ledger.append(Asked(name, plain_arm(candidate), expected.digest, as_label(by), as_label(why)))
+        arm = candidate
+        while True:
+            incumbent = self.ledger.incumbent
+            decided, ruling = self._against(number, arm, incumbent, more)
+            while not self.ledger.append(decided):  # another decision was written meanwhile
+                if self.ledger.incumbent != incumbent and decided.verdict != "discard":
+                    decided = replace(decided, superseded=True, kept=False)
+            if not decided.superseded:
+                found = self._known(number)
+                assert found is not None
+                return found if ruling is None or found.verdict != "undecided" else self._advised(found, ruling)
+            now = called(self.ledger, self.ledger.incumbent)
+            _say(f"{now} is the {INCUMBENT} by now: {name} is compared with it again")
+            more = 0
+
+    def _against(self, number: int, arm: Arm, incumbent: int, more: int) -> tuple[Decided, "_Confirmed | None"]:
+        """Screen and confirm a candidate against one incumbent."""
+        self.trials, self.hours = 0, 0.0
+        grant = self.ledger.granted(number, incumbent)
+        rule = self.campaign.rule()
+        if grant is None:
+            seeds = self.ledger.screening_seeds(incumbent)
+            for count in rule.screens():
+                _say(f"{self.ledger.asked(number).candidate}: {count} seeds beside {called(self.ledger, incumbent)}")
+                differences = self._screening(number, arm, incumbent, seeds[:count])
+                rule = self.campaign.rule(simpler=self._is_simpler(number, incumbent))
+                if (outcome := rule.screen(differences)) != "more":
+                    break
+            if outcome != "pass":
+                screened = _finite(float(np.mean(differences)))
+                return replace(
+                    self._decided(number, incumbent, "discard", "screen", len(differences)), screened=screened
+                ), None
+            while (grant := self.ledger.granted(number, incumbent)) is None:
+                level, fresh = rule.granted(confirmations(self.ledger)), self.ledger.fresh_seeds(rule.looks()[-1])
+                self.ledger.append(Granted(number, incumbent, level, fresh))
+        elif more:
+            count = math.ceil(more / rule.step) * rule.step
+            while not self.ledger.append(Granted(number, incumbent, grant.level, self.ledger.fresh_seeds(count))):
+                pass
+            grant = self.ledger.granted(number, incumbent) or grant
+        rule = self.campaign.rule(simpler=self._is_simpler(number, incumbent))
+        confirmed = self._confirm(number, arm, incumbent, rule, grant)
+        ruling = confirmed.ruling
+        kept = ruling.verdict == "keep" or (ruling.verdict == "equivalent" and rule.simpler)
+        return self._decided(number, incumbent, ruling.verdict, "confirm", ruling.seeds, ruling, kept), confirmed
+
+    def _confirm(self, number: int, arm: Arm, incumbent: int, rule: Rule, grant: Granted) -> "_Confirmed":
+        """Train both on fresh seeds until a look decides."""
+        name = f"{self.campaign.name}.{number}.confirm" + f"-{incumbent}" * (incumbent != FIRST)
+        candidate = self.ledger.asked(number).candidate
+        candidate = f"{candidate}.candidate" if candidate == INCUMBENT else candidate
+        counts = range(rule.looks()[0], len(grant.seeds) + 1, rule.step)
+        for look, count in enumerate(counts):
+            _say(f"{candidate}: {count} of at most {counts[-1]} fresh seeds")
+            study = self._study(name, {INCUMBENT: self.arm(incumbent), candidate: arm}, grant.seeds[:count])
+            results = self._train(study)
+            one, other = self._values(results, candidate), self._values(results, INCUMBENT)
+            differences = self._differences(one, other, grant.seeds[:count])
+            ruling = rule.confirm(differences, grant.level, look)
+            if ruling.verdict not in ("more", "undecided"):  # of an extended one more looks follow an undecided one
+                break
+        return _Confirmed(rule, grant, differences, ruling)
+
+    def _screening(self, number: int, arm: Arm, incumbent: int, seeds: Sequence[int]) -> list[float]:
+        """The candidate minus the incumbent on the first screening seeds."""
+        against = self._train(self._study(self._screened(incumbent), {INCUMBENT: self.arm(incumbent)}, seeds))
+        candidate = self.ledger.asked(number).candidate
+        study = self._study(f"{self.campaign.name}.{number}", {candidate: arm}, seeds)
+        results = self._train(study, retry_failed=all(self._failures(study.name)))
+        if all(failures := self._failures(study.name)):
+            raise ContrasweepError(
+                f"every trial of the candidate {candidate} failed, so nothing is decided and no level is spent; "
+                f"mend it, and the same command runs it again: {failures[0]}"
+            )
+        return self._differences(self._values(results, candidate), self._values(against, INCUMBENT), seeds)
+
+    def _screened(self, incumbent: int) -> str:
+        return f"{self.campaign.name}.{INCUMBENT}-{incumbent}"
+
+    def _study(self, name: str, arms: dict[str, Arm], seeds: Sequence[int]) -> AblationGrid:
+        campaign = self.campaign
+        axes = {DATA_AXIS: campaign.datasets} if len(campaign.datasets) > 1 else {}
+        return AblationGrid(
+            name,
+            arms,
+            campaign.datasets[0],
+            axes,
+            folds=campaign.folds,
+            metric=campaign.metric,
+            mode=campaign.mode,
+            seeds=list(seeds),
+            description=campaign.description,
+            reference=INCUMBENT if INCUMBENT in arms else None,
+        )
+
+    def _failures(self, study: str) -> list[str]:
+        """A line for each failed trial of a study, an empty one for any other."""
+        try:
+            records = Results.load(study, self.storage).trial_records.values()
+        except SpecError:
+            return [""]
+        return [failure_line(record, self.storage) if record.status.failed else "" for record in records] or [""]
+
+    def _train(self, study: AblationGrid, *, retry_failed: bool = False) -> Results:
+        """Train a study, and once more what failed for a cause outside the method; count what it took."""
+        before = self._measured(study.name)
+        for _ in range(2):
+            results = self._run(study, retry_failed)
+            if results.stopped:
+                raise ContrasweepError(f"{study.name} was stopped ({results.stopped}); the same command goes on")
+            if not (missing := [r for r in results.trial_records.values() if r.missing]):
+                break
+        else:
+            raise ContrasweepError(
+                f"{len(missing)} trials of {study.name} are missing for a cause outside the method "
+                f"({missing[0].cause or missing[0].status}); nothing was decided, and the same command runs them again"
+            )
+        after = self._measured(study.name)
+        self.trials, self.hours = self.trials + after[0] - before[0], self.hours + after[1] - before[1]
+        return results
+
+    def _run(self, study: AblationGrid, retry_failed: bool) -> Results:
+        """Run a study, or wait while another process that needs it too does so."""
+        told = False
+        while True:
+            try:
+                return run(
+                    study, storage=self.storage, extend=True, quiet=True, retry_failed=retry_failed, **self.options
+                )
+            except StudyHeld as held:
+                if not told:
+                    _say(f"{held}; waiting for it")
+                told = True
+                time.sleep(WAIT_S)
+
+    def _measured(self, study: str) -> tuple[int, float]:
+        """How many trials of a study have ended, and their hours of training."""
+        try:
+            records = Results.load(study, self.storage).trial_records.values()
+        except SpecError:
+            return 0, 0.0
+        return len(records), sum(record.seconds or 0.0 for record in records) / 3600
+
+    def _values(self, results: Results, arm: str, metric: str = "") -> dict[int, float]:
+        """By seed the mean of an arm over datasets and folds; NaN where a trial failed."""
+        metric = metric or self.campaign.metric
+        frame = results.to_frame()
+        frame = frame[frame["arm"] == arm]
+        if metric not in frame:
+            return dict.fromkeys(map(int, frame["seed"]), math.nan)
+        values = frame[metric].where(np.isfinite(frame[metric].astype(float)))
+        by_seed = values.groupby(frame["seed"]).agg(lambda one: one.mean(skipna=False))
+        return dict(zip(map(int, by_seed.index), map(float, by_seed), strict=True))
+
+    def _differences(self, one: dict[int, float], other: dict[int, float], seeds: Sequence[int]) -> list[float]:
+        """The candidate minus the incumbent by seed, as `Rule` takes them: a failure of one is its worst loss."""
+        best = math.inf if self.campaign.mode == "max" else -math.inf
+
+        def difference(candidate: float, incumbent: float) -> float:
+            if math.isnan(incumbent):
+                return 0.0 if math.isnan(candidate) else best
+            return candidate - incumbent
+
+        return [difference(one[seed], other[seed]) for seed in seeds]
+
+    def _is_simpler(self, number: int, incumbent: int) -> bool:
+        """Whether the candidate's size is smaller on the screening seeds."""
+        if self.campaign.size is None:
+            return False
+        candidate = self.ledger.asked(number).candidate
+        sizes = []
+        for study, arm in ((f"{self.campaign.name}.{number}", candidate), (self._screened(incumbent), INCUMBENT)):
+            values = [*self._values(Results.load(study, self.storage), arm, self.campaign.size).values()]
+            sizes.append(float(np.median(values)) if values else math.nan)
+        return sizes[0] < sizes[1]
+
+    def _decided(
+        self,
+        number: int,
+        incumbent: int,
+        verdict: Any,
+        stage: Any,
+        seeds: int,
+        ruling: Ruling | None = None,
+        kept: bool = False,
+    ) -> Decided:
+        decided = Decided(number, incumbent, verdict, stage, kept, seeds, self.trials, self.hours)
+        if ruling is None:
+            return decided
+        estimate, low, high = map(_finite, (ruling.estimate, ruling.low, ruling.high))
+        return replace(
+            decided,
+            estimate=estimate,
+            low=low,
+            high=high,
+            confidence=ruling.confidence,
+            p=ruling.p,
+            reason=as_label(ruling.why),
+        )
+
+    def _known(self, number: int) -> Decision | None:
+        return decision_of(self.ledger, number, self.campaign.metric)
+
+    def _advised(self, decision: Decision, confirmed: "_Confirmed") -> Decision:
+        """The decision with what would decide it."""
+        rule, there = confirmed.rule, len(confirmed.differences)
+        a_seed = 2 * len(self.campaign.datasets) * (self.campaign.folds or 1)
+        trials, hours = self.ledger.spent
+        for seeds in range(rule.step, MOST_TIMES * there + 1, rule.step):
+            chance = rule.chance(confirmed.differences, confirmed.grant.level, seeds)
+            if chance >= ENOUGH or seeds + rule.step > MOST_TIMES * there:
+                more = More(seeds, seeds * a_seed, seeds * a_seed * hours / max(1, trials), chance)
+                return replace(decision, more=more)
+        return decision
+
+    def _check_budget(self, expected: Outlook) -> None:
+        """Raise `SpecError` where the decision could take more than is left, or keep nothing; nothing was spent."""
+        rule, last = self.campaign.rule(), len(self.campaign.rule().looks()) - 1
+        if 0.5 ** rule.looks()[last] > rule.look_level(expected.level, last):
+            raise SpecError(
+                f"no result of {rule.looks()[last]} seeds reaches the level of the next confirmation, "
+                f"{expected.level:.2g}",
+                place="seeds.most",
+                value=self.campaign.seeds.most,
+                hint="declare a campaign of more seeds; 32 suffice for any",
+            )
+        needed = expected.screening_trials + expected.confirmation_trials
+        if expected.trials_left is not None and needed > expected.trials_left:
+            raise SpecError(
+                f"a decision takes {needed} trials at most, and {expected.trials_left} are left",
+                place="budget_trials",
+                value=self.campaign.budget_trials,
+                hint=f"at least {needed - expected.trials_left} more",
+            )
+        if expected.hours_left is not None and (expected.hours or 0.0) > expected.hours_left:
+            raise SpecError(
+                f"a decision takes {duration(expected.hours or 0.0)} at most, and "
+                f"{duration(max(0.0, expected.hours_left))} are left",
+                place="budget_hours",
+                value=self.campaign.budget_hours,
+            )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _say(line: str) -> None:
+    """Tell whoever waits what goes on; the answer alone is on standard output."""
+    print(line, file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class _Confirmed:
+    """A confirmation as far as it went."""
+
+    rule: Rule
+    grant: Granted
+    differences: Sequence[float]
+    ruling: Ruling

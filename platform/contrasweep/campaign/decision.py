@@ -1,0 +1,158 @@
+"""What was decided of a candidate, and what a decision would take: in sentences, and as mappings for programs."""
+
+import math
+from dataclasses import asdict, dataclass
+
+from contrasweep.planning.durations import duration
+from contrasweep.results.ledger import FIRST, Ledger
+from contrasweep.statistics.comparison import span
+from contrasweep.statistics.referee import Confirmation
+
+INCUMBENT = "incumbent"
+"""What the incumbent is called: as an arm, and as a candidate that `--set` changes."""
+
+
+@dataclass(frozen=True)
+class More:
+    """What would decide an undecided candidate: `seeds` more, with the chance that they do, and what they take."""
+
+    seeds: int
+    trials: int
+    hours: float
+    chance: float
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided of a candidate.
+
+    `number` is that of its entry in the ledger, `incumbent` what it was compared with. `screened` is the mean gain on
+    the screening seeds, by which it was chosen to be confirmed or not. `estimate` is the gain on fresh
+    seeds alone, in the metric's units (candidate minus incumbent), `low` to `high` its interval of coverage
+    `confidence`; None where the screen decided. `remembered`: the ledger had it, and nothing was trained.
+    """
+
+    campaign: str
+    candidate: str
+    number: int
+    incumbent: str
+    metric: str
+    verdict: str
+    kept: bool
+    stage: str
+    screened: float | None
+    estimate: float | None
+    low: float | None
+    high: float | None
+    confidence: float | None
+    p: float | None
+    level: float | None
+    seeds: int
+    trials: int
+    hours: float
+    reason: str
+    remembered: bool = False
+    more: More | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return every field and the sentence, for programs."""
+        return asdict(self) | {"sentence": self.sentence()}
+
+    def sentence(self) -> str:
+        """Return the decision in words."""
+        said = {
+            "keep": f"is better than {self.incumbent} and is kept",
+            "equivalent": f"is as good as {self.incumbent} and is {'kept, being simpler' if self.kept else 'not kept'}",
+            "discard": "is discarded",
+            "undecided": "is undecided",
+        }[self.verdict]
+        text = f"{self.candidate} {said}"
+        if self.estimate is None:
+            text += f": on {self.seeds} seeds beside {self.incumbent} it shows no gain that is worth fresh seeds"
+        else:
+            ends = [-math.inf if self.low is None else self.low, math.inf if self.high is None else self.high]
+            text += f": {self.metric} {span(self.estimate, *ends)} on {self.seeds} fresh seeds"
+            text += f", one-sided p = {self.p:.2g} at a level of {self.level:.2g}"
+        text += f"; {self.reason}" * bool(self.reason)
+        if self.more is not None:
+            hours = f", {duration(self.more.hours)}" if self.more.hours else ""
+            text += f"; --more {self.more.seeds} ({self.more.trials} trials{hours}) decide it with a chance of "
+            text += f"{self.more.chance:.0%}"
+        return text + (" (from the ledger; nothing was trained)" if self.remembered else "")
+
+    def __str__(self) -> str:
+        return self.sentence()
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a decision would take: `--dry-run`. Hours are None where no trial of the campaign was timed."""
+
+    campaign: str
+    candidate: str
+    digest: str
+    incumbent: str
+    decided: Decision | None
+    screening_trials: int
+    confirmation_trials: int
+    hours: float | None
+    level: float
+    trials_left: int | None
+    hours_left: float | None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return every field, for programs."""
+        return vars(self) | {"decided": self.decided and self.decided.to_dict()}
+
+    def lines(self) -> list[str]:
+        """Return the outlook in words."""
+        if self.decided is not None:
+            return [self.decided.sentence()]
+        hours = "" if self.hours is None else f", at most {duration(self.hours)} of training"
+        left = [f"{self.trials_left} trials"] * (self.trials_left is not None)
+        left += [] if self.hours_left is None else [duration(self.hours_left)]
+        return [
+            f"{self.candidate} against {self.incumbent}: at most {self.screening_trials} trials to screen it and "
+            f"{self.confirmation_trials} to confirm it{hours}",
+            f"its confirmation would have a level of {self.level:.2g}",
+            *(f"left of the budget: {' and '.join(left)}" for _ in left[:1]),
+        ]
+
+
+def called(ledger: Ledger, number: int) -> str:
+    """What a candidate or an incumbent is called in sentences."""
+    return f"the {INCUMBENT}" if number == FIRST else ledger.asked(number).candidate
+
+
+def confirmations(ledger: Ledger) -> list[Confirmation]:
+    """All confirmations of a campaign, as `Rule.granted` takes them."""
+    return [Confirmation(*one) for one in ledger.confirmations]
+
+
+def decision_of(ledger: Ledger, number: int, metric: str) -> Decision | None:
+    """Return what a ledger says of the candidate with this number; None while it is not decided."""
+    decided = ledger.decision(number)
+    if decided is None:
+        return None
+    grant = ledger.granted(number, decided.incumbent)
+    return Decision(
+        ledger.campaign,
+        ledger.asked(number).candidate,
+        number,
+        called(ledger, decided.incumbent),
+        metric,
+        decided.verdict,
+        decided.kept,
+        decided.stage,
+        decided.screened,
+        decided.estimate,
+        decided.low,
+        decided.high,
+        decided.confidence,
+        decided.p,
+        grant.level if grant and decided.stage == "confirm" else None,
+        decided.seeds,
+        decided.trials,
+        decided.hours,
+        decided.reason,
+    )

@@ -1,0 +1,259 @@
+"""What was decided so far: a campaign's decisions in order with their figure, and the comparisons of all studies."""
+
+import math
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+
+from contrasweep.campaign.decision import INCUMBENT, Decision, confirmations, decision_of
+from contrasweep.errors import ContrasweepError, SpecError, choose_from
+from contrasweep.live.overview import study_names
+from contrasweep.report.figures import Dots, Lines, Series
+from contrasweep.report.formats import render_template
+from contrasweep.report.svg import draw
+from contrasweep.results.ledger import FIRST, Asked, Ledger, campaign_names
+from contrasweep.results.results import Results
+from contrasweep.statistics.comparison import p_text, span
+from contrasweep.statistics.referee import Confirmation, Rule
+from contrasweep.text_table import text_table
+
+HEAD = ("", "candidate", "asked by", "verdict", "gain [interval]", "p", "level", "seeds", "trials", "why")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A candidate: who asked when and why, and what was decided; `decision` is None while it is not."""
+
+    number: int
+    candidate: str
+    digest: str
+    by: str
+    why: str
+    asked: str
+    decision: Decision | None
+
+
+@dataclass(frozen=True)
+class History:
+    """A campaign's ledger as readers want it."""
+
+    campaign: str
+    metric: str
+    alpha: float
+    error: str
+    incumbent: str
+    next_level: float
+    trials: int
+    hours: float
+    rows: tuple[Line, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return every field, for programs."""
+        rows = [asdict(row) | {"decision": row.decision and row.decision.to_dict()} for row in self.rows]
+        return vars(self) | {"rows": rows}
+
+    @property
+    def summary(self) -> str:
+        """The campaign in a line."""
+        kept = sum(bool(row.decision and row.decision.kept) for row in self.rows)
+        held = "any false keep" if self.error == "family" else "false ones of what is kept"
+        return (
+            f"{self.campaign}: {len(self.rows)} candidates, {kept} kept; {self.incumbent} is the {INCUMBENT}; "
+            f"{self.trials} trials; alpha {self.alpha:g} holds for {held}, {self.next_level:.2g} for the next "
+            "confirmation"
+        )
+
+    @cached_property
+    def table(self) -> list[tuple[str, ...]]:
+        """The rows as text."""
+        return [_texts(row) for row in self.rows]
+
+    def lines(self, width: int) -> list[str]:
+        """Return the table for a terminal."""
+        rows = [HEAD, *self.table]
+        shown = [i for i in range(len(HEAD)) if any(row[i] for row in rows[1:])]  # nobody said who, or why
+        return [self.summary, "", *text_table([[row[i] for i in shown] for row in rows], rule=True, width=width)]
+
+    def to_html(self) -> bytes:
+        """Return a page with the figure and the table."""
+        page = render_template(
+            "campaign.html",
+            name=self.campaign,
+            summary=self.summary,
+            figure=draw(self.figure),
+            head=HEAD,
+            rows=self.table,
+            kept=[bool(row.decision and row.decision.kept) for row in self.rows],
+        )
+        return page.encode()
+
+    @property
+    def figure(self) -> Lines:
+        """The incumbent's gain over the first one, with the interval of each step, and every candidate as a point."""
+        at, low, high, x = [0.0], [0.0], [0.0], [0.0]
+        levels, points = {f"the {INCUMBENT}": 0.0}, []
+        for i, row in enumerate(self.rows, 1):
+            decision = row.decision
+            gain = None if decision is None else decision.screened if decision.estimate is None else decision.estimate
+            if decision is None or gain is None:
+                continue
+            base = levels.get(decision.incumbent, 0.0)
+            points.append((float(i), base + gain, decision))
+            if decision.kept:
+                levels[row.candidate] = base + gain
+                x, at = [*x, float(i)], [*at, base + gain]
+                low = [*low, base + (gain if decision.low is None else decision.low)]
+                high = [*high, base + (gain if decision.high is None else decision.high)]
+        end = float(len(self.rows) + 1)
+        line = Series(INCUMBENT, 0, [*x, end], [*at, at[-1]], [*low, low[-1]], [*high, high[-1]], dots=True, steps=True)
+
+        def dots(name: str, colour: int, kept: bool) -> Dots:
+            chosen = [one for one in points if one[2].kept == kept]
+            x, y, titles = ([one[0] for one in chosen], [one[1] for one in chosen], [str(one[2]) for one in chosen])
+            return Dots(name, colour, x, y, titles)
+
+        label = f"gain in {self.metric} over the first {INCUMBENT}"
+        return Lines(
+            [line], [dots("kept", 0, True), dots("not kept", 1, False)], "candidates in order", label, whole_x=True
+        )
+
+
+def _texts(row: Line) -> tuple[str, ...]:
+    """The texts of a row, in the order of `HEAD`."""
+    decision = row.decision
+    if decision is None:
+        return (str(row.number), row.candidate, row.by, "not decided", "", "", "", "", "", row.why)
+    gain = "" if decision.screened is None else f"{decision.screened:+.3g} in the screen"
+    if decision.estimate is not None:
+        low = -math.inf if decision.low is None else decision.low
+        gain = span(decision.estimate, low, math.inf if decision.high is None else decision.high)
+    return (
+        str(row.number),
+        row.candidate,
+        row.by,
+        decision.verdict + ", kept" * (decision.kept and decision.verdict != "keep"),
+        gain,
+        "" if decision.p is None else p_text(decision.p),
+        "" if decision.level is None else f"{decision.level:.2g}",
+        str(decision.seeds),
+        str(decision.trials),
+        row.why,
+    )
+
+
+def history_of(name: str, storage: str) -> History:
+    """Return what a campaign decided so far. `SpecError` where there is none of this name in the storage."""
+    ledger = Ledger(storage, name).read()
+    if ledger.began is None:
+        known = choose_from("campaigns", list(campaign_names(storage)), name)
+        raise SpecError(f"no campaign of this name is in {storage}", place="CAMPAIGN", value=name, hint=known)
+    declared = ledger.began.declared
+    metric = str(declared.get("metric"))
+    rule = Rule(declared["alpha"], declared["error"], **declared["seeds"])
+    rows = [
+        Line(
+            i,
+            entry.candidate,
+            entry.digest,
+            entry.by,
+            entry.why,
+            datetime.fromtimestamp(entry.at, UTC).isoformat(timespec="seconds"),
+            decision_of(ledger, i, metric),
+        )
+        for i, entry in enumerate(ledger.entries)
+        if isinstance(entry, Asked)
+    ]
+    incumbent = ledger.incumbent
+    called = f"the first {INCUMBENT}" if incumbent == FIRST else ledger.asked(incumbent).candidate
+    level = rule.granted(confirmations(ledger))
+    return History(name, metric, rule.alpha, rule.error, called, level, *ledger.spent, tuple(rows))
+
+
+@dataclass(frozen=True)
+class ComparisonLine:
+    """A decisive comparison of a study; `remains`: its verdict would stand in one stream of all of them."""
+
+    study: str
+    at: str
+    a: str
+    b: str
+    metric: str
+    context: str
+    verdict: str
+    p: float
+    level: float
+    remains: bool
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """The decisive comparisons of all studies of a storage, in the order in which the studies ended."""
+
+    rows: tuple[ComparisonLine, ...]
+    skipped: tuple[str, ...] = ()
+
+    def lines(self, width: int) -> list[str]:
+        """Return the table for a terminal, with what it says in a line."""
+        decided = [row for row in self.rows if row.verdict != "undecided"]
+        head = ("study", "ended", "comparison", "verdict", "p", "level", "remains")
+        rows = [
+            (
+                row.study,
+                row.at,
+                f"{row.a} against {row.b}" + f" ({row.context})" * bool(row.context),
+                row.verdict,
+                p_text(row.p),
+                f"{row.level:.2g}",
+                ("yes" if row.remains else "no") if row in decided else "",
+            )
+            for row in self.rows
+        ]
+        said = (
+            f"{len(self.rows)} comparisons, {len(decided)} decided by their own studies; "
+            f"{sum(row.remains for row in decided)} remain where all are one stream (LORD++, false discoveries at "
+            "most .05 of what remains)"
+        )
+        return [*text_table([head, *rows], rule=True, width=width), "", said, *self.skipped]
+
+
+def comparisons_of(storage: str) -> Comparisons:
+    """Return the decisive comparisons of all studies of a storage; those of campaigns stand in their own ledgers."""
+    campaigns = campaign_names(storage)
+    found: list[tuple[float, Results]] = []
+    skipped = []
+    for name in study_names(storage):
+        if any(name.startswith(f"{campaign}.") for campaign in campaigns):
+            continue
+        try:
+            results = Results.load(name, storage)
+            ended = max((record.ended for record in results.trial_records.values()), default=0.0)
+            found.append((ended, results))
+        except ContrasweepError as error:
+            skipped.append(f"{name} is not counted: {error}")
+    rule, past, rows = Rule(error="fdr"), list[Confirmation](), list[ComparisonLine]()
+    for ended, results in sorted(found, key=lambda one: one[0]):
+        try:
+            pairs = [pair for pair in results.answer.pairs if pair.comparison.n > 1]
+        except ContrasweepError as error:
+            skipped.append(f"{results.name} is not counted: {error}")
+            continue
+        for pair in pairs:
+            comparison, level = pair.comparison, rule.granted(past)
+            p = comparison.raw_p
+            past.append(Confirmation(level, p <= level, p))
+            context = ", ".join(f"{factor} {value}" for factor, value in pair.context)
+            rows.append(
+                ComparisonLine(
+                    results.name,
+                    datetime.fromtimestamp(ended, UTC).date().isoformat(),
+                    pair.a,
+                    pair.b,
+                    pair.metric,
+                    context,
+                    comparison.verdict,
+                    p,
+                    level,
+                    p <= level and comparison.decided,
+                )
+            )
+    return Comparisons(tuple(rows), tuple(skipped))

@@ -1,0 +1,140 @@
+"""Commands on a campaign: decide on a candidate, and show what was decided so far."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from contrasweep.cli.options import (
+    AcceptCode,
+    Cluster,
+    Json,
+    MaxConcurrent,
+    RerunChanged,
+    Sets,
+    Storage,
+    StudyTracking,
+    changed_code,
+    print_json,
+    width,
+)
+from contrasweep.defaults import OF_STUDY, STORAGE
+from contrasweep.errors import SpecError
+from contrasweep.text_table import WIDTH
+
+Campaign = Annotated[str, typer.Argument(metavar="CAMPAIGN", help="module:NAME, or a .yaml file")]
+NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to the main application."""
+    for command in (decide, ledger):
+        app.command()(command)
+
+
+def decide(
+    campaign: Campaign,
+    candidate: Annotated[
+        str,
+        typer.Argument(
+            metavar="CANDIDATE", help="An arm: module:NAME, a .yaml file, or `incumbent` for --set to change."
+        ),
+    ],
+    sets: Sets = None,
+    storage: Storage = STORAGE,
+    tracking: StudyTracking = OF_STUDY,
+    json: Json = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would train; train and write nothing.")
+    ] = False,
+    name: Annotated[str, typer.Option(help="What the candidate is called. Default: its file, NAME or --set.")] = "",
+    by: Annotated[str, typer.Option(help="Who asks: a person or an agent.")] = "",
+    why: Annotated[str, typer.Option(help="Why it is tried, in a line.")] = "",
+    more: Annotated[int, typer.Option(min=0, help="Fresh seeds more for a candidate that is undecided.")] = 0,
+    rerun_changed: RerunChanged = False,
+    accept_code: AcceptCode = False,
+    max_concurrent: MaxConcurrent = None,
+    cluster: Cluster = None,
+) -> None:
+    """Decide whether a candidate may be kept.
+
+    It is screened on a few seeds and confirmed on fresh ones, at a level that counts all decisions of the campaign.
+    """
+    from contrasweep.campaign.campaign import load_campaign, load_candidate
+
+    declared = load_campaign(campaign)
+    arm = load_candidate(candidate, declared.incumbent_now(storage=storage), sets or [])
+    called = name or _called(candidate, sets or [])
+    if dry_run:
+        expected = declared.outlook(arm, called, storage=storage)
+        if json:
+            print_json("outlook", expected.to_dict())
+        else:
+            print("\n".join(expected.lines()))
+        return
+    decision = declared.decide(
+        arm,
+        called,
+        storage=storage,
+        tracking=tracking,
+        by=by,
+        why=why,
+        more=more,
+        changed=changed_code(rerun_changed, accept_code),
+        max_concurrent=max_concurrent,
+        cluster=cluster,
+    )
+    if json:
+        print_json("decide", decision.to_dict())
+    else:
+        print(decision)
+
+
+def _called(candidate: str, sets: list[str]) -> str:
+    """A name for a candidate: what was set, or its file or NAME."""
+    own = (
+        "+".join(path.removeprefix("config.") for path in sets)
+        if sets
+        else Path(candidate).stem
+        if candidate.endswith((".yaml", ".yml"))
+        else candidate
+    )
+    return NOT_IN_NAMES.sub("-", own.rpartition(":")[2])[:100].strip("-.") or "candidate"
+
+
+def ledger(
+    campaign: Annotated[
+        str | None,
+        typer.Argument(metavar="[CAMPAIGN]", help="module:NAME, a .yaml file or a name; left out: all studies."),
+    ] = None,
+    storage: Storage = STORAGE,
+    json: Json = False,
+    format: Annotated[Literal["text", "html"], typer.Option(help="html: with a figure.")] = "text",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")] = None,
+) -> None:
+    """Show what a campaign or all studies decided.
+
+    Of studies it says which of their verdicts remain where all of them together are one stream.
+    """
+    from contrasweep.campaign.campaign import load_campaign
+    from contrasweep.campaign.history import comparisons_of, history_of
+    from contrasweep.report import write
+
+    if campaign is None:
+        if format == "html":
+            raise SpecError("the figure is of a campaign", place="CAMPAIGN", hint="name one, or leave --format out")
+        rows = comparisons_of(storage)
+        if json:
+            print_json("comparisons", {"comparisons": [vars(row) for row in rows.rows]})
+        else:
+            write(("\n".join(rows.lines(width() or WIDTH)) + "\n").encode(), output)
+        return
+    is_file = ":" in campaign or campaign.endswith((".yaml", ".yml"))
+    history = history_of(load_campaign(campaign).name if is_file else campaign, storage)
+    if json:
+        print_json("ledger", history.to_dict())
+    elif format == "html":
+        write(history.to_html(), output)
+    else:
+        write(("\n".join(history.lines(width() or WIDTH)) + "\n").encode(), output)

@@ -1,0 +1,262 @@
+"""The ledger of a campaign: what was asked, granted and decided, in order.
+
+    <storage>/<campaign>/campaign.json          the first entry: what was declared
+    <storage>/<campaign>/ledger/000007.json     the 7th entry after it; it names the digest of the 6th
+
+An entry is created where there is none, which only one of many processes can do on any store, and is never changed. So
+two that ask at once see one order of entries, and a process that is killed leaves whole entries alone. Nobody's clock
+is believed: the times are for readers.
+"""
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Annotated, ClassVar, Literal
+
+import pydantic
+
+from contrasweep.config import Config
+from contrasweep.errors import BrokenFileError
+from contrasweep.storage.json_file import MAX_BYTES, SCHEMA, JsonFile
+from contrasweep.storage.names import Label, Name
+from contrasweep.storage.record import Count, Digest, Measure, Seed, Time
+from contrasweep.storage.store import open_store
+
+Finite = Annotated[float, pydantic.Field(allow_inf_nan=False)]
+Probability = Annotated[float, pydantic.Field(ge=0, le=1)]
+Verdict = Literal["keep", "discard", "undecided", "equivalent"]
+MAX_ENTRIES = 100_000
+DECLARED = "campaign.json"
+FIRST = 0
+"""The number of the incumbent that a campaign begins with; another has the number of the entry that asked for it."""
+
+
+@dataclass(frozen=True)
+class Began:
+    """The first entry: what the campaign declares, and on how many seeds an incumbent is screened against."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
+
+    declared: Config
+    screening: Count
+    after: Digest = ""
+    at: Time = 0.0
+    kind: Literal["began"] = "began"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A candidate: its arm, the digest of settings and code, who asks (`by`), and why it is tried."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
+
+    candidate: Name
+    arm: Config
+    digest: Digest
+    by: Label = ""
+    why: Label = ""
+    after: Digest = ""
+    at: Time = 0.0
+    kind: Literal["asked"] = "asked"
+
+
+@dataclass(frozen=True)
+class Granted:
+    """The level and the fresh seeds of a confirmation; written before any of its trials.
+
+    `asked` is the number of the entry that asked, `incumbent` that of the incumbent. A second entry for the same two
+    grants more seeds and no level.
+    """
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
+
+    asked: Count
+    incumbent: Count
+    level: Probability
+    seeds: tuple[Seed, ...]
+    after: Digest = ""
+    at: Time = 0.0
+    kind: Literal["granted"] = "granted"
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What was decided of a candidate against an incumbent.
+
+    The estimate with its interval of coverage `confidence` is that of the confirmation; None where the screen decided,
+    or where an end of the interval is infinite. `screened` is the mean gain of the screening seeds. `superseded`:
+    another incumbent came in between, and the candidate is compared with that one again.
+    """
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
+
+    asked: Count
+    incumbent: Count
+    verdict: Verdict
+    stage: Literal["screen", "confirm"]
+    kept: bool
+    seeds: Count
+    trials: Count
+    hours: Measure
+    screened: Finite | None = None
+    estimate: Finite | None = None
+    low: Finite | None = None
+    high: Finite | None = None
+    confidence: Probability | None = None
+    p: Probability | None = None
+    reason: Label = ""
+    superseded: bool = False
+    after: Digest = ""
+    at: Time = 0.0
+    kind: Literal["decided"] = "decided"
+
+
+Entry = Began | Asked | Granted | Decided
+ENTRY_FILE = JsonFile[Entry](
+    pydantic.TypeAdapter(Annotated[Entry, pydantic.Field(discriminator="kind")]),
+    1,
+    "restore it from a backup; the last entry may be deleted, and what it decided is decided again from the records",
+)
+"""ledger/<number>.json, written and read."""
+
+
+@dataclass
+class Ledger:
+    """The entries of a campaign as they were last read."""
+
+    storage: str
+    campaign: str
+    entries: tuple[Entry, ...] = ()
+    _last: str = field(default="", repr=False)
+
+    @cached_property
+    def store(self):  # type: ignore[no-untyped-def]
+        """Where the ledger lies."""
+        return open_store(self.storage)
+
+    def read(self) -> "Ledger":
+        """Read the entries that were written since. `BrokenFileError` for one that is no entry or is out of order."""
+        keys = [key for key in self.store.list(f"{self.campaign}/") if key == self._key(_number(key))]
+        if len(keys) > MAX_ENTRIES:
+            problem = f"it has {len(keys):,} entries, and {MAX_ENTRIES:,} are read"
+            raise BrokenFileError(f"{self.store.uri}/{self.campaign}", problem, "declare another campaign")
+        for number in range(len(self.entries), len(keys)):
+            key = self._key(number)
+            try:
+                data = self.store.read(key, MAX_BYTES)
+            except FileNotFoundError:
+                raise BrokenFileError(f"{self.store.uri}/{key}", "this entry is missing", ENTRY_FILE.remedy) from None
+            entry = ENTRY_FILE.decode(data, f"{self.store.uri}/{key}")
+            if entry.after != self._last or isinstance(entry, Began) != (number == 0):
+                problem = "it does not follow the entry before it: one of them was changed"
+                raise BrokenFileError(f"{self.store.uri}/{key}", problem, ENTRY_FILE.remedy)
+            self._last = hashlib.sha256(data).hexdigest()
+            self.entries += (entry,)
+        return self
+
+    def append(self, entry: Entry) -> bool:
+        """Write an entry after those that were read; False where another process was first. Reads what is new."""
+        content = asdict(entry) | {"after": self._last, "at": time.time()}
+        written = self.store.write(self._key(len(self.entries)), ENTRY_FILE.encode(content), if_absent=True)
+        self.read()
+        return bool(written)
+
+    def _key(self, number: int) -> str:
+        return f"{self.campaign}/ledger/{number:06d}.json" if number else f"{self.campaign}/{DECLARED}"
+
+    @property
+    def began(self) -> Began | None:
+        """The declaration; None before the first candidate was asked."""
+        return next((entry for entry in self.entries if isinstance(entry, Began)), None)
+
+    def asked(self, number: int) -> Asked:
+        """The candidate with this number. `BrokenFileError` where that entry asks nothing."""
+        entry = self.entries[number] if number < len(self.entries) else None
+        if not isinstance(entry, Asked):
+            raise BrokenFileError(f"{self.store.uri}/{self._key(number)}", "no candidate has this number", "")
+        return entry
+
+    def number_of(self, digest: str) -> int | None:
+        """The number of the candidate with this digest; None where it was never asked."""
+        return next((i for i, e in enumerate(self.entries) if isinstance(e, Asked) and e.digest == digest), None)
+
+    @property
+    def candidates(self) -> list[int]:
+        """The numbers of all candidates."""
+        return [i for i, entry in enumerate(self.entries) if isinstance(entry, Asked)]
+
+    def decision(self, asked: int) -> Decided | None:
+        """What stands of a candidate; None while it is undetermined."""
+        found = [e for e in self.entries if isinstance(e, Decided) and e.asked == asked]
+        return None if not found or found[-1].superseded else found[-1]
+
+    @property
+    def incumbent(self) -> int:
+        """The number of the incumbent of now."""
+        return next((e.asked for e in reversed(self.entries) if isinstance(e, Decided) and e.kept), FIRST)
+
+    def screening_seeds(self, incumbent: int) -> list[int]:
+        """The seeds on which candidates are screened against an incumbent: fresh ones when it became incumbent."""
+        used = 0
+        for entry in self.entries:
+            if isinstance(entry, Began):
+                size, owner = entry.screening, FIRST
+            elif isinstance(entry, Decided) and entry.kept and self.began is not None:
+                size, owner = self.began.screening, entry.asked
+            else:
+                used += len(entry.seeds) if isinstance(entry, Granted) else 0
+                continue
+            if owner == incumbent:
+                return list(range(used, used + size))
+            used += size
+        raise ValueError(f"{incumbent} was never the incumbent")
+
+    def fresh_seeds(self, count: int) -> tuple[int, ...]:
+        """The next seeds, which no trial of the campaign has had."""
+        used = sum(len(e.seeds) for e in self.entries if isinstance(e, Granted))
+        incumbents = 1 + sum(isinstance(e, Decided) and e.kept for e in self.entries)
+        first = used + incumbents * (self.began.screening if self.began else 0)
+        return tuple(range(first, first + count))
+
+    def granted(self, asked: int, incumbent: int) -> Granted | None:
+        """The level and all seeds of a confirmation; None where none was granted."""
+        found = [e for e in self.entries if isinstance(e, Granted) and (e.asked, e.incumbent) == (asked, incumbent)]
+        if not found:
+            return None
+        return Granted(asked, incumbent, found[0].level, tuple(seed for entry in found for seed in entry.seeds))
+
+    @property
+    def confirmations(self) -> list[tuple[float, bool, float]]:
+        """Level, whether it kept the candidate, and p of all confirmations, in the order of their grants."""
+        grants: dict[tuple[int, int], Granted] = {}
+        for entry in self.entries:
+            if isinstance(entry, Granted):
+                grants.setdefault((entry.asked, entry.incumbent), entry)
+        ends: Mapping[tuple[int, int], Decided] = {
+            (e.asked, e.incumbent): e for e in self.entries if isinstance(e, Decided) and e.stage == "confirm"
+        }
+        return [
+            (grant.level, bool(end and end.kept), end.p if end and end.p is not None else 1.0)
+            for pair, grant in grants.items()
+            for end in [ends.get(pair)]
+        ]
+
+    @property
+    def spent(self) -> tuple[int, float]:
+        """Trials and hours of training of all decisions."""
+        decided = [entry for entry in self.entries if isinstance(entry, Decided)]
+        return sum(e.trials for e in decided), sum(e.hours for e in decided)
+
+
+def campaign_names(storage: str) -> Sequence[str]:
+    """Return the names of the campaigns of a storage, sorted."""
+    return sorted(key.split("/")[0] for key in open_store(storage).etags("", DECLARED))
+
+
+def _number(key: str) -> int:
+    name = key.rpartition("/")[2].removesuffix(".json")
+    if name == DECLARED.removesuffix(".json"):
+        return 0
+    return int(name) if name.isascii() and name.isdecimal() else -1

@@ -1,0 +1,181 @@
+"""Candidates are decided by trained trials, without Ray here: screened, confirmed on fresh seeds, remembered."""
+
+import json
+
+import calm
+import pytest
+from command_line import contrasweep
+
+from contrasweep import Arm, Campaign, SpecError
+from contrasweep.campaign import campaign as campaigns
+from contrasweep.errors import ContrasweepError
+from contrasweep.results.ledger import Asked, Decided, Granted, Ledger
+from contrasweep.results.results import Results
+
+
+@pytest.fixture(autouse=True)
+def without_ray(monkeypatch):
+    """Train in this process: what is tested is what is trained, in which order, and what follows."""
+    monkeypatch.setattr(campaigns, "run", lambda study, storage, **options: calm.calm_run(study, storage))
+
+
+def campaign(**more) -> Campaign:
+    fields = {"smallest_difference": 0.005, "seeds": {"first": 2, "step": 2, "most": 8}} | more
+    return Campaign("speed", arm(), "digits-lt", **fields)
+
+
+def arm(**config) -> Arm:
+    return Arm("candidates:train", config)
+
+
+def decide(storage, candidate: Arm, name: str, **more):
+    own = more.pop("campaign", None) or campaign()
+    return own.decide(candidate, name, storage=str(storage), tracking=None, **more)
+
+
+def book(storage) -> Ledger:
+    return Ledger(str(storage), "speed").read()
+
+
+def trials(storage) -> set[str]:
+    return {path.parent.name for path in storage.glob("speed.*/records/*/record.json")}
+
+
+def test_a_better_candidate_is_kept_and_is_the_next_incumbent(tmp_path):
+    better = decide(tmp_path, arm(gain=0.05, who="better"), "better", by="ada", why="larger gain")
+    assert better.kept and better.verdict == "keep" and better.stage == "confirm" and better.level == 0.025
+    assert better.low <= 0.05 <= better.high and better.low > 0
+    same = decide(tmp_path, arm(gain=0.05, who="noise"), "noise")
+    assert not same.kept and same.incumbent == "better"
+    entries = book(tmp_path).entries
+    fresh = next(set(e.seeds) for e in entries if isinstance(e, Granted))
+    for name in ("speed.1", "speed.incumbent-0"):  # no seed that chose the candidate confirmed it
+        seeds = set(Results.load(name, str(tmp_path)).to_frame()["seed"])
+        assert seeds and not seeds & fresh
+    assert next(e for e in entries if isinstance(e, Asked)).by == "ada"
+
+
+def test_a_candidate_that_was_decided_costs_nothing(tmp_path):
+    first = decide(tmp_path, arm(who="noise"), "noise")
+    trained, entries = trials(tmp_path), book(tmp_path).entries
+    again = decide(tmp_path, arm(who="noise"), "another-name")
+    assert again.remembered and (again.verdict, again.number) == (first.verdict, first.number)
+    assert trials(tmp_path) == trained and book(tmp_path).entries == entries
+
+
+def test_the_incumbent_itself_and_another_declaration_are_refused(tmp_path):
+    with pytest.raises(SpecError, match="settings and the code of the incumbent"):
+        decide(tmp_path, arm(), "nothing-new")
+    assert not list(tmp_path.glob("speed*"))
+    decide(tmp_path, arm(who="noise"), "noise")
+    with pytest.raises(SpecError, match="alpha: a campaign of this name is declared otherwise"):
+        decide(tmp_path, arm(who="other"), "other", campaign=campaign(alpha=0.1))
+    assert decide(tmp_path, arm(who="x"), "x", campaign=campaign(description="says more", budget_trials=500))
+
+
+def test_a_budget_that_does_not_suffice_is_said_before_anything_is_trained(tmp_path):
+    with pytest.raises(SpecError, match=r"budget_trials.*28 trials at most, and 20 are left"):
+        decide(tmp_path, arm(who="noise"), "noise", campaign=campaign(budget_trials=20))
+    assert not list(tmp_path.glob("speed*"))
+
+
+def test_more_seeds_are_trained_after_an_undecided_confirmation_and_may_decide_it(tmp_path):
+    candidate = arm(gain=0.0175, who="u13")
+    first = decide(tmp_path, candidate, "close")
+    assert first.verdict == "undecided" and first.seeds == 8 and first.more is not None
+    then = decide(tmp_path, candidate, "close", more=first.more.seeds)
+    assert first.seeds < then.seeds <= 8 + first.more.seeds and then.level == first.level
+    assert then.verdict == "keep" and then.low > 0
+
+
+def test_seeds_that_can_reach_no_level_are_refused(tmp_path):
+    own = campaign(seeds={"first": 2, "step": 2, "most": 8}, alpha=0.01)
+    with pytest.raises(SpecError, match=r"seeds.most.*no result of 8 seeds reaches the level"):
+        decide(tmp_path, arm(gain=0.2, who="best"), "best", campaign=own)
+    assert not list(tmp_path.glob("speed*"))
+
+
+def test_a_candidate_that_only_fails_is_not_decided_and_runs_again_when_mended(tmp_path):
+    with pytest.raises(ContrasweepError, match=r"every trial of the candidate broken failed.*this candidate is broken"):
+        decide(tmp_path, arm(fails=True, who="broken"), "broken")
+    assert not any(isinstance(entry, Decided | Granted) for entry in book(tmp_path).entries)
+
+
+def test_a_simpler_candidate_is_kept_where_it_is_not_worse(tmp_path):
+    smaller = arm(who="smaller", parameters=10)
+    own = campaign(size="parameters", smallest_difference=0.06)
+    decision = decide(tmp_path, smaller, "smaller", campaign=own)
+    assert decision.verdict in ("equivalent", "keep") and decision.kept
+    larger = decide(tmp_path, arm(who="larger", parameters=99), "larger", campaign=own)
+    assert not larger.kept
+
+
+@pytest.mark.parametrize("kind", [Asked, Granted, Decided])
+def test_a_kill_before_or_after_an_entry_spends_nothing_twice(kind, tmp_path, monkeypatch):
+    """The same command after a kill ends as one that nothing disturbs, and trains no trial again."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    expected = decide(whole, arm(gain=0.05, who="better"), "better")
+    append = Ledger.append
+
+    def dies(before: bool):
+        def entry_that_dies(self, entry):
+            if isinstance(entry, kind) and before:
+                raise KeyboardInterrupt
+            written = append(self, entry)
+            if isinstance(entry, kind):
+                raise KeyboardInterrupt
+            return written
+
+        return entry_that_dies
+
+    for before in (True, False):
+        monkeypatch.setattr(Ledger, "append", dies(before))
+        with pytest.raises(KeyboardInterrupt):
+            decide(killed, arm(gain=0.05, who="better"), "better")
+    monkeypatch.setattr(Ledger, "append", append)
+    times = {path: path.stat().st_mtime_ns for path in killed.glob("speed.*/records/*/record.json")}
+    decision = decide(killed, arm(gain=0.05, who="better"), "better")
+    assert (decision.verdict, decision.estimate, decision.level) == (
+        expected.verdict,
+        expected.estimate,
+        expected.level,
+    )
+    assert [type(e) for e in book(killed).entries] == [type(e) for e in book(whole).entries]
+    assert all(path.stat().st_mtime_ns == at for path, at in times.items()) and trials(killed) == trials(whole)
+
+
+def test_a_keep_against_an_incumbent_that_was_replaced_is_asked_again(tmp_path, monkeypatch):
+    append, begun, done = Ledger.append, [], []
+    longer = campaign(seeds={"first": 2, "step": 2, "most": 12})
+
+    def another_is_faster(self, entry):
+        if isinstance(entry, Decided) and not begun:
+            begun.append(entry)
+            done.append(decide(tmp_path, arm(gain=0.1, who="faster"), "faster", campaign=longer))
+        return append(self, entry)
+
+    monkeypatch.setattr(Ledger, "append", another_is_faster)
+    decision = decide(tmp_path, arm(gain=0.2, who="best"), "best", campaign=longer)
+    assert done[0].kept and decision.kept and decision.incumbent == "faster"
+    superseded = [e for e in book(tmp_path).entries if isinstance(e, Decided) and e.superseded]
+    assert len(superseded) == 1 and not superseded[0].kept
+    assert len(book(tmp_path).confirmations) == 3  # each spent its level once
+
+
+def test_the_command_line_decides_shows_and_answers_as_json(tmp_path):
+    (tmp_path / "speed.yaml").write_text(
+        "type: campaign\nname: speed\nincumbent: {trainable: 'candidates:train'}\ndata: digits-lt\n"
+    )
+    words = ["speed.yaml", "incumbent", "--set", "config.gain=0.03", "--set", "config.who=new", "--tracking", "none"]
+    dry = contrasweep("decide", *words, "--dry-run", folder=tmp_path)
+    assert dry.returncode == 0 and "24 trials to screen it and 64 to confirm it" in dry.stdout
+    assert not list((tmp_path / "contrasweep-runs").glob("speed*"))
+    decided = json.loads(contrasweep("decide", *words, "--json", "--by", "agent", folder=tmp_path).stdout)
+    assert decided["schema"] == "decide/1" and decided["kept"] and decided["candidate"] == "gain-0.03-who-new"
+    shown = contrasweep("ledger", "speed", folder=tmp_path)
+    assert "1 candidates, 1 kept" in shown.stdout and "agent" in shown.stdout
+    page = contrasweep("ledger", "speed", "--format", "html", folder=tmp_path).stdout
+    assert "<svg" in page and "gain-0.03" in page
+    assert json.loads(contrasweep("ledger", "speed", "--json", folder=tmp_path).stdout)["rows"][0]["decision"]["kept"]
+    missing = contrasweep("ledger", "sped", folder=tmp_path)
+    assert missing.returncode == 2 and "speed" in missing.stderr

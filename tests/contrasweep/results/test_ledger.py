@@ -1,0 +1,109 @@
+"""The ledger of a campaign: whole entries in one order, from which level and seeds follow; hostile files are a line."""
+
+import json
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contrasweep.errors import BrokenFileError, StorageError
+from contrasweep.results.ledger import Asked, Began, Decided, Granted, Ledger, campaign_names
+
+BEGAN = Began({"metric": "accuracy"}, screening=12)
+
+
+def ledger(storage, *entries) -> Ledger:
+    book = Ledger(str(storage), "speed").read()
+    for entry in entries:
+        assert book.append(entry)
+    return book
+
+
+def asked(name: str) -> Asked:
+    return Asked(name, {"trainable": "candidates:train"}, f"{abs(hash(name)):016x}"[:16])
+
+
+def decided(number: int, incumbent: int, *, kept: bool, stage: str = "confirm", p: float = 0.5) -> Decided:
+    return Decided(number, incumbent, "keep" if kept else "discard", stage, kept, 8, 16, 0.1, p=p)
+
+
+def test_what_was_written_is_read_by_another_process(tmp_path):
+    book = ledger(tmp_path, BEGAN, asked("a"), Granted(1, 0, 0.025, tuple(range(12, 44))), decided(1, 0, kept=True))
+    other = Ledger(str(tmp_path), "speed").read()
+    assert other.entries == book.entries and other.incumbent == 1 and campaign_names(str(tmp_path)) == ["speed"]
+    assert other.screening_seeds(0) == list(range(12)) and other.screening_seeds(1) == list(range(44, 56))
+    assert other.fresh_seeds(3) == (56, 57, 58) and other.spent == (16, 0.1)
+    assert other.confirmations == [(0.025, True, 0.5)]
+
+
+def test_of_two_that_append_at_once_one_has_to_look_again(tmp_path):
+    ledger(tmp_path, BEGAN)
+    books = [Ledger(str(tmp_path), "speed").read() for _ in range(8)]
+    outcomes = []
+    threads = [
+        threading.Thread(target=lambda book=book, i=i: outcomes.append(book.append(asked(f"c{i}"))))
+        for i, book in enumerate(books)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes.count(True) == 1 and len(Ledger(str(tmp_path), "speed").read().entries) == 2
+    assert all(len(book.entries) == 2 for book in books)  # who was late has read what was first
+
+
+def test_a_changed_a_missing_and_a_broken_entry_are_a_line_that_names_it(tmp_path):
+    ledger(tmp_path, BEGAN, asked("a"), asked("b"), asked("c"))
+    files = sorted((tmp_path / "speed" / "ledger").iterdir())
+    kept = [file.read_bytes() for file in files]
+    files[0].write_bytes(kept[1])
+    with pytest.raises(BrokenFileError, match=r"000001.json.*does not follow"):
+        Ledger(str(tmp_path), "speed").read()
+    files[0].unlink()
+    with pytest.raises(BrokenFileError, match=r"000001.json.*missing"):
+        Ledger(str(tmp_path), "speed").read()
+    files[0].write_bytes(kept[0])
+    files[2].write_bytes(kept[2][:-40])
+    with pytest.raises(BrokenFileError, match=r"000003.json.*digest.*may be deleted"):
+        Ledger(str(tmp_path), "speed").read()
+    files[2].unlink()
+    assert len(Ledger(str(tmp_path), "speed").read().entries) == 3
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"\x00" * 100, b'{"format_version": 9, "digest": "' + b"0" * 64 + b'",\n}', b"[" * 100_000]
+)
+def test_a_hostile_entry_is_a_line(content, tmp_path):
+    ledger(tmp_path, BEGAN)
+    (tmp_path / "speed" / "ledger").mkdir()
+    (tmp_path / "speed" / "ledger" / "000001.json").write_bytes(content)
+    with pytest.raises(StorageError) as error:
+        Ledger(str(tmp_path), "speed").read()
+    assert "\n" not in str(error.value)
+
+
+def test_files_that_are_no_entries_are_not_read(tmp_path):
+    book = ledger(tmp_path, BEGAN, asked("a"))
+    for name in ("000002.json.bak", "2.json", "-00002.json", "notes.txt"):
+        (tmp_path / "speed" / "ledger" / name).write_text(json.dumps({}))
+    assert Ledger(str(tmp_path), "speed").read().entries == book.entries
+
+
+@given(st.lists(st.sampled_from(["grant", "keep", "drop"]), max_size=30))
+def test_no_seed_is_handed_out_twice(steps):
+    """Whatever the order of grants and keeps: screening seeds of all incumbents and fresh seeds are disjoint."""
+    book = Ledger("memory://", "speed", (BEGAN,))
+    given_out = [book.screening_seeds(0)]
+    for step in steps:
+        number = len(book.entries)
+        book.entries += (asked(f"c{number}"),)
+        if step != "drop":
+            seeds = book.fresh_seeds(8)
+            given_out.append(list(seeds))
+            book.entries += (Granted(number, book.incumbent, 0.01, seeds),)
+        if step == "keep":
+            book.entries += (decided(number, book.incumbent, kept=True),)
+            given_out.append(book.screening_seeds(book.incumbent))
+    every = [seed for seeds in given_out for seed in seeds]
+    assert len(every) == len(set(every))
