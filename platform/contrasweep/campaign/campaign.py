@@ -389,7 +389,7 @@ class Referee:
             one, other = self._values(results, candidate), self._values(results, INCUMBENT)
             differences = self._differences(one, other, grant.seeds[:count])
             ruling = rule.confirm(differences, grant.level, look)
-            if ruling.verdict != "more":
+            if ruling.verdict not in ("more", "undecided"):  # seeds beyond `most` follow where they were granted
                 break
         return _Confirmed(rule, grant, differences, ruling)
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from contrasweep.errors import BrokenFileError, SpecError
 from contrasweep.live.overview import overview, study_names
+from contrasweep.results.ledger import Ledger, campaign_names
 from contrasweep.rows import FrameRow
 from contrasweep.storage import compact
 from contrasweep.storage.record import Record
@@ -74,9 +75,11 @@ SCHEMAS: Mapping[str, pa.Schema] = {
         **dict.fromkeys(("n", "pairs", "unpaired", "family"), _WHOLE),
     ),
     "decisions": _schema(
-        **dict.fromkeys(("campaign", "candidate", "digest", "verdict"), _TEXT),
+        **dict.fromkeys(("campaign", "candidate", "digest", "verdict", "stage"), _TEXT),
         **dict.fromkeys(("estimate", "low", "high", "p_value", "level"), _REAL),
+        kept=pa.bool_(),
         seeds=_WHOLE,
+        trials=_WHOLE,
         asked_by=_TEXT,
         why=_TEXT,
         time=_REAL,
@@ -99,7 +102,7 @@ class StorageViews:
             "trials": self._trials,
             "reports": self._reports,
             "comparisons": self._comparisons,
-            "decisions": lambda: iter(()),
+            "decisions": self._decisions,
         }
         return pa.concat_tables([SCHEMAS[name].empty_table(), *rows[name]()])
 
@@ -148,6 +151,22 @@ class StorageViews:
                 self.broken.append(error)
                 continue
             yield _table("comparisons", [{"study": records.study, **pair.to_dict()} for pair in pairs])
+
+    def _decisions(self) -> Iterator[pa.Table]:
+        for name in campaign_names(self.storage):
+            try:
+                ledger = Ledger(self.storage, name).read()
+            except BrokenFileError as error:
+                self.broken.append(error)
+                continue
+            rows = []
+            for number in ledger.candidates:
+                asked, decided = ledger.asked(number), ledger.decision(number)
+                grant = decided and ledger.granted(number, decided.incumbent)
+                row: FrameRow = {"campaign": name, "candidate": asked.candidate, "digest": asked.digest}
+                row |= {"asked_by": asked.by, "why": asked.why, "time": asked.at, "level": grant and grant.level}
+                rows.append(row | ({**vars(decided), "p_value": decided.p} if decided else {}))
+            yield _table("decisions", rows)
 
 
 def _trial(record: Record, metric: str) -> FrameRow:
