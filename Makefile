@@ -38,8 +38,10 @@ docs: $(VENV)/.installed-test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "site: build/site/index.html"
 
-pictures: demo $(VENV)/.installed-test  ## the pictures of the docs, from the demo and the first tutorial; needs Chromium and TeX
-	$(BIN)/python docs/take_pictures.py $(DEMO) build/tutorial
+pictures: PICTURES := /tmp/contrasweep-pictures
+pictures: $(VENV)/.installed-test  ## the pictures of the docs; needs Chromium and TeX. Reports show their folder: a neutral one
+	$(MAKE) demo DEMO=$(PICTURES)/demo
+	$(BIN)/python docs/take_pictures.py $(PICTURES)
 
 install: $(VENV)/.installed
 

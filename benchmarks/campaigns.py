@@ -1,21 +1,20 @@
 """Simulate campaigns of 40 candidates with a known truth and count what each rule of keeping gets right.
 
-    python benchmarks/campaigns.py [--campaigns 1000] [--processes 1] [--output benchmarks/results/campaigns.md]
+    python -m benchmarks.campaigns simulate --seconds 1500    # goes on if interrupted
+    python -m benchmarks.campaigns write                      # writes benchmarks/results/campaigns.md
 
 The unit is the standard deviation of the difference of two trainings with one seed (collapsed trainings left out). A
 candidate's effect is its gain over the incumbent of its time. The rules of `contrasweep.statistics.referee` are called
 as `contrasweep decide` calls them; beside them are three rules in common use, at eight seeds a candidate.
 """
 
-import argparse
 import math
-import multiprocessing
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from benchmarks.resumable import command_line, read_rows, simulate, write_lines
 
 from contrasweep.statistics.referee import Confirmation, Rule
 from contrasweep.statistics.resampling import sign_flip_p
@@ -31,6 +30,11 @@ class Arm(NamedTuple):
     quality: float
     collapses: float
     """The probability that a seed collapses to chance."""
+
+
+class Candidate(NamedTuple):
+    gain: float
+    good: bool
 
 
 @dataclass(frozen=True)
@@ -61,39 +65,40 @@ class World:
             noise = rng.normal(size=n) / math.sqrt(2)
         return np.where(rng.uniform(size=n) < arm.collapses, CHANCE, arm.quality + noise)
 
-    def candidates(self, rng: np.random.Generator) -> list[tuple[float, bool]]:
-        """The gain of each candidate and whether it is one of the good, in the order in which they are tried."""
+    def candidates(self, rng: np.random.Generator) -> list[Candidate]:
+        """What is tried, in this order."""
         good = rng.permutation(CANDIDATES) < round(self.good * CANDIDATES)
-        return [(self.effect if one else self.others, bool(one)) for one in good]
+        return [Candidate(self.effect if one else self.others, bool(one)) for one in good]
 
-    def arm(self, incumbent: Arm, gain: float, good: bool) -> Arm:
-        return Arm(incumbent.quality + gain, self.first.collapses if good else max(self.failing, self.first.collapses))
+    def arm(self, incumbent: Arm, candidate: Candidate) -> Arm:
+        own = self.first.collapses
+        return Arm(incumbent.quality + candidate.gain, own if candidate.good else max(self.failing, own))
 
 
 @dataclass
 class Campaign:
-    """What one campaign came to: of what was kept the gain, whether it was good, and the claim; trials, and how many
-    confirmations there were."""
+    """What one campaign came to: what was kept, followed by the gain that was claimed; trials; confirmations."""
 
-    kept: list[tuple[float, bool, float]] = field(default_factory=list)
+    kept: list[Any] = field(default_factory=list)
     trials: int = 0
     confirmations: int = 0
 
 
-Keeper = Callable[[World, np.random.Generator], Campaign]
+Keeper = Callable[[Any, np.random.Generator], Campaign]
+"""Plays a campaign in a `World`, or in one of real trainings (`benchmarks.campaign_replay`)."""
 
 
 def referee(rule: Rule) -> Keeper:
     """Screen, confirm what passes on fresh seeds of both arms, and keep what the rule keeps."""
 
-    def run(world: World, rng: np.random.Generator) -> Campaign:
+    def run(world: Any, rng: np.random.Generator) -> Campaign:
         found, incumbent, ledger = Campaign(), world.first, list[Confirmation]()
-        screening, trained = np.empty(0), 0
-        for gain, good in world.candidates(rng):
-            arm = world.arm(incumbent, gain, good)
-            if world.fresh or not len(screening):
-                screening, trained = world.train(rng, incumbent, rule.screens()[-1]), 0
-            own = world.train(rng, arm, len(screening))
+        screening, trained, most = None, 0, rule.screens()[-1]
+        for candidate in world.candidates(rng):
+            arm = world.arm(incumbent, candidate)
+            if world.fresh or screening is None:
+                screening, trained = world.train(rng, incumbent, most), 0
+            own = world.train(rng, arm, most)
             for n in rule.screens():
                 said = rule.screen(own[:n] - screening[:n])
                 if said != "more":
@@ -103,17 +108,17 @@ def referee(rule: Rule) -> Keeper:
             if said == "stop":
                 continue
             level, looks = rule.granted(ledger), rule.looks()
-            differences = world.train(rng, arm, looks[-1]) - world.train(rng, incumbent, looks[-1])
+            own, theirs = world.train(rng, arm, looks[-1]), world.train(rng, incumbent, looks[-1])
             for look, n in enumerate(looks):
-                ruling = rule.confirm(differences[:n], level, look)
+                ruling = rule.confirm(own[:n] - theirs[:n], level, look)
                 if ruling.verdict != "more":
                     break
             found.trials += 2 * n
             found.confirmations += 1
             ledger.append(Confirmation(level, ruling.verdict == "keep", ruling.p))
             if ruling.verdict == "keep":
-                found.kept.append((gain, good, ruling.estimate))
-                incumbent, screening = arm, np.empty(0)
+                found.kept.append((*candidate, ruling.estimate))
+                incumbent, screening = arm, None
         return found
 
     return run
@@ -122,16 +127,17 @@ def referee(rule: Rule) -> Keeper:
 def one_by_one(keeps: Callable[[np.ndarray], bool]) -> Keeper:
     """Keep each candidate that `keeps` says of its differences; a shared incumbent has the scores it was kept with."""
 
-    def run(world: World, rng: np.random.Generator) -> Campaign:
+    def run(world: Any, rng: np.random.Generator) -> Campaign:
         found, incumbent = Campaign(trials=0 if world.fresh else SEEDS), world.first
         scores = world.train(rng, incumbent, SEEDS)
-        for gain, good in world.candidates(rng):
-            arm = world.arm(incumbent, gain, good)
+        for candidate in world.candidates(rng):
+            arm = world.arm(incumbent, candidate)
             scores = world.train(rng, incumbent, SEEDS) if world.fresh else scores
             own = world.train(rng, arm, SEEDS)
             found.trials += SEEDS * (2 if world.fresh else 1)
-            if keeps(own - scores):
-                found.kept.append((gain, good, float((own - scores).mean())))
+            gains = own[:SEEDS] - scores[:SEEDS]
+            if keeps(gains):
+                found.kept.append((*candidate, float(gains.mean())))
                 incumbent, scores = arm, own
         return found
 
@@ -141,7 +147,7 @@ def one_by_one(keeps: Callable[[np.ndarray], bool]) -> Keeper:
 def best_of(world: World, rng: np.random.Generator) -> Campaign:
     """Train all of them, and keep the one with the highest mean if that is higher than the incumbent's."""
     candidates = world.candidates(rng)
-    means = [world.train(rng, world.arm(world.first, *one), SEEDS).mean() for one in candidates]
+    means = [world.train(rng, world.arm(world.first, one), SEEDS).mean() for one in candidates]
     best = int(np.argmax(means))
     claim = float(means[best] - world.train(rng, world.first, SEEDS).mean())
     return Campaign([(*candidates[best], claim)] if claim > 0 else [], SEEDS * (CANDIDATES + 1))
@@ -169,78 +175,57 @@ TRUTHS: dict[str, dict[str, float]] = {
 NOISES = ("normal", "t3", "log-normal", "collapsing")
 
 
-def summary(world: World, campaigns: list[Campaign]) -> dict[str, float]:
-    """Rates over campaigns; only what is good is kept rightly."""
-    kept = np.array([len(one.kept) for one in campaigns])
-    false = np.array([sum(not good for _, good, _ in one.kept) for one in campaigns])
-    gain = sum(gain for one in campaigns for gain, _, _ in one.kept)
+KINDS = {
+    f"{truth}/{rule}/{noise}/{incumbent}": (truth, rule, noise, incumbent)
+    for truth, what in TRUTHS.items()
+    for rule in RULES
+    for noise in (NOISES[:1] if "failing" in what else NOISES)
+    for incumbent in ("shared", "fresh")
+    if rule != "best of 40" or incumbent == "shared"
+}
+
+
+def study(kind: str, seed: int) -> dict[str, Any]:
+    """Run one campaign of a kind; its trainings have the same seed for all rules."""
+    truth, rule, noise, incumbent = KINDS[kind]
+    rng = np.random.default_rng([list(TRUTHS).index(truth), NOISES.index(noise), seed])
+    return asdict(RULES[rule](World(noise, fresh=incumbent == "fresh", **TRUTHS[truth]), rng))
+
+
+def row(kind: str, campaigns: list[dict[str, Any]]) -> str:
+    """One line of a table: rates over campaigns; only what is good is kept rightly."""
+    truth, rule, noise, incumbent = KINDS[kind]
+    good = CANDIDATES * TRUTHS[truth].get("good", 0.0) * len(campaigns)
+    kept = np.array([len(one["kept"]) for one in campaigns])
+    false = np.array([sum(not good for _, good, _ in one["kept"]) for one in campaigns])
+    gain = sum(gain for one in campaigns for gain, _, _ in one["kept"])
     wrong = float((false > 0).mean())
-    return {
-        "any false": wrong,
-        "its error": math.sqrt(wrong * (1 - wrong) / len(campaigns)),
-        "false": float(false.mean()),
-        "fdr": float((false / np.maximum(1, kept)).mean()),
-        "true": float((kept - false).sum() / (world.good * CANDIDATES * len(campaigns))) if world.good else math.nan,
-        "claim": sum(claim for one in campaigns for *_, claim in one.kept) / gain if gain > 0 else math.nan,
-        "cost": float(np.mean([one.trials for one in campaigns])) / (2 * SEEDS * CANDIDATES),
-        "confirmations": float(np.mean([one.confirmations for one in campaigns])),
-    }
-
-
-def simulate(truth: str, noise: str, fresh: bool, rule: str, campaigns: int) -> dict[str, float]:
-    """Run `campaigns` campaigns from a seed that is the same for all rules."""
-    world = World(noise, fresh=fresh, **TRUTHS[truth])
-    rng = np.random.default_rng([list(TRUTHS).index(truth), NOISES.index(noise), fresh])
-    return summary(world, [RULES[rule](world, rng) for _ in range(campaigns)])
-
-
-def row(cell: tuple[str, str, bool, str, int]) -> str:
-    """One line of a table."""
-    _, noise, fresh, rule, _ = cell
-    found = simulate(*cell)
-
-    def told(name: str, digits: int = 3) -> str:
-        return "-" if math.isnan(found[name]) else f"{found[name]:.{digits}f}"
-
-    shown = [
-        f"{told('any false')} ± {told('its error')}",
-        told("false", 2),
-        told("fdr"),
-        told("true"),
-        told("claim", 2),
+    told = [
+        f"{wrong:.3f} ± {math.sqrt(wrong * (1 - wrong) / len(campaigns)):.3f}",
+        f"{false.mean():.2f}",
+        f"{(false / np.maximum(1, kept)).mean():.3f}",
+        f"{(kept - false).sum() / good:.3f}" if good else "-",
+        f"{sum(claim for one in campaigns for *_, claim in one['kept']) / gain:.2f}" if gain > 0 else "-",
+        f"{np.mean([one['trials'] for one in campaigns]) / (2 * SEEDS * CANDIDATES):.2f}",
+        f"{np.mean([one['confirmations'] for one in campaigns]):.1f}" if rule.startswith("referee") else "-",
     ]
-    shown += [told("cost", 2), told("confirmations", 1) if rule.startswith("referee") else "-"]
-    return "| " + " | ".join([rule, noise, "fresh" if fresh else "shared", *shown]) + " |"
+    return "| " + " | ".join([rule, noise, incumbent, *told]) + " |"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--campaigns", type=int, default=1000)
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/campaigns.md"))
-    options = parser.parse_args()
-    cells: list[Any] = [
-        (truth, noise, fresh, rule, options.campaigns)
-        for truth in TRUTHS
-        for rule in RULES
-        for noise in (NOISES if "failing" not in TRUTHS[truth] else NOISES[:1])
-        for fresh in (False, True)
-        if not (fresh and rule == "best of 40")
-    ]
-    with multiprocessing.Pool(options.processes) as pool:
-        rows = pool.map(row, cells, chunksize=1)
-    rule = Rule()
+def lines(came: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """The page of results."""
+    rule, counts = Rule(), [len(campaigns) for campaigns in came.values()]
     text = [
         "# Campaigns of 40 candidates by simulation",
         "",
-        f"`python benchmarks/campaigns.py --campaigns {options.campaigns}`: {options.campaigns:,} campaigns a row.",
+        f"`python -m benchmarks.campaigns`: {min(counts):,} campaigns a row.",
         "",
         f"The referee screens on {', '.join(map(str, rule.screens()))} seeds and confirms on "
         f"{', '.join(map(str, rule.looks()))} fresh seeds of both arms; alpha is {rule.alpha:g} for the whole stream. "
-        f"The other rules train {SEEDS} seeds a candidate. The unit (sd) is the standard deviation of a difference of "
-        f"two trainings with one seed. In collapsing noise each seed of either arm scores as chance, {-CHANCE:g} sd "
-        "below, with probability .1. A shared incumbent has one set of screening trials for all candidates; a fresh "
-        "one has new trials for each.",
+        f"The other rules train {SEEDS} seeds a candidate. The unit (sd) is the standard deviation of the difference "
+        "of two trainings with one seed. In collapsing noise each seed of either arm scores as chance, "
+        f"{-CHANCE:g} sd below the first incumbent, with probability .1. A shared incumbent has one set of screening "
+        "trials for all candidates; a fresh one has new trials for each.",
         "",
         "any false: share of campaigns that keep anything wrongly, ± one standard error. false: kept wrongly in a "
         "campaign. FDR: mean share of what is kept that is wrong. true kept: share of the good ones. claim: the gains "
@@ -248,11 +233,21 @@ def main() -> None:
         "of two arms at eight seeds.",
     ]
     for truth in TRUTHS:
-        text += ["", f"## {truth}", "", "| rule | noise | incumbent | any false | false | FDR | true kept | claim |"]
-        text[-1] += " trials | confirmations |"
+        text += ["", f"## {truth}", ""]
+        text.append(
+            "| rule | noise | incumbent | any false | false | FDR | true kept | claim | trials | confirmations |"
+        )
         text.append("|---|---|---|" + "---:|" * 7)
-        text += [line for cell, line in zip(cells, rows, strict=True) if cell[0] == truth]
-    options.output.write_text("\n".join(text) + "\n")
+        text += [row(kind, campaigns) for kind, campaigns in came.items() if KINDS[kind][0] == truth]
+    return text
+
+
+def main() -> None:
+    options = command_line(__doc__, "campaigns", 1000)
+    if options.what == "simulate":
+        simulate(options.rows, dict.fromkeys(KINDS, options.studies), study, options.seconds)
+    else:
+        write_lines(options.output, lines(read_rows(options.rows, KINDS)))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import posixpath
 import re
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from mkdocs.structure.files import File, Files
 from contrasweep.schema import ReadableSignature
 
 ROOT = Path(__file__).resolve().parents[1]
+SKILL = "SKILL.md"
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -43,8 +45,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_nav(nav: Any, config: Any, files: Files) -> Any:
-    """Add llms.txt (llmstxt.org): a link to the Markdown of each page, by section of the site."""
-    lines = [f"# {config.site_name}", "", f"> {config.site_description}"]
+    """Add llms.txt (llmstxt.org): the skill for coding agents, and the Markdown of each page by section of the site."""
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
+    lines += ["## Agents", "", f"- [{SKILL}]({SKILL}): From a script to a decision, for coding agents"]
     for section in nav.items:
         pages = [page for page in nav.pages if section in (page, *page.ancestors)]
         lines += ["", f"## {section.title}", "", *(_entry(page) for page in pages)]
@@ -58,6 +61,11 @@ def on_post_page(output: str, page: Any, config: Any) -> str:
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(page.markdown)
     return output
+
+
+def on_post_build(config: Any) -> None:
+    """Put the skill for coding agents where llms.txt says it is."""
+    shutil.copy(ROOT / SKILL, config.site_dir)
 
 
 def _entry(page: Any) -> str:

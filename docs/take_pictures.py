@@ -1,41 +1,138 @@
-"""`make pictures`: the pictures of these pages, from real runs. Needs Chromium, pdflatex and pdftoppm.
+"""`make pictures`: the pictures and notebooks of these pages, from real runs. Needs Chromium, pdflatex and pdftoppm.
 
-The demo is run, then the first tutorial as its page says. What they leave is photographed.
+The demo is run, then the tutorials of a grid and of a search as their pages say. What they leave is photographed. The
+notebooks are executed in place.
 """
 
+import asyncio
+import io
+import json
 import os
 import shutil
 import subprocess
 import sys
-import time
+import tempfile
 from pathlib import Path
+from urllib.parse import urlencode
 
+import nbformat
 from PIL import Image, ImageOps
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path += [str(ROOT), str(ROOT / "tests" / "support")]
 
+from benchmarks.browser import PHONE, Page, browser  # noqa: E402
 from drivers import ray_folder  # noqa: E402 of the tests
-from tests.test_tutorials import do  # noqa: E402
+from tests.test_tutorials import NOTEBOOKS, do, execute  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
-COLOURS = 64
+LAPTOP = (1366, 900)
+COLOURS = 128
 PAPER = (
     r"\documentclass{article}\usepackage{booktabs,siunitx}\pagestyle{empty}\begin{document}\input{table}\end{document}"
 )
 
 
-def main(demo: Path, folder: Path) -> None:
-    """Write all pictures: `demo` is the folder that `make demo` leaves, `folder` gets the tutorial."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+def main(folder: Path) -> None:
+    """Write all pictures: `folder` has what `make demo` leaves in demo/, and gets the tutorials."""
+    tutorial = folder / "tutorial"
+    shutil.rmtree(tutorial, ignore_errors=True)
+    tutorial.mkdir(parents=True)
     with ray_folder() as ray:
-        do("pictures.md", folder, ray, leave_out=("contrasweep ui",))
-    report = f"file://{(demo / 'report.html').resolve()}"
-    photograph(report, "report")
-    photograph(report, "report-dark", "--blink-settings=preferredColorScheme=0")
-    photograph(report, "answer", crop=(130, 290, 1230, 545))
-    with_mlflow(folder)
+        do("pictures.md", tutorial, ray, leave_out=("contrasweep ui",))
+        do("search.md", tutorial, ray)
+    words = ["report", "tuned", "--format", "html", "--output", "tuned.html"]
+    subprocess.run([sys.executable, "-m", "contrasweep", *words], cwd=tutorial, check=True, stdout=subprocess.DEVNULL)
+    for page in sorted(NOTEBOOKS.glob("*.ipynb")):
+        shutil.rmtree(tutorial / "runs", ignore_errors=True)
+        nbformat.write(execute(page.name, tutorial), page)
+    photograph(folder / "demo", tutorial)
+    typeset(tutorial)
+
+
+def photograph(demo: Path, tutorial: Path) -> None:
+    """Photograph the reports and MLflow's page, all with one browser."""
+
+    async def all_of_them() -> None:
+        async with browser() as page:
+            await page.call("Emulation.setScrollbarsHidden", hidden=True)
+            report = (demo / "report.html").resolve().as_uri()
+            await seen(page, report, "report")
+            await seen(page, report, "report-dark", dark=True)
+            await seen(page, report, "report-phone", size=PHONE, dark=True)
+            await section(page, report, "answer")
+            await section(page, report, "curves", 590)
+            await section(page, report, "figures", 860)
+            first = (tutorial / "report.html").resolve().as_uri()
+            await section(
+                page, first, "table", to="folds", before="document.querySelector('#table details').open = true"
+            )
+            search = (tutorial / "tuned.html").resolve().as_uri()
+            await section(page, search, "search", 640)
+            state = {"kind": "scatter", "x": "loss.temperature", "ranges": json.dumps({"f1_macro": [0.92, 1.0]})}
+            await section(page, f"{search}#trials?{urlencode(state)}", "trials", 760, to="explored")
+            await with_mlflow(page, tutorial)
+
+    asyncio.run(all_of_them())
+
+
+async def seen(page: Page, address: str, name: str, size: tuple[int, int] = LAPTOP, dark: bool = False) -> None:
+    """Photograph what a window of this size shows."""
+    await page.resize(*size)
+    await page.dark(dark)
+    await page.open(address)
+    await settled(page)
+    save(await taken(page), name)
+    await page.dark(False)
+
+
+async def section(page: Page, address: str, part: str, at_most: int = 900, to: str = "", before: str = "") -> None:
+    """Photograph one section of a report, of `at_most` this height, after the script `before`."""
+    await page.resize(*LAPTOP)
+    await page.open("about:blank")  # else another state of the same page is no new page
+    await page.open(address)
+    await page.js(before)
+    await settled(page)
+    box = f"document.getElementById({json.dumps(part)}).getBoundingClientRect()"
+    left, top, right, height = await page.js(f"(b => [b.left, b.top + scrollY, b.right, b.height])({box})")
+    picture = await taken(page, top, min(height, at_most))
+    save(picture.crop((int(left), 0, int(right), picture.height)), to or part)
+
+
+async def settled(page: Page) -> None:
+    await page.js("new Promise(done => setTimeout(done, 500))")
+
+
+async def taken(page: Page, top: float = 0, height: float | None = None) -> Image.Image:
+    with tempfile.NamedTemporaryFile(suffix=".png") as file:
+        await page.picture(Path(file.name), top, height)
+        return Image.open(io.BytesIO(Path(file.name).read_bytes())).convert("RGB")
+
+
+def save(picture: Image.Image, name: str) -> None:
+    """With few colours: these are pages of text."""
+    picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE).save(PICTURES / f"{name}.png", optimize=True)
+
+
+async def with_mlflow(page: Page, folder: Path, port: int = 5077) -> None:
+    """Photograph MLflow's page of the tutorial's study."""
+    words = [sys.executable, "-m", "contrasweep", "ui", "--port", str(port), "--study", "first"]
+    server = subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        address = next(word for line in server.stdout or () for word in line.split() if word.startswith("http"))
+        await page.resize(*LAPTOP)
+        await page.open(address)
+        while "simclr" not in await page.js("document.body.innerText"):
+            await settled(page)
+        await page.js("new Promise(done => setTimeout(done, 5000))")  # its chart comes last
+        save((await taken(page)).crop((0, 0, 1010, 800)), "mlflow")
+    finally:
+        os.killpg(server.pid, 15)
+        server.wait()
+
+
+def typeset(folder: Path) -> None:
+    """Compile the tutorial's table, and photograph it as it stands on the page."""
     (folder / "paper.tex").write_text(PAPER)
     subprocess.run(["pdflatex", "-interaction=batchmode", "paper"], cwd=folder, check=True)
     subprocess.run(["pdftoppm", "-r", "130", "-png", "-singlefile", "paper.pdf", "paper"], cwd=folder, check=True)
@@ -44,42 +141,5 @@ def main(demo: Path, folder: Path) -> None:
     save(page.crop((left - 20, top - 20, right + 20, bottom + 20)), "table")
 
 
-def photograph(
-    address: str,
-    name: str,
-    *options: str,
-    size: str = "1366,900",
-    crop: tuple[int, int, int, int] | None = None,
-    wait_ms: int = 0,
-) -> None:
-    """Take a picture of a page as Chromium shows it in a window of this size."""
-    file = PICTURES / f"{name}.png"
-    words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={size}"]
-    waiting = [f"--virtual-time-budget={wait_ms}"] if wait_ms else []
-    subprocess.run(
-        [*words, *waiting, *options, f"--screenshot={file}", address], check=True, capture_output=True, timeout=180
-    )
-    picture = Image.open(file).convert("RGB")
-    save(picture.crop(crop) if crop else picture, name)
-
-
-def save(picture: Image.Image, name: str) -> None:
-    """With few colours: these are pages of text."""
-    picture.quantize(COLOURS).save(PICTURES / f"{name}.png", optimize=True)
-
-
-def with_mlflow(folder: Path, port: int = 5077) -> None:
-    """Photograph MLflow's page of the tutorial's study."""
-    words = [sys.executable, "-m", "contrasweep", "ui", "--port", str(port), "--study", "first"]
-    server = subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    try:
-        address = next(word for line in server.stdout or () for word in line.split() if word.startswith("http"))
-        time.sleep(5.0)  # the first page is slow
-        photograph(address, "mlflow", crop=(0, 0, 1010, 800), wait_ms=30_000)
-    finally:
-        os.killpg(server.pid, 15)
-        server.wait()
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]))

@@ -89,7 +89,8 @@ def test_a_wheel_holds_each_file_once_under_one_name(built):
         if not name.endswith(".pyc")
     }
     assert sources <= set(names) and {f"contrasweep/{link}/__init__.py" for link in LINKS} <= sources
-    assert all(name in sources for name in names if not name.startswith(("contrasweep/example/", "contrasweep-0.1.0")))
+    added = ("contrasweep/example/", "contrasweep/SKILL.md", "contrasweep-0.1.0")
+    assert "contrasweep/SKILL.md" in names and all(name in sources for name in names if not name.startswith(added))
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The tutorials as a reader does them: files written, commands run, in a folder outside of the repository."""
+"""The tutorials and notebooks as a reader does them: files written, commands run, outside of the repository."""
 
 import os
 import re
@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 from drivers import ray_folder
+from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parents[1]
 TUTORIALS = ROOT / "docs" / "tutorials"
+NOTEBOOKS = ROOT / "docs" / "notebooks"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"# ([\w.]+\.(?:yaml|py))\b")
 
@@ -39,6 +42,33 @@ def do(page: str, folder: Path, ray: Path, leave_out: tuple[str, ...] = ()) -> d
             assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
             printed[text] = done.stdout
     return printed
+
+
+def execute(page: str, folder: Path) -> nbformat.NotebookNode:
+    """A notebook of the docs, executed in `folder`, without what its kernel says on standard error."""
+    notebook = nbformat.read(NOTEBOOKS / page, as_version=4)
+    NotebookClient(notebook, timeout=250, resources={"metadata": {"path": str(folder)}}).execute()
+    for cell in notebook.cells:
+        cell.metadata = {}
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+    return notebook
+
+
+def kinds(notebook: nbformat.NotebookNode) -> list[list[str]]:
+    """What each cell shows: kinds of data, such as image/png."""
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return [[" ".join(sorted(output.get("data", [output.output_type]))) for output in cell.outputs] for cell in cells]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", sorted(path.name for path in NOTEBOOKS.glob("*.ipynb")))
+def test_a_notebook_shows_what_its_page_has(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "platform"))
+    monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "cache"))
+    shown = kinds(execute(page, tmp_path))
+    assert shown == kinds(nbformat.read(NOTEBOOKS / page, as_version=4))
+    assert any("image/png" in kind for cell in shown for kind in cell)
 
 
 @pytest.mark.long

@@ -39,7 +39,7 @@ def test_other_word_vectors_in_the_same_file_are_another_trial(tmp_path: Path) -
     file.unlink()
     with pytest.raises(DataError, match="is not on this host"):
         checked_file(first.config["word_vectors"], "word_vectors")
-    with pytest.raises(SpecError, match="there is no such file"):
+    with pytest.raises(SpecError, match="there is no such file or dataset"):
         trial_of(word_vectors=str(file))
 
 

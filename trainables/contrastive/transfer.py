@@ -8,7 +8,7 @@ from jaxtyping import Float, Int, UInt8
 from contrasweep.data import open_dataset
 from contrasweep.data.manifest import ANY_SIDE, Manifest
 from contrasweep.data.names import parse
-from contrasweep.data.reading import Part
+from contrasweep.data.reading import Dataset, Part
 from contrasweep.data.resolving import find, resolve, storage_of
 from contrasweep.errors import DataError
 from contrasweep.trainables.pytorch import Tensor, torch
@@ -19,12 +19,13 @@ Embed = Callable[[Iterator[UInt8[Tensor, "n c h w"]]], Float[Tensor, "m d"]]
 
 
 class Other(NamedTuple):
-    """Another dataset: its name in metrics, training and test part, and number of classes."""
+    """Another dataset: its name in metrics, training and test part, number of classes, and all of it."""
 
     name: str
     train: Part
     test: Part
     classes: int
+    dataset: Dataset
 
 
 def with_digests(names: tuple[str, ...], data: Manifest) -> tuple[str, ...]:
@@ -51,8 +52,8 @@ def others(names: tuple[str, ...], data: Manifest, fold: int | None) -> list[Oth
             )
         count = data.folds.count if fold is not None and data.folds else None
         manifest = resolve(name, folds=count, storage=storage_of(data))
-        train, test = open_dataset(manifest).parts(fold)
-        datasets.append(Other(parse(name.rstrip("/").rpartition("/")[2]).folder, train, test, len(manifest.classes)))
+        dataset, folder = open_dataset(manifest), parse(name.rstrip("/").rpartition("/")[2]).folder
+        datasets.append(Other(folder, *dataset.parts(fold), len(manifest.classes), dataset))
     return datasets
 
 

@@ -112,7 +112,7 @@ class Corpus:
     """The reviews of one part of a dataset in memory, and the batches made of them.
 
     Token lists are int64 [t] and never empty; regions are [m f], an item without images has none. Rows are in the
-    order that breaks ties.
+    order that breaks ties. `product_ids` has the id of each review's product.
     """
 
     product_tokens: Sequence[NDArray[np.int64]]
@@ -123,6 +123,8 @@ class Corpus:
     review_regions: Sequence[NDArray[Any]]
     product: NDArray[np.int64]
     label: NDArray[np.int64]
+    product_ids: Sequence[str]
+    review_ids: Sequence[str]
     roi_dim: int = 2048
 
     def __len__(self) -> int:

@@ -1,8 +1,9 @@
 """Builds the corpora and inputs of a trial from a staged dataset of reviews."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypedDict
 
 import numpy as np
@@ -10,10 +11,12 @@ import torch
 from numpy.typing import NDArray
 
 from contrasweep.data import Part, open_dataset
+from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.trainables import seeding
 from contrasweep.trainables.files import checked_file
 from contrasweep.trainables.review_helpfulness.batch import Corpus, Inputs
+from contrasweep.trainables.review_helpfulness.datasets.word_vectors import read_vectors
 from contrasweep.trainables.review_helpfulness.settings import Settings
 from contrasweep.trainables.review_helpfulness.vocabulary import OOV, Characters, Vocabulary, word_vectors
 from contrasweep.trial import Trial
@@ -52,15 +55,15 @@ class Reviews:
     text: Sequence[str]
     label: NDArray[np.int64]
     regions: Sequence[NDArray[Any]]
+    ids: Sequence[str]
 
     def __len__(self) -> int:
         return len(self.label)
 
     def take(self, rows: NDArray[np.int64]) -> "Reviews":
         """Return these rows, in this order."""
-        return Reviews(
-            self.product[rows], [self.text[i] for i in rows], self.label[rows], [self.regions[i] for i in rows]
-        )
+        text, regions, ids = ([column[i] for i in rows] for column in (self.text, self.regions, self.ids))
+        return Reviews(self.product[rows], text, self.label[rows], regions, ids)
 
 
 @dataclass(frozen=True)
@@ -89,17 +92,25 @@ def hold_out(reviews: Reviews, products: Products) -> tuple[Reviews, Reviews]:
 
 
 def prepare(
-    products: Products, parts: Mapping[str, Reviews], roi_dim: int, settings: Settings, key: tuple[int | None, ...]
+    products: Products,
+    parts: Mapping[str, Reviews],
+    roi_dim: int,
+    settings: Settings,
+    key: tuple[int | None, ...],
+    known: Callable[[], Iterable[tuple[str, NDArray[np.float32]]]] = tuple,
 ) -> Prepared:
-    """Vocabularies from the part `train`, then all parts as corpora. `key` (seed, fold) seeds the word vectors."""
+    """Vocabularies from the part `train`, then all parts as corpora.
+
+    `key` (seed, fold) seeds the vectors of words that are not among the `known`.
+    """
     train = parts["train"]
     seen = np.unique(train.product).tolist()
     product_words = Vocabulary.build((products.record(number) for number in seen), settings.min_word_count)
     review_words = Vocabulary.build(train.text, settings.min_word_count)
     categories = sorted(set(products.category))
     rng = np.random.default_rng(seeding.derive(*key, "word vectors"))
-    path = checked_file(settings.word_vectors, "word_vectors") if settings.word_vectors else None
-    vectors = [torch.from_numpy(word_vectors(v, settings.word_dim, rng, path)) for v in (product_words, review_words)]
+    words = product_words, review_words
+    vectors = [torch.from_numpy(word_vectors(own, settings.word_dim, rng, known())) for own in words]
     characters = Characters.build(review_words.words)
     table = torch.from_numpy(characters.table(review_words))
     inputs = Inputs(
@@ -125,6 +136,8 @@ def prepare(
             review_regions=_regions(left.regions, settings),
             product=left.product,
             label=left.label,
+            product_ids=[products.ids[number] for number in left.product],
+            review_ids=left.ids,
         )
     return Prepared(corpora, inputs, dropped)
 
@@ -168,7 +181,16 @@ def load(trial: Trial, settings: Settings, key: tuple[int | None, ...]) -> Prepa
     else:
         parts["train"], parts["dev"] = hold_out(parts["train"], products)
     roi_dim = trial.data.columns["roi"]["shape"][0] if "roi" in trial.data.columns else 1
-    return prepare(products, parts, roi_dim, settings, key)
+    return prepare(products, parts, roi_dim, settings, key, partial(_known_vectors, settings, trial.data))
+
+
+def _known_vectors(settings: Settings, data: Manifest) -> Iterable[tuple[str, NDArray[np.float32]]]:
+    if settings.word_vectors is None:
+        return ()
+    if settings.vectors_file is not None:
+        return read_vectors(checked_file(settings.word_vectors, "word_vectors"), settings.word_dim)
+    part = open_dataset(settings.staged_vectors(data)).split("train")
+    return zip(part.column("word").to_pylist(), part.array("vector"), strict=True)
 
 
 def _products(part: Part) -> tuple[Products, dict[str, int]]:
@@ -179,7 +201,7 @@ def _products(part: Part) -> tuple[Products, dict[str, int]]:
 
 def _reviews(part: Part, numbers: Mapping[str, int]) -> Reviews:
     owners = np.array([numbers[product] for product in _texts(part, "product_id")], dtype=np.int64)
-    return Reviews(owners, _texts(part, "text"), part.labels, _roi(part))
+    return Reviews(owners, _texts(part, "text"), part.labels, _roi(part), _texts(part, "review_id"))
 
 
 def _texts(part: Part, name: str) -> list[str]:

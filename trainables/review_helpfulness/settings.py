@@ -1,16 +1,20 @@
 """All settings of a review-helpfulness trial, checked before anything is spent."""
 
 import dataclasses
+from pathlib import Path
 from typing import Annotated
 
 import pydantic
 
 from contrasweep.components import Component
 from contrasweep.data.manifest import Manifest
+from contrasweep.data.resolving import find, storage_of
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import OMIT_DEFAULT, checked
+from contrasweep.storage.names import local_path
 from contrasweep.trainables.fields import Count, Device, MaybeCount, Positive
 from contrasweep.trainables.files import with_digest
+from contrasweep.trainables.review_helpfulness.datasets.word_vectors import KIND
 from contrasweep.trainables.review_helpfulness.losses import LOSSES
 from contrasweep.trainables.review_helpfulness.models import MODELS
 
@@ -42,6 +46,7 @@ class Plateau:
 Threshold = Annotated[int, pydantic.Field(ge=0, le=3)]
 """A label from 0 to 3, above which labels are relevant."""
 USUAL_THRESHOLD = 1
+DIGITS = 12
 
 
 def threshold_of(data: Manifest, chosen: int | None) -> int:
@@ -92,7 +97,8 @@ class Settings:
     word_dim: Count = 300
     """Size of a word vector."""
     word_vectors: str | None = None
-    """A GloVe or fastText text file of initial word vectors; null: random ones. A plan adds its digest."""
+    """Initial word vectors: a staged dataset of `datasets:WORD_VECTORS`, by its name, or a GloVe or fastText text file;
+    null: random ones. A plan adds the digest."""
     distances: bool = False
     """Add the distances of Tables 7-8 to the last report."""
     evaluation_rows: Count = 64
@@ -123,7 +129,39 @@ class Settings:
         resolved = self.with_threshold(data)
         if self.word_vectors is None:
             return resolved
-        return dataclasses.replace(resolved, word_vectors=with_digest(self.word_vectors, "word_vectors"))
+        if self.vectors_file is not None:
+            return dataclasses.replace(resolved, word_vectors=with_digest(self.word_vectors, "word_vectors"))
+        name = self.word_vectors.partition("#")[0]
+        return dataclasses.replace(resolved, word_vectors=f"{name}#{self.staged_vectors(data).digest[:DIGITS]}")
+
+    @property
+    def vectors_file(self) -> Path | None:
+        """The file of word vectors; None where they are a dataset, or random."""
+        if self.word_vectors is None:
+            return None
+        file = local_path(self.word_vectors.partition("#")[0], "word_vectors")
+        return file if file.is_file() else None
+
+    def staged_vectors(self, data: Manifest) -> Manifest:
+        """Return the staged word vectors, which lie in the storage of `data`.
+
+        `SpecError` where there is neither such a dataset nor a file; `DataError` where it is another than planned.
+        """
+        name, _, digest = (self.word_vectors or "").partition("#")
+        try:
+            found = find(name, storage=storage_of(data))
+        except DataError as error:
+            hint = f"stage it with WORD_VECTORS; {error}"
+            raise SpecError("there is no such file or dataset", place="word_vectors", value=name, hint=hint) from None
+        if found.kind != KIND or found.columns["vector"]["shape"] != [self.word_dim]:
+            what = f"{name} is of kind {found.kind} with columns {dict(found.columns)}"
+            raise DataError(f"word_vectors: {what}; needed are {KIND} of word_dim {self.word_dim}")
+        if not found.digest.startswith(digest):
+            raise DataError(
+                f"word_vectors: dataset {name!r} has digest {found.digest[:DIGITS]} here and had {digest} when the "
+                "study was planned: stage the same again"
+            )
+        return found
 
     def with_threshold(self, data: Manifest) -> "Settings":
         """Return the same settings with the dataset's relevance threshold where they have none."""

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -20,6 +22,9 @@ from contrasweep.trainables.review_helpfulness.metrics import PerProduct, distan
 from contrasweep.trainables.review_helpfulness.networks import build_model
 from contrasweep.trainables.review_helpfulness.sampler import GroupSampler
 from contrasweep.trainables.review_helpfulness.settings import USUAL_THRESHOLD, Settings
+
+REVIEWS = "reviews.parquet"
+"""The artifact with the score of each test review."""
 
 
 class Step(NamedTuple):
@@ -124,9 +129,10 @@ class Trainer:
 
     def evaluate_part(self, corpus: Corpus) -> PerProduct:
         """Return the metrics of a part, per product."""
-        return per_product(
-            labels=corpus.label, scores=self.score(corpus), products=corpus.product, threshold=self.threshold
-        )
+        return self._per_product(corpus, self.score(corpus))
+
+    def _per_product(self, corpus: Corpus, scores: NDArray[np.float64]) -> PerProduct:
+        return per_product(labels=corpus.label, scores=scores, products=corpus.product, threshold=self.threshold)
 
     def select(self, epoch: int, dev_map: float) -> None:
         """Take note of an epoch's validation MAP."""
@@ -145,14 +151,25 @@ class Trainer:
         """Score the test part under the best epoch's weights, once, at the end."""
         self.load_best()
         corpus = self.data.corpora["test"]
-        metrics, items = with_floors(self.evaluate_part(corpus), corpus, self.threshold)
+        scores = self.score(corpus)
+        metrics, items = with_floors(self._per_product(corpus, scores), corpus, self.threshold)
         if self.settings.distances:
             outputs = ((output, batch) for _, output, batch in self.outputs(corpus))
             metrics |= distance_metrics(outputs, self.settings.helpful_threshold)
         metrics |= {f"dropped_{part}_reviews": float(count) for part, count in self.data.dropped.items()}
         return loop.Evaluation(
-            metrics | {"best_epoch": float(self.best.epoch), "test_products": float(len(items["map"]))}, items
+            metrics | {"best_epoch": float(self.best.epoch), "test_products": float(len(items["map"]))},
+            items,
+            {REVIEWS: write_reviews(corpus, scores, folder)},
         )
+
+
+def write_reviews(corpus: Corpus, scores: NDArray[np.float64], folder: Path) -> Path:
+    """Write product_id, review_id, label and score of each review of a part, in row order; return the file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = {"product_id": corpus.product_ids, "review_id": corpus.review_ids, "label": corpus.label, "score": scores}
+    pq.write_table(pa.table({name: pa.array(values) for name, values in columns.items()}), folder / REVIEWS)
+    return folder / REVIEWS
 
 
 class PlateauSchedule:

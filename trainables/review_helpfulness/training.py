@@ -84,7 +84,8 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     Every report: `loss` and its parts, `grad_norm`, `learning_rate`, `contrastive_rows` (mean B of a step), and the
     validation part's `dev_map`, `dev_ndcg@3`, `dev_ndcg@5`, `dev_mrr`. The last one: `map`, `ndcg@3`, `ndcg@5` and
     `mrr` of the test part, the same under a random order (`random_map`) and longest first (`length_map`), and with
-    `distances` those of Tables 7-8. Its items have one value per test product, in the order of the data.
+    `distances` those of Tables 7-8. Its items have one value per test product, in the order of the data; its artifact
+    `reviews.parquet` has the score of each test review.
     """
     from contrasweep.trainables import loop
     from contrasweep.trainables.review_helpfulness.corpora import load

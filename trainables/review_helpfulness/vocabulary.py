@@ -4,12 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-
-from contrasweep.errors import DataError
 
 PAD, OOV = 0, 1
 _TOKEN = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
@@ -47,35 +44,18 @@ class Vocabulary:
 
 
 def word_vectors(
-    vocabulary: Vocabulary, dim: int, rng: np.random.Generator, path: Path | None = None
+    vocabulary: Vocabulary, dim: int, rng: np.random.Generator, known: Iterable[tuple[str, NDArray[np.float32]]] = ()
 ) -> NDArray[np.float32]:
     """Return initial embeddings, float32 [v dim].
 
-    They are those of the GloVe or fastText text file at `path` where it has the word, else uniform on (-.25, .25). The
-    row of `<PAD>` is zero.
+    They are the `known` ones, pairs of word and vector, else uniform on (-.25, .25). The row of `<PAD>` is zero.
     """
     vectors = rng.uniform(-0.25, 0.25, (len(vocabulary), dim)).astype(np.float32)
-    if path is not None:
-        for word, vector in _read_vectors(path, dim):
-            if word in vocabulary.numbers:
-                vectors[vocabulary.numbers[word]] = vector
+    for word, vector in known:
+        if word in vocabulary.numbers:
+            vectors[vocabulary.numbers[word]] = vector
     vectors[PAD] = 0
     return vectors
-
-
-def _read_vectors(path: Path, dim: int) -> Iterable[tuple[str, NDArray[np.float32]]]:
-    """(word, vector) of each line `word x1 ... xd`; fastText's first line (`count dim`) is skipped."""
-    if not path.is_file():
-        raise DataError(f"{path}: there is no file of word vectors here")
-    with path.open(encoding="utf-8", newline="\n") as lines:
-        for number, line in enumerate(lines, start=1):
-            parts = line.rstrip().split(" ")
-            if number == 1 and len(parts) == 2:
-                continue
-            word = " ".join(parts[:-dim])  # a few words of GloVe's larger files hold blanks
-            if len(parts) <= dim or not word:
-                raise DataError(f"{path}, line {number}: {len(parts) - 1} numbers, word_dim is {dim}")
-            yield word, np.array(parts[-dim:], dtype=np.float32)
 
 
 @dataclass(frozen=True)

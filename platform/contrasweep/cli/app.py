@@ -4,7 +4,7 @@ import sys
 import textwrap
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -30,7 +30,7 @@ from contrasweep.cli.options import (
     width,
 )
 from contrasweep.defaults import OF_STUDY, STORAGE, TRACKING
-from contrasweep.errors import StorageError
+from contrasweep.errors import SpecError, StorageError
 from contrasweep.imports import is_installed
 from contrasweep.secrets import redacted
 from contrasweep.study.file import load_study
@@ -186,6 +186,42 @@ def run(
 
 
 @app.command()
+def evaluate(
+    study: Study,
+    on: Annotated[str, typer.Option(metavar="DATASET[,DATASET]", help="Staged datasets of images with labels.")] = "",
+    function: Annotated[
+        str,
+        typer.Option("--with", metavar="PACKAGE.MODULE:FUNCTION", help="f(model, data, trial) -> {metric: number}."),
+    ] = "",
+    storage: Storage = STORAGE,
+    tracking: Tracking = "none",
+    json: Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    max_concurrent: MaxConcurrent = None,
+    cluster: Cluster = None,
+) -> None:
+    """Score the networks of a study again, on other data.
+
+    Or by your own code. Nothing is trained. Each trial gets further metrics: DATASET/knn1, DATASET/probe and others, or
+    FUNCTION/METRIC.
+    """
+    from contrasweep.running.evaluation import evaluate as run_evaluation
+
+    names = [name.strip() for name in on.split(",") if name.strip()]
+    options = {"tracking": tracking, "max_concurrent": max_concurrent, "cluster": cluster, "quiet": quiet}
+    results, evaluated = run_evaluation(reports.name(study), on=names, function=function, storage=storage, **options)
+    metrics = [str(name) for name in evaluated.done if "/" in str(name) and evaluated.done[name].notna().any()]
+    tables = [results.table(metric=metric) for metric in metrics]
+    if json:
+        print_json("report", reports.summary(results, tables[0] if tables else None))
+    else:
+        print("\n".join(table.to_text(width() or WIDTH) for table in tables[:1]))
+        shown = textwrap.fill(f"metrics:  {', '.join(metrics)}", width() or WIDTH, subsequent_indent=" " * 10)
+        print(f"{shown}\nreport:   contrasweep report {results.name} --storage {storage} --metric NAME")
+    raise typer.Exit(0 if evaluated.complete else 1)
+
+
+@app.command()
 def sync(
     study: Study,
     storage: Storage = STORAGE,
@@ -292,6 +328,39 @@ def doctor(storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json
     else:
         print("\n".join(str(f) for f in findings))
     raise typer.Exit(0 if all(f.works for f in findings) else 1)
+
+
+@app.command()
+def mcp(
+    storage: Storage = STORAGE,
+    folder: Annotated[Path, typer.Option(help="The folder of the studies, and the one that they run in.")] = Path("."),
+    tracking: StudyTracking = OF_STUDY,
+    allow: Annotated[
+        Literal["read", "run"], typer.Option(help="run: tools that train and stop studies too, within a budget.")
+    ] = "read",
+    gpu_hours: Annotated[
+        float | None, typer.Option(min=0, help="GPU-hours that all runs may take; without a GPU, hours of a place.")
+    ] = None,
+    cost: Annotated[
+        float | None, typer.Option(min=0, help="What all runs may cost, at the inventory's prices.")
+    ] = None,
+    http: Annotated[bool, typer.Option("--http", help="Serve HTTP on 127.0.0.1 instead of stdin and stdout.")] = False,
+    port: Annotated[int, typer.Option(help="Of --http.", min=1, max=65535)] = 8765,
+) -> None:
+    """Serve a storage and its studies over the Model Context Protocol.
+
+    Needs the extra `mcp`.
+    """
+    from contrasweep.cli.mcp_server import Allowance, Tools, serve
+
+    limits = {name: value for name, value in (("gpu_hours", gpu_hours), ("cost", cost)) if value is not None}
+    if (allow == "run") != bool(limits):
+        hint = "--allow run --gpu-hours 2"
+        raise SpecError("runs are allowed within a budget", place="--allow", value=allow, hint=hint)
+    if not folder.is_dir():
+        raise SpecError("a folder that is there", place="--folder", value=str(folder))
+    tools = Tools(storage, folder, tracking, Allowance(limits) if limits else None)
+    serve(tools, "http" if http else "stdio", port)
 
 
 reports.add_to(app)

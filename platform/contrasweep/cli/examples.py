@@ -10,6 +10,10 @@ ADDRESS = "--address http://HEAD:8265"
 EXAMPLES = {
     "plan": [f"contrasweep plan {STUDY}", "contrasweep plan study.yaml --cluster inventory.yaml --set folds=3"],
     "run": [f"contrasweep run {STUDY}", "contrasweep run study.yaml --storage s3://BUCKET/studies --retry-failed"],
+    "evaluate": [
+        "contrasweep evaluate quickstart --on digits",
+        "contrasweep evaluate quickstart --with mypackage.scores:robustness",
+    ],
     "sync": ["contrasweep sync quickstart --tracking http://MLFLOW:5000"],
     "ui": ["contrasweep ui --study quickstart --port 5001"],
     "init": ["contrasweep init mythesis"],
@@ -20,6 +24,10 @@ EXAMPLES = {
         "contrasweep list studies mypackage.studies",
     ],
     "schema": ["contrasweep schema > study.schema.json", "contrasweep schema report"],
+    "mcp": [
+        "contrasweep mcp --storage runs --folder studies",
+        "contrasweep mcp --storage runs --folder studies --allow run --gpu-hours 2",
+    ],
     "doctor": ["contrasweep doctor --storage s3://BUCKET/studies"],
     "report": [
         "contrasweep report quickstart --format latex",
@@ -69,13 +77,13 @@ EXAMPLES = {
 
 
 GROUPS = {
-    "Study": ["init", "plan", "run", "watch", "logs", "status", "stop", "studies"],
+    "Study": ["init", "plan", "run", "evaluate", "watch", "logs", "status", "stop", "studies"],
     "Look": ["report", "compare", "diff", "query", "claims", "ui", "sync"],
     "Referee": ["decide", "ledger"],
     "Data": ["data"],
     "Cluster": ["submit", "jobs", "doctor"],
     "Code and records": ["code", "clean", "remove", "restore", "verify"],
-    "Reference": ["list", "schema"],
+    "Reference": ["list", "schema", "mcp"],
 }
 """Heading -> commands below it in `contrasweep --help`."""
 

@@ -61,9 +61,7 @@ def _check_size(text: str, place: str) -> None:
     for event in yaml.parse(text, Loader=_Events):
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in sizes:
-                raise SpecError(
-                    "an alias stands for what it is part of, or for nothing", place=place, value=event.anchor
-                )
+                raise SpecError("an alias names nothing, or a value that contains it", place=place, value=event.anchor)
             nodes += sizes[event.anchor]
         elif isinstance(event, yaml.CollectionStartEvent):
             opened.append((event.anchor, nodes))

@@ -350,8 +350,8 @@ def checkpoints_line(plan: Plan, footprints: Footprints) -> str:
     if not sizes or min(sizes) == 0.0:
         return ""
     keep, trials = study.keep_checkpoints_of, plan.total
-    if keep == "best_of_arm":
-        trials = len(study.arms)
+    if keep in ("best_of_arm", "none"):
+        trials = len(study.arms) if keep == "best_of_arm" else 0
     elif keep == "confirmed" and isinstance(study, Sweep):
         trials = len(study.arms) * len(study.confirm_folds) * len(study.all_seeds)
     gib = sum(sizes) / len(sizes)

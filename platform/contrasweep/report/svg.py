@@ -19,7 +19,7 @@ from markupsafe import Markup
 from contrasweep.report.figures import Bars, Chart, Dots, HeatMap, Lines, Ranks, Series, log_ticks, short, ticks
 
 WIDTH, HEIGHT = 360, 240
-LEFT, RIGHT, TOP, BOTTOM = 48, 12, 12, 40
+LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 40
 COLOURS = 12
 LETTER = 5.6  # width of a tick's letter
 
@@ -157,15 +157,16 @@ def svg(parts: Sequence[str], width: float, height: float, title: str, more: str
 
 def _bars(chart: Bars) -> Markup:
     names, values, marks = chart.names, chart.values, chart.marks
-    shown = map(", ".join, zip(chart.texts, chart.notes, strict=True)) if chart.notes else chart.texts
+    shown = [*map(", ".join, zip(chart.texts, chart.notes, strict=True))] if chart.notes else chart.texts
+    wide = WIDTH - max(140, *(12 + LETTER * len(words) for words in shown))
     high = max([v for v in [*values, *marks] if math.isfinite(v)], default=0.0) or 1.0
     row, height, parts = 34, 34 * len(names) + 6, []
     for i, (name, value, words) in enumerate(zip(names, values, shown, strict=True)):
-        length = max(0.0, value / high) * (WIDTH - 140) if math.isfinite(value) else 0
+        length = max(0.0, value / high) * wide if math.isfinite(value) else 0
         colour = chart.colours[i] if chart.colours else 0
         end = length
         if marks and math.isfinite(marks[i]):
-            at = marks[i] / high * (WIDTH - 140)
+            at = marks[i] / high * wide
             end = max(length, at)
             parts.append(f'<line class="axis" x1="{at:.1f}" x2="{at:.1f}" y1="{i * row + 14}" y2="{i * row + 31}"/>')
         parts.append(

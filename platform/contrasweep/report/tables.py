@@ -231,8 +231,9 @@ def table_environment(
     packages: str = r"\usepackage{booktabs}",
     label: str = "",
     wide: bool = False,
+    below: str = "",
 ) -> str:
-    """Return a table of these lines; `caption` is LaTeX already, `layout` the argument of tabular."""
+    """Return a table of these lines; `caption` and `below` are LaTeX already, `layout` the argument of tabular."""
     environment = "table*" if wide else "table"
     lines = [
         f"% needs {packages}",
@@ -247,6 +248,7 @@ def table_environment(
         *body,
         r"\bottomrule",
         r"\end{tabular}",
+        *([rf"\par\smallskip{{\footnotesize {below}\par}}"] if below else []),
         rf"\end{{{environment}}}",
     ]
     return "\n".join(lines) + "\n"
@@ -370,16 +372,25 @@ class PaperTable:
             latex_row([*map(escape, labels), *(self._latex(*entry) for entry in cells)])
             for labels, cells in self.rows()
         ]
-        legend = (marked_as(line, "bold:") for line in self.legend if line)
+        legend = [marked_as(line, "bold:") for line in self.legend if line]
         said = ". ".join(line[0].upper() + line[1:] for line in legend)
         caption = self.style.caption or f"{self.tables[0].title}. {said}"
+        marks = (line for line in legend if line.startswith(("mean", "bold:", "↑", "↓")))
+        below = "; ".join(marks) if self.style.caption else ""
         layout = "l" * factors + "".join(
             rf"S[table-format={self._format(table)},detect-weight]@{{\,}}l" * len(table.columns)
             for table in self.tables
         )
         packages = r"\usepackage{booktabs} and \usepackage{siunitx}"
         return table_environment(
-            escape(caption), layout, head, body, packages=packages, label=self.style.label, wide=self.style.wide
+            escape(caption),
+            layout,
+            head,
+            body,
+            packages=packages,
+            label=self.style.label,
+            wide=self.style.wide,
+            below=escape(below[:1].upper() + below[1:]),
         )
 
     def _format(self, table: Table) -> str:

@@ -165,6 +165,8 @@ class JoinedResults(Results):
 def load_joined(names: Sequence[str], storage: str) -> Results:
     """Return the study of one name, or several as one; a name may have `*`, `?` and `[...]`.
 
+    A pattern does not mean studies that evaluate others: their scores stand in those.
+
     Raises:
         SpecError: No study has this name, or the studies cannot be joined.
     """
@@ -172,7 +174,8 @@ def load_joined(names: Sequence[str], storage: str) -> Results:
     for name in names:
         found = [known for known in study_names(storage) if fnmatchcase(known, name)]
         chosen |= dict.fromkeys(found or [name])
-    parts = [Results.load(name, storage) for name in chosen]
+    loaded = [Results.load(name, storage) for name in chosen]
+    parts = [part for part in loaded if part.name in names or not part.document.evaluates]
     if len(parts) == 1:
         return parts[0]
     by_study = any(_data(part) != _data(parts[0]) for part in parts)

@@ -11,6 +11,7 @@ import pandas as pd
 
 from contrasweep.config import Config
 from contrasweep.errors import SpecError, choose_from
+from contrasweep.imports import import_path
 from contrasweep.planning.earlier import earlier_noise, own_methods
 from contrasweep.results import effects, search
 from contrasweep.results.advice import Advice, Hours, advice
@@ -314,6 +315,26 @@ class Results(StudyData):
         """
         return self.versus(a, b, metric, at).overall.comparison
 
+    def evaluate(self, on: Sequence[str] = (), function: str = "", **options: Any) -> "Results":
+        """Score the networks that the study has kept, on other data or by own code. Nothing is trained.
+
+        Args:
+            on: Names of staged datasets of images with labels.
+            function: The dotted path of `f(model, data, trial) -> {metric: number}`, in place of the shipped scores.
+            options: As of `run`: `tracking` (default: None), `max_concurrent`, `cluster`, `quiet`.
+
+        Returns:
+            The results of the study, which have the scores as metrics: `DATASET/knn1`, `FUNCTION/METRIC`. Their
+            comparisons are exploratory.
+
+        Raises:
+            SpecError: There is nothing to evaluate, or nothing to evaluate it with.
+            DataError: A dataset is not staged.
+        """
+        run = import_path("contrasweep.running.evaluation:evaluate", kind="function")  # an upper layer
+        evaluated: Results = run(self.name, on=on, function=function, storage=self.records.storage, **options)[0]
+        return evaluated
+
     def advice(self, hours: Hours | None = None) -> Advice:
         """Return what would decide the comparisons that are undecided.
 
@@ -420,7 +441,8 @@ class Results(StudyData):
             metric = metric or self.metric
             reported = [c for c in frame.columns if c not in {*OWN_COLUMNS, *self.axes}]
             self.check_known("metric", metric, reported or [metric])
-        document, own = self.document, family and metric == self.metric and over == "replicates"
+        document = self.document
+        own = family and metric == self.metric and over == "replicates" and not document.evaluates
         rule = DecisionRule(
             design=Design(folds=document.folds, seed_part=self._seed_part if metric == self.metric else SeedPart()),
             mode=self.mode(metric),

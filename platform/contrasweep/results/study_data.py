@@ -1,7 +1,7 @@
 """`StudyData`: a study in its storage, with its trials as a frame and the notices for its readers."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self
 
@@ -76,7 +76,7 @@ class StudyData:
         return cls(
             document,
             planned,
-            of_trials,
+            _with_evaluations(of_trials, records, broken),
             rest if document.search else {},
             records,
             etags,
@@ -210,7 +210,8 @@ class StudyData:
         Returns:
             "max" or "min".
         """
-        return self.document.mode if metric == self.metric else "min" if metric.startswith(("loss", "noise")) else "max"
+        own = metric.rpartition("/")[2]  # that of an evaluation is DATASET/METRIC
+        return self.document.mode if metric == self.metric else "min" if own.startswith(("loss", "noise")) else "max"
 
     @property
     def title(self) -> str:
@@ -254,3 +255,21 @@ class StudyData:
                 value=value,
                 hint=choose_from(PLURALS[kind], known, value),
             )
+
+
+def _with_evaluations(
+    trials: Mapping[str, Record], records: StudyRecords, broken: list[BrokenFileError]
+) -> dict[str, Record]:
+    """The records of trials with what their networks were scored afterwards, as further metrics.
+
+    What was scored before a trial was trained again is left out.
+    """
+    scored = dict(trials)
+    for name in records.evaluations():
+        other = StudyRecords(records.storage, name)
+        for record in compact.read_records(other, other.etags(), broken).values():
+            trained = scored.get(str(record.config.get("source")))
+            if trained is not None and record.status.counts and record.config.get("trained") == trained.ended:
+                metrics = {**trained.metrics, **{k: v for k, v in record.metrics.items() if "/" in k}}
+                scored[trained.trial_id] = replace(trained, metrics=metrics)
+    return scored

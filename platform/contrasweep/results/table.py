@@ -47,7 +47,7 @@ class TableStyle:
             the standard error of their mean as if they were independent (`mean-se`), or nothing (`mean`).
         digits: Digits after the point, 0 to 8. By default as many as show two digits of the typical half-width.
         percent: Show 0.912 as 91.2.
-        caption: What stands above the table, in LaTeX in place of its legend.
+        caption: What stands above the table. In LaTeX one line below it then says what numbers and marks are.
         label: The label for LaTeX's references.
         wide: In LaTeX a table over both columns of the page, `table*`.
         names: What arms, axes, metrics and their values are called, beside the study's `labels`.

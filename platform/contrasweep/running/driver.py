@@ -12,6 +12,7 @@ from contrasweep.data import resolve
 from contrasweep.defaults import OF_STUDY, STORAGE
 from contrasweep.errors import StorageError
 from contrasweep.planning import learned
+from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.running.cleaning import clean, plan_cleaning
@@ -26,7 +27,7 @@ from contrasweep.tracking.process import following
 
 
 def run(
-    study: Study | str | Path | Config,
+    study: Study | str | Path | Config | GridPlan,
     *,
     storage: str = STORAGE,
     tracking: str | Sequence[str] | None = OF_STUDY,
@@ -44,7 +45,8 @@ def run(
     (SIGINT, SIGTERM), which raises KeyboardInterrupt once finished trials are recorded.
 
     Args:
-        study: The study, its name (`module:NAME`), a YAML file, or a mapping of its fields.
+        study: The study, its name (`module:NAME`), a YAML file, a mapping of its fields, or
+            a plan.
         storage: Folder or `s3://bucket/prefix` for records, checkpoints and datasets.
         tracking: An MLflow store, `tensorboard:FOLDER`, `wandb:FOLDER` or your own tracker's `package.module:Class`, or
             a list of these; None: none. Left out: the study's own `tracking`, or `sqlite:///mlflow.db`.
@@ -71,7 +73,7 @@ def run(
     storage = open_store(storage).uri  # whole, because workers have another working directory
     if storage.startswith("memory://"):
         raise StorageError(f"storage {storage} is seen by this process alone, and trials run in others; take a folder")
-    planned = plan(study, storage=storage)
+    planned = study if isinstance(study, GridPlan) else plan(study, storage=storage)
     trackers = checked_tracking(tracking_of(tracking, planned.study.tracking))
     records = StudyRecords(storage, planned.study.name)
     records.store.check_writable()

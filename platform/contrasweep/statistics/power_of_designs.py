@@ -91,7 +91,7 @@ class PlannedPower:
         name = f"{self.what}, " if self.what else ""
         count = f"{name}{size} comparison{'s' * (size != 1)}"
         if not math.isfinite(self.least):
-            return f"{count}: nothing, {self._nothing}"
+            return f"{count}: nothing"
         test = f"{self.design.test(self.family.level)}{f' at alpha / {size}' if size > 1 else ''}"
         if self.in_units is not None:
             known = f"{test}, 80 % of studies, noise as in {self.study}"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pydantic
 
+from contrasweep import canonical
 from contrasweep.errors import BrokenFileError
 from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.names import FileName, Label, check_file_name
@@ -44,6 +45,11 @@ class Saved:
     step: Count
     files: Mapping[FileName, Digest]
     extra: Extra = Extra()
+
+    @property
+    def digest(self) -> str:
+        """Twelve hexadecimal digits that change with the step or any file."""
+        return canonical.digest([self.step, dict(self.files)], 12)
 
 
 MARKER_FILE = JsonFile(pydantic.TypeAdapter(Saved), 2, "training starts over without it")

@@ -2,6 +2,7 @@
 
 <study>/study.json                          the resolved spec, versions, plan digest
 <study>/code/<digest>.zip, .json            sources and modules of the code that made trials; see `code_files`
+<study>/evaluations/<name>                  empty: the study of this name evaluates the networks of this one
 <study>/archive/<when>/...               what was archived on purpose; see `archive`
 <study>/trials/<id>/metrics.parquet         every report
 <study>/trials/<id>/system.parquet          what it used over time: memory, GPU, the host's cores
@@ -98,6 +99,10 @@ class StudyRecords:
         keys = self.store.list(f"{self.study}/trials/")
         begun = {key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")}
         return begun - self.finished() if begun else begun
+
+    def evaluations(self) -> list[str]:
+        """Names of the studies that evaluate the networks of this one; each has left an object of its name."""
+        return [key.rpartition("/")[2] for key in self.store.list(f"{self.study}/evaluations/")]
 
     def with_files(self) -> set[str]:
         """Return the ids of trials with any file but a record."""

@@ -11,6 +11,8 @@ from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import Count, DatasetRef, Measure, Time
 
+EVALUATION = "contrasweep.trainables.evaluation.networks:train"
+"""The trainable of studies that evaluate the networks of another one."""
 STUDY_FORMAT = 4
 """Format version of study.json."""
 
@@ -100,6 +102,11 @@ class StudyDocument:
     def labels(self) -> dict[str, str]:
         """Declared names -> what people read in their place."""
         return dict(self.spec.get("labels") or {})
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether the study evaluates the networks of another one, so that it decides nothing."""
+        return any(arm.get("trainable") == EVALUATION for arm in self.spec.get("arms", {}).values())
 
     @property
     def question(self) -> Literal["overall", "cells"]:

@@ -89,7 +89,8 @@ class StudyBase(ABC):
         pilot: Whether one trial of each arm is trained and checked before the rest: that none fails, collapses or is
             below a floor, and that arms differ. Default: where over 50 GPU-hours are to go. It changes no id.
         keep_checkpoints_of: Of which finished trials the checkpoints stay once the study is complete: `all`, the best
-            of each arm (`best_of_arm`), or those of the table and not of a search (`confirmed`). It changes no id.
+            of each arm (`best_of_arm`), those of the table and not of a search (`confirmed`), or `none`. It changes
+            no id.
         process: Whether a process trains many trials one after the other (`shared`) or one (`own`). It changes no id.
         cohort: Whether trials of equal shapes train several as one network: `off`, `auto`, 2, 4, 8 or 16. Default:
             `off`. It changes no id.
@@ -116,7 +117,7 @@ class StudyBase(ABC):
     trial_hours: Above0 | None = None
     report_minutes: Above0 | None = None
     pilot: bool | None = None
-    keep_checkpoints_of: Literal["all", "best_of_arm", "confirmed"] = "all"
+    keep_checkpoints_of: Literal["all", "best_of_arm", "confirmed", "none"] = "all"
     process: Literal["shared", "own"] = "shared"
     cohort: CohortChoice | None = None
 

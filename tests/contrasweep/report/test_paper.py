@@ -73,6 +73,8 @@ def test_latex_has_a_number_and_an_interval_column_each(results, tmp_path):
     rows = [line for line in text.splitlines() if re.match(r"(0\.1|0\.5) &", line)]
     assert len(rows) == 2 and all(row.count("&") == 8 for row in rows)
     assert r"\caption{50 \% \& more}" in text and r"\label{tab:main}" in text
+    [below] = re.findall(r"^\\par\\smallskip\{\\footnotesize (.*)\\par\}$", text, re.MULTILINE)
+    assert below.startswith("Mean [95") and "bold: not worse than the best" in below  # the legend, in one line
     assert r"OCL \& co." in text
     assert r"\bfseries" in text  # the better arm
 
@@ -126,7 +128,7 @@ def test_a_cell_that_there_is_not_is_refused_by_its_name():
 
 @pytest.mark.slow
 def test_a_wide_table_of_two_metrics_compiles(results, tmp_path):
-    text = written(results, tmp_path, "latex", "knn1,knn5", cell="mean-std", wide=True, label="tab:main")
+    text = written(results, tmp_path, "latex", "knn1,knn5", cell="mean-std", wide=True, label="tab:main", caption="A.")
     assert r"\begin{table*}" in text and r"\end{table*}" in text
     if shutil.which("pdflatex") is None:
         pytest.skip("pdflatex is not installed, so that the table compiles was not checked")

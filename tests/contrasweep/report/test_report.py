@@ -16,8 +16,9 @@ from reports import report_of
 
 from contrasweep.errors import SpecError
 from contrasweep.report import FORMATS, ReportData, html_report
+from contrasweep.report.figures import Bars
 from contrasweep.report.search_notes import SearchNotes
-from contrasweep.report.svg import ticks
+from contrasweep.report.svg import LETTER, WIDTH, draw, ticks
 from contrasweep.results.advice import Advice, Size
 from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.results.table import TableStyle
@@ -435,3 +436,9 @@ def test_no_template_lets_text_become_markup(frame):
     checker.feed(page)
     assert "<script>alert" not in page and checker.open == []
     assert page.count("</script>") == 2  # of the trials' data and the page's own
+
+
+def test_no_text_of_bars_is_cut_off():
+    chart = Bars("importance", ["lr", "width"], [1.0, 0.2], ["100 %", "20 %"], ["too few configurations", "matters"])
+    texts = re.findall(r'<text class="tick" x="([\d.]+)"[^>]*>([^<]+)</text>', str(draw(chart)))
+    assert len(texts) == 4 and all(float(x) + LETTER * len(words) <= WIDTH for x, words in texts)

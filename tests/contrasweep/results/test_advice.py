@@ -262,7 +262,8 @@ def test_one_seed_that_all_folds_may_share_decides_nothing_and_says_so(tmp_path)
     text = " ".join(str(results).split())
     assert "is of this one seed" in text and "what another seed would change is not known" in text
     assert (
-        "nothing, one seed on all folds" in forecast(plan(reviewed(1), storage=str(tmp_path)), str(tmp_path)).to_text()
+        "nothing can be decided: one seed on all folds"
+        in forecast(plan(reviewed(1), storage=str(tmp_path)), str(tmp_path)).to_text()
     )
     two = run(tmp_path, reviewed(2), seeds_matter, extend=True)
     assert two.compare("supcon", "simclr").difference == pytest.approx(0.30, abs=0.01)

@@ -26,6 +26,20 @@ def test_levels_of_what_was_not_kept_never_exceed_alpha_whatever_the_history(out
     assert sum(one.level for one in past if not one.kept) <= alpha * (1 + 1e-9)
 
 
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=40))
+def test_several_confirmations_at_once_never_have_more_than_alpha_between_them(events):
+    """What is not decided yet counts as not kept; each event grants a level, or decides an open confirmation."""
+    past, undecided = [], []
+    for position, kept in events:
+        if position < len(undecided):
+            at = undecided.pop(position)
+            past[at] = Confirmation(past[at].level, kept, 0.0)
+        else:
+            undecided.append(len(past))
+            past.append(Confirmation(RULE.granted(past), False, 1.0))
+        assert sum(one.level for one in past if not one.kept) <= 0.05 + 1e-12
+
+
 @given(st.lists(st.booleans(), max_size=60), st.floats(0.001, 0.5))
 def test_levels_of_fdr_never_exceed_alpha_for_each_that_was_kept(outcomes, alpha):
     """The estimate of the false discovery rate that LORD++ bounds: all levels so far over the number kept."""
@@ -169,6 +183,7 @@ def test_a_hopeless_confirmation_ends_before_its_last_look_and_a_hopeful_one_goe
     worse, better = np.random.default_rng(5).normal(-0.5, 1, 12), np.random.default_rng(5).normal(0.6, 1, 8)
     assert RULE.confirm(worse, 0.025, 1).verdict == "discard"
     assert RULE.confirm(better, 0.0001, 0).verdict == "more"
+    assert RULE.confirm(better, 0.0, 0).verdict == "discard"  # where nothing is left no trial can help
 
 
 @pytest.mark.parametrize(

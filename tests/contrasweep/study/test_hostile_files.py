@@ -19,8 +19,8 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
 )
 HOSTILE = {
     "a bomb of aliases": (BOMB, "holds too many values"),
-    "an alias of itself": ("a: &a [*a]", "stands for what it is part of"),
-    "a merge of itself": ("a: &a {<<: *a}", "stands for what it is part of"),
+    "an alias of itself": ("a: &a [*a]", "a value that contains it"),
+    "a merge of itself": ("a: &a {<<: *a}", "a value that contains it"),
     "deep lists": ("a: " + "[" * 5000 + "]" * 5000, "nested too deeply"),
     "deep mappings": ("a: " + "{a: " * 400 + "}" * 400, "nested too deeply"),
     "no such month": (BASE + "description: 2026-13-01", "not YAML; a value cannot be read: month must be in 1..12"),

@@ -54,6 +54,8 @@ def random_corpus(products: int = 6, reviews: int = 4, *, seed: int = 0, images:
         review_regions=[regions() for _ in range(rows)],
         product=np.repeat(np.arange(products), reviews),
         label=labels.astype(np.int64),
+        product_ids=np.repeat([f"p{i}" for i in range(products)], reviews).tolist(),
+        review_ids=[f"r{i}" for i in range(rows)],
         roi_dim=ROI_DIM,
     )
 

@@ -140,8 +140,10 @@ def test_distances_of_the_test_part(planted: Manifest) -> None:
 def test_a_review_of_which_nothing_is_left_is_dropped_and_a_product_is_not() -> None:
     nothing = np.zeros((0, 1), dtype=np.float16)
     products = Products(["a", "b"], ["", "shoe"], ["", ""], ["x", "y"], ["", ""], [nothing] * 2)
-    train_part = Reviews(np.array([0, 1, 1]), ["good good", "good", "unseen"], np.array([4, 2, 0]), [nothing] * 3)
-    other = Reviews(np.array([0, 1]), ["unheard of", "good"], np.array([1, 0]), [nothing] * 2)
+    train_part = Reviews(
+        np.array([0, 1, 1]), ["good good", "good", "unseen"], np.array([4, 2, 0]), [nothing] * 3, ["a", "b", "c"]
+    )
+    other = Reviews(np.array([0, 1]), ["unheard of", "good"], np.array([1, 0]), [nothing] * 2, ["d", "e"])
     prepared = prepare(products, {"train": train_part, "test": other}, 1, Settings(min_word_count=2, word_dim=4), (0,))
     assert dict(prepared.dropped) == {"train": 1, "test": 1}
     assert [tokens.tolist() for tokens in prepared.corpora["test"].review_tokens] == [[2]]
@@ -153,7 +155,9 @@ def test_held_out_products_do_not_depend_on_the_order_of_rows() -> None:
     nothing = np.zeros((0, 1), dtype=np.float16)
     names = [f"p{i}" for i in range(10)]
     products = Products(names, names, names, names, names, [nothing] * 10)
-    rows = Reviews(np.repeat(np.arange(10), 2), ["x"] * 20, np.zeros(20, dtype=np.int64), [nothing] * 20)
+    rows = Reviews(
+        np.repeat(np.arange(10), 2), ["x"] * 20, np.zeros(20, dtype=np.int64), [nothing] * 20, list(map(str, range(20)))
+    )
     train_part, dev = hold_out(rows, products)
     backward = hold_out(rows.take(np.arange(20)[::-1]), products)[1]
     assert len(set(dev.product)) == 2 and set(dev.product) == set(backward.product)

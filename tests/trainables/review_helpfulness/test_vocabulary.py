@@ -1,11 +1,18 @@
 """Tokens, vocabularies, word vectors, characters."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from contrasweep.errors import DataError
+from contrasweep.data import stage
+from contrasweep.errors import DataError, SpecError
+from contrasweep.trainables.review_helpfulness.corpora import load
+from contrasweep.trainables.review_helpfulness.datasets.word_vectors import read_vectors
+from contrasweep.trainables.review_helpfulness.settings import Settings
 from contrasweep.trainables.review_helpfulness.vocabulary import (
     OOV,
     PAD,
@@ -14,6 +21,7 @@ from contrasweep.trainables.review_helpfulness.vocabulary import (
     tokenize,
     word_vectors,
 )
+from contrasweep.trial import Trial
 
 
 def test_tokenize() -> None:
@@ -39,7 +47,7 @@ def test_word_vectors_from_a_file(header: str, tmp_path: Path) -> None:
     file = tmp_path / "vectors.txt"
     file.write_text(header + "a 1 2 3\nnew york 9 9 9\nzzz 4 5 6\n")
     vocabulary = Vocabulary.build(["a b"], 1)
-    vectors = word_vectors(vocabulary, 3, np.random.default_rng(0), file)
+    vectors = word_vectors(vocabulary, 3, np.random.default_rng(0), read_vectors(file, 3))
     assert vectors.dtype == np.float32 and vectors.shape == (4, 3)
     assert vectors[PAD].tolist() == [0, 0, 0]
     assert vectors[vocabulary.numbers["a"]].tolist() == [1, 2, 3]
@@ -51,10 +59,35 @@ def test_word_vectors_of_another_size_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "vectors.txt"
     file.write_text("a 1 2\n")
     vocabulary = Vocabulary.build(["a"], 1)
-    with pytest.raises(DataError, match=r"line 1.*word_dim is 3"):
-        word_vectors(vocabulary, 3, np.random.default_rng(0), file)
+    with pytest.raises(DataError, match=r"line 1.*dimension is 3"):
+        word_vectors(vocabulary, 3, np.random.default_rng(0), read_vectors(file, 3))
     with pytest.raises(DataError, match="no file"):
-        word_vectors(vocabulary, 3, np.random.default_rng(0), tmp_path / "none")
+        word_vectors(vocabulary, 3, np.random.default_rng(0), read_vectors(tmp_path / "none", 3))
+
+
+def test_staged_word_vectors_are_those_of_the_file_and_part_of_what_a_trial_is(tmp_path: Path) -> None:
+    file, storage = tmp_path / "vectors.vec", tmp_path / "runs"
+    rows = [" ".join([word, *(str(i / 8) for i in range(n, n + 8))]) for n, word in enumerate(("item", "synthetic"))]
+    file.write_text("\n".join(["2 8", *rows]) + "\n")
+    reviews = "contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=30&roi_dim=8"
+    data = stage(reviews, f"{storage}/datasets/planted")
+    importer = "contrasweep.trainables.review_helpfulness.datasets:WORD_VECTORS"
+    stage(importer, f"{storage}/datasets/glove", source=file, settings={"dim": 8})
+    small = {"word_dim": 8, "min_word_count": 1}
+    staged, own, none = (Settings(word_vectors=name, **small).resolve(data) for name in ("glove", str(file), None))
+    assert re.fullmatch(r"glove#\w{12}", str(staged.word_vectors)) and staged.resolve(data) == staged
+    trial = Trial("s", "a", "contrasweep.trainables.review_helpfulness:train", {}, data, None, 0)
+    first, second, third = (load(trial, settings, (0,)).inputs.product_words for settings in (staged, own, none))
+    assert torch.equal(first, second) and not torch.equal(first, third)
+    with pytest.raises(DataError, match=r"needed are word-vectors of word_dim 300"):
+        Settings(word_vectors="glove").resolve(data)
+    with pytest.raises(SpecError, match=r"there is no such file or dataset, got 'glov'"):
+        Settings(word_vectors="glov", **small).resolve(data)
+    with file.open("a") as more:
+        more.write("more 1 1 1 1 1 1 1 1\n")
+    stage(importer, f"{storage}/datasets/other", source=file, settings={"dim": 8})
+    with pytest.raises(DataError, match=r"dataset 'other' has digest \w+ here and had"):
+        load(trial, replace(staged, word_vectors=str(staged.word_vectors).replace("glove", "other")), (0,))
 
 
 def test_characters() -> None:

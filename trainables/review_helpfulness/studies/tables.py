@@ -24,8 +24,8 @@ BLOCKS = [
     *(f"{MCR_REVIEWS}?category={category}" for category in CATEGORIES),
 ]
 """The six blocks of Tables 3 and 4. Their manifests say from which label on a review is relevant. The paper begins with
-fastText vectors for Lazada's Indonesian and GloVe for Amazon's English: files of them are given by an axis beside the
-data, `zipped=[{"data": BLOCKS, "word_vectors": [...]}]`; without one, word vectors begin at random."""
+fastText vectors for Lazada's Indonesian and GloVe for Amazon's English: stage both with WORD_VECTORS, and name them by
+an axis beside the data, `zipped=[{"data": BLOCKS, "word_vectors": [...]}]`; without it, vectors begin at random."""
 SMALL_DATA = f"{DATASETS}:CLOTHING_REVIEWS"
 PLANTED_DATA = f"{DATASETS}:SYNTHETIC_REVIEWS"
 CALLED = {MCR_REVIEWS: "mcr-reviews", SMALL_DATA: "clothing-reviews", PLANTED_DATA: "synthetic-reviews"}

@@ -62,8 +62,8 @@ LOST = (
     "kernel does where memory runs out; its log has what it printed"
 )
 NEVER_BEGAN = (
-    "its process never began: Ray gave it up before that, each time; so it does where RAY_AUTH_MODE=token is set here "
-    "and the cluster asks for no token"
+    "its process never began: Ray gave it up before that, each time. Ray also does this if RAY_AUTH_MODE=token is set "
+    "here and the cluster asks for no token"
 )
 OUR_ERROR = re.compile(r"^contrasweep\.(?:\w+\.)+(\w+): ", re.MULTILINE)
 RAISED_CAUSES = {

@@ -255,7 +255,7 @@ class Isolation:
         _write(self._reference)
         if not left and self._set_by_import and following.partition(":")[0] not in self._imports:
             # What the modules of both import has set this already, and would not do so again.
-            return f"changed {self._set_by_import} by an import, which an arm of another module must not find"
+            return f"changed {self._set_by_import} by an import; other arms must start without this change"
         return left
 
     def _left(self) -> str:

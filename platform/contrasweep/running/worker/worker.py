@@ -1,5 +1,6 @@
 """The one adapter from a trainable generator to Ray Tune. Its actors are reused, so torch is imported once."""
 
+import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
@@ -162,7 +163,9 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
 
         def load() -> Callable[..., Any]:
             if ride is None:
-                return self.context.function(path)
+                function = self.context.function(path)
+                reads = getattr(function, "reads_storage", False)  # an evaluation: it loads what others have trained
+                return functools.partial(function, storage=self.context.storage) if reads else function
             called: Callable[..., Any] = import_path(ride["runner"], kind="runner")(self.context, self.described)
             return called
 

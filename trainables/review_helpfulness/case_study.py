@@ -1,0 +1,107 @@
+"""One product, its reviews, and the scores that models give them, as in the case study of Nguyen et al. 2022 (Table 1).
+
+    python -m contrasweep.trainables.review_helpfulness.case_study STUDY [PRODUCT] [--arms proposed mcr]
+
+Each finished trial keeps the scores of its test reviews as the artifact `reviews.parquet`.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from contrasweep.data import open_dataset
+from contrasweep.data.resolving import find
+from contrasweep.defaults import STORAGE
+from contrasweep.errors import ContrasweepError, SpecError
+from contrasweep.results.results import Results
+from contrasweep.trainables.review_helpfulness.trainer import REVIEWS
+
+SHOWN = 300
+"""Characters of a text that are shown."""
+
+
+def case_study(study: str, product: str | None = None, arms: Sequence[str] = (), storage: str = STORAGE) -> str:
+    """Return a product's text, and each test review of it with its label and the arms' scores, the best first.
+
+    The trials are those of the first dataset, fold and seed on which all `arms` have finished.
+
+    Args:
+        study: The name of a study of review helpfulness.
+        product: The product's id; by default that whose MAP by the first arm is furthest above that by the second.
+        arms: Two arms or more; by default the study's reference and the first other one.
+        storage: The folder, or the address of the object store, that the study was run in.
+
+    Raises:
+        SpecError: There is no such study or product, or the arms have not finished on the same data.
+    """
+    results = Results.load(study, storage)
+    arms = arms or sorted(results.document.arms, key=lambda arm: arm != results.document.reference)[:2]
+    trials, data = _trials(results, arms)
+    with tempfile.TemporaryDirectory() as folder:
+        tables = [pd.read_parquet(results.records.artifact(one, REVIEWS, Path(folder) / one)) for one in trials]
+    reviews = tables[0].assign(**{arm: table["score"] for arm, table in zip(arms, tables, strict=True)})
+    ids = reviews["product_id"].drop_duplicates().to_numpy()
+    if product is None:
+        first, second = (results.items(trial)["map"] for trial in trials[:2])
+        product = str(ids[(first - second).argmax()])
+    elif product not in ids:
+        hint = f"the product furthest apart is shown without one; the first are {', '.join(ids[:3])}"
+        raise SpecError("no test reviews of this product", place="PRODUCT", value=product, hint=hint)
+    return _text(reviews[reviews["product_id"] == product].sort_values(arms[0], ascending=False), arms, data, storage)
+
+
+def _trials(results: Results, arms: Sequence[str]) -> tuple[list[str], str]:
+    """Return the trial of each arm on the first dataset, fold and seed that they share, and the dataset's name."""
+    cell = [*results.axes, "fold", "seed"]
+    done = results.done[results.done["arm"].isin(arms)]
+    for _, shared in done.groupby(cell, sort=False, dropna=False):
+        trials = shared.drop_duplicates("arm").set_index("arm")
+        if len(trials) == len(arms):
+            name = trials["data"].iloc[0] if "data" in trials else results.document.spec["data"]
+            return trials.loc[list(arms), "trial_id"].tolist(), str(name)
+    hint = f"the study's arms are {', '.join(results.document.arms)}"
+    raise SpecError("these arms have no finished trials on the same data", place="arms", value=list(arms), hint=hint)
+
+
+def _text(reviews: pd.DataFrame, arms: Sequence[str], data: str, storage: str) -> str:
+    dataset, product = open_dataset(find(data, storage=storage)), reviews["product_id"].iloc[0]
+    products = dataset.split("products")
+    row = products.column("product_id").to_pylist().index(product)
+    about = " ".join(products.column(name)[row].as_py() for name in ("name", "description"))
+    texts: dict[str, str] = {}
+    for part in map(dataset.split, ("train", "test")):  # a fold's test part is of the training split
+        texts |= zip(part.column("review_id").to_pylist(), part.column("text").to_pylist(), strict=True)
+    ranks = [reviews[arm].rank(ascending=False, method="first") for arm in arms]
+    lines = [
+        f"product {product} of {data}: {about}"[:SHOWN],
+        "",
+        _line("label", arms, "review; each score's rank beside it"),
+    ]
+    for i, (review, label) in enumerate(zip(reviews["review_id"], reviews["label"], strict=True)):
+        scored = [f"{reviews[arm].iloc[i]:.3f} ({rank.iloc[i]:.0f})" for arm, rank in zip(arms, ranks, strict=True)]
+        lines.append(_line(label, scored, texts[review][:SHOWN]))
+    return "\n".join(lines)
+
+
+def _line(label: object, scores: Sequence[str], text: str) -> str:
+    return f"{label!s:>5}  {'  '.join(f'{score:>14}' for score in scores)}  {' '.join(text.split())}"
+
+
+def main() -> None:
+    """Print the case study that the command line asks for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("study")
+    parser.add_argument("product", nargs="?")
+    parser.add_argument("--arms", nargs="*", default=())
+    parser.add_argument("--storage", default=STORAGE)
+    try:
+        print(case_study(**vars(parser.parse_args())))
+    except ContrasweepError as error:
+        raise SystemExit(f"contrasweep: {error}") from None
+
+
+if __name__ == "__main__":
+    main()
