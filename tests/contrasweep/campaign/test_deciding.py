@@ -79,6 +79,12 @@ def test_a_budget_that_does_not_suffice_is_said_before_anything_is_trained(tmp_p
     assert not list(tmp_path.glob("speed*"))
 
 
+def test_a_setting_that_no_trial_reads_decides_nothing(tmp_path):
+    with pytest.raises(SpecError, match=r"CANDIDATE.*settings that its trials read.*gian"):
+        decide(tmp_path, Arm("candidates:train_anything", {"gian": 0.1}), "misspelt")
+    assert not any(isinstance(entry, Decided) for entry in book(tmp_path).entries)
+
+
 def test_seeds_that_can_reach_no_level_are_refused(tmp_path):
     own = campaign(seeds={"first": 2, "step": 2, "most": 8}, alpha=0.01)
     with pytest.raises(SpecError, match=r"seeds.most.*no result of 8 seeds reaches the level"):
