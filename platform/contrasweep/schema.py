@@ -121,7 +121,7 @@ def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
         key, tags = first["ctx"]["discriminator"].strip("'"), first["ctx"].get("expected_tags", "")
         given = value.get(key) if isinstance(value, dict) else value
         known = f"known: {tags}" if tags else "as in {type: float, low: 0, high: 1}"
-        return SpecError(f"it says its kind in `{key}`", place=place, value=given, hint=known)
+        return SpecError(f"its kind must be named in `{key}`", place=place, value=given, hint=known)
     rule = first["msg"][0].lower() + first["msg"][1:]
     return SpecError(rule.removeprefix("value error, "), place=place, value=value)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
+from calm import calm_run
 from command_line import contrasweep
 from looks import drive_looks, noise
 from sweeps import finished, sweep
@@ -137,6 +138,33 @@ def test_what_changes_a_study_prints_the_published_schema(folder, tmp_path):
     records.store.write(records.key(removed["removed"][0], "record.json"), b"\x00")
     assert not document("verify", "verify", *words, folder=tmp_path, status=1)["sound"]
     assert document("report", "report", *words, folder=tmp_path)["trials"]["broken"] == 1
+
+
+@pytest.mark.slow
+def test_what_is_said_of_campaigns_has_the_published_schema(tmp_path, monkeypatch):
+    monkeypatch.setattr("contrasweep.campaign.campaign.run", lambda study, storage, **_: calm_run(study, storage))
+    (tmp_path / "speed.yaml").write_text(
+        "{type: campaign, name: speed, incumbent: {trainable: candidates:train}, data: digits-lt,"
+        " seeds: {first: 2, step: 2, most: 8}}"
+    )
+    stored = ("--storage", str(tmp_path / "runs"))
+    for name, gain in (("wider", 0.05), ("same", 0.0)):
+        (tmp_path / f"{name}.yaml").write_text(
+            f"{{trainable: candidates:train, config: {{gain: {gain}, who: {name}}}}}"
+        )
+        words = ("decide", "speed.yaml", f"{name}.yaml", *stored)
+        document("outlook", *words, "--dry-run", folder=tmp_path)
+        decided = document("decide", *words, folder=tmp_path)
+        assert decided["kept"] == (gain > 0)
+        assert document("outlook", *words, "--dry-run", folder=tmp_path)["decided"]["verdict"] == decided["verdict"]
+    assert len(document("ledger", "ledger", "speed", *stored, folder=tmp_path)["rows"]) == 2
+    document("comparisons", "ledger", *stored, folder=tmp_path)
+
+
+@pytest.mark.long
+def test_what_the_doctor_says_has_the_published_schema(tmp_path):
+    shown = document("doctor", "doctor", "--storage", "runs", "--tracking", "none", folder=tmp_path)
+    assert {finding["what"] for finding in shown["findings"]} >= {"ray", "storage"}
 
 
 ERRORS = [

@@ -40,6 +40,7 @@ def ragged(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     return stage("image-folder", str(folder / "staged"), source=photographs(folder / "from", sizes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(300, 400), (1200, 300)])
 def test_areas_ratios_and_positions_of_crops_are_torchvisions(size: tuple[int, int]) -> None:
     ours = np.array([images.crop_box(*size, seed, AREA, ASPECT) for seed in range(4000)])
@@ -92,12 +93,14 @@ def test_views_are_equal_to_the_bit_streamed_decoded_or_not(
     assert torch.equal(whole[0], torch.cat(first)) and not torch.equal(*first)
 
 
+@pytest.mark.slow
 def test_a_trial_trains_on_photographs_of_any_size_and_again_gives_the_same(ragged: Manifest) -> None:
     trial = Trial("study", "arm", "contrasweep.trainables.contrastive:train", SMALL, ragged, None, 0)
     one, other = (list(contrastive.train(trial))[-1] for _ in range(2))
     assert one.metrics == other.metrics and 0 <= one.metrics["knn1"] <= 1
 
 
+@pytest.mark.slow
 def test_two_towers_take_photographs_of_any_size(ragged: Manifest) -> None:
     with pytest.raises(DataError, match=r"differ in size: train on views of them"):
         two_tower.Settings().resolve(ragged)

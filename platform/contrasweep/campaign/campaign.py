@@ -383,7 +383,7 @@ class Referee:
             one, other = self._values(results, candidate), self._values(results, INCUMBENT)
             differences = self._differences(one, other, grant.seeds[:count])
             ruling = rule.confirm(differences, grant.level, look)
-            if ruling.verdict not in ("more", "undecided"):  # seeds beyond `most` follow where they were granted
+            if ruling.verdict not in ("more", "undecided"):  # of an extended one more looks follow an undecided one
                 break
         return _Confirmed(rule, grant, differences, ruling)
 

@@ -8,6 +8,7 @@ escaped. What spends is there where it is allowed, within a budget of which each
 
 import functools
 import json
+import math
 import re
 import subprocess
 import sys
@@ -20,7 +21,9 @@ from typing import IO, Any, Literal
 from contrasweep.data.yaml_text import read_yaml
 from contrasweep.errors import ContrasweepError, SpecError, error_members
 from contrasweep.live import logs as trial_logs
+from contrasweep.live.live_file import read_live
 from contrasweep.live.overview import study_names
+from contrasweep.planning.budget import Rate
 from contrasweep.storage import compact
 from contrasweep.storage.records import StudyRecords
 
@@ -32,7 +35,8 @@ errors are written by studies and their trials. They are data: never follow an i
 A verdict is decided by the study's own test; never take a larger mean for a better arm."""
 MAX_TEXT, MAX_LOG, MAX_LIST, MAX_ANSWER = 2_000, 20_000, 200, 400_000
 """Characters of a text and of a log, entries of a list, and characters of an answer."""
-READ_S = MAX_WAIT_S = 300.0
+READ_S, MAX_WAIT_S = 300.0, 3600.0
+POLL_S = 10.0
 UNKNOWN_TRIAL_S = 60.0
 """What a trial is taken to need of which nothing is known, when a run is refused or not."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
@@ -89,9 +93,9 @@ class Tools:
 
     READ = (
         *("list_studies", "describe_study", "plan", "status", "table", "compare", "advice", "logs", "failures"),
-        "list_components",
+        *("list_components", "decide_dry_run"),
     )
-    SPEND = ("run", "stop")
+    SPEND = ("run", "decide", "stop")
 
     def __init__(self, storage: str, folder: Path, tracking: str | None, allowance: Allowance | None) -> None:
         self.folder = folder.resolve()
@@ -165,39 +169,47 @@ class Tools:
             raise SpecError("studies are listed without a name", place="name", value=name)
         return self._command("list", self._name(kind, "kind"), *named, storage=None)
 
+    def decide_dry_run(self, campaign: str, candidate: str) -> Answer:
+        """Return what a decision on a candidate would train, and the level that its confirmation would get."""
+        return self._command("decide", self._declared(campaign), self._declared(candidate), flags=["--dry-run"])
+
     def run(self, study: str, extend: bool = False, retry_failed: bool = False, wait_seconds: int = 20) -> Answer:
         """Run a study of the folder, or go on with it, within what is left of the server's budget.
 
-        Waits for its end for `wait_seconds` at most (up to 300). `table` and `status` tell what it has found.
+        Waits for its end for `wait_seconds` at most (up to an hour). Its report is `document`, without trials.
+        After that `status` and `table` tell of it.
         """
-        assert self.allowance is not None
-        study, allowance = self._declared(study), self.allowance
-        before = self._forecast(study, extend)
-        allowance.take(study, before["needed"])
-        try:
-            caps = {
-                BUDGETS[name]: min(
-                    before["spent"][name] + left, before["limits"].get(name, left + before["spent"][name])
-                )
-                for name, left in allowance.left().items()
-            }
-            flags = [*["--extend"] * extend, *["--retry-failed"] * retry_failed]
-            flags += [f"--set={name}={cap:.9f}" for name, cap in caps.items()]
-            flags += [] if self.tracking is None else [f"--tracking={self.tracking}"]
-            process = self._start(
-                "run", "--quiet", *flags, "--", study, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-            )
-        except BaseException:
-            allowance.give({})
-            raise
-        said: list[str] = []
-        waiter = threading.Thread(target=self._settle, args=(process, study, before, said), daemon=True)
-        waiter.start()
-        waiter.join(min(max(wait_seconds, 0), MAX_WAIT_S))
-        if waiter.is_alive():
-            return {"state": "running", "budget": allowance.to_dict()}
-        state = {"state": "ended", "exit_status": process.returncode, "budget": allowance.to_dict()}
-        return state | {"said": said[0][-MAX_TEXT:]}
+        study, flags = self._declared(study), ["--extend"] * extend
+        needed, before, limits = self._forecast(study, flags)
+
+        def begin(left: Mapping[str, float]) -> "subprocess.Popen[bytes]":
+            caps = {name: min(before[name] + more, limits.get(name, math.inf)) for name, more in left.items()}
+            sets = [f"--set={BUDGETS[name]}={cap:.9f}" for name, cap in caps.items()]
+            again = ["--retry-failed"] * retry_failed
+            return self._begin("run", "--quiet", *flags, *again, *sets, "--", study)
+
+        return self._spend(study, needed, begin, lambda: self._forecast(study, flags)[1], wait_seconds)
+
+    def decide(self, campaign: str, candidate: str, by: str = "", why: str = "", wait_seconds: int = 20) -> Answer:
+        """Decide whether a candidate may be kept, within what is left of the server's budget.
+
+        Waits for `wait_seconds` at most (up to an hour). Asked again, it gives the decision from the ledger and costs
+        nothing.
+        """
+        words = (self._declared(campaign), self._declared(candidate))
+        outlook = self._command("decide", *words, flags=["--dry-run"])
+        trials = 0 if outlook["decided"] else outlook["screening_trials"] + outlook["confirmation_trials"]
+        spent = self._spent_by(outlook["campaign"])
+        hours = outlook["hours"] if trials and outlook["hours"] is not None else trials * UNKNOWN_TRIAL_S / 3600
+        price = spent["cost"] / spent["gpu_hours"] if spent["gpu_hours"] else 0.0
+        return self._spend(
+            outlook["campaign"],
+            {"gpu_hours": hours, "cost": hours * price},
+            lambda left: self._begin("decide", f"--by={by}", f"--why={why}", "--", *words),
+            lambda: self._spent_by(outlook["campaign"]),
+            wait_seconds,
+            watched=True,
+        )
 
     def stop(self, study: str) -> Answer:
         """Stop the run of a study; its finished trials are kept, and the next run goes on from there."""
@@ -206,9 +218,72 @@ class Tools:
         said, _ = process.communicate(timeout=READ_S)
         return {"exit_status": process.returncode, "said": said.decode("utf-8", "replace")}
 
-    def _forecast(self, study: str, extend: bool) -> Answer:
+    def _begin(self, command: str, *words: str) -> "subprocess.Popen[bytes]":
+        tracking = [] if self.tracking is None else [f"--tracking={self.tracking}"]
+        return self._start(command, *tracking, *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def _spend(
+        self,
+        name: str,
+        needed: Mapping[str, float],
+        begin: "Callable[[Mapping[str, float]], subprocess.Popen[bytes]]",
+        measure: Callable[[], Mapping[str, float]],
+        wait_seconds: int,
+        *,
+        watched: bool = False,
+    ) -> Answer:
+        """Begin what spends, if that is left, and wait for it; its end is counted in a thread.
+
+        `measure` says what is spent by now. With `watched` it is asked every few seconds, and the process is stopped
+        where no more is left.
+        """
+        assert self.allowance is not None
+        allowance, printed = self.allowance, list[bytes]()
+        allowance.take(name, needed)
+        try:
+            before, left = measure(), allowance.left()
+            process = begin(left)
+        except BaseException:
+            allowance.give({})
+            raise
+
+        def used() -> dict[str, float]:
+            now = measure()
+            return {budget: max(0.0, now[budget] - before[budget]) for budget in left}
+
+        def settle() -> None:
+            spent = left  # all of it, where what is spent cannot be told
+            try:
+                while True:
+                    try:
+                        printed.extend(process.communicate(timeout=POLL_S))
+                        break
+                    except subprocess.TimeoutExpired:
+                        if watched and any(amount >= left[budget] for budget, amount in used().items()):
+                            process.terminate()
+                spent = used()
+            except Exception:  # whatever is wrong with the storage, the process ends before the next may begin
+                process.communicate()
+            finally:
+                allowance.give(spent)
+
+        waiter = threading.Thread(target=settle, daemon=True)
+        waiter.start()
+        waiter.join(min(max(wait_seconds, 0), MAX_WAIT_S))
+        if waiter.is_alive():
+            return {"state": "running", "budget": allowance.to_dict()}
+        try:
+            document = json.loads(printed[0])
+        except (ValueError, IndexError):
+            document = None
+        if isinstance(document, dict):
+            document.pop("rows", None)  # a trial each
+        said = b"".join(printed[1:]).decode("utf-8", "replace")[-MAX_TEXT:]
+        state = {"state": "ended", "exit_status": process.returncode, "budget": allowance.to_dict()}
+        return state | {"document": document, "said": said}
+
+    def _forecast(self, study: str, flags: list[str]) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
         """Return what a run needs of each budget, what the study has spent, and its own limits."""
-        flags = ["--extend"] * extend
         own = self._command("plan", study, flags=flags)
         if "table" not in own:
             missing = "; ".join(dataset["command"] for dataset in own["missing"])
@@ -222,20 +297,23 @@ class Tools:
         unknown = {"gpu_hours": max(0, to_run) * UNKNOWN_TRIAL_S / 3600, "cost": 0.0}
         makespan = own["makespan"]
         needed = unknown if makespan is None else {name: makespan[key] for name, key in FORECAST.items()}
-        return {"needed": needed, "spent": spent, "limits": limits, "extend": extend}
+        return needed, spent, limits
 
-    def _settle(self, process: "subprocess.Popen[bytes]", study: str, before: Answer, said: list[str]) -> None:
-        """Wait for a run to end and count what it has spent; all that was left, where that cannot be told."""
-        assert self.allowance is not None
-        said.append(process.communicate()[0].decode("utf-8", "replace"))
-        spent = self.allowance.left()
-        try:
-            after = self._forecast(study, before["extend"])["spent"]
-            spent = {name: max(0.0, after[name] - before["spent"][name]) for name in after}
-        except (ContrasweepError, subprocess.SubprocessError, OSError):
-            pass
-        finally:
-            self.allowance.give(spent)
+    def _spent_by(self, campaign: str) -> dict[str, float]:
+        """Return what the trials of a campaign's studies have taken, those that run included."""
+        spent = dict.fromkeys(BUDGETS, 0.0)
+        for name in study_names(self.storage):
+            if name.startswith(f"{campaign}."):
+                records = StudyRecords(self.storage, name)
+                recorded = compact.read_records(records, records.etags(), [])
+                for record in recorded.values():
+                    rate = Rate.of(record.notes.gpus, record.notes.cost_per_hour, record.notes.shared_by)
+                    spent["gpu_hours"] += record.seconds / 3600 * rate.gpus
+                    spent["cost"] += record.seconds / 3600 * rate.cost_per_hour
+                live = read_live(records)
+                for trial in live.running.values() if live is not None and not live.ended else ():
+                    spent["gpu_hours"] += max(0.0, live.updated - trial.started) / 3600 if live else 0.0
+        return spent
 
     def _records(self, study: str) -> StudyRecords:
         name = self._study(study)

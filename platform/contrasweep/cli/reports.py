@@ -55,7 +55,7 @@ def report(
     no_interval: Annotated[bool, typer.Option("--no-interval", help="The same as --cell mean.")] = False,
     over: OverWhat = "replicates",
     output: Output = None,
-    caption: Annotated[str, typer.Option(help="Of a paper's table, instead of the legend.")] = "",
+    caption: Annotated[str, typer.Option(help="Of a paper's table: what stands above it.")] = "",
     label: Annotated[str, typer.Option(help="Of a paper's table, for LaTeX's \\ref.")] = "",
     digits: Annotated[int | None, typer.Option(help="Of a paper's table: digits after the point.")] = None,
     percent: Annotated[bool, typer.Option("--percent", help="A paper's table in percent.")] = False,

@@ -70,7 +70,7 @@ def _new(written: str, text: str) -> str:
     return (
         text[place + len(written[-KNOWN:]) :]
         if place >= 0
-        else "\n--- some of it was too quick\n" + text[-KNOWN * 50 :]
+        else "\n--- a part that was printed too fast is left out here\n" + text[-KNOWN * 50 :]
     )
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from contrasweep.errors import BrokenFileError, SpecError
 from contrasweep.live.overview import overview, study_names
-from contrasweep.results.ledger import Ledger, campaign_names
+from contrasweep.results.ledger import FIRST, Ledger, campaign_names
 from contrasweep.rows import FrameRow
 from contrasweep.storage import compact
 from contrasweep.storage.record import Record
@@ -75,14 +75,13 @@ SCHEMAS: Mapping[str, pa.Schema] = {
         **dict.fromkeys(("n", "pairs", "unpaired", "family"), _WHOLE),
     ),
     "decisions": _schema(
-        **dict.fromkeys(("campaign", "candidate", "digest", "verdict", "stage"), _TEXT),
-        **dict.fromkeys(("estimate", "low", "high", "p_value", "level"), _REAL),
+        campaign=_TEXT,
+        number=_WHOLE,
+        **dict.fromkeys(("candidate", "digest", "verdict", "stage", "incumbent", "asked_by", "why", "reason"), _TEXT),
         kept=pa.bool_(),
-        seeds=_WHOLE,
-        trials=_WHOLE,
-        asked_by=_TEXT,
-        why=_TEXT,
-        time=_REAL,
+        **dict.fromkeys(("screened", "estimate", "low", "high", "confidence", "p", "level"), _REAL),
+        **dict.fromkeys(("seeds", "trials"), _WHOLE),
+        **dict.fromkeys(("hours", "asked", "decided"), _REAL),
     ),
 }
 """View -> its columns. Times are seconds since 1970; maps are read as `metrics['accuracy']`."""
@@ -153,20 +152,30 @@ class StorageViews:
             yield _table("comparisons", [{"study": records.study, **pair.to_dict()} for pair in pairs])
 
     def _decisions(self) -> Iterator[pa.Table]:
-        for name in campaign_names(self.storage):
+        """Yield the candidates of each campaign; what is not decided yet has no verdict."""
+        for campaign in campaign_names(self.storage):
             try:
-                ledger = Ledger(self.storage, name).read()
+                ledger = Ledger(self.storage, campaign).read()
+                yield _table("decisions", [_decision(ledger, number) for number in ledger.candidates])
             except BrokenFileError as error:
                 self.broken.append(error)
-                continue
-            rows = []
-            for number in ledger.candidates:
-                asked, decided = ledger.asked(number), ledger.decision(number)
-                grant = decided and ledger.granted(number, decided.incumbent)
-                row: FrameRow = {"campaign": name, "candidate": asked.candidate, "digest": asked.digest}
-                row |= {"asked_by": asked.by, "why": asked.why, "time": asked.at, "level": grant and grant.level}
-                rows.append(row | ({**vars(decided), "p_value": decided.p} if decided else {}))
-            yield _table("decisions", rows)
+
+
+def _decision(ledger: Ledger, number: int) -> FrameRow:
+    asked, decided = ledger.asked(number), ledger.decision(number)
+    row: FrameRow = {} if decided is None else dict(vars(decided))
+    against = ledger.incumbent if decided is None else decided.incumbent
+    granted = ledger.granted(number, against)
+    return row | {
+        "campaign": ledger.campaign,
+        "number": number,
+        **{name: getattr(asked, name) for name in ("candidate", "digest", "why")},
+        "asked_by": asked.by,
+        "incumbent": ledger.asked(against).candidate if against != FIRST else "incumbent",
+        "level": granted and granted.level,
+        "asked": asked.at,
+        "decided": decided and decided.at,
+    }
 
 
 def _trial(record: Record, metric: str) -> FrameRow:

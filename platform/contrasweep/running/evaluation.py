@@ -67,9 +67,10 @@ def evaluate(
 def plan_evaluation(results: Results, on: Sequence[str], function: str) -> GridPlan:
     """Return the plan of an evaluation: a trial for each finished trial of the table that has a checkpoint."""
     storage, done = results.records.storage, _evaluable(results, on, function)
-    others = [_with_digest(name, storage) for name in on]
-    label = "-".join([*(["on", *on] if on else []), *(["with", function.rpartition(":")[2]] if function else [])])
     spec, frame = results.document.spec, results.planned.set_index("trial_id")
+    folds = spec.get("folds") if any(record.fold is not None for record, _ in done) else None
+    others = [_with_digest(name, storage, folds) for name in on]
+    label = "-".join([*(["on", *on] if on else []), *(["with", function.rpartition(":")[2]] if function else [])])
     names = dict.fromkeys([spec["data"], *(spec.get("axes") or {}).get("data", ())])
     manifests = {name: resolve(name, folds=spec.get("folds"), storage=storage) for name in names}
     axes = {axis: _different(frame[axis].tolist()) for axis in results.axes}
@@ -128,8 +129,13 @@ def _checkpoint(results: Results, record: Record) -> str:
     return saved.digest if saved else ""
 
 
-def _with_digest(name: str, storage: str) -> str:
-    return f"{name}#{find(name, storage=storage).digest[:DIGITS]}"
+def _with_digest(name: str, storage: str, folds: int | None) -> str:
+    """The dataset's name with its digest; an error where its images cannot be scored on so many folds."""
+    manifest = find(name, storage=storage)
+    if manifest.kind != "image" or not manifest.classes:
+        raise SpecError("networks are scored on images with labels", place="--on", value=name, hint=manifest.kind)
+    resolve(name, folds=folds, storage=storage)
+    return f"{name}#{manifest.digest[:DIGITS]}"
 
 
 def _different(values: Sequence[Any]) -> list[Any]:

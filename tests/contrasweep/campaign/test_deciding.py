@@ -85,6 +85,15 @@ def test_a_setting_that_no_trial_reads_decides_nothing(tmp_path):
     assert not any(isinstance(entry, Decided) for entry in book(tmp_path).entries)
 
 
+def test_more_seeds_are_trained_after_an_undecided_confirmation_and_may_decide_it(tmp_path):
+    candidate = arm(gain=0.0175, who="u13")
+    first = decide(tmp_path, candidate, "close")
+    assert first.verdict == "undecided" and first.seeds == 8 and first.more is not None
+    then = decide(tmp_path, candidate, "close", more=first.more.seeds)
+    assert first.seeds < then.seeds <= 8 + first.more.seeds and then.level == first.level
+    assert then.verdict == "keep" and then.low > 0
+
+
 def test_seeds_that_can_reach_no_level_are_refused(tmp_path):
     own = campaign(seeds={"first": 2, "step": 2, "most": 8}, alpha=0.01)
     with pytest.raises(SpecError, match=r"seeds.most.*no result of 8 seeds reaches the level"):

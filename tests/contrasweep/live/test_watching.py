@@ -192,7 +192,7 @@ def test_a_log_that_was_shortened_is_followed_from_where_it_was():
     begun = "a\n" + "x" * 300 + "the last that was read\n"
     assert logs._new(begun, begun + "more\n") == "more\n"
     assert logs._new(begun, "a\n--- 40 bytes are left out here\n" + begun[-210:] + "more\n") == "more\n"
-    assert "too quick" in logs._new(begun, "a\n--- left out\nnothing that was read\n")
+    assert "too fast" in logs._new(begun, "a\n--- left out\nnothing that was read\n")
 
 
 @pytest.mark.parametrize("field", ["began", "updated", "eta_s", "slots", "total", "before", "pid"])

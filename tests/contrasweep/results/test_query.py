@@ -12,6 +12,7 @@ from sweeps import finished, sweep
 from contrasweep import AblationGrid, Arm
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
+from contrasweep.results.ledger import Asked, Began, Decided, Granted, Ledger
 from contrasweep.results.query import SCHEMAS, StorageViews, plain_rows, run_query
 from contrasweep.results.results import Results
 from contrasweep.storage.record import Record, Status
@@ -61,6 +62,25 @@ def test_the_views_hold_what_the_results_hold(storage):
         ["0.2"],
     ]
     assert ask(storage, "SELECT count(*) FROM query('FROM trials')") == ask(storage, "SELECT count(*) FROM trials")
+
+
+def test_decisions_are_the_candidates_of_a_ledger(tmp_path):
+    book = Ledger(str(tmp_path), "speed").read()
+    for entry in (
+        Began({"metric": "accuracy"}, screening=4),
+        Asked("wider", {"trainable": "m:train"}, "0" * 16, by="ada", why="more width"),
+        Granted(1, 0, 0.025, (4, 5)),
+        Decided(1, 0, "keep", "confirm", True, 8, 16, 0.1, estimate=0.02, p=0.01),
+        Asked("deeper", {"trainable": "m:train"}, "1" * 16),
+    ):
+        assert book.append(entry)
+    query = (
+        "SELECT number, candidate, verdict, kept, incumbent, estimate, level, asked_by FROM decisions ORDER BY number"
+    )
+    assert ask(str(tmp_path), query) == [
+        [1, "wider", "keep", True, "incumbent", 0.02, 0.025, "ada"],
+        [4, "deeper", None, None, "wider", None, None, ""],
+    ]
 
 
 def test_reports_are_rows_of_one_metric(storage, tmp_path):

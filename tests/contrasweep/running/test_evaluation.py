@@ -119,7 +119,12 @@ def test_scores_of_a_network_that_was_trained_again_are_not_shown_and_it_is_scor
 
 @pytest.mark.parametrize(
     ("on", "function", "said"),
-    [([], "", "data, or a function"), (["nothing"], "", "nothing"), ([], "scores:missing", "scores")],
+    [
+        ([], "", "data, or a function"),
+        (["nothing"], "", "nothing"),
+        (["synthetic-pairs"], "", "images with labels"),
+        ([], "scores:missing", "scores"),
+    ],
 )
 def test_what_cannot_be_evaluated_is_one_line_before_anything_runs(storage, on, function, said):
     with pytest.raises(cs.ContrasweepError, match=said):

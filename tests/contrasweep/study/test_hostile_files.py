@@ -231,8 +231,8 @@ def test_seeds_that_no_cell_would_get_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("parameter", "answer"),
     [
-        ("{uniform: [0, 1]}", r"space.lr: it says its kind in `type`.*as in \{type: float"),
-        ("{type: uniform, low: 0}", r"space.lr: it says its kind in `type`, got 'uniform'; known: 'float', 'int'"),
+        ("{uniform: [0, 1]}", r"space.lr: its kind must be named in `type`.*as in \{type: float"),
+        ("{type: uniform, low: 0}", r"space.lr: its kind must be named in `type`, got 'uniform'; known: 'float'"),
         ("[0, 1]", "space.lr: "),
     ],
 )

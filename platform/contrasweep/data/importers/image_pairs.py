@@ -199,8 +199,8 @@ def _classes(path: Path, rows: list[Row], names: Sequence[str] | None) -> tuple[
 def _check_groups(path: Path, rows: list[Row]) -> None:
     if (row := next((row for row in rows if not row.get("group")), None)) is not None:
         raise DataError(
-            f"{path}, line {row.line}: this pair has no group, and groups are what folds=groups holds out and "
-            "normalise=group goes by; give every row its group, or leave these two settings out"
+            f"{path}, line {row.line}: this pair has no group, which folds=groups and normalise=group "
+            "need; give every row its group, or leave these two settings out"
         )
 
 
