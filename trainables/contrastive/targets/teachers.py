@@ -19,7 +19,7 @@ def predictor(dim: int, width: int) -> "nn.Module":
 
 
 class Byol:
-    """A momentum encoder's projections of the other view, which a predictor has to tell (BYOL: Grill et al. 2020).
+    """A momentum encoder's projections of the other view as the targets of a predictor (BYOL: Grill et al. 2020).
 
     The loss is `regression` of first views on second ones plus that of second on first, whatever the trial's `loss`.
     There are no negatives. The momentum rises from `momentum` to 1 along a cosine.
