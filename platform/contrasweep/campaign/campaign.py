@@ -190,7 +190,8 @@ class Campaign:
             The verdict with the estimate of the fresh seeds.
 
         Raises:
-            ContrasweepError: The input is wrong, or the budget does not suffice; nothing was trained.
+            ContrasweepError: The input is wrong or the budget does not suffice, and nothing was trained; or all trials
+                of the candidate failed, or did not read a setting, and nothing is decided.
         """
         options: RunOptions = {
             "tracking": tracking,
@@ -294,7 +295,7 @@ class Referee:
         shared = 0 if any(isinstance(e, Decided) and e.incumbent == incumbent for e in ledger.entries) else 1
         screening, confirmation = rule.screens()[2] * a_seed * (1 + shared), 2 * rule.looks()[-1] * a_seed
         budget = self.campaign
-        return Outlook(
+        expected = Outlook(
             budget.name,
             name,
             digest,
@@ -307,6 +308,9 @@ class Referee:
             None if budget.budget_trials is None else budget.budget_trials - trials,
             None if budget.budget_hours is None else budget.budget_hours - hours,
         )
+        if decided is None:
+            self._check(expected)
+        return expected
 
     def decide(self, candidate: Arm, name: str, by: str, why: str, more: int) -> Decision:
         """Decide on a candidate, or go on with a decision that was begun."""
@@ -314,16 +318,6 @@ class Referee:
         known = expected.decided
         if known is not None and not (more and known.verdict == "undecided"):
             return replace(known, remembered=True)
-        incumbent = self.ledger.incumbent
-        now = self.ledger.asked(incumbent).digest if incumbent != FIRST else self.digest(INCUMBENT, self.arm(FIRST))
-        if now == expected.digest:
-            raise SpecError(
-                "the candidate has the settings and the code of the incumbent",
-                place="CANDIDATE",
-                value=name,
-                hint="change a setting, or put changed code into another file or function",
-            )
-        self._check_budget(expected)
         if self.ledger.began is None:
             self.ledger.append(Began(self.campaign.declared(), self.campaign.rule().screens()[2]))
             self.__post_init__()
@@ -403,6 +397,13 @@ class Referee:
             raise ContrasweepError(
                 f"every trial of the candidate {candidate} failed, so nothing is decided and no level is spent; "
                 f"mend it, and the same command runs it again: {failures[0]}"
+            )
+        if unread := results.unused_settings:
+            raise SpecError(
+                f"a candidate is judged by settings that its trials read: {unread[0]}",
+                place="CANDIDATE",
+                value=candidate,
+                hint="mend the name of the setting, or leave it out; nothing is decided",
             )
         return self._differences(self._values(results, candidate), self._values(against, INCUMBENT), seeds)
 
@@ -545,8 +546,17 @@ class Referee:
                 return replace(decision, more=more)
         return decision
 
-    def _check_budget(self, expected: Outlook) -> None:
-        """Raise `SpecError` where the decision could take more than is left, or keep nothing; nothing was spent."""
+    def _check(self, expected: Outlook) -> None:
+        """Raise `SpecError` for the incumbent itself, or a decision that may keep nothing or exceeds the budget."""
+        incumbent = self.ledger.incumbent
+        now = self.ledger.asked(incumbent).digest if incumbent != FIRST else self.digest(INCUMBENT, self.arm(FIRST))
+        if now == expected.digest:
+            raise SpecError(
+                "the candidate has the settings and the code of the incumbent",
+                place="CANDIDATE",
+                value=expected.candidate,
+                hint="change a setting, or put changed code into another file or function",
+            )
         rule, last = self.campaign.rule(), len(self.campaign.rule().looks()) - 1
         if 0.5 ** rule.looks()[last] > rule.look_level(expected.level, last):
             raise SpecError(

@@ -79,6 +79,12 @@ def test_a_budget_that_does_not_suffice_is_said_before_anything_is_trained(tmp_p
     assert not list(tmp_path.glob("speed*"))
 
 
+def test_a_setting_that_no_trial_reads_decides_nothing(tmp_path):
+    with pytest.raises(SpecError, match=r"CANDIDATE.*settings that its trials read.*gian"):
+        decide(tmp_path, Arm("candidates:train_anything", {"gian": 0.1}), "misspelt")
+    assert not any(isinstance(entry, Decided) for entry in book(tmp_path).entries)
+
+
 def test_more_seeds_are_trained_after_an_undecided_confirmation_and_may_decide_it(tmp_path):
     candidate = arm(gain=0.0175, who="u13")
     first = decide(tmp_path, candidate, "close")
@@ -177,5 +183,19 @@ def test_the_command_line_decides_shows_and_answers_as_json(tmp_path):
     page = contrasweep("ledger", "speed", "--format", "html", folder=tmp_path).stdout
     assert "<svg" in page and "gain-0.03" in page
     assert json.loads(contrasweep("ledger", "speed", "--json", folder=tmp_path).stdout)["rows"][0]["decision"]["kept"]
+    asked = contrasweep("query", "SELECT kept, asked_by FROM decisions", "--format", "csv", folder=tmp_path)
+    assert asked.stdout.split() == ["kept,asked_by", "True,agent"], asked.stderr
     missing = contrasweep("ledger", "sped", folder=tmp_path)
     assert missing.returncode == 2 and "speed" in missing.stderr
+
+
+def test_more_seeds_go_on_with_a_candidate_that_is_undecided(tmp_path):
+    own = campaign(seeds={"first": 2, "step": 2, "most": 8}, smallest_difference=None)
+    for i in range(40):  # a small gain: some candidate is still open after 8 seeds
+        first = decide(tmp_path / str(i), arm(gain=0.012, who=f"small-{i}"), "small", campaign=own)
+        if first.verdict == "undecided":
+            break
+    assert first.verdict == "undecided" and first.more.seeds % 2 == 0 and "--more" in str(first)
+    assert decide(tmp_path / str(i), arm(gain=0.012, who=f"small-{i}"), "small", campaign=own).remembered
+    more = decide(tmp_path / str(i), arm(gain=0.012, who=f"small-{i}"), "small", campaign=own, more=12)
+    assert more.seeds > 8 and more.level == first.level and len(book(tmp_path / str(i)).confirmations) == 1
