@@ -101,8 +101,8 @@ class Row:
 
     @property
     def decides(self) -> Estimate | None:
-        """Return the estimate that decides: that of fresh seeds if there is one, as nothing was chosen by them."""
-        return self.fresh or self.first
+        """Return the estimate that decides: of fresh seeds once all were run, as nothing was chosen by them."""
+        return self.fresh if self.fresh and self.fresh.complete else self.first
 
     @property
     def verdict(self) -> str:
@@ -394,7 +394,9 @@ def _totals(rows: Sequence[Row]) -> list[str]:
     """Return what a reader must know of all rows: fresh estimates, cross-entropy, trials of other code."""
     lines = []
     if any(row.decides for row in rows):
-        lines.append(f"{sum(row.fresh is not None for row in rows)} have an estimate from fresh seeds.")
+        lines.append(
+            f"{sum(bool(row.fresh and row.fresh.complete) for row in rows)} have an estimate from fresh seeds."
+        )
     beside = [row for row in rows if row.decides and row.claim.cross_entropy in row.scores and row.study.mode == "max"]
     if beside:
         above = sum(max(row.scores[row.claim.arm], row.scores[row.claim.against]) > _ce(row) for row in beside)
@@ -418,7 +420,7 @@ def _uses(rows: Sequence[Row]) -> list[str]:
         part = "the test part" if row.study.folds is None else f"{row.study.folds} folds held out in turn"
         data = (row.study.labels or {}).get(row.study.data, row.study.data).partition("?")[0]
         where = used.setdefault(f"{data}, {part}", [0, 0, 0])
-        times = row.claim.declared + (row.fresh is not None)
+        times = row.claim.declared + bool(row.fresh and row.fresh.complete)
         shown = sum(other.claim.study == row.claim.study for other in rows)
         for i, count in enumerate((1, times, shown * times)):
             where[i] += count
@@ -428,14 +430,13 @@ def _uses(rows: Sequence[Row]) -> list[str]:
 
 def _cells(row: Row) -> list[str]:
     claim = row.claim
-    first = "–" if row.first is None else row.first.span()
-    if row.earlier is not None:
-        first = f"{row.earlier.span()} (other design)"
+    seen = [row.first.span()] if row.first else []
+    first = "; ".join([*seen, *([f"{row.earlier.span()} (other design)"] if row.earlier else [])]) or "–"
     return [
         claim.title,
         f"**{row.held}**",
         row.verdict,
-        "–" if row.fresh is None else row.fresh.span(),
+        "–" if row.fresh is None else row.fresh.span() if row.fresh.complete else "running",
         first,
         _number(row.study.smallest_difference),
         _score(row, claim.floor),
@@ -459,7 +460,7 @@ def _section(number: int, row: Row, reports: Path | None, seen: str) -> list[str
         ("Fresh seeds", f"{row.study.name}-fresh", row.fresh),
         ("First", row.study.name, row.first),
     ):
-        if one is not None:
+        if one is not None and (one.complete or one is row.first):
             lines += [f"- {kind}: {_numbers(row, one)}" + _link(name, reports, seen)]
     if row.earlier is not None:
         lines += [f"- Asked before, {claim.before}: {_numbers(row, row.earlier)}"]
