@@ -401,11 +401,7 @@ MUTANTS = (
         f"{DESIGN} {EXAMPLE} {STATISTICS}",
         ("folds are independent", "return 1 / (self.folds - 1) if self.folds and self.shared else 0.0", "return 0.0"),
         ("overlap is that of one more fold", "return 1 / (self.folds - 1) if", "return 1 / self.folds if"),
-        (
-            "degrees of freedom are the folds",
-            "satterthwaite(parts)) if m > 1 else units - 1.0",
-            "satterthwaite(parts)) if m > 1 else units",
-        ),
+        ("degrees of freedom are the folds", "self.seed_part else units - 1.0", "self.seed_part else float(units)"),
         (
             "the fold's component has all of the residual subtracted",
             "for share in (1.0, SUBTRACTED)",
