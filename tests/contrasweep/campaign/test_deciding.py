@@ -187,15 +187,3 @@ def test_the_command_line_decides_shows_and_answers_as_json(tmp_path):
     assert asked.stdout.split() == ["kept,asked_by", "True,agent"], asked.stderr
     missing = contrasweep("ledger", "sped", folder=tmp_path)
     assert missing.returncode == 2 and "speed" in missing.stderr
-
-
-def test_more_seeds_go_on_with_a_candidate_that_is_undecided(tmp_path):
-    own = campaign(seeds={"first": 2, "step": 2, "most": 8}, smallest_difference=None)
-    for i in range(40):  # a small gain: some candidate is still open after 8 seeds
-        first = decide(tmp_path / str(i), arm(gain=0.012, who=f"small-{i}"), "small", campaign=own)
-        if first.verdict == "undecided":
-            break
-    assert first.verdict == "undecided" and first.more.seeds % 2 == 0 and "--more" in str(first)
-    assert decide(tmp_path / str(i), arm(gain=0.012, who=f"small-{i}"), "small", campaign=own).remembered
-    more = decide(tmp_path / str(i), arm(gain=0.012, who=f"small-{i}"), "small", campaign=own, more=12)
-    assert more.seeds > 8 and more.level == first.level and len(book(tmp_path / str(i)).confirmations) == 1

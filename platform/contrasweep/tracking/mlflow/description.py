@@ -1,4 +1,4 @@
-"""The study and its trials as MLflow shows them: names, params, tags. It does not import mlflow."""
+"""The study and its trials as MLflow shows them: names, params, tags. MLflow is not imported here."""
 
 import json
 import math
