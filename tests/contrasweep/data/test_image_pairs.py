@@ -173,7 +173,7 @@ def test_rows_without_a_crop_are_taken_whole(folder: Path) -> None:
         ("pre,post,label,split\na0.png,b0.png,0,test\n", r"pairs\.csv has no row of the split train, only of test: "),
         (
             "pre,post,label,group,fold\na0.png,b0.png,0,g,0\na1.png,b1.png,0,h,1\na2.png,b2.png,0,g,1\n",
-            r"pairs\.csv, line 4: group 'g' is in fold 1 here and in fold 0 on line 2: a group must not be trained and tested on",
+            r"pairs\.csv, line 4: group 'g' is in fold 1 here and in fold 0 on line 2: a group must not be ",
         ),
         ("pre,label\na0.png,0\n", r"pairs\.csv has no column post"),
     ],
