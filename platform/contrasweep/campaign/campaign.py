@@ -325,9 +325,11 @@ class Referee:
             self.ledger.append(Asked(name, plain_arm(candidate), expected.digest, as_label(by), as_label(why)))
         arm = candidate
         while True:
-            incumbent = self.ledger.incumbent
+            incumbent, before = self.ledger.incumbent, self.ledger.decision(number)
             decided, ruling = self._against(number, arm, incumbent, more)
             while not self.ledger.append(decided):  # another decision was written meanwhile
+                if self.ledger.decision(number) != before and (known := self._known(number)) is not None:
+                    return known  # it was of this candidate, which somebody else asked too
                 if self.ledger.incumbent != incumbent and decided.verdict != "discard":
                     decided = replace(decided, superseded=True, kept=False)
             if not decided.superseded:

@@ -168,6 +168,22 @@ def test_a_keep_against_an_incumbent_that_was_replaced_is_asked_again(tmp_path, 
     assert len(book(tmp_path).confirmations) == 3  # each spent its level once
 
 
+def test_one_candidate_that_two_ask_at_once_is_decided_once(tmp_path, monkeypatch):
+    append, begun, done = Ledger.append, [], []
+    candidate = arm(gain=0.1, who="both")
+
+    def another_asks_the_same(self, entry):
+        if isinstance(entry, Decided) and not begun:
+            begun.append(entry)
+            done.append(decide(tmp_path, candidate, "theirs"))
+        return append(self, entry)
+
+    monkeypatch.setattr(Ledger, "append", another_asks_the_same)
+    decision = decide(tmp_path, candidate, "mine")
+    assert decision == done[0] and decision.kept and book(tmp_path).incumbent == decision.number
+    assert sum(isinstance(entry, Decided) for entry in book(tmp_path).entries) == 1
+
+
 def test_the_command_line_decides_shows_and_answers_as_json(tmp_path):
     (tmp_path / "speed.yaml").write_text(
         "type: campaign\nname: speed\nincumbent: {trainable: 'candidates:train'}\ndata: digits-lt\n"
