@@ -451,7 +451,8 @@ class Referee:
                 f"({missing[0].cause or missing[0].status}); nothing was decided, and the same command runs them again"
             )
         after = self._measured(study.name)
-        self.trials, self.hours = self.trials + after[0] - before[0], self.hours + after[1] - before[1]
+        self.trials += max(0, after[0] - before[0])  # trials that run again may take less than before
+        self.hours += max(0.0, after[1] - before[1])
         return results
 
     def _run(self, study: AblationGrid, retry_failed: bool) -> Results:

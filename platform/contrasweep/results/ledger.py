@@ -158,8 +158,10 @@ class Ledger:
 
     def append(self, entry: Entry) -> bool:
         """Write an entry after those that were read; False where another process was first. Reads what is new."""
-        content = asdict(entry) | {"after": self._last, "at": time.time()}
-        written = self.store.write(self._key(len(self.entries)), ENTRY_FILE.encode(content), if_absent=True)
+        key = self._key(len(self.entries))
+        data = ENTRY_FILE.encode(asdict(entry) | {"after": self._last, "at": time.time()})
+        ENTRY_FILE.decode(data, f"{self.store.uri}/{key}")  # what cannot be read is not written
+        written = self.store.write(key, data, if_absent=True)
         self.read()
         return bool(written)
 

@@ -83,6 +83,13 @@ def test_a_hostile_entry_is_a_line(content, tmp_path):
     assert "\n" not in str(error.value)
 
 
+def test_an_entry_that_could_not_be_read_is_not_written(tmp_path):
+    book = ledger(tmp_path, BEGAN, asked("a"))
+    with pytest.raises(BrokenFileError, match="hours"):
+        book.append(Decided(1, 0, "discard", "screen", False, 8, 16, hours=-1e-20))
+    assert len(Ledger(str(tmp_path), "speed").read().entries) == 2 and book.append(asked("b"))
+
+
 def test_files_that_are_no_entries_are_not_read(tmp_path):
     book = ledger(tmp_path, BEGAN, asked("a"))
     for name in ("000002.json.bak", "2.json", "-00002.json", "notes.txt"):
