@@ -5,14 +5,16 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 
+from contrasweep.campaign.campaign import Campaign
 from contrasweep.campaign.decision import INCUMBENT, Decision, confirmations, decision_of
-from contrasweep.errors import ContrasweepError, SpecError, choose_from
+from contrasweep.errors import BrokenFileError, ContrasweepError, SpecError, choose_from
 from contrasweep.live.overview import study_names
 from contrasweep.report.figures import Dots, Lines, Series
 from contrasweep.report.formats import render_template
 from contrasweep.report.svg import draw
 from contrasweep.results.ledger import FIRST, Asked, Ledger, campaign_names
 from contrasweep.results.results import Results
+from contrasweep.schema import validate
 from contrasweep.statistics.comparison import p_text, span
 from contrasweep.statistics.referee import Confirmation, Rule
 from contrasweep.text_table import text_table
@@ -147,9 +149,12 @@ def history_of(name: str, storage: str) -> History:
     if ledger.began is None:
         known = choose_from("campaigns", list(campaign_names(storage)), name)
         raise SpecError(f"no campaign of this name is in {storage}", place="CAMPAIGN", value=name, hint=known)
-    declared = ledger.began.declared
-    metric = str(declared.get("metric"))
-    rule = Rule(declared["alpha"], declared["error"], **declared["seeds"])
+    try:
+        campaign: Campaign = validate(Campaign, dict(ledger.began.declared))
+    except SpecError as error:
+        where = f"{ledger.store.uri}/{name}/campaign.json"
+        raise BrokenFileError(where, str(error), "restore it from a backup") from None
+    metric, rule = campaign.metric, campaign.rule()
     rows = [
         Line(
             i,

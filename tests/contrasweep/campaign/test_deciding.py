@@ -9,7 +9,7 @@ from command_line import contrasweep
 from contrasweep import Arm, Campaign, SpecError
 from contrasweep.campaign import campaign as campaigns
 from contrasweep.errors import ContrasweepError
-from contrasweep.results.ledger import Asked, Decided, Granted, Ledger
+from contrasweep.results.ledger import Asked, Began, Decided, Granted, Ledger
 from contrasweep.results.results import Results
 
 
@@ -201,5 +201,8 @@ def test_the_command_line_decides_shows_and_answers_as_json(tmp_path):
     assert json.loads(contrasweep("ledger", "speed", "--json", folder=tmp_path).stdout)["rows"][0]["decision"]["kept"]
     asked = contrasweep("query", "SELECT kept, asked_by FROM decisions", "--format", "csv", folder=tmp_path)
     assert asked.stdout.split() == ["kept,asked_by", "True,agent"], asked.stderr
+    Ledger(str(tmp_path / "contrasweep-runs"), "forged").append(Began({"alpha": "much"}, 12))
+    forged = contrasweep("ledger", "forged", folder=tmp_path)
+    assert forged.returncode == 2 and forged.stderr.count("\n") == 1 and "campaign.json" in forged.stderr
     missing = contrasweep("ledger", "sped", folder=tmp_path)
     assert missing.returncode == 2 and "speed" in missing.stderr
