@@ -85,7 +85,6 @@ class History:
             figure=draw(self.figure),
             head=HEAD,
             rows=self.table,
-            kept=[bool(row.decision and row.decision.kept) for row in self.rows],
         )
         return page.encode()
 
@@ -103,18 +102,18 @@ class History:
             points.append((float(i), base + gain, decision))
             if decision.kept:
                 levels[row.candidate] = base + gain
-                x, at = [*x, float(i)], [*at, base + gain]
-                low = [*low, base + (gain if decision.low is None else decision.low)]
-                high = [*high, base + (gain if decision.high is None else decision.high)]
+                ends = [base + (gain if end is None else end) for end in (decision.low, decision.high)]
+                x, at = [*x, float(i), float(i)], [*at, at[-1], base + gain]  # twice, so that the band has steps too
+                low, high = [*low, low[-1], ends[0]], [*high, high[-1], ends[1]]
         end = float(len(self.rows) + 1)
-        line = Series(INCUMBENT, 0, [*x, end], [*at, at[-1]], [*low, low[-1]], [*high, high[-1]], dots=True, steps=True)
+        line = Series(INCUMBENT, 0, [*x, end], [*at, at[-1]], [*low, low[-1]], [*high, high[-1]])
 
         def dots(name: str, colour: int, kept: bool) -> Dots:
             chosen = [one for one in points if one[2].kept == kept]
             x, y, titles = ([one[0] for one in chosen], [one[1] for one in chosen], [str(one[2]) for one in chosen])
             return Dots(name, colour, x, y, titles)
 
-        label = f"gain in {self.metric} over the first {INCUMBENT}"
+        label = f"gain in {self.metric}"
         return Lines(
             [line], [dots("kept", 0, True), dots("not kept", 1, False)], "candidates in order", label, whole_x=True
         )
@@ -135,7 +134,7 @@ def _texts(row: Line) -> tuple[str, ...]:
         row.by,
         decision.verdict + ", kept" * (decision.kept and decision.verdict != "keep"),
         gain,
-        "" if decision.p is None else p_text(decision.p),
+        "" if decision.p is None else p_text(decision.p).removeprefix("= "),
         "" if decision.level is None else f"{decision.level:.2g}",
         str(decision.seeds),
         str(decision.trials),
@@ -207,7 +206,7 @@ class Comparisons:
                 row.at,
                 f"{row.a} against {row.b}" + f" ({row.context})" * bool(row.context),
                 row.verdict,
-                p_text(row.p),
+                p_text(row.p).removeprefix("= "),
                 f"{row.level:.2g}",
                 ("yes" if row.remains else "no") if row in decided else "",
             )
