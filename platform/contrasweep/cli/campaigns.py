@@ -126,7 +126,7 @@ def ledger(
             raise SpecError("the figure is of a campaign", place="CAMPAIGN", hint="name one, or leave --format out")
         rows = comparisons_of(storage)
         if json:
-            print_json("comparisons", {"comparisons": [vars(row) for row in rows.rows]})
+            print_json("comparisons", {"comparisons": [vars(row) for row in rows.rows], "skipped": rows.skipped})
         else:
             write(("\n".join(rows.lines(width() or WIDTH)) + "\n").encode(), output)
         return

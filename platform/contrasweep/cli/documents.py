@@ -481,9 +481,10 @@ class StreamRow(TypedDict):
 
 
 class StreamDocument(TypedDict):
-    """The decisive comparisons of all studies of a storage."""
+    """The decisive comparisons of all studies of a storage; `skipped`: a sentence for each study left out."""
 
     comparisons: list[StreamRow]
+    skipped: list[str]
 
 
 class EntriesDocument(TypedDict):
