@@ -392,7 +392,8 @@ class MoreSeeds(TypedDict):
 
     seeds: int
     trials: int
-    hours: float
+    gpu_hours: float
+    cost: float
     chance: float
 
 
@@ -416,7 +417,8 @@ class DecisionDocument(TypedDict):
     level: Number
     seeds: int
     trials: int
-    hours: float
+    gpu_hours: float
+    cost: float
     reason: str
     remembered: bool
     more: MoreSeeds | None
@@ -433,10 +435,12 @@ class OutlookDocument(TypedDict):
     decided: DecisionDocument | None
     screening_trials: int
     confirmation_trials: int
-    hours: Number
+    gpu_hours: Number
+    cost: Number
     level: float
     trials_left: int | None
-    hours_left: Number
+    gpu_hours_left: Number
+    cost_left: Number
 
 
 class LedgerRow(TypedDict):
@@ -461,7 +465,8 @@ class LedgerDocument(TypedDict):
     incumbent: str
     next_level: float
     trials: int
-    hours: float
+    gpu_hours: float
+    cost: float
     rows: list[LedgerRow]
 
 

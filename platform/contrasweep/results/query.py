@@ -81,7 +81,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
         kept=pa.bool_(),
         **dict.fromkeys(("screened", "estimate", "low", "high", "confidence", "p", "level"), _REAL),
         **dict.fromkeys(("seeds", "trials"), _WHOLE),
-        **dict.fromkeys(("hours", "asked", "decided"), _REAL),
+        **dict.fromkeys(("gpu_hours", "cost", "asked", "decided"), _REAL),
     ),
 }
 """View -> its columns. Times are seconds since 1970; maps are read as `metrics['accuracy']`."""
