@@ -117,6 +117,7 @@ def main() -> None:
     parser.add_argument("--orders", type=int, default=10)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
     load = Path("/proc/loadavg").read_text().split()[0]
     equal = orders(options.orders)
     rows = measured(options.trials, options.epochs)
