@@ -8,7 +8,7 @@ import typer
 
 from contrasweep.cli.options import Json, Storage, Study, print_json, width
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import SpecError, check_known
 from contrasweep.study.file import load_study
 from contrasweep.text_table import WIDTH, text_table
 
@@ -180,9 +180,7 @@ def query(
     from contrasweep.report.formats import csv_text
     from contrasweep.results.query import SECONDS, StorageViews, plain_rows, run_query
 
-    if format not in (formats := ("text", "csv", "json", "parquet")):
-        hint = choose_from("formats", formats, format)
-        raise SpecError("there is no such format", place="--format", value=format, hint=hint)
+    check_known(format, "formats", ("text", "csv", "json", "parquet"), "there is no such format", place="--format")
     overdue = threading.Timer(2 * SECONDS, os._exit, (2,))  # a function of SQL that cannot be interrupted
     overdue.daemon = True
     overdue.start()

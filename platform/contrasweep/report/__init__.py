@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from contrasweep.errors import SpecError, StorageError, choose_from
+from contrasweep.errors import SpecError, StorageError, check_known
 from contrasweep.markdown_text import fenced
 from contrasweep.report import trials
 from contrasweep.report.data import SPENT, ReportData
@@ -214,10 +214,7 @@ def render_comparison(versus: Versus, format: str) -> bytes:
 
 
 def _check(format: str, known: Sequence[str]) -> None:
-    if format not in known:
-        raise SpecError(
-            "there is no such format", place="--format", value=format, hint=choose_from("formats", list(known), format)
-        )
+    check_known(format, "formats", known, "there is no such format", place="--format")
 
 
 def _frame_bytes(frame: pd.DataFrame, format: str) -> bytes:
