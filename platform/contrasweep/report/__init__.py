@@ -1,7 +1,6 @@
 """Reports of a study for people: tables in every format, and one self-contained HTML page."""
 
 import io
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from contrasweep.errors import SpecError, StorageError, check_known
+from contrasweep.errors import SpecError, check_known
 from contrasweep.markdown_text import fenced
 from contrasweep.report import trials
 from contrasweep.report.data import SPENT, ReportData
@@ -26,6 +25,7 @@ from contrasweep.results.results import Results
 from contrasweep.results.study_data import Over
 from contrasweep.results.table import PLAIN, Table, TableStyle
 from contrasweep.storage.archive import list_archived
+from contrasweep.terminal_text import write
 from contrasweep.text_table import WIDTH
 from contrasweep.tracking.links import read_links
 
@@ -38,7 +38,6 @@ __all__ = [
     "render_comparison",
     "report_data",
     "serve_report",
-    "write",
     "write_files",
     "write_report",
 ]
@@ -131,22 +130,6 @@ def serve_report(
         return html_report(report_data(newest, newest.table(metric=metric)), served=True)
 
     serve(LivePage(results.records, page), host, port, announce)
-
-
-def write(content: bytes, output: Path | None) -> None:
-    """Write `content` to the file `output`, whose folders are created, or to standard output."""
-    if output is None and sys.stdout.isatty():  # which shows control characters, see `terminal_text`
-        sys.stdout.write(content.decode("utf-8", "replace"))
-        return
-    if output is None:
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
-        return
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_bytes(content)
-    except OSError as error:
-        raise StorageError(f"{output} cannot be written ({error.strerror}); choose another --output") from None
 
 
 def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
