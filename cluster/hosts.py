@@ -25,6 +25,9 @@ NODE_GROUP_LABEL = "ray.io/node-group"
 class Hosts:
     """The hosts on which trials are placed; here those of an inventory file or of this machine, which do not change."""
 
+    autoscaled = False
+    """Whether an autoscaler starts hosts by what is requested."""
+
     def poll(self) -> Inventory | None:
         """Return the hosts, if there are other ones than at the last call."""
         return None

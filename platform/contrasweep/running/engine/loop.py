@@ -1,7 +1,7 @@
 """The loop over the trials of a run, whatever engine runs them: which is next, what it reports, and how it ends."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -100,6 +100,18 @@ class TrialLoop:
         for trial_id in self.accounts.active:
             self.accounts.overdue.ended(trial_id)  # until a worker begins it again
             self.progress.lost(trial_id)
+
+    def placed_again(self, waiting: Iterable[str]) -> list[ActiveTrial]:
+        """Place trials anew, by their ids, that were handed out and wait; return those that have another place now.
+
+        Where hosts are started by demand, many wait, and the first were placed by what little was known then.
+        """
+        self.queue.look()
+        if not self.placements.outdated:
+            return []
+        active = [self.accounts.active[trial_id] for trial_id in waiting if trial_id in self.accounts.active]
+        changed = {trial.id for trial in self.placements.place_again(one.trial for one in active)}
+        return [one for one in active if one.trial.id in changed]
 
     def requeue(self, trial_id: str) -> bool:
         """Queue a trial that the engine gave up, within the limit of lost hosts; return whether it was queued."""

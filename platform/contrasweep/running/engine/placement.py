@@ -36,6 +36,7 @@ class Placements:
         self.placed: dict[str, tuple[Trial, Placement]] = {}  # by trial id, from its handing out to its record
         self.raised: dict[tuple[str, Cell], Placement] = {}  # of cells of which a trial ran out of memory
         self.infeasible: set[str] = set()  # ids of trials that ran out of memory where no host has more
+        self.outdated = False  # whether more is known since trials were placed
 
     def fits(self, trial: Trial) -> bool:
         """Return whether some host can hold `trial`."""
@@ -44,7 +45,7 @@ class Placements:
     def grow(self, inventory: Inventory) -> None:
         """Place on these hosts from now on."""
         self.footprints.grow(inventory)
-        self.inventory = inventory
+        self.inventory, self.outdated = inventory, True
 
     def footprint(self, trial: Trial) -> Footprint:
         """Return what `trial` needs."""
@@ -70,6 +71,20 @@ class Placements:
                 self.rides[trial.id] = ride
             self.placed[trial.id] = trial, self._choose(trial)
         return self.placed[trial.id][1]
+
+    def place_again(self, waiting: Iterable[Trial]) -> list[Trial]:
+        """Place trials that wait for their place by what is known by now, in their order.
+
+        Return those for which Ray is to be asked for something else than before. A trial that fits no host any more
+        keeps its place.
+        """
+        self.outdated = False
+        fitting = [trial for trial in waiting if self.lanes.options(trial, self.lanes.of(trial))]
+        before = {trial.id: self.described(trial) for trial in fitting}
+        for trial in fitting:
+            del self.placed[trial.id]
+            self.rides.pop(trial.id, None)
+        return [trial for trial in fitting if self.described(trial) != before[trial.id]]
 
     def described(self, trial: Trial) -> PlaceDescription:
         """Return the placement of `trial` as plain values, for its worker and `bundles`."""
@@ -151,6 +166,7 @@ class Placements:
             self.raised.pop((trial.arm, cell_of(trial)), None)
         if (peak := peak_of(record)) is not None:
             self.footprints.learn(peak)
+            self.outdated = True
 
     def slots(self, trials: Iterable[Trial]) -> int:
         """Return how many trials run at once on the whole cluster, of the kind of which it holds the most."""

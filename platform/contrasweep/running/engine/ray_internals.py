@@ -52,6 +52,9 @@ REFUSED = Feature(
     tuple(f"{_CONTROLLER}.{name}" for name in ("_on_trial_reset", "_remove_actor", "_schedule_trial_actor")),
     "a trial whose worker's process cannot take it ends as failed",
 )
+PENDING = Feature(
+    (f"{_CONTROLLER}._set_trial_status", *REFUSED.names[1:2]), "trials that wait keep the places that they got first"
+)
 SIGTERM = Feature(
     ("ray._private.utils.set_sigterm_handler",), "SIGTERM while Ray starts may end this process without its line"
 )
@@ -63,7 +66,7 @@ PROCESSES = Feature(
     (f"{_NODE}.all_processes", f"{_NODE}.raylet_socket_name"), "the death of Ray itself is seen after a minute, by Ray"
 )
 ACTORS = Feature(("ray._private.state.actors",), "of a silent trial no stack is kept")
-FEATURES = (CALLBACKS, CREDENTIALS, PREEMPTED, REFUSED, SIGTERM, AUTHENTICATION, PROCESSES, ACTORS)
+FEATURES = (CALLBACKS, CREDENTIALS, PREEMPTED, REFUSED, PENDING, SIGTERM, AUTHENTICATION, PROCESSES, ACTORS)
 TRIAL_NAMES = (
     *("run_metadata.num_failures", "run_metadata.metric_analysis", "run_metadata.metric_n_steps"),
     *("run_metadata.last_result", "temporary_state.ray_actor", "_default_result_or_future"),
@@ -129,6 +132,32 @@ def replace_refusing_workers(say: Callable[[str], object]) -> None:
 
     on_trial_reset.plain = plain  # type: ignore[attr-defined]
     controllers._on_trial_reset = on_trial_reset
+
+
+def waiting_for_resources(controller: Any) -> list[Any]:
+    """Return Tune's trials whose actors wait for resources, in the order in which they were handed out.
+
+    `controller` is what Tune gives to a scheduler.
+    """
+    own = getattr(controller, "_tune_controller", None)
+    if own is None or not _all(PENDING):
+        return []
+    pending = set(own._actor_manager.pending_actors)
+    waiting = [trial for trial, actor in own._trial_to_actor.items() if actor in pending]
+    return [trial for trial in waiting if trial.status == TuneTrial.PENDING and trial not in own._resetting_trials]
+
+
+def request_again(controller: Any, trial: Any, resources: Any) -> None:
+    """Let Tune ask for other resources for one of `waiting_for_resources`."""
+    own = controller._tune_controller
+    actor = own._trial_to_actor.pop(trial)
+    del own._actor_to_trial[actor]
+    own._remove_actor(actor)
+    if trial in own._staged_trials:
+        own._unstage_trial_with_resources(trial)
+    own._set_trial_status(trial, TuneTrial.PAUSED)  # Tune sorts those that wait by their resources
+    trial.update_resources(resources)
+    own._set_trial_status(trial, TuneTrial.PENDING)
 
 
 @contextlib.contextmanager

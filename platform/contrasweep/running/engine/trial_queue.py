@@ -63,10 +63,7 @@ class TrialQueue:
         """
         if self.requeued:
             return self.requeued.pop(0)
-        if self.placements.lanes.take_changed():
-            self.source.arrange(self.placements.lanes.arranged)
-        if (inventory := self.hosts.poll()) is not None:
-            self.placements.grow(inventory)
+        self.look()
         for candidate in self.waiting:
             if self.placements.fits(candidate.trial):
                 return self._without_record(self._leave(candidate))
@@ -88,6 +85,14 @@ class TrialQueue:
         if not self.waiting:
             return following
         return None if running or may_grow else self._infeasible(self._leave(self.waiting[0]))
+
+    def look(self) -> None:
+        """Take note of hosts that have joined, and of what lanes have learned."""
+        if self.placements.lanes.take_changed():
+            self.source.arrange(self.placements.lanes.arranged)
+            self.placements.outdated = True
+        if (inventory := self.hosts.poll()) is not None:
+            self.placements.grow(inventory)
 
     def ended_infeasible(self, candidate: Next, record: Record) -> None:
         """A trial has ended with this record, and may run when a larger host has come."""

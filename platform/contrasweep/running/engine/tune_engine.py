@@ -25,6 +25,7 @@ from contrasweep.errors import ContrasweepError, StorageError
 from contrasweep.live.logs import read_log
 from contrasweep.processes import scratch_folder
 from contrasweep.running.engine import ray_internals
+from contrasweep.running.engine.accounts import ActiveTrial
 from contrasweep.running.engine.loop import TrialLoop
 from contrasweep.running.engine.placement import bundles
 from contrasweep.running.engine.watchdog import Watchdog
@@ -53,10 +54,12 @@ TUNE_ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 FAULT_PAUSE_S = 3.0  # in which a Ray that has died is seen, see `ray_watch`
-MAX_PENDING_TRIALS = "16"
-"""Trials of a plan that wait as placement groups, which is the demand that an autoscaler sees; not more, because a
-trial is placed by what is known when it is handed out. Of a search one waits, or as many as `max_concurrent`: a
+MAX_PENDING_TRIALS, DEMANDED_TRIALS = "16", "200"
+"""Trials of a plan that wait as placement groups: few on hosts that stay as they are, and where an autoscaler starts
+hosts, as many as it is to start places for at once. Of a search one waits, or as many as `max_concurrent`: a
 configuration that is suggested later knows more results."""
+PLACE_AGAIN_S = 2.0
+"""How often trials that wait are placed anew, where many do."""
 LOST = (
     "its process was lost each time: it called os._exit, crashed in compiled code, or was killed from outside, as the "
     "kernel does where memory runs out; its log has what it printed"
@@ -137,7 +140,8 @@ class TuneEngine:
     def _fit(self) -> None:
         """Run Tune once."""
         os.environ.update(TUNE_ENVIRONMENT)
-        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "auto" if self.loop.queue.source.adaptive else MAX_PENDING_TRIALS
+        of_plan = DEMANDED_TRIALS if self.loop.queue.hosts.autoscaled else MAX_PENDING_TRIALS
+        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "auto" if self.loop.queue.source.adaptive else of_plan
         ray_internals.leave_callbacks_alone()
         ray_internals.forgive_lost_hosts()
         ray_internals.replace_refusing_workers(self.loop.progress.say)
@@ -217,7 +221,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
 
     def __init__(self, loop: TrialLoop) -> None:
         super().__init__()
-        self.loop = loop
+        self.loop, self.place_again_at = loop, 0.0
 
     def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: StepResult) -> str:
         """Return CONTINUE or STOP."""
@@ -244,8 +248,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
                 ray_internals.give_up_next(trial)
             resources = loop.placements.after_error(active.trial, error)
             if resources is not None:
-                trial.config["place"] = loop.placements.described(active.trial)
-                trial.config["notes"] = loop.notes(active).to_dict()
+                self._describe_again(trial, active)
                 trial.update_resources(resources)
         super().on_trial_error(tune_controller, trial)
 
@@ -254,7 +257,22 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         if self.loop.accounts.closing():
             for trial in [trial for trial in tune_controller.get_trials() if trial.status == "PENDING"]:
                 tune_controller.stop_trial(trial)
+        elif self.loop.queue.hosts.autoscaled and time.monotonic() >= self.place_again_at:
+            self.place_again_at = time.monotonic() + PLACE_AGAIN_S
+            self._place_again(tune_controller)
         return super().choose_trial_to_run(tune_controller)
+
+    def _place_again(self, tune_controller: Any) -> None:
+        """Request other resources for trials that wait, where more is known than when they were handed out."""
+        waiting = {trial.config["id"]: trial for trial in ray_internals.waiting_for_resources(tune_controller)}
+        for active in self.loop.placed_again(waiting):
+            trial = waiting[active.trial.id]
+            self._describe_again(trial, active)
+            ray_internals.request_again(tune_controller, trial, bundles(trial.config))
+
+    def _describe_again(self, trial: RayTrial, active: ActiveTrial) -> None:
+        trial.config["place"] = self.loop.placements.described(active.trial)
+        trial.config["notes"] = self.loop.notes(active).to_dict()
 
 
 class TuneCallback(tune.Callback):  # type: ignore[misc]
