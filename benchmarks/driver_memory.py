@@ -25,8 +25,8 @@ from pathlib import Path
 
 import psutil
 
+from contrasweep import AblationGrid, Arm
 from contrasweep.schema import checked
-from contrasweep.study.grid import AblationGrid, Arm
 from contrasweep.trial import Report, Trial
 
 SLOTS = 2

@@ -12,6 +12,7 @@ arithmetic and its memory traffic; the GPU is busy for the longer of the last tw
 import argparse
 import csv
 import functools
+import math
 import time
 from collections.abc import Sequence
 from datetime import date
@@ -126,6 +127,27 @@ def expected_factor(footprints: Sequence[Footprint], seconds: Sequence[float], i
     return sum(seconds) / sum(s * float(p.share) for s, p in zip(seconds, placements, strict=True) if p)
 
 
+STEP_S, PLACES, HOST = 16, 200, 8
+
+
+def seconds_to_grow(waiting: int, join_s: int) -> int:
+    """Seconds until a cluster without hosts has `PLACES` of them, where so many trials wait at any time.
+
+    Each `STEP_S` seconds an autoscaler starts hosts of `HOST` places for those that wait, less the places that start
+    already. A host joins after `join_s`.
+    """
+    now = places = 0
+    starting: list[tuple[int, int]] = []  # time of joining, places
+    while places < PLACES:
+        missing = min(waiting, PLACES - places) - sum(count for _, count in starting)
+        if missing > 0:
+            starting.append((now + join_s, HOST * math.ceil(missing / HOST)))
+        now += STEP_S
+        places += sum(count for when, count in starting if when <= now)
+        starting = [entry for entry in starting if entry[0] > now]
+    return now
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", action="store_true")
@@ -160,6 +182,15 @@ def main() -> None:
             f"| {whole.hours:.1f} | {whole.hours / packed.hours:.2f} | "
             f"{expected_factor(trials, seconds, inventory):.2f} | {took:.1f} |"
         )
+    text += [
+        "",
+        f"Seconds until an autoscaler that looks each {STEP_S} s has started {PLACES} places on hosts of {HOST}, by "
+        "how many trials wait as its demand and how long a host takes to join.",
+        "",
+        "| a host joins after, s | 16 wait | 200 wait |",
+        "|---|---|---|",
+        *(f"| {join_s} | {seconds_to_grow(16, join_s)} | {seconds_to_grow(200, join_s)} |" for join_s in (16, 64, 128)),
+    ]
     (RESULTS / "simulate.md").write_text("\n".join(text) + "\n")
     print("\n".join(text))
 
