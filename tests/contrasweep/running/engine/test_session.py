@@ -54,7 +54,10 @@ def test_a_local_run_a_run_on_a_cluster_and_a_local_run(
 
 
 def test_studies_of_a_session_share_one_ray_that_ends_with_it(tmp_path: Path) -> None:
-    """Without a placement group, since this machine is alone in it. In a process of its own, since other tests may keep a Ray in this one."""
+    """No placement group is made, since this machine is alone in it.
+
+    In a process of its own, since other tests may keep a Ray in this one.
+    """
     for name in ("first", "second"):
         (tmp_path / f"{name}.yaml").write_text(STUDY.format(name=name))
     code = """if True:
