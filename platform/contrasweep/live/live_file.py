@@ -9,8 +9,6 @@ import threading
 import time
 from dataclasses import asdict, replace
 
-import pydantic
-
 from contrasweep.errors import BrokenFileError, StorageError
 from contrasweep.live.progress import Display
 from contrasweep.live.state import RunState
@@ -24,7 +22,7 @@ POLL_S = 2.0
 CLOSE_S = 10.0  # how long the end of a run waits for a storage that does not answer
 SILENT_S = 60.0
 """A run whose state was not renewed for so long has no living driver, as far as can be seen."""
-LIVE_FILE: JsonFile[RunState] = JsonFile(pydantic.TypeAdapter(RunState), 1, "it is written anew by the next run")
+LIVE_FILE: JsonFile[RunState] = JsonFile(RunState, 1, "it is written anew by the next run")
 
 
 class LiveFile:
