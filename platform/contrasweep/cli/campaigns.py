@@ -119,7 +119,7 @@ def ledger(
     """
     from contrasweep.campaign.campaign import load_campaign
     from contrasweep.campaign.history import comparisons_of, history_of
-    from contrasweep.report import write
+    from contrasweep.terminal_text import write
 
     if campaign is None:
         if format == "html":

@@ -22,7 +22,7 @@ from contrasweep.cluster.jobs import JobRow
 from contrasweep.cluster.packing import PackingRow
 from contrasweep.cluster.simulate import Makespan
 from contrasweep.data.inspecting import Finding as DataFinding
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import SpecError, check_known
 from contrasweep.live.state import RunState
 from contrasweep.planning.budget import BudgetRow
 from contrasweep.planning.planner import MissingDataset
@@ -750,9 +750,7 @@ class _Tight(GenerateJsonSchema):
 
 def document_schema(name: str) -> JsonSchema:
     """Return the JSON schema of the document `name`; `SpecError` where no command prints one."""
-    if name not in DOCUMENTS:
-        hint = choose_from("documents", DOCUMENTS, name)
-        raise SpecError("no command prints such a document", place="schema", value=name, hint=hint)
+    check_known(name, "documents", DOCUMENTS, "no command prints such a document", place="schema")
     kind, version = DOCUMENTS[name]
     whole = pydantic.TypeAdapter(kind).json_schema(mode="serialization", schema_generator=_Tight)
     for part in whole.get("anyOf", [whole]):

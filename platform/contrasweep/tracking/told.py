@@ -7,16 +7,14 @@ The storage keeps what the tracker was told, so that nothing is told twice.
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import partial
-from typing import Any, ClassVar
-
-import pydantic
+from typing import Any
 
 from contrasweep.errors import BrokenFileError
 from contrasweep.rows import metrics_of, step_of
 from contrasweep.storage.attempts import BegunTrial
-from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import DatasetRef, Record
 from contrasweep.storage.records import StudyRecords
@@ -33,17 +31,15 @@ from contrasweep.tracking.tracker import (
 PREFIX = "told-"
 
 
-@dataclass(frozen=True)
+@stored
 class Told:
     """What a tracker has received."""
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     tracker: Label
     trials: Mapping[Name, Label] = field(default_factory=dict)
 
 
-TOLD_FILE = JsonFile(pydantic.TypeAdapter(Told), 1, "the next run tells the tracker everything again")
+TOLD_FILE = JsonFile(Told, 1, "the next run tells the tracker everything again")
 
 
 class ToldTracker:
