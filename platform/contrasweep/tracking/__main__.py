@@ -11,8 +11,9 @@ from pathlib import Path
 
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.follower import Follower, follow_all
-from contrasweep.tracking.kinds import Trackers, targets
+from contrasweep.tracking.kinds import Trackers
 from contrasweep.tracking.mlflow.address import TrackingAddress
+from contrasweep.tracking.sync import targets
 from contrasweep.tracking.tracker import Outcome, TrackedStudy
 
 AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")

@@ -24,7 +24,6 @@ from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import DatasetRef, Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.folders import TensorBoardTracker, WandbTracker, check_installed
-from contrasweep.tracking.follower import Target
 from contrasweep.tracking.mlflow.address import TrackingAddress, checked_uri
 from contrasweep.tracking.mlflow.server import Server
 from contrasweep.tracking.tracker import (
@@ -271,18 +270,3 @@ def _checked(uri: str) -> str:
             rule = f"{uri}.{name} takes ({', '.join(given)})"
             raise SpecError(rule, place="tracking", hint=str(error)) from None
     return uri
-
-
-def targets(trackers: Trackers, study: TrackedStudy, records: StudyRecords) -> list[Target]:
-    """Return the targets that show the study, each for a follower of its own."""
-    stores = [] if trackers.store.is_none else [Server(trackers.store, study, records)]
-    return [*stores, *(ToldTracker(uri, records, partial(_tracker, uri, study)) for uri in trackers.others)]
-
-
-def _tracker(uri: str, study: TrackedStudy) -> Tracker:
-    kind, _, place = uri.partition(":")
-    if kind in FOLDERS:
-        return FOLDERS[kind](place, study)
-    import_from_here()
-    tracker: Tracker = import_path(uri, "tracking", "tracker")(study)
-    return tracker

@@ -3,13 +3,16 @@
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 
 from contrasweep.errors import SpecError, StorageError
+from contrasweep.imports import import_from_here, import_path
 from contrasweep.live.live_file import is_living, read_live
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.follower import Follower, Target, alone, follow_all
-from contrasweep.tracking.kinds import Trackers, targets
-from contrasweep.tracking.tracker import Outcome, TrackedStudy, TrackingError
+from contrasweep.tracking.kinds import FOLDERS, ToldTracker, Trackers
+from contrasweep.tracking.mlflow.server import Server
+from contrasweep.tracking.tracker import Outcome, TrackedStudy, Tracker, TrackingError
 
 LOCK_S = 10.0
 """How long another process is waited for that shows the same study in the same place."""
@@ -40,6 +43,21 @@ class SyncSummary:
             f"{self.study}: {self.added} trials added to {self.uri}, {self.mended} completed{values}, "
             f"{self.unchanged} were there, in {self.seconds:.1f} s{page}"
         )
+
+
+def targets(trackers: Trackers, study: TrackedStudy, records: StudyRecords) -> list[Target]:
+    """Return the targets that show the study, each for a follower of its own."""
+    stores = [] if trackers.store.is_none else [Server(trackers.store, study, records)]
+    return [*stores, *(ToldTracker(uri, records, partial(_tracker, uri, study)) for uri in trackers.others)]
+
+
+def _tracker(uri: str, study: TrackedStudy) -> Tracker:
+    kind, _, place = uri.partition(":")
+    if kind in FOLDERS:
+        return FOLDERS[kind](place, study)
+    import_from_here()
+    tracker: Tracker = import_path(uri, "tracking", "tracker")(study)
+    return tracker
 
 
 def sync(
