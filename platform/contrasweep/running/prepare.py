@@ -249,7 +249,8 @@ def _cell(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: str) ->
     for part in word.removeprefix(f"{arm}/").split(","):
         path, value = parse_set(part)
         axis = ".".join(path)
-        check_known(axis, "axes", axes, "there is no such axis", place="--rerun")
+        if axis not in axes:
+            raise SpecError("there is no such axis", place="--rerun", value=axis, hint=choose_from("axes", axes, axis))
         kept &= pd.Series([_equal(v, value) for v in frame[axis]], frame.index, dtype=bool)
     return set(frame["trial_id"][kept])
 

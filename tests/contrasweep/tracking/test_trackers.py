@@ -22,9 +22,9 @@ from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import to_plain
 from contrasweep.tracking.follower import Follower
-from contrasweep.tracking.kinds import checked_tracking, targets, tracking_of
+from contrasweep.tracking.kinds import checked_tracking, tracking_of
 from contrasweep.tracking.process import NICENESS, TrackingProcess
-from contrasweep.tracking.sync import sync
+from contrasweep.tracking.sync import sync, targets
 from contrasweep.tracking.tracker import TrackedStudy
 from contrasweep.trial import Trial
 
