@@ -27,9 +27,9 @@ from contrasweep.storage.names import check_name
 from contrasweep.storage.planned import PLAN, read_planned
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import ATTEMPT, StudyRecords
-from contrasweep.tracking.kinds import TOLD, TOLD_FILE
 from contrasweep.tracking.links import FILE as LINKS
 from contrasweep.tracking.links import LINKS_FILE
+from contrasweep.tracking.sync import TOLD, TOLD_FILE
 from contrasweep.trial import Trial
 from contrasweep.tuning.candidate import CANDIDATE_FILE
 
