@@ -77,7 +77,7 @@ def watch(records: StudyRecords, display: Display, *, once: bool = False, poll_s
 
     Clocks are compared at the first look only; after it, a driver is alive as long as its state changes.
     """
-    watched = _Watched()
+    watched = Watched()
     while (state := read_live(records)) is not None:
         shown = watched.seen(state, time.time(), time.monotonic())
         for text in watched.news(state):
@@ -90,11 +90,11 @@ def watch(records: StudyRecords, display: Display, *, once: bool = False, poll_s
     return None
 
 
-class _Watched:
+class Watched:
     """The last state of a run that was read, and when it was read by the clock of this process."""
 
     def __init__(self) -> None:
-        self.updated, self.at = 0.0, 0.0
+        self.updated, self.at, self.silent_s = 0.0, 0.0, 0.0
         self.told_at = 0.0  # the newest event that was told
         self.silence_told = False
 

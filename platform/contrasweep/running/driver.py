@@ -10,6 +10,7 @@ from contrasweep.code import CurrentCode
 from contrasweep.config import Config
 from contrasweep.data import resolve
 from contrasweep.defaults import OF_STUDY, STORAGE
+from contrasweep.delivery import checked_addresses
 from contrasweep.errors import StorageError
 from contrasweep.planning import learned
 from contrasweep.planning.grid import GridPlan
@@ -74,6 +75,7 @@ def run(
         raise StorageError(f"storage {storage} is seen by this process alone, and trials run in others; take a folder")
     planned = study if isinstance(study, GridPlan) else plan(study, storage=storage)
     trackers = checked_tracking(tracking_of(tracking, planned.study.tracking))
+    trackers = replace(trackers, notify=checked_addresses(planned.study.notify))
     records = StudyRecords(storage, planned.study.name)
     records.store.check_writable()
     tracked = tracked_study(planned, storage)
