@@ -5,8 +5,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from contrasweep.cluster.memory import GIB
+from contrasweep.live.overview import study_names
 from contrasweep.results.results import Results
+from contrasweep.storage import compact
+from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import Record
+from contrasweep.storage.records import StudyRecords
 
 KeptCheckpoints = Literal["best_of_arm", "confirmed", "none"]
 """Of which finished trials the checkpoints stay: the best of each arm, all in the table, or none."""
@@ -47,7 +51,8 @@ def plan_cleaning(results: Results, keep: KeptCheckpoints) -> Cleaning:
     # A marker goes first: a checkpoint whose marker is there is whole.
     keys = [key for trial in gone for key in sorted(sizes[trial], key=lambda k: not k.endswith("/latest.json"))]
     gib = sum(sum(sizes[trial].values()) for trial in gone) / GIB
-    return Cleaning(results.name, len(over) - len(gone), tuple(gone), tuple(keys), gib, tuple(_lost(over, gone)))
+    lost = (*_lost(over, gone), *_starting(results, set(gone)))
+    return Cleaning(results.name, len(over) - len(gone), tuple(gone), tuple(keys), gib, lost)
 
 
 def clean(results: Results, cleaning: Cleaning) -> None:
@@ -63,6 +68,22 @@ def _best(results: Results) -> Iterable[str]:
         done = [r for r in results.trial_records.values() if r.arm == arm and r.status.counts]
         if done:
             yield max(done, key=lambda r: sign * r.metrics[results.metric]).trial_id
+
+
+def _starting(results: Results, gone: set[str]) -> Iterable[str]:
+    """A sentence for each study of the storage that has trained from networks that go, or has still to train."""
+    storage = results.records.storage
+    for name in study_names(storage) if gone else ():
+        records = StudyRecords(storage, name)
+        document = records.document()
+        arms = document.spec.get("arms", {}).values() if document else ()
+        if not any((arm.get("start") or {}).get("study") == results.name for arm in arms):
+            continue
+        known = compact.read_records(records, records.etags(), [])
+        used = {record.start.trial for record in known.values() if record.start} & gone
+        left = len({*read_planned(records)["trial_id"]} - known.keys())
+        unfinished = f", and {left} of its trials have not ended" if left else ""
+        yield f"start: {name} cannot be trained again: it starts from {len(used)} of these networks{unfinished}"
 
 
 def _lost(over: Mapping[str, Record], gone: Iterable[str]) -> Iterable[str]:

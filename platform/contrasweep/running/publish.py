@@ -98,7 +98,9 @@ def _log_model(record: Record, results: Results, server: Server, datasets: Mappi
     """Log the trial's newest checkpoint as a model of its run. A failure is printed, and nothing is lost by it."""
     try:
         data = datasets[record.data.digest]
-        trial = Trial(record.study, record.arm, record.trainable, record.config, data, record.fold, record.seed)
+        trial = Trial(
+            record.study, record.arm, record.trainable, record.config, data, record.fold, record.seed, record.start
+        )
         with tempfile.TemporaryDirectory() as folder:
             saved = Checkpoints(results.records.store, results.records.key(trial.id, "checkpoint")).fetch(Path(folder))
             module = load_checkpoint(trial, Path(folder)) if saved else None
