@@ -169,3 +169,10 @@ def choose_from(kind: str, known: Iterable[str], value: object) -> str:
     near = difflib.get_close_matches(str(value), names, n=1)
     guess = f"did you mean {near[0]!r}? " if near else ""
     return f"{guess}known {kind}: {', '.join(names)}"
+
+
+def check_known(value: object, kind: str, known: Iterable[str], rule: str, *, place: str = "") -> None:
+    """Raise `SpecError` where `value` is none of the names `known`; `kind` is the plural of what they are."""
+    names = list(known)
+    if value not in names:
+        raise SpecError(rule, place=place, value=value, hint=choose_from(kind, names, value))

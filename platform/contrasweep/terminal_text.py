@@ -6,7 +6,11 @@ Into a file or a pipe text goes as it is.
 """
 
 import re
+import sys
+from pathlib import Path
 from typing import Any, TextIO
+
+from contrasweep.errors import StorageError
 
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _OBEYED = re.compile(
@@ -54,3 +58,19 @@ def guarded(stream: TextIO) -> TextIO:
 def unguarded(stream: TextIO) -> TextIO:
     """Return the stream that `guarded` was given, for code that draws by escape sequences of its own."""
     return stream.stream if isinstance(stream, PrintableStream) else stream
+
+
+def write(content: bytes, output: Path | None) -> None:
+    """Write `content` to the file `output`, whose folders are created, or to standard output."""
+    if output is None and sys.stdout.isatty():  # which is a `PrintableStream`
+        sys.stdout.write(content.decode("utf-8", "replace"))
+        return
+    if output is None:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_bytes(content)
+    except OSError as error:
+        raise StorageError(f"{output} cannot be written ({error.strerror}); choose another --output") from None

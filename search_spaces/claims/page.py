@@ -18,13 +18,14 @@ from contrasweep.planning.code_comparison import compare_code
 from contrasweep.planning.durations import duration
 from contrasweep.planning.forecast import forecast
 from contrasweep.planning.planner import plan, plan_staged
-from contrasweep.report import write, write_report
+from contrasweep.report import write_report
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run as run_study
 from contrasweep.search_spaces.claims.ledger import Claim
 from contrasweep.statistics.comparison import Relevance, Verdict, in_words, relevance_of
 from contrasweep.storage.record import COUNTING
 from contrasweep.study.file import load_study
+from contrasweep.terminal_text import write
 
 NOT_RUN = "not run"
 NOT_SHOWN = "not shown here"

@@ -28,7 +28,7 @@ from contrasweep.code import CurrentCode
 from contrasweep.config import MutableConfig
 from contrasweep.defaults import OF_STUDY, STORAGE
 from contrasweep.errors import ContrasweepError, SpecError
-from contrasweep.planning.durations import duration
+from contrasweep.planning.budget import Spent
 from contrasweep.planning.planner import plan
 from contrasweep.results.ledger import FIRST, Asked, Began, Decided, Granted, Ledger
 from contrasweep.results.results import Results
@@ -99,7 +99,8 @@ class Campaign:
         size: A reported metric, such as `parameters` or `seconds`, by which a candidate is simpler where it is smaller.
             A simpler one is kept where it is not worse by `smallest_difference`.
         budget_trials: Trials of all decisions together.
-        budget_hours: Hours of training of all decisions together.
+        budget_gpu_hours: GPU-hours of all decisions together; where there is no GPU, hours of training.
+        budget_cost: What all decisions may cost together, at the prices of the inventory.
         description: What the campaign is after.
         type: The kind of file: `campaign`.
 
@@ -125,7 +126,8 @@ class Campaign:
     folds: Folds | None = None
     size: str | None = None
     budget_trials: Positive | None = None
-    budget_hours: Above0 | None = None
+    budget_gpu_hours: Above0 | None = None
+    budget_cost: Above0 | None = None
     description: str = ""
     type: Literal["campaign"] = "campaign"
 
@@ -202,15 +204,16 @@ class Campaign:
         with session():
             return Referee(self, storage, options).decide(candidate, name, by, why, more)
 
-    def outlook(self, candidate: Arm, name: str, *, storage: str = STORAGE) -> Outlook:
+    def outlook(self, candidate: Arm, name: str, *, storage: str = STORAGE, more: int = 0) -> Outlook:
         """Return what a decision would take; nothing is trained or written.
 
         Args:
             candidate: The candidate.
             name: What it is called.
             storage: The folder or address where the ledger lies.
+            more: As for `decide`.
         """
-        return Referee(self, storage, {}).outlook(candidate, name)
+        return Referee(self, storage, {}).outlook(candidate, name, more)
 
     def incumbent_now(self, *, storage: str = STORAGE) -> Arm:
         """Return the incumbent of now: the last candidate that was kept, or the declared one.
@@ -255,8 +258,6 @@ class Referee:
     storage: str
     options: RunOptions
     ledger: Ledger = field(init=False)
-    trials: int = 0
-    hours: float = 0.0
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.storage, self.campaign.name).read()
@@ -284,40 +285,49 @@ class Referee:
         code = CurrentCode(planned.study.functions).of(trial.trainable, trial.config).version.digest
         return canonical.digest({"trainable": trial.trainable, "config": dict(trial.config), "code": code}, 16)
 
-    def outlook(self, candidate: Arm, name: str) -> Outlook:
-        """What a decision would take."""
+    def outlook(self, candidate: Arm, name: str, more: int = 0) -> Outlook:
+        """What a decision would take, or `more` seeds for one that is undecided."""
         rule, ledger, digest = self.campaign.rule(), self.ledger, self.digest(name, candidate)
         number, incumbent = ledger.number_of(digest), ledger.incumbent
         decided = None if number is None else self._known(number)
         grant = None if number is None else ledger.granted(number, incumbent)
-        trials, hours = ledger.spent
+        spent, left = ledger.spent, self._left()
         a_seed = len(self.campaign.datasets) * (self.campaign.folds or 1)
-        shared = 0 if any(isinstance(e, Decided) and e.incumbent == incumbent for e in ledger.entries) else 1
-        screening, confirmation = rule.screens()[2] * a_seed * (1 + shared), 2 * rule.looks()[-1] * a_seed
-        budget = self.campaign
+        if decided is not None and decided.verdict == "undecided" and more:
+            decided, screening, confirmation = None, 0, 2 * self._rounded(more) * a_seed
+        else:
+            shared = 0 if any(isinstance(e, Decided) and e.incumbent == incumbent for e in ledger.entries) else 1
+            screening, confirmation = rule.screens()[2] * a_seed * (1 + shared), 2 * rule.looks()[-1] * a_seed
+        takes = spent.of_trials(screening + confirmation) if spent.trials else None
         expected = Outlook(
-            budget.name,
+            self.campaign.name,
             name,
             digest,
             called(self.ledger, incumbent),
             decided,
             screening,
             confirmation,
-            (screening + confirmation) * hours / trials if trials else None,
+            None if takes is None else takes.gpu_hours,
+            None if takes is None else takes.cost,
             grant.level if grant else rule.granted(confirmations(ledger)),
-            None if budget.budget_trials is None else budget.budget_trials - trials,
-            None if budget.budget_hours is None else budget.budget_hours - hours,
+            None if left["trials"] is None else int(left["trials"]),
+            left["gpu_hours"],
+            left["cost"],
         )
         if decided is None:
-            self._check(expected)
+            self._check(expected, takes)
         return expected
+
+    def _rounded(self, more: int) -> int:
+        """How many seeds are added where `more` are asked for: whole steps."""
+        step = self.campaign.seeds.step
+        return math.ceil(more / step) * step
 
     def decide(self, candidate: Arm, name: str, by: str, why: str, more: int) -> Decision:
         """Decide on a candidate, or go on with a decision that was begun."""
-        expected = self.outlook(candidate, name)
-        known = expected.decided
-        if known is not None and not (more and known.verdict == "undecided"):
-            return replace(known, remembered=True)
+        expected = self.outlook(candidate, name, more)
+        if expected.decided is not None:
+            return replace(expected.decided, remembered=True)
         if self.ledger.began is None:
             self.ledger.append(Began(self.campaign.declared(), self.campaign.rule().screens()[2]))
             self.__post_init__()
@@ -327,11 +337,13 @@ class Referee:
         while True:
             incumbent, before = self.ledger.incumbent, self.ledger.decision(number)
             decided, ruling = self._against(number, arm, incumbent, more)
-            while not self.ledger.append(decided):  # another decision was written meanwhile
-                if self.ledger.decision(number) != before and (known := self._known(number)) is not None:
-                    return known  # it was of this candidate, which somebody else asked too
+            while True:
                 if self.ledger.incumbent != incumbent and decided.verdict != "discard":
                     decided = replace(decided, superseded=True, kept=False)
+                if self.ledger.append(decided):
+                    break  # else another entry was written meanwhile
+                if self.ledger.decision(number) != before and (known := self._known(number)) is not None:
+                    return known  # it was of this candidate, which somebody else asked too
             if not decided.superseded:
                 found = self._known(number)
                 assert found is not None
@@ -342,7 +354,6 @@ class Referee:
 
     def _against(self, number: int, arm: Arm, incumbent: int, more: int) -> tuple[Decided, "_Confirmed | None"]:
         """Screen and confirm a candidate against one incumbent."""
-        self.trials, self.hours = 0, 0.0
         grant = self.ledger.granted(number, incumbent)
         rule = self.campaign.rule()
         if grant is None:
@@ -359,10 +370,12 @@ class Referee:
                     self._decided(number, incumbent, "discard", "screen", len(differences)), screened=screened
                 ), None
             while (grant := self.ledger.granted(number, incumbent)) is None:
+                if self.ledger.incumbent != incumbent:  # no level is spent on one that is no incumbent any more
+                    return self._decided(number, incumbent, "undecided", "screen", len(differences)), None
                 level, fresh = rule.granted(confirmations(self.ledger)), self.ledger.fresh_seeds(rule.looks()[-1])
                 self.ledger.append(Granted(number, incumbent, level, fresh))
         elif more:
-            count = math.ceil(more / rule.step) * rule.step
+            count = self._rounded(more)
             while not self.ledger.append(Granted(number, incumbent, grant.level, self.ledger.fresh_seeds(count))):
                 pass
             grant = self.ledger.granted(number, incumbent) or grant
@@ -374,7 +387,7 @@ class Referee:
 
     def _confirm(self, number: int, arm: Arm, incumbent: int, rule: Rule, grant: Granted) -> "_Confirmed":
         """Train both on fresh seeds until a look decides."""
-        name = f"{self.campaign.name}.{number}.confirm" + f"-{incumbent}" * (incumbent != FIRST)
+        name = self.ledger.confirmation_study(number, incumbent)
         candidate = self.ledger.asked(number).candidate
         candidate = f"{candidate}.candidate" if candidate == INCUMBENT else candidate
         counts = range(rule.looks()[0], len(grant.seeds) + 1, rule.step)
@@ -391,9 +404,10 @@ class Referee:
 
     def _screening(self, number: int, arm: Arm, incumbent: int, seeds: Sequence[int]) -> list[float]:
         """The candidate minus the incumbent on the first screening seeds."""
-        against = self._train(self._study(self._screened(incumbent), {INCUMBENT: self.arm(incumbent)}, seeds))
+        own = self.ledger.screening_study(incumbent)
+        against = self._train(self._study(own, {INCUMBENT: self.arm(incumbent)}, seeds))
         candidate = self.ledger.asked(number).candidate
-        study = self._study(f"{self.campaign.name}.{number}", {candidate: arm}, seeds)
+        study = self._study(self.ledger.candidate_study(number), {candidate: arm}, seeds)
         results = self._train(study, retry_failed=all(self._failures(study.name)))
         if all(failures := self._failures(study.name)):
             raise ContrasweepError(
@@ -408,9 +422,6 @@ class Referee:
                 hint="mend the name of the setting, or leave it out; nothing is decided",
             )
         return self._differences(self._values(results, candidate), self._values(against, INCUMBENT), seeds)
-
-    def _screened(self, incumbent: int) -> str:
-        return f"{self.campaign.name}.{INCUMBENT}-{incumbent}"
 
     def _study(self, name: str, arms: dict[str, Arm], seeds: Sequence[int]) -> AblationGrid:
         campaign = self.campaign
@@ -437,12 +448,17 @@ class Referee:
         return [failure_line(record, self.storage) if record.status.failed else "" for record in records] or [""]
 
     def _train(self, study: AblationGrid, *, retry_failed: bool = False) -> Results:
-        """Train a study, and once more what failed for a cause outside the method; count what it took."""
-        before = self._measured(study.name)
+        """Train a study within the budget, and once more what failed for a cause outside the method."""
         for _ in range(2):
-            results = self._run(study, retry_failed)
+            results = self._run(self._within_budget(study), retry_failed)
             if results.stopped:
-                raise ContrasweepError(f"{study.name} was stopped ({results.stopped}); the same command goes on")
+                used_up = min(self._left().items(), key=lambda one: math.inf if one[1] is None else one[1])[0]
+                raise SpecError(
+                    "the campaign's budget is used up, and nothing is decided",
+                    place=f"budget_{used_up}",
+                    value=getattr(self.campaign, f"budget_{used_up}"),
+                    hint="raise it, and the same command goes on from here",
+                )
             if not (missing := [r for r in results.trial_records.values() if r.missing]):
                 break
         else:
@@ -450,10 +466,23 @@ class Referee:
                 f"{len(missing)} trials of {study.name} are missing for a cause outside the method "
                 f"({missing[0].cause or missing[0].status}); nothing was decided, and the same command runs them again"
             )
-        after = self._measured(study.name)
-        self.trials += max(0, after[0] - before[0])  # trials that run again may take less than before
-        self.hours += max(0.0, after[1] - before[1])
         return results
+
+    def _left(self) -> dict[str, float | None]:
+        """What is left of each budget; None where there is none."""
+        campaign, spent = self.campaign, self.ledger.spent
+        limits = {name: getattr(campaign, f"budget_{name}") for name in ("trials", "gpu_hours", "cost")}
+        return {name: None if limit is None else limit - getattr(spent, name) for name, limit in limits.items()}
+
+    def _within_budget(self, study: AblationGrid) -> AblationGrid:
+        """A study that stops where the campaign's GPU-hours or money end."""
+        left, own = self._left(), self.ledger.measured(study.name)
+        limits = {
+            f"budget_{name}": max(1e-9, amount + getattr(own, name))
+            for name in ("gpu_hours", "cost")
+            if (amount := left[name]) is not None
+        }
+        return replace(study, **limits)  # type: ignore[arg-type]
 
     def _run(self, study: AblationGrid, retry_failed: bool) -> Results:
         """Run a study, or wait while another process that needs it too does so."""
@@ -468,14 +497,6 @@ class Referee:
                     _say(f"{held}; waiting for it")
                 told = True
                 time.sleep(WAIT_S)
-
-    def _measured(self, study: str) -> tuple[int, float]:
-        """How many trials of a study have ended, and their hours of training."""
-        try:
-            records = Results.load(study, self.storage).trial_records.values()
-        except SpecError:
-            return 0, 0.0
-        return len(records), sum(record.seconds or 0.0 for record in records) / 3600
 
     def _values(self, results: Results, arm: str, metric: str = "") -> dict[int, float]:
         """By seed the mean of an arm over datasets and folds; NaN where a trial failed."""
@@ -505,7 +526,8 @@ class Referee:
             return False
         candidate = self.ledger.asked(number).candidate
         sizes = []
-        for study, arm in ((f"{self.campaign.name}.{number}", candidate), (self._screened(incumbent), INCUMBENT)):
+        own, other = self.ledger.candidate_study(number), self.ledger.screening_study(incumbent)
+        for study, arm in ((own, candidate), (other, INCUMBENT)):
             values = [*self._values(Results.load(study, self.storage), arm, self.campaign.size).values()]
             sizes.append(float(np.median(values)) if values else math.nan)
         return sizes[0] < sizes[1]
@@ -520,7 +542,8 @@ class Referee:
         ruling: Ruling | None = None,
         kept: bool = False,
     ) -> Decided:
-        decided = Decided(number, incumbent, verdict, stage, kept, seeds, self.trials, self.hours)
+        taken = self.ledger.spent_on(number)
+        decided = Decided(number, incumbent, verdict, stage, kept, seeds, taken.trials, taken.gpu_hours, taken.cost)
         if ruling is None:
             return decided
         estimate, low, high = map(_finite, (ruling.estimate, ruling.low, ruling.high))
@@ -541,15 +564,14 @@ class Referee:
         """The decision with what would decide it."""
         rule, there = confirmed.rule, len(confirmed.differences)
         a_seed = 2 * len(self.campaign.datasets) * (self.campaign.folds or 1)
-        trials, hours = self.ledger.spent
         for seeds in range(rule.step, MOST_TIMES * there + 1, rule.step):
             chance = rule.chance(confirmed.differences, confirmed.grant.level, seeds)
             if chance >= ENOUGH or seeds + rule.step > MOST_TIMES * there:
-                more = More(seeds, seeds * a_seed, seeds * a_seed * hours / max(1, trials), chance)
-                return replace(decision, more=more)
+                takes = self.ledger.spent.of_trials(seeds * a_seed)
+                return replace(decision, more=More(seeds, takes.trials, takes.gpu_hours, takes.cost, chance))
         return decision
 
-    def _check(self, expected: Outlook) -> None:
+    def _check(self, expected: Outlook, takes: Spent | None) -> None:
         """Raise `SpecError` for the incumbent itself, or a decision that may keep nothing or exceeds the budget."""
         incumbent = self.ledger.incumbent
         now = self.ledger.asked(incumbent).digest if incumbent != FIRST else self.digest(INCUMBENT, self.arm(FIRST))
@@ -577,13 +599,15 @@ class Referee:
                 value=self.campaign.budget_trials,
                 hint=f"at least {needed - expected.trials_left} more",
             )
-        if expected.hours_left is not None and (expected.hours or 0.0) > expected.hours_left:
-            raise SpecError(
-                f"a decision takes {duration(expected.hours or 0.0)} at most, and "
-                f"{duration(max(0.0, expected.hours_left))} are left",
-                place="budget_hours",
-                value=self.campaign.budget_hours,
-            )
+        for name, left in (("gpu_hours", expected.gpu_hours_left), ("cost", expected.cost_left)):
+            needs = getattr(takes or Spent(), name)
+            if left is not None and needs > left:
+                raise SpecError(
+                    f"a decision takes up to {needs:.3g}, and {max(0.0, left):.3g} are left",
+                    place=f"budget_{name}",
+                    value=getattr(self.campaign, f"budget_{name}"),
+                    hint=f"at least {needs - left:.3g} more",
+                )
 
 
 def _finite(value: float) -> float | None:

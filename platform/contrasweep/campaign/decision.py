@@ -3,7 +3,6 @@
 import math
 from dataclasses import asdict, dataclass
 
-from contrasweep.planning.durations import duration
 from contrasweep.results.ledger import FIRST, Ledger
 from contrasweep.statistics.comparison import span
 from contrasweep.statistics.referee import Confirmation
@@ -18,7 +17,8 @@ class More:
 
     seeds: int
     trials: int
-    hours: float
+    gpu_hours: float
+    cost: float
     chance: float
 
 
@@ -49,7 +49,8 @@ class Decision:
     level: float | None
     seeds: int
     trials: int
-    hours: float
+    gpu_hours: float
+    cost: float
     reason: str
     remembered: bool = False
     more: More | None = None
@@ -75,9 +76,8 @@ class Decision:
             text += f", one-sided p = {self.p:.2g} at a level of {self.level:.2g}"
         text += f"; {self.reason}" * bool(self.reason)
         if self.more is not None:
-            hours = f", {duration(self.more.hours)}" if self.more.hours else ""
-            text += f"; --more {self.more.seeds} ({self.more.trials} trials{hours}) decide it with a chance of "
-            text += f"{self.more.chance:.0%}"
+            takes = amounts(self.more.trials, self.more.gpu_hours, self.more.cost)
+            text += f"; --more {self.more.seeds} ({takes}) decide it with a chance of {self.more.chance:.0%}"
         return text + (" (from the ledger; nothing was trained)" if self.remembered else "")
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a decision would take: `--dry-run`. Hours are None where no trial of the campaign was timed."""
+    """What a decision would take: `--dry-run`. GPU-hours and cost are None before the campaign's first trials."""
 
     campaign: str
     candidate: str
@@ -95,10 +95,12 @@ class Outlook:
     decided: Decision | None
     screening_trials: int
     confirmation_trials: int
-    hours: float | None
+    gpu_hours: float | None
+    cost: float | None
     level: float
     trials_left: int | None
-    hours_left: float | None
+    gpu_hours_left: float | None
+    cost_left: float | None
 
     def to_dict(self) -> dict[str, object]:
         """Return every field, for programs."""
@@ -108,15 +110,24 @@ class Outlook:
         """Return the outlook in words."""
         if self.decided is not None:
             return [self.decided.sentence()]
-        hours = "" if self.hours is None else f", at most {duration(self.hours)} of training"
-        left = [f"{self.trials_left} trials"] * (self.trials_left is not None)
-        left += [] if self.hours_left is None else [duration(self.hours_left)]
+        takes = amounts(None, self.gpu_hours, self.cost)
+        left = amounts(self.trials_left, self.gpu_hours_left, self.cost_left, zero=True)
         return [
             f"{self.candidate} against {self.incumbent}: at most {self.screening_trials} trials to screen it and "
-            f"{self.confirmation_trials} to confirm it{hours}",
+            f"{self.confirmation_trials} to confirm it" + f", about {takes}" * bool(takes),
             f"its confirmation would have a level of {self.level:.2g}",
-            *(f"left of the budget: {' and '.join(left)}" for _ in left[:1]),
+            *[f"left of the budget: {left}"] * bool(left),
         ]
+
+
+def amounts(trials: int | None, gpu_hours: float | None, cost: float | None, *, zero: bool = False) -> str:
+    """Return amounts in words; what is None, or unless `zero` is 0, is left out."""
+    texts = (
+        (trials, f"{trials} trials"),
+        (gpu_hours, f"{gpu_hours or 0:.3g} GPU-hours"),
+        (cost, f"a cost of {cost or 0:.3g}"),
+    )
+    return ", ".join(text for amount, text in texts if amount is not None and (zero or amount > 0))
 
 
 def called(ledger: Ledger, number: int) -> str:
@@ -153,6 +164,7 @@ def decision_of(ledger: Ledger, number: int, metric: str) -> Decision | None:
         grant.level if grant and decided.stage == "confirm" else None,
         decided.seeds,
         decided.trials,
-        decided.hours,
+        decided.gpu_hours,
+        decided.cost,
         decided.reason,
     )

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from contrasweep.campaign.campaign import Campaign
-from contrasweep.campaign.decision import INCUMBENT, Decision, confirmations, decision_of
+from contrasweep.campaign.decision import INCUMBENT, Decision, amounts, confirmations, decision_of
 from contrasweep.errors import BrokenFileError, ContrasweepError, SpecError, choose_from
 from contrasweep.live.overview import study_names
 from contrasweep.report.figures import Dots, Lines, Series
@@ -46,7 +46,8 @@ class History:
     incumbent: str
     next_level: float
     trials: int
-    hours: float
+    gpu_hours: float
+    cost: float
     rows: tuple[Line, ...]
 
     def to_dict(self) -> dict[str, object]:
@@ -61,8 +62,8 @@ class History:
         held = "any false keep" if self.error == "family" else "false ones of what is kept"
         return (
             f"{self.campaign}: {len(self.rows)} candidates, {kept} kept; {self.incumbent} is the {INCUMBENT}; "
-            f"{self.trials} trials; alpha {self.alpha:g} holds for {held}, {self.next_level:.2g} for the next "
-            "confirmation"
+            f"{amounts(self.trials, self.gpu_hours, self.cost)}; "
+            f"alpha {self.alpha:g} holds for {held}, {self.next_level:.2g} for the next confirmation"
         )
 
     @cached_property
@@ -170,7 +171,10 @@ def history_of(name: str, storage: str) -> History:
     incumbent = ledger.incumbent
     called = f"the first {INCUMBENT}" if incumbent == FIRST else ledger.asked(incumbent).candidate
     level = rule.granted(confirmations(ledger))
-    return History(name, metric, rule.alpha, rule.error, called, level, *ledger.spent, tuple(rows))
+    spent = ledger.spent
+    return History(
+        name, metric, rule.alpha, rule.error, called, level, spent.trials, spent.gpu_hours, spent.cost, tuple(rows)
+    )
 
 
 @dataclass(frozen=True)

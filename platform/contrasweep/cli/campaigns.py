@@ -67,7 +67,7 @@ def decide(
     arm = load_candidate(candidate, declared.incumbent_now(storage=storage), sets or [])
     called = name or _called(candidate, sets or [])
     if dry_run:
-        expected = declared.outlook(arm, called, storage=storage)
+        expected = declared.outlook(arm, called, storage=storage, more=more)
         if json:
             print_json("outlook", expected.to_dict())
         else:
@@ -119,7 +119,7 @@ def ledger(
     """
     from contrasweep.campaign.campaign import load_campaign
     from contrasweep.campaign.history import comparisons_of, history_of
-    from contrasweep.report import write
+    from contrasweep.terminal_text import write
 
     if campaign is None:
         if format == "html":

@@ -22,7 +22,7 @@ from contrasweep.cluster.jobs import JobRow
 from contrasweep.cluster.packing import PackingRow
 from contrasweep.cluster.simulate import Makespan
 from contrasweep.data.inspecting import Finding as DataFinding
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import SpecError, check_known
 from contrasweep.live.state import RunState
 from contrasweep.planning.budget import BudgetRow
 from contrasweep.planning.planner import MissingDataset
@@ -392,7 +392,8 @@ class MoreSeeds(TypedDict):
 
     seeds: int
     trials: int
-    hours: float
+    gpu_hours: float
+    cost: float
     chance: float
 
 
@@ -416,7 +417,8 @@ class DecisionDocument(TypedDict):
     level: Number
     seeds: int
     trials: int
-    hours: float
+    gpu_hours: float
+    cost: float
     reason: str
     remembered: bool
     more: MoreSeeds | None
@@ -433,10 +435,12 @@ class OutlookDocument(TypedDict):
     decided: DecisionDocument | None
     screening_trials: int
     confirmation_trials: int
-    hours: Number
+    gpu_hours: Number
+    cost: Number
     level: float
     trials_left: int | None
-    hours_left: Number
+    gpu_hours_left: Number
+    cost_left: Number
 
 
 class LedgerRow(TypedDict):
@@ -461,7 +465,8 @@ class LedgerDocument(TypedDict):
     incumbent: str
     next_level: float
     trials: int
-    hours: float
+    gpu_hours: float
+    cost: float
     rows: list[LedgerRow]
 
 
@@ -745,9 +750,7 @@ class _Tight(GenerateJsonSchema):
 
 def document_schema(name: str) -> JsonSchema:
     """Return the JSON schema of the document `name`; `SpecError` where no command prints one."""
-    if name not in DOCUMENTS:
-        hint = choose_from("documents", DOCUMENTS, name)
-        raise SpecError("no command prints such a document", place="schema", value=name, hint=hint)
+    check_known(name, "documents", DOCUMENTS, "no command prints such a document", place="schema")
     kind, version = DOCUMENTS[name]
     whole = pydantic.TypeAdapter(kind).json_schema(mode="serialization", schema_generator=_Tight)
     for part in whole.get("anyOf", [whole]):

@@ -23,7 +23,7 @@ from contrasweep.errors import ContrasweepError, SpecError, error_members
 from contrasweep.live import logs as trial_logs
 from contrasweep.live.live_file import read_live
 from contrasweep.live.overview import study_names
-from contrasweep.planning.budget import Rate
+from contrasweep.results.ledger import Ledger
 from contrasweep.storage import compact
 from contrasweep.storage.records import StudyRecords
 
@@ -199,12 +199,10 @@ class Tools:
         words = (self._declared(campaign), self._declared(candidate))
         outlook = self._command("decide", *words, flags=["--dry-run"])
         trials = 0 if outlook["decided"] else outlook["screening_trials"] + outlook["confirmation_trials"]
-        spent = self._spent_by(outlook["campaign"])
-        hours = outlook["hours"] if trials and outlook["hours"] is not None else trials * UNKNOWN_TRIAL_S / 3600
-        price = spent["cost"] / spent["gpu_hours"] if spent["gpu_hours"] else 0.0
+        unknown = {"gpu_hours": trials * UNKNOWN_TRIAL_S / 3600, "cost": 0.0}
         return self._spend(
             outlook["campaign"],
-            {"gpu_hours": hours, "cost": hours * price},
+            {name: unknown[name] if outlook[name] is None else outlook[name] * bool(trials) for name in unknown},
             lambda left: self._begin("decide", f"--by={by}", f"--why={why}", "--", *words),
             lambda: self._spent_by(outlook["campaign"]),
             wait_seconds,
@@ -301,16 +299,11 @@ class Tools:
 
     def _spent_by(self, campaign: str) -> dict[str, float]:
         """Return what the trials of a campaign's studies have taken, those that run included."""
-        spent = dict.fromkeys(BUDGETS, 0.0)
+        ended = Ledger(self.storage, campaign).read().spent
+        spent = {name: getattr(ended, name) for name in BUDGETS}
         for name in study_names(self.storage):
             if name.startswith(f"{campaign}."):
-                records = StudyRecords(self.storage, name)
-                recorded = compact.read_records(records, records.etags(), [])
-                for record in recorded.values():
-                    rate = Rate.of(record.notes.gpus, record.notes.cost_per_hour, record.notes.shared_by)
-                    spent["gpu_hours"] += record.seconds / 3600 * rate.gpus
-                    spent["cost"] += record.seconds / 3600 * rate.cost_per_hour
-                live = read_live(records)
+                live = read_live(StudyRecords(self.storage, name))
                 for trial in live.running.values() if live is not None and not live.ended else ():
                     spent["gpu_hours"] += max(0.0, live.updated - trial.started) / 3600 if live else 0.0
         return spent

@@ -8,7 +8,7 @@ import typer
 
 from contrasweep.cli.options import Json, Storage, Study, print_json, width
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import SpecError, check_known
 from contrasweep.study.file import load_study
 from contrasweep.text_table import WIDTH, text_table
 
@@ -122,8 +122,9 @@ def compare(
     Overall and in each cell, and what it would take to know.
     """
     from contrasweep.cli.documents import dumps
-    from contrasweep.report import render_comparison, write
+    from contrasweep.report import render_comparison
     from contrasweep.study.file import parse_set
+    from contrasweep.terminal_text import write
 
     fixed = {path[0]: value for path, value in map(parse_set, at or [])}
     versus = load(study, storage).versus(arm_a, arm_b, metric, fixed, over=over)
@@ -175,14 +176,10 @@ def query(
     import os
     import threading
 
-    from contrasweep.cli.documents import dumps
-    from contrasweep.report import write
-    from contrasweep.report.formats import csv_text
     from contrasweep.results.query import SECONDS, StorageViews, plain_rows, run_query
+    from contrasweep.terminal_text import write
 
-    if format not in (formats := ("text", "csv", "json", "parquet")):
-        hint = choose_from("formats", formats, format)
-        raise SpecError("there is no such format", place="--format", value=format, hint=hint)
+    check_known(format, "formats", ("text", "csv", "json", "parquet"), "there is no such format", place="--format")
     overdue = threading.Timer(2 * SECONDS, os._exit, (2,))  # a function of SQL that cannot be interrupted
     overdue.daemon = True
     overdue.start()
@@ -192,6 +189,8 @@ def query(
     finally:
         overdue.cancel()
     if json or format == "json":
+        from contrasweep.cli.documents import dumps
+
         columns = [{"name": field.name, "type": str(field.type)} for field in found.schema]
         document = {"columns": columns, "rows": plain_rows(found), "broken": len(views.broken)}
         write((dumps("query", document) + "\n").encode(), output)
@@ -202,6 +201,8 @@ def query(
         write(encode_table(found), output)
     elif format == "csv":
         import pandas as pd
+
+        from contrasweep.report.formats import csv_text
 
         write(csv_text(pd.DataFrame(plain_rows(found), columns=found.column_names)).encode(), output)
     else:

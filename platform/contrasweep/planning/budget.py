@@ -40,6 +40,38 @@ class Rate:
         return cls(gpus or 1.0 / (shared_by or 1), cost_per_hour or 0.0)
 
 
+@dataclass(frozen=True)
+class Spent:
+    """How many trials have ended, the GPU-hours that they trained, and what they cost."""
+
+    trials: int = 0
+    gpu_hours: float = 0.0
+    cost: float = 0.0
+
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> "Spent":
+        """Return what the trials of these records have taken."""
+        spent = cls()
+        for record in records:
+            rate = Rate.of(record.notes.gpus, record.notes.cost_per_hour, record.notes.shared_by)
+            hours = record.seconds / 3600
+            spent += cls(1, hours * rate.gpus, hours * rate.cost_per_hour)
+        return spent
+
+    def __add__(self, other: "Spent") -> "Spent":
+        return Spent(self.trials + other.trials, self.gpu_hours + other.gpu_hours, self.cost + other.cost)
+
+    def beyond(self, other: "Spent") -> "Spent":
+        """Return what this is more than `other`; never below 0, for a trial that runs again may take less."""
+        more = (self.trials - other.trials, self.gpu_hours - other.gpu_hours, self.cost - other.cost)
+        return Spent(max(0, more[0]), max(0.0, more[1]), max(0.0, more[2]))
+
+    def of_trials(self, trials: int) -> "Spent":
+        """Return what so many trials take if each takes what these took in the mean."""
+        each = trials / max(1, self.trials)
+        return Spent(trials, self.gpu_hours * each, self.cost * each)
+
+
 class BudgetRow(TypedDict):
     """A budget's limit and what is spent of it, in the budget's units."""
 

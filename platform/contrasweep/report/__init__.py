@@ -1,7 +1,6 @@
 """Reports of a study for people: tables in every format, and one self-contained HTML page."""
 
 import io
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from contrasweep.errors import SpecError, StorageError, choose_from
+from contrasweep.errors import SpecError, check_known
 from contrasweep.markdown_text import fenced
 from contrasweep.report import trials
 from contrasweep.report.data import SPENT, ReportData
@@ -26,6 +25,7 @@ from contrasweep.results.results import Results
 from contrasweep.results.study_data import Over
 from contrasweep.results.table import PLAIN, Table, TableStyle
 from contrasweep.storage.archive import list_archived
+from contrasweep.terminal_text import write
 from contrasweep.text_table import WIDTH
 from contrasweep.tracking.links import read_links
 
@@ -38,7 +38,6 @@ __all__ = [
     "render_comparison",
     "report_data",
     "serve_report",
-    "write",
     "write_files",
     "write_report",
 ]
@@ -133,22 +132,6 @@ def serve_report(
     serve(LivePage(results.records, page), host, port, announce)
 
 
-def write(content: bytes, output: Path | None) -> None:
-    """Write `content` to the file `output`, whose folders are created, or to standard output."""
-    if output is None and sys.stdout.isatty():  # which shows control characters, see `terminal_text`
-        sys.stdout.write(content.decode("utf-8", "replace"))
-        return
-    if output is None:
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
-        return
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_bytes(content)
-    except OSError as error:
-        raise StorageError(f"{output} cannot be written ({error.strerror}); choose another --output") from None
-
-
 def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
     """Write the study's table in every form, its comparisons, trials and report as files into `folder`.
 
@@ -214,10 +197,7 @@ def render_comparison(versus: Versus, format: str) -> bytes:
 
 
 def _check(format: str, known: Sequence[str]) -> None:
-    if format not in known:
-        raise SpecError(
-            "there is no such format", place="--format", value=format, hint=choose_from("formats", list(known), format)
-        )
+    check_known(format, "formats", known, "there is no such format", place="--format")
 
 
 def _frame_bytes(frame: pd.DataFrame, format: str) -> bytes:

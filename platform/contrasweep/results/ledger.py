@@ -9,19 +9,21 @@ is believed: the times are for readers.
 """
 
 import hashlib
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import pydantic
 
 from contrasweep.config import Config
 from contrasweep.errors import BrokenFileError
-from contrasweep.storage.json_file import MAX_BYTES, SCHEMA, JsonFile
+from contrasweep.planning.budget import Spent
+from contrasweep.storage import compact
+from contrasweep.storage.json_file import MAX_BYTES, JsonFile, stored
 from contrasweep.storage.names import Label, Name
-from contrasweep.storage.record import Count, Digest, Measure, Seed, Time
+from contrasweep.storage.record import Count, Digest, Measure, Seed, Time, unix_time
+from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 
 Finite = Annotated[float, pydantic.Field(allow_inf_nan=False)]
@@ -33,11 +35,9 @@ FIRST = 0
 """The number of the incumbent that a campaign begins with; another has the number of the entry that asked for it."""
 
 
-@dataclass(frozen=True)
+@stored
 class Began:
     """The first entry: what the campaign declares, and on how many seeds an incumbent is screened against."""
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     declared: Config
     screening: Count
@@ -46,11 +46,9 @@ class Began:
     kind: Literal["began"] = "began"
 
 
-@dataclass(frozen=True)
+@stored
 class Asked:
     """A candidate: its arm, the digest of settings and code, who asks (`by`), and why it is tried."""
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     candidate: Name
     arm: Config
@@ -62,15 +60,13 @@ class Asked:
     kind: Literal["asked"] = "asked"
 
 
-@dataclass(frozen=True)
+@stored
 class Granted:
     """The level and the fresh seeds of a confirmation; written before any of its trials.
 
     `asked` is the number of the entry that asked, `incumbent` that of the incumbent. A second entry for the same two
     grants more seeds and no level.
     """
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     asked: Count
     incumbent: Count
@@ -81,16 +77,16 @@ class Granted:
     kind: Literal["granted"] = "granted"
 
 
-@dataclass(frozen=True)
+@stored
 class Decided:
     """What was decided of a candidate against an incumbent.
 
-    The estimate with its interval of coverage `confidence` is that of the confirmation; None where the screen decided,
-    or where an end of the interval is infinite. `screened` is the mean gain of the screening seeds. `superseded`:
-    another incumbent came in between, and the candidate is compared with that one again.
+    `trials`, `gpu_hours` and `cost` are what was trained for it since its entry before, without the screening trials of
+    the incumbent, which candidates share. The estimate with its interval of coverage `confidence` is that of the
+    confirmation; None where the screen decided, or where an end of the interval is infinite. `screened` is the mean
+    gain of the screening seeds. `superseded`: another incumbent came in between, and the candidate is compared with
+    that one again.
     """
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     asked: Count
     incumbent: Count
@@ -99,7 +95,8 @@ class Decided:
     kept: bool
     seeds: Count
     trials: Count
-    hours: Measure
+    gpu_hours: Measure
+    cost: Measure
     screened: Finite | None = None
     estimate: Finite | None = None
     low: Finite | None = None
@@ -115,7 +112,7 @@ class Decided:
 
 Entry = Began | Asked | Granted | Decided
 ENTRY_FILE = JsonFile[Entry](
-    pydantic.TypeAdapter(Annotated[Entry, pydantic.Field(discriminator="kind")]),
+    Annotated[Entry, pydantic.Field(discriminator="kind")],  # type: ignore[arg-type]
     1,
     "restore it from a backup; the last entry may be deleted, and what it decided is decided again from the records",
 )
@@ -159,7 +156,7 @@ class Ledger:
     def append(self, entry: Entry) -> bool:
         """Write an entry after those that were read; False where another process was first. Reads what is new."""
         key = self._key(len(self.entries))
-        data = ENTRY_FILE.encode(asdict(entry) | {"after": self._last, "at": time.time()})
+        data = ENTRY_FILE.encode(asdict(entry) | {"after": self._last, "at": unix_time()})
         ENTRY_FILE.decode(data, f"{self.store.uri}/{key}")  # what cannot be read is not written
         written = self.store.write(key, data, if_absent=True)
         self.read()
@@ -246,10 +243,49 @@ class Ledger:
         ]
 
     @property
-    def spent(self) -> tuple[int, float]:
-        """Trials and hours of training of all decisions."""
+    def spent(self) -> Spent:
+        """What the campaign has trained.
+
+        Decisions say what they took. What is under way, and the incumbents' screening trials, is counted from the
+        records, so that nothing is lost with a process that was killed.
+        """
         decided = [entry for entry in self.entries if isinstance(entry, Decided)]
-        return sum(e.trials for e in decided), sum(e.hours for e in decided)
+        settled = {e.asked for e in decided if not e.superseded and e.verdict != "undecided"}
+        incumbents = [self.screening_study(i) for i in (FIRST, *(e.asked for e in decided if e.kept))]
+        counted = [
+            *(Spent(e.trials, e.gpu_hours, e.cost) for e in decided),
+            *(self.spent_on(asked) for asked in self.candidates if asked not in settled),
+            *map(self.measured, incumbents),
+        ]
+        return sum(counted, Spent())
+
+    def spent_on(self, asked: int) -> Spent:
+        """What the trials of a candidate have taken beyond what its decisions say."""
+        decided = [e for e in self.entries if isinstance(e, Decided) and e.asked == asked]
+        said = sum((Spent(e.trials, e.gpu_hours, e.cost) for e in decided), Spent())
+        return sum(map(self.measured, self.studies_of(asked)), Spent()).beyond(said)
+
+    def measured(self, study: str) -> Spent:
+        """What the trials of a study that have ended took."""
+        records = StudyRecords(self.storage, study)
+        return Spent.of(compact.read_records(records, records.etags(), []).values())
+
+    def screening_study(self, number: int) -> str:
+        """The study of the incumbent with this number, on the seeds that candidates are screened on."""
+        return f"{self.campaign}.incumbent-{number}"
+
+    def candidate_study(self, asked: int) -> str:
+        """The study of a candidate on screening seeds."""
+        return f"{self.campaign}.{asked}"
+
+    def confirmation_study(self, asked: int, incumbent: int) -> str:
+        """The study of a candidate and an incumbent on fresh seeds."""
+        return f"{self.candidate_study(asked)}.confirm" + f"-{incumbent}" * (incumbent != FIRST)
+
+    def studies_of(self, asked: int) -> list[str]:
+        """The studies that train a candidate."""
+        against = dict.fromkeys(e.incumbent for e in self.entries if isinstance(e, Granted) and e.asked == asked)
+        return [self.candidate_study(asked), *(self.confirmation_study(asked, incumbent) for incumbent in against)]
 
 
 def campaign_names(storage: str) -> Sequence[str]:

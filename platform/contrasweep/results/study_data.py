@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from contrasweep.config import Config
-from contrasweep.errors import BrokenFileError, SpecError, choose_from
+from contrasweep.errors import BrokenFileError, SpecError, check_known
 from contrasweep.results.items import ItemReader, Items
 from contrasweep.results.notices import MixedCode, notice_lines, retrained, unread_lines
 from contrasweep.results.rendering import DisplayNames, display_names
@@ -249,13 +249,7 @@ class StudyData:
         Raises:
             SpecError: Unless `value` is one of `known`.
         """
-        if value not in known:
-            raise SpecError(
-                f"there is no such {kind}",
-                place=f"study {self.name}",
-                value=value,
-                hint=choose_from(PLURALS[kind], known, value),
-            )
+        check_known(value, PLURALS[kind], known, f"there is no such {kind}", place=f"study {self.name}")
 
 
 def _with_evaluations(

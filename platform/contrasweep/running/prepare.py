@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from contrasweep.code import CurrentCode
 from contrasweep.data.manifest import Manifest
-from contrasweep.errors import ContrasweepError, SpecError, choose_from
+from contrasweep.errors import ContrasweepError, SpecError, check_known, choose_from
 from contrasweep.planning import learned
 from contrasweep.planning.code_comparison import CodeComparison, compare_plan
 from contrasweep.planning.plan import Plan
@@ -199,13 +199,7 @@ def decide(
     Raises `CodeChanged` where trials of other code are left and `changed` is "stop", and `SpecError` for a word of
     `rerun` that names no trial.
     """
-    if changed not in get_args(Changed):
-        raise SpecError(
-            "there is no such way to treat changed code",
-            place="changed",
-            value=changed,
-            hint=choose_from("ways", list(get_args(Changed)), changed),
-        )
+    check_known(changed, "ways", get_args(Changed), "there is no such way to treat changed code", place="changed")
     recorded = plan_records(plan, records)
     selected = selected_trials(plan, recorded, rerun) if rerun else set()
     selected &= {*recorded, *records.begun()}

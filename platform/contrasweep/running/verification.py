@@ -29,8 +29,7 @@ from contrasweep.storage.record import Record
 from contrasweep.storage.records import ATTEMPT, StudyRecords
 from contrasweep.tracking.links import FILE as LINKS
 from contrasweep.tracking.links import LINKS_FILE
-from contrasweep.tracking.told import PREFIX as TOLD
-from contrasweep.tracking.told import TOLD_FILE
+from contrasweep.tracking.sync import TOLD, TOLD_FILE
 from contrasweep.trial import Trial
 from contrasweep.tuning.candidate import CANDIDATE_FILE
 

@@ -21,7 +21,7 @@ def check_name(name: str) -> str:
     """Return `name` if it can be one level of a key or path; else raise ValueError with the reason."""
     if not name or name in (".", "..") or len(name) > MAX_NAME:
         raise ValueError(f"{_quoted(name)} is no name of a file or folder")
-    if any(character in "/\\" or not character.isprintable() for character in name):
+    if "/" in name or "\\" in name or not name.isprintable():
         raise ValueError(f"the name {_quoted(name)} has a slash, a backslash or a control character")
     if name.startswith(".tmp-"):
         raise ValueError(f"the name {_quoted(name)} is kept for files that are being written")

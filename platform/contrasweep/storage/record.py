@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from enum import StrEnum
 from typing import Annotated, Any, Protocol, Self, TypedDict, Unpack
 
@@ -10,7 +10,7 @@ import pydantic
 
 from contrasweep.config import Config
 from contrasweep.rows import Row, metrics_of, step_of
-from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import FileName, Label, Name, as_label
 
 RECORD_FORMAT = 3
@@ -178,11 +178,9 @@ class StartRef:
     ended: Time = 0.0
 
 
-@dataclass(frozen=True)
+@stored
 class DatasetRef:
     """A dataset by name and digest."""
-
-    __pydantic_config__ = SCHEMA
 
     name: Label
     digest: Label = ""
@@ -194,7 +192,7 @@ class DatasetRef:
         return cls(data.name, data.digest, data.synthetic)
 
 
-@dataclass(frozen=True)
+@stored
 class CodeRef:
     """The code that a trial ran, by digest; its modules and sources lie in the study's code/.
 
@@ -202,8 +200,6 @@ class CodeRef:
     the code differs from it. `earlier` are the digests of other codes that trained the trial up to a checkpoint, if
     that was accepted.
     """
-
-    __pydantic_config__ = SCHEMA
 
     digest: Digest = ""
     commit: Label = ""
@@ -216,11 +212,9 @@ class CodeRef:
         return cls(**{**content, "earlier": tuple(content.get("earlier", ()))})
 
 
-@dataclass(frozen=True)
+@stored
 class TrialNotes:
     """Facts on a trial from its search and its placement; None where one does not apply."""
-
-    __pydantic_config__ = SCHEMA
 
     phase: Phase | None = None
     candidate: Count | None = None  # number of the configuration in its arm's search, in the order of asking
@@ -275,11 +269,9 @@ class Measured(TypedDict, total=False):
     unused_settings: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@stored
 class Record:
     """The record of a finished trial, made by `Record.of`."""
-
-    __pydantic_config__ = SCHEMA
 
     trial_id: Name
     study: Name
@@ -356,9 +348,7 @@ class Record:
 
 
 RECORD_FILE = JsonFile(
-    pydantic.TypeAdapter(Record),
-    RECORD_FORMAT,
-    "`contrasweep verify STUDY --repair` puts it aside, and its trial runs again",
+    Record, RECORD_FORMAT, "`contrasweep verify STUDY --repair` puts it aside, and its trial runs again"
 )
 """record.json, written and read."""
 

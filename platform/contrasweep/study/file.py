@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from contrasweep.config import Config, MutableConfig
 from contrasweep.data.yaml_text import MAX_CHARACTERS, read_yaml
-from contrasweep.errors import ContrasweepError, SpecError, choose_from
+from contrasweep.errors import ContrasweepError, SpecError, check_known, choose_from
 from contrasweep.imports import import_from_here, in_one_line
 from contrasweep.schema import JsonSchema, json_schema, validate
 from contrasweep.study import dotted
@@ -191,13 +191,7 @@ def _starts(key: str, path: list[str]) -> bool:
 def _build(fields: MutableConfig, name: str) -> Study:
     kinds: dict[str, type[AblationGrid] | type[Sweep]] = {"ablation_grid": AblationGrid, "sweep": Sweep}
     kind = fields.get("type", "sweep" if {"trials_per_arm", "budget"} & fields.keys() else "ablation_grid")
-    if not isinstance(kind, str) or kind not in kinds:
-        raise SpecError(
-            "there is no such type of study",
-            place=f"{name}: type",
-            value=kind,
-            hint=choose_from("types", list(kinds), kind),
-        )
+    check_known(kind, "types", kinds, "there is no such type of study", place=f"{name}: type")
     try:
         study: Study = validate(kinds[kind], fields)
     except SpecError as error:

@@ -1,5 +1,6 @@
 """Candidates are decided by trained trials, without Ray here: screened, confirmed on fresh seeds, remembered."""
 
+import dataclasses
 import json
 
 import calm
@@ -9,8 +10,11 @@ from command_line import contrasweep
 from contrasweep import Arm, Campaign, SpecError
 from contrasweep.campaign import campaign as campaigns
 from contrasweep.errors import ContrasweepError
+from contrasweep.planning.budget import Spent
 from contrasweep.results.ledger import Asked, Began, Decided, Granted, Ledger
 from contrasweep.results.results import Results
+from contrasweep.storage.record import TrialNotes
+from contrasweep.storage.records import StudyRecords
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +81,63 @@ def test_a_budget_that_does_not_suffice_is_said_before_anything_is_trained(tmp_p
     with pytest.raises(SpecError, match=r"budget_trials.*28 trials at most, and 20 are left"):
         decide(tmp_path, arm(who="noise"), "noise", campaign=campaign(budget_trials=20))
     assert not list(tmp_path.glob("speed*"))
+
+
+HOUR = TrialNotes(gpus=0.5, cost_per_hour=3.0)
+"""What each trial takes in `priced`: an hour of half a GPU, at 3 an hour."""
+
+
+@pytest.fixture
+def priced(monkeypatch):
+    """Trials that take an hour each, and a study that stops once its own budget is used up."""
+
+    def run(study, storage, **_):
+        calm.calm_run(study, storage)
+        records = StudyRecords(storage, study.name)
+        for record in records.read(sorted(records.finished())).values():
+            records.write(dataclasses.replace(record, seconds=3600.0, notes=HOUR))
+        spent, results = Spent.of(records.read(sorted(records.finished())).values()), Results.load(study.name, storage)
+        limits = {"gpu_hours": study.budget_gpu_hours, "cost": study.budget_cost}
+        over = [name for name, limit in limits.items() if limit is not None and getattr(spent, name) >= limit]
+        return dataclasses.replace(results, stopped=f"used up: {over}" if over else "")
+
+    monkeypatch.setattr(campaigns, "run", run)
+
+
+def test_what_a_decision_takes_is_told_in_gpu_hours_and_money(priced, tmp_path):
+    first = decide(tmp_path, arm(gain=-0.1, who="worse"), "worse")
+    assert (first.trials, first.gpu_hours, first.cost) == (2, 1.0, 6.0)
+    assert book(tmp_path).spent == Spent(4, 2.0, 12.0)  # the incumbent too
+    expected = campaign(budget_cost=90.0).outlook(arm(who="next"), "next", storage=str(tmp_path))
+    assert (expected.cost, expected.gpu_hours, expected.cost_left) == (66.0, 11.0, 78.0)
+    assert "11 GPU-hours, a cost of 66" in "".join(expected.lines()) and "a cost of 78" in expected.lines()[-1]
+    with pytest.raises(SpecError, match=r"budget_cost.*up to 66, and 48 are left.*at least 18 more"):
+        decide(tmp_path, arm(who="next"), "next", campaign=campaign(budget_cost=60.0))
+    with pytest.raises(SpecError, match=r"budget_gpu_hours.*up to 11, and 8 are left"):
+        decide(tmp_path, arm(who="next"), "next", campaign=campaign(budget_gpu_hours=10.0))
+
+
+def test_a_budget_ends_a_decision_that_takes_more_than_was_foreseen(priced, tmp_path):
+    better = arm(gain=0.05, who="better")
+    with pytest.raises(SpecError, match=r"budget_cost.*used up, and nothing is decided.*the same command goes on"):
+        decide(tmp_path, better, "better", campaign=campaign(budget_cost=20.0))
+    assert not any(isinstance(entry, Decided) for entry in book(tmp_path).entries)
+    trained = book(tmp_path).spent  # counted although nothing was decided
+    assert trained.cost == 3.0 * trained.trials >= 20.0
+    with pytest.raises(SpecError, match="budget_cost"):
+        decide(tmp_path, arm(who="other"), "other", campaign=campaign(budget_cost=20.0))
+    assert decide(tmp_path, better, "better", campaign=campaign(budget_cost=900.0)).kept
+
+
+def test_more_seeds_are_within_the_budget_too(tmp_path):
+    candidate = arm(gain=0.0175, who="u13")
+    first = decide(tmp_path, candidate, "close")
+    spent = book(tmp_path).spent.trials
+    with pytest.raises(SpecError, match=r"budget_trials.*16 trials at most, and 3 are left"):
+        decide(tmp_path, candidate, "close", more=7, campaign=campaign(budget_trials=spent + 3))
+    expected = campaign().outlook(candidate, "close", storage=str(tmp_path), more=first.more.seeds)
+    assert expected.decided is None and expected.confirmation_trials == first.more.trials
+    assert expected.screening_trials == 0
 
 
 def test_a_setting_that_no_trial_reads_decides_nothing(tmp_path):
@@ -150,12 +211,13 @@ def test_a_kill_before_or_after_an_entry_spends_nothing_twice(kind, tmp_path, mo
     assert all(path.stat().st_mtime_ns == at for path, at in times.items()) and trials(killed) == trials(whole)
 
 
-def test_a_keep_against_an_incumbent_that_was_replaced_is_asked_again(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", [Granted, Decided])
+def test_a_keep_against_an_incumbent_that_was_replaced_is_asked_again(kind, tmp_path, monkeypatch):
     append, begun, done = Ledger.append, [], []
     longer = campaign(seeds={"first": 2, "step": 2, "most": 12})
 
     def another_is_faster(self, entry):
-        if isinstance(entry, Decided) and not begun:
+        if isinstance(entry, kind) and not begun:
             begun.append(entry)
             done.append(decide(tmp_path, arm(gain=0.1, who="faster"), "faster", campaign=longer))
         return append(self, entry)
@@ -165,7 +227,7 @@ def test_a_keep_against_an_incumbent_that_was_replaced_is_asked_again(tmp_path, 
     assert done[0].kept and decision.kept and decision.incumbent == "faster"
     superseded = [e for e in book(tmp_path).entries if isinstance(e, Decided) and e.superseded]
     assert len(superseded) == 1 and not superseded[0].kept
-    assert len(book(tmp_path).confirmations) == 3  # each spent its level once
+    assert len(book(tmp_path).confirmations) == (2 if kind is Granted else 3)  # each spent its level once
 
 
 def test_one_candidate_that_two_ask_at_once_is_decided_once(tmp_path, monkeypatch):

@@ -2,12 +2,14 @@
 
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from contrasweep.errors import BrokenFileError, StorageError
+from contrasweep.planning.budget import Spent
 from contrasweep.results.ledger import Asked, Began, Decided, Granted, Ledger, campaign_names
 
 BEGAN = Began({"metric": "accuracy"}, screening=12)
@@ -25,7 +27,7 @@ def asked(name: str) -> Asked:
 
 
 def decided(number: int, incumbent: int, *, kept: bool, stage: str = "confirm", p: float = 0.5) -> Decided:
-    return Decided(number, incumbent, "keep" if kept else "discard", stage, kept, 8, 16, 0.1, p=p)
+    return Decided(number, incumbent, "keep" if kept else "discard", stage, kept, 8, 16, 0.1, 0.4, p=p)
 
 
 def test_what_was_written_is_read_by_another_process(tmp_path):
@@ -33,8 +35,20 @@ def test_what_was_written_is_read_by_another_process(tmp_path):
     other = Ledger(str(tmp_path), "speed").read()
     assert other.entries == book.entries and other.incumbent == 1 and campaign_names(str(tmp_path)) == ["speed"]
     assert other.screening_seeds(0) == list(range(12)) and other.screening_seeds(1) == list(range(44, 56))
-    assert other.fresh_seeds(3) == (56, 57, 58) and other.spent == (16, 0.1)
+    assert other.fresh_seeds(3) == (56, 57, 58) and other.spent == Spent(16, 0.1, 0.4)
     assert other.confirmations == [(0.025, True, 0.5)]
+
+
+def test_clocks_that_are_wrong_change_neither_order_nor_level(tmp_path, monkeypatch):
+    """One runs backwards, one is years off, one is before 1970, one beyond any date."""
+    clocks = iter([2e9, 1e9, -5.0, 4e9, 1e300, 100.0, float("inf")])
+    monkeypatch.setattr("time.time", lambda: next(clocks))
+    written = [BEGAN, asked("a"), Granted(1, 0, 0.025, (12, 13)), decided(1, 0, kept=True), asked("b"), asked("c")]
+    book = ledger(tmp_path, *written)
+    other = Ledger(str(tmp_path), "speed").read()
+    assert [replace(entry, after="", at=0.0) for entry in other.entries] == written
+    assert (other.incumbent, other.confirmations, other.fresh_seeds(1)) == (1, [(0.025, True, 0.5)], (26,))
+    assert other.entries == book.entries and book.append(asked("d"))
 
 
 def test_of_two_that_append_at_once_one_has_to_look_again(tmp_path):
@@ -86,7 +100,7 @@ def test_a_hostile_entry_is_a_line(content, tmp_path):
 def test_an_entry_that_could_not_be_read_is_not_written(tmp_path):
     book = ledger(tmp_path, BEGAN, asked("a"))
     with pytest.raises(BrokenFileError, match="hours"):
-        book.append(Decided(1, 0, "discard", "screen", False, 8, 16, hours=-1e-20))
+        book.append(Decided(1, 0, "discard", "screen", False, 8, 16, -1e-20, 0.0))
     assert len(Ledger(str(tmp_path), "speed").read().entries) == 2 and book.append(asked("b"))
 
 

@@ -70,7 +70,7 @@ def test_decisions_are_the_candidates_of_a_ledger(tmp_path):
         Began({"metric": "accuracy"}, screening=4),
         Asked("wider", {"trainable": "m:train"}, "0" * 16, by="ada", why="more width"),
         Granted(1, 0, 0.025, (4, 5)),
-        Decided(1, 0, "keep", "confirm", True, 8, 16, 0.1, estimate=0.02, p=0.01),
+        Decided(1, 0, "keep", "confirm", True, 8, 16, 0.1, 0.4, estimate=0.02, p=0.01),
         Asked("deeper", {"trainable": "m:train"}, "1" * 16),
     ):
         assert book.append(entry)

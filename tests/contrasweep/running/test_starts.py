@@ -8,9 +8,9 @@ import contrasweep as cs
 from contrasweep.code import CurrentCode
 from contrasweep.errors import ContrasweepError, NotTrainedError
 from contrasweep.planning.planner import plan_staged
-from contrasweep.running.cleaning import clean, plan_cleaning
 from contrasweep.running.engine.loop import StudyCode
 from contrasweep.running.prepare import CodeChanged, prepare
+from contrasweep.running.publish import clean, plan_cleaning
 from contrasweep.running.verification import verify
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.archive import archive_trials

@@ -23,7 +23,10 @@ FAILURE = re.compile(r"^Failure # \d+ .*\n", re.MULTILINE)
 RAISED = re.compile(r"(\x1b\[\d+m)?ray::")
 """How the traceback of an error begins that a living worker raised."""
 NEVER_RAN = "The actor never ran"
-SLOW_START = "timed out during startup"
+SLOW_START = re.compile("timed out during startup|Timed out waiting for file .*gcs_server_port")
+"""Ray's words where its processes took longer to start than Ray waits."""
+GCS_WAIT = "RAY_gcs_server_port_wait_time_s"
+"""The variable of the environment with the seconds that Ray waits for its GCS. No other thread runs in this time."""
 
 
 @dataclass(frozen=True)

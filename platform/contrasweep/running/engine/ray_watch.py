@@ -24,6 +24,7 @@ from contrasweep.running.engine import ray_internals
 POLL_S, STARTING_POLL_S = 1.0, 0.2
 GCS_PATIENCE_S = 6.0  # without a connection: a busy head, or one that is started again and recovers
 UNWIND_S = 4.0  # in which the main thread may end by itself
+GONE = "Ray is gone ({}); finished trials have their records"
 HOST_AND_PORT = re.compile(r"[^/]+:\d+")
 
 
@@ -47,7 +48,13 @@ class RayWatch:
             threading.Thread(target=self._work, name="ray-watch", daemon=True).start()
 
     def start_again(self) -> None:
-        """Forget what has been started: it is shut down, and Ray is started once more."""
+        """Forget what has been started: it is shut down, and Ray is started once more.
+
+        Raises `KeyboardInterrupt` where a signal has killed the GCS: somebody has ended it.
+        """
+        if any(_was_killed(process.pid) for process in _own_gcs() if process.pid not in self._earlier):
+            signals.interruption.reason = GONE.format("its gcs_server has died")
+            raise KeyboardInterrupt
         self._earlier |= {process.pid for process in _own_gcs()}
         self._seen, self._away_since = False, time.monotonic()
 
@@ -97,7 +104,7 @@ class RayWatch:
         return None
 
     def _end(self, what: str) -> None:
-        signals.interruption.reason = f"Ray is gone ({what}); finished trials have their records"
+        signals.interruption.reason = GONE.format(what)
         _thread.interrupt_main()
         if self._stop.wait(UNWIND_S) or not signals.interruption.ends_process:
             return

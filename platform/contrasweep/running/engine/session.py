@@ -26,7 +26,9 @@ from contrasweep.running.signals import interruption
 
 MIN_ADDRESS_SPACE = 8 * 2**30
 """Bytes of address space that Ray's processes need to start: they map far more than they use (6 GB are too few)."""
-RAY_INIT_ATTEMPTS = 3  # a busy machine may take longer to start Ray than Ray waits
+GCS_WAITS_S = (10, 30, 30)
+"""How long each attempt to start Ray waits for the GCS: a busy machine may need long, and a GCS that was killed is
+noticed only after the wait."""
 AUTH_MODE = "RAY_AUTH_MODE"
 
 
@@ -79,15 +81,16 @@ def _start(address: str, options: dict[str, bool], watch: RayWatch) -> None:
     Raises `ContrasweepError` where Ray does not start.
     """
     auth_mode = os.environ.get(AUTH_MODE)
-    for attempt in range(RAY_INIT_ATTEMPTS):
+    for attempt, wait_s in enumerate(GCS_WAITS_S, 1):
         try:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
+            with _environment({ray_internals.GCS_WAIT: str(wait_s)} if address == "local" else {}):
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
             return
         except Exception as error:  # Ray raises a plain Exception when a busy machine took it over 30 s to start
             watch.start_again()
             ray.shutdown()
             _restore(auth_mode)
-            if ray_internals.SLOW_START in str(error) and attempt < RAY_INIT_ATTEMPTS - 1:
+            if ray_internals.SLOW_START.search(str(error)) and attempt < len(GCS_WAITS_S):
                 continue
             what = (
                 "Ray cannot be started on this machine"
@@ -95,6 +98,18 @@ def _start(address: str, options: dict[str, bool], watch: RayWatch) -> None:
                 else f"no Ray cluster at RAY_ADDRESS={address}"
             )
             raise ContrasweepError(f"{what} ({str(error).splitlines()[0]})") from None
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Set variables of the environment while open, but those that the user has set."""
+    added = values.keys() - os.environ.keys()
+    os.environ.update({name: values[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
 
 
 @contextmanager

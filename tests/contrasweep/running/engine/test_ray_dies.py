@@ -1,5 +1,6 @@
 """Ray's own death, and a terminal that goes: one line, status 130, and the same command goes on."""
 
+import contextlib
 import os
 import re
 import signal
@@ -61,6 +62,19 @@ def test_a_death_of_ray_is_said_in_one_line(victim: str, run: Run) -> None:
     (line,) = [line for line in errors.splitlines() if line.startswith("contrasweep:")]
     says = "finished trials have their records; the same command goes on from here"
     assert line == f"contrasweep: Ray is gone (its {victim} has died); {says}"
+
+
+def test_a_gcs_that_is_killed_in_its_first_moment_is_said_soon(run: Run) -> None:
+    process, gcs = run.start(), None
+    while gcs is None:
+        assert process.poll() is None, process.communicate()[1]
+        with contextlib.suppress(psutil.NoSuchProcess):
+            gcs = next((p for p in psutil.Process(process.pid).children() if p.name() == "gcs_server"), None)
+    wait_s = gcs.environ()["RAY_gcs_server_port_wait_time_s"]
+    gcs.kill()  # before it wrote its port: Ray waits for that, and no thread of Python runs meanwhile
+    _, errors = process.communicate()
+    assert process.returncode == 130 and errors.splitlines()[-1].startswith("contrasweep: Ray is gone (its gcs_server")
+    assert wait_s == "10"  # and not Ray's own 30 s
 
 
 def test_a_terminal_that_goes_interrupts_the_run(run: Run) -> None:
