@@ -164,14 +164,12 @@ class TrialLike(Protocol):
         """The trial from whose checkpoint it starts."""
 
 
-@dataclass(frozen=True)
+@stored
 class StartRef:
     """The trial from whose checkpoint another one starts, and the time at which that trial had ended.
 
     The time tells a network from the one that the same trial gave when it was run again; 0: it has not ended yet.
     """
-
-    __pydantic_config__ = SCHEMA
 
     study: Name
     trial: Name
