@@ -12,9 +12,13 @@ from typing import Literal
 from contrasweep.cluster.memory import GIB
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import StorageError
+from contrasweep.live.overview import study_names
 from contrasweep.results.results import Results
+from contrasweep.storage import compact
 from contrasweep.storage.checkpoints import Checkpoints
+from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import Record
+from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.kinds import Trackers
 from contrasweep.tracking.links import read_links, write_shown
 from contrasweep.tracking.mlflow.models import load_checkpoint, log_model
@@ -101,7 +105,9 @@ def _log_model(record: Record, results: Results, server: Server, datasets: Mappi
     """Log the trial's newest checkpoint as a model of its run. A failure is printed, and nothing is lost by it."""
     try:
         data = datasets[record.data.digest]
-        trial = Trial(record.study, record.arm, record.trainable, record.config, data, record.fold, record.seed)
+        trial = Trial(
+            record.study, record.arm, record.trainable, record.config, data, record.fold, record.seed, record.start
+        )
         with tempfile.TemporaryDirectory() as folder:
             saved = Checkpoints(results.records.store, results.records.key(trial.id, "checkpoint")).fetch(Path(folder))
             module = load_checkpoint(trial, Path(folder)) if saved else None
@@ -154,13 +160,30 @@ def plan_cleaning(results: Results, keep: KeptCheckpoints) -> Cleaning:
     # A marker goes first: a checkpoint whose marker is there is whole.
     keys = [key for trial in gone for key in sorted(sizes[trial], key=lambda k: not k.endswith("/latest.json"))]
     gib = sum(sum(sizes[trial].values()) for trial in gone) / GIB
-    return Cleaning(results.name, len(over) - len(gone), tuple(gone), tuple(keys), gib, tuple(_lost(over, gone)))
+    lost = (*_lost(over, gone), *_starting(results, set(gone)))
+    return Cleaning(results.name, len(over) - len(gone), tuple(gone), tuple(keys), gib, lost)
 
 
 def clean(results: Results, cleaning: Cleaning) -> None:
     """Delete what `plan_cleaning` names; an interrupted deletion goes on with the next cleaning."""
     for key in cleaning.keys:
         results.records.store.delete(key)
+
+
+def _starting(results: Results, gone: set[str]) -> Iterable[str]:
+    """A sentence for each study of the storage that has trained from networks that go, or has still to train."""
+    storage = results.records.storage
+    for name in study_names(storage) if gone else ():
+        records = StudyRecords(storage, name)
+        document = records.document()
+        arms = document.spec.get("arms", {}).values() if document else ()
+        if not any((arm.get("start") or {}).get("study") == results.name for arm in arms):
+            continue
+        known = compact.read_records(records, records.etags(), [])
+        used = {record.start.trial for record in known.values() if record.start} & gone
+        left = len({*read_planned(records)["trial_id"]} - known.keys())
+        unfinished = f", and {left} of its trials have not ended" if left else ""
+        yield f"start: {name} cannot be trained again: it starts from {len(used)} of these networks{unfinished}"
 
 
 def _lost(over: Mapping[str, Record], gone: Iterable[str]) -> Iterable[str]:

@@ -183,7 +183,9 @@ def _checkpoint(records: StudyRecords, trial_id: str, scratch: Path, *, unfinish
 def _identity(record: Record) -> str:
     """The id that a trial of the record's settings has."""
     data: Any = SimpleNamespace(digest=record.data.digest)
-    trial = Trial(record.study, record.arm, record.trainable, record.config, data, record.fold, record.seed)
+    trial = Trial(
+        record.study, record.arm, record.trainable, record.config, data, record.fold, record.seed, record.start
+    )
     return trial.id
 
 

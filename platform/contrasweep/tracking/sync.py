@@ -152,7 +152,15 @@ class ToldTracker:
 def _begun(record: Record) -> BegunTrial:
     data = DatasetRef(record.data.name, record.data.digest, record.data.synthetic)
     return BegunTrial(
-        record.trial_id, record.study, record.arm, record.trainable, record.config, data, record.fold, record.seed
+        record.trial_id,
+        record.study,
+        record.arm,
+        record.trainable,
+        record.config,
+        data,
+        record.fold,
+        record.seed,
+        record.start,
     )
 
 
