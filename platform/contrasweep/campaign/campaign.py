@@ -27,7 +27,7 @@ from contrasweep.campaign.decision import INCUMBENT, Decision, More, Outlook, ca
 from contrasweep.code import CurrentCode
 from contrasweep.config import MutableConfig
 from contrasweep.defaults import OF_STUDY, STORAGE
-from contrasweep.errors import ContrasweepError, SpecError
+from contrasweep.errors import ContrasweepError, SpecError, StorageError
 from contrasweep.planning.budget import Spent
 from contrasweep.planning.planner import plan
 from contrasweep.results.ledger import FIRST, Asked, Began, Decided, Granted, Ledger
@@ -43,6 +43,8 @@ from contrasweep.study.arm import Arm
 from contrasweep.study.base import Above0, Folds, check_metric
 from contrasweep.study.file import load_declared, to_plain, with_sets
 from contrasweep.study.grid import DATA_AXIS, AblationGrid
+from contrasweep.tracking.kinds import checked_tracking, tracking_of
+from contrasweep.tracking.tracker import TrackingError
 
 if TYPE_CHECKING:
     from contrasweep.running.prepare import Changed
@@ -202,7 +204,21 @@ class Campaign:
             "cluster": cluster,
         }
         with session():
-            return Referee(self, storage, options).decide(candidate, name, by, why, more)
+            decision = Referee(self, storage, options).decide(candidate, name, by, why, more)
+        if not decision.remembered:
+            self._publish(storage, tracking)
+        return decision
+
+    def _publish(self, storage: str, tracking: str | Sequence[str] | None) -> None:
+        """Show the decisions in MLflow. The decision stands where that fails, and a line says how to do it again."""
+        from contrasweep.campaign.published import publish  # reads a ledger as a campaign
+
+        try:
+            publish(self.name, storage, checked_tracking(tracking_of(tracking, None)))
+        except (TrackingError, StorageError) as error:
+            _say(
+                f"MLflow lacks the decision ({error}); contrasweep sync {self.name} --storage {storage} brings it there"
+            )
 
     def outlook(self, candidate: Arm, name: str, *, storage: str = STORAGE, more: int = 0) -> Outlook:
         """Return what a decision would take; nothing is trained or written.

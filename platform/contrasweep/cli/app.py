@@ -229,15 +229,27 @@ def sync(
     json: Json = False,
     follow: Annotated[bool, typer.Option("--follow", help="Go on while the study runs.")] = False,
 ) -> None:
-    """Bring MLflow and other trackers up to a study's storage.
+    """Bring MLflow and other trackers up to a study's storage, or MLflow up to a campaign's ledger.
 
     What is missing there is added, nothing twice. Trials that MLflow has are compared value by value.
     """
+    from contrasweep.results.ledger import campaign_names
     from contrasweep.results.results import Results
     from contrasweep.tracking.kinds import checked_tracking, tracking_of
     from contrasweep.tracking.sync import follow as follow_study
     from contrasweep.tracking.sync import sync as bring_up
+    from contrasweep.tracking.tracker import TrackingError
 
+    if study in campaign_names(storage):
+        from contrasweep.campaign.published import publish
+
+        try:
+            summary = publish(study, storage, checked_tracking(tracking_of(tracking, None)))
+        except TrackingError as error:
+            raise StorageError(f"tracking: {error}") from None
+        done = [] if summary is None else [summary]
+        print_json("sync", {"trackers": done}) if json else print("\n".join(map(str, done)))
+        return
     results = Results.load(reports.name(study), storage)
     trackers = checked_tracking(tracking_of(tracking, results.document.spec.get("tracking")))
     if follow:
