@@ -241,10 +241,11 @@ def sync(
     from contrasweep.tracking.tracker import TrackingError
 
     if study in campaign_names(storage):
+        from contrasweep.campaign.campaign import stored_history
         from contrasweep.campaign.published import publish
 
         try:
-            summary = publish(study, storage, checked_tracking(tracking_of(tracking, None)))
+            summary = publish(stored_history(study, storage), storage, checked_tracking(tracking_of(tracking, None)))
         except TrackingError as error:
             raise StorageError(f"tracking: {error}") from None
         done = [] if summary is None else [summary]

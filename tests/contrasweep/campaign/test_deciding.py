@@ -77,6 +77,15 @@ def test_the_incumbent_itself_and_another_declaration_are_refused(tmp_path):
     assert decide(tmp_path, arm(who="x"), "x", campaign=campaign(description="says more", budget_trials=500))
 
 
+def test_a_function_that_no_later_process_finds_is_refused(tmp_path):
+    def train(trial, resume=None):
+        yield from ()
+
+    with pytest.raises(SpecError, match=r"trainable: a ledger names a trainable by its module.*locals.*into a module"):
+        decide(tmp_path, Arm(train), "local")
+    assert not list(tmp_path.glob("speed*"))
+
+
 def test_a_budget_that_does_not_suffice_is_said_before_anything_is_trained(tmp_path):
     with pytest.raises(SpecError, match=r"budget_trials.*28 trials at most, and 20 are left"):
         decide(tmp_path, arm(who="noise"), "noise", campaign=campaign(budget_trials=20))
