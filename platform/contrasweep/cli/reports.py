@@ -55,7 +55,6 @@ def report(
         Literal["mean-ci", "mean-std", "mean-se", "mean"],
         typer.Option(help="What stands behind a mean: its interval, a deviation, or nothing."),
     ] = "mean-ci",
-    no_interval: Annotated[bool, typer.Option("--no-interval", help="The same as --cell mean.")] = False,
     over: OverWhat = "replicates",
     output: Output = None,
     caption: Annotated[str, typer.Option(help="Of a paper's table: what stands above it.")] = "",
@@ -100,7 +99,7 @@ def report(
         output=output,
         over=over,
         width=(width() if output is None else None) or WIDTH,
-        style=TableStyle(spread, digits, percent, caption, label, cell="mean" if no_interval else cell, wide=wide),
+        style=TableStyle(spread, digits, percent, caption, label, cell=cell, wide=wide),
     )
 
 
@@ -114,7 +113,7 @@ def compare(
     arm_b: str,
     storage: Storage = STORAGE,
     json: Json = False,
-    format: Annotated[str, typer.Option(help="text, markdown, latex, csv or json.")] = "text",
+    format: Annotated[str, typer.Option(help="text, markdown, latex or csv.")] = "text",
     metric: Metric = None,
     at: Annotated[list[str] | None, typer.Option(metavar="AXIS=VALUE", help="Only these cells; repeatable.")] = None,
     over: OverWhat = "replicates",
@@ -131,7 +130,7 @@ def compare(
 
     fixed = {path[0]: value for path, value in map(parse_set, at or [])}
     versus = load(study, storage).versus(arm_a, arm_b, metric, fixed, over=over)
-    if json or format == "json":
+    if json:
         write((dumps("compare", versus.to_dict()) + "\n").encode(), output)
     else:
         write(render_comparison(versus, format), output)
@@ -168,7 +167,7 @@ def query(
     ],
     storage: Storage = STORAGE,
     json: Json = False,
-    format: Annotated[str, typer.Option(help="text, csv, json or parquet.")] = "text",
+    format: Annotated[str, typer.Option(help="text, csv or parquet.")] = "text",
     output: Output = None,
 ) -> None:
     """Ask a storage in SQL.
@@ -182,7 +181,7 @@ def query(
     from contrasweep.results.query import SECONDS, StorageViews, plain_rows, run_query
     from contrasweep.terminal_text import write
 
-    check_known(format, "formats", ("text", "csv", "json", "parquet"), "there is no such format", place="--format")
+    check_known(format, "formats", ("text", "csv", "parquet"), "there is no such format", place="--format")
     overdue = threading.Timer(2 * SECONDS, os._exit, (2,))  # a function of SQL that cannot be interrupted
     overdue.daemon = True
     overdue.start()
@@ -191,7 +190,7 @@ def query(
         found = run_query(select, views)
     finally:
         overdue.cancel()
-    if json or format == "json":
+    if json:
         from contrasweep.cli.documents import dumps
 
         columns = [{"name": field.name, "type": str(field.type)} for field in found.schema]
