@@ -7,7 +7,7 @@ only for a pair.
 
 from contrasweep import AblationGrid, Arm, Choice, Float, Int, Sweep
 from contrasweep.config import MutableConfig
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import SpecError, check_known, choose_from
 
 TRAIN = "contrasweep.trainables.contrastive:train"
 Space = dict[str, Float | Int | Choice]
@@ -50,13 +50,7 @@ LOSSES = (*CROSS_ENTROPY, *MARGIN_LOSSES)
 
 def loss_space(loss: str, similarity: str) -> Space:
     """Return what there is to search in `loss` with `similarity`."""
-    if similarity not in TEMPERATURE:
-        raise SpecError(
-            "there is no search space for this similarity",
-            place="similarity",
-            value=similarity,
-            hint=choose_from("similarities", list(TEMPERATURE), similarity),
-        )
+    check_known(similarity, "similarities", TEMPERATURE, "it has no search space", place="similarity")
     if loss == "ocl":
         return {"loss.temperature": TEMPERATURE[similarity]}
     if loss in CROSS_ENTROPY:

@@ -86,6 +86,21 @@ class NotStagedError(DataError):
         return NotStagedError, (self.dataset, self.command, self.requires, self.looked)
 
 
+class NotTrainedError(ContrasweepError):
+    """A study starts from trials of another one, `study`, that are not trained: the `command` that trains them.
+
+    `left` counts its trials that have not ended, 0 where it has not run at all.
+    """
+
+    def __init__(self, study: str, command: str, left: int) -> None:
+        self.study, self.command, self.left = study, command, left
+        lacks = f"{left} of whose trials have not ended" if left else "which was not run in this storage"
+        super().__init__(f"this study starts from {study!r}, {lacks}; run it first: {command}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return NotTrainedError, (self.study, self.command, self.left)
+
+
 class StorageError(ContrasweepError):
     """The storage cannot be read or written, or a file of it is broken.
 
@@ -154,3 +169,10 @@ def choose_from(kind: str, known: Iterable[str], value: object) -> str:
     near = difflib.get_close_matches(str(value), names, n=1)
     guess = f"did you mean {near[0]!r}? " if near else ""
     return f"{guess}known {kind}: {', '.join(names)}"
+
+
+def check_known(value: object, kind: str, known: Iterable[str], rule: str, *, place: str = "") -> None:
+    """Raise `SpecError` where `value` is none of the names `known`; `kind` is the plural of what they are."""
+    names = list(known)
+    if value not in names:
+        raise SpecError(rule, place=place, value=value, hint=choose_from(kind, names, value))

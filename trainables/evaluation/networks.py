@@ -12,6 +12,7 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.imports import import_path
 from contrasweep.storage.checkpoints import Checkpoints
+from contrasweep.storage.record import StartRef
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trainables.pytorch import torch
 from contrasweep.trial import Report, Trial
@@ -25,8 +26,8 @@ def train(trial: Trial, resume: Path | None = None, *, storage: str = "") -> Gen
 
     Args:
         trial: The trial. Its config has `study` and `source` (the other trial's id), `trainable` and `config` of that
-            trial, `trained` (when it ended), `checkpoint` (its digest), `on` (datasets, `name#digest`) and `function`
-            (a dotted path, or "").
+            trial, `start` where it has one, `trained` (when it ended), `checkpoint` (its digest), `on` (datasets,
+            `name#digest`) and `function` (a dotted path, or "").
         resume: Not used: an evaluation has no checkpoint.
         storage: Where the checkpoint lies.
 
@@ -40,8 +41,9 @@ def train(trial: Trial, resume: Path | None = None, *, storage: str = "") -> Gen
     from contrasweep.trainables.contrastive import transfer
 
     config = dict(trial.config)
+    start = StartRef(**config["start"]) if "start" in config else None
     source = Trial(
-        config["study"], trial.arm, config["trainable"], config["config"], trial.data, trial.fold, trial.seed
+        config["study"], trial.arm, config["trainable"], config["config"], trial.data, trial.fold, trial.seed, start
     )
     device = seeding.pick_device(source.config.get("device", "auto"))
     seeding.prepare(device, source.config.get("threads", 1))

@@ -6,13 +6,10 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import ClassVar
-
-import pydantic
 
 from contrasweep.cluster.inventory import Inventory
 from contrasweep.errors import StorageError
-from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import Label
 from contrasweep.storage.record import Count
 from contrasweep.storage.store import Store
@@ -26,17 +23,15 @@ MEMBER_START_S = 2.5
 """Seconds of a core in which a member's process starts, which imports Ray and no torch; processes are used again."""
 
 
-@dataclass(frozen=True)
+@stored
 class KeyEngines:
     """The facts on one cohort key: timings by kind of device, and how many slots fit the memory (None: no limit)."""
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     timings: dict[Label, tuple[Timing, ...]] = field(default_factory=dict)
     most_slots: Count | None = None
 
 
-ENGINES_FILE = JsonFile(pydantic.TypeAdapter(KeyEngines), 1, "delete it; the engines are probed again")
+ENGINES_FILE = JsonFile(KeyEngines, 1, "delete it; the engines are probed again")
 """calibration/cohorts/<cohort key>.json, written and read."""
 
 

@@ -1,7 +1,7 @@
 """Settings that every modality of the LOCAL family has: losses, weights, batches and optimisation."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypedDict
 
 import pydantic
@@ -9,7 +9,7 @@ from jaxtyping import Int
 
 from contrasweep.components import Component
 from contrasweep.data.manifest import Manifest
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import SpecError, check_known
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables.encoders import HEADS
 from contrasweep.trainables.fields import Count, Device, MaybeCount, NotNegative, Positive, Share
@@ -197,8 +197,10 @@ class PairedSettings:
     drawn from them too, or `none`."""
 
     def __post_init__(self) -> None:
-        _require_known("alpha schedule", ALPHAS, "alpha_schedule", self.alpha_schedule)
-        _require_known("sampler", SAMPLERS, "sampler", self.sampler)
+        check_known(
+            self.alpha_schedule, "alpha schedules", ALPHAS, "there is no such alpha schedule", place="alpha_schedule"
+        )
+        check_known(self.sampler, "samplers", SAMPLERS, "there is no such sampler", place="sampler")
         self.build_loss()
 
     def build_loss(self) -> ComposedLoss | ExternalLoss:
@@ -223,14 +225,6 @@ class PairedSettings:
 
 def _of_instances(loss: ComposedLoss | ExternalLoss) -> bool:
     return isinstance(loss, ComposedLoss) and loss.loss.positives == "instances"
-
-
-def _require_known(kind: str, table: Mapping[str, object], place: str, value: str) -> None:
-    """Raise `SpecError` with the known names unless `value` is one of them."""
-    if value not in table:
-        raise SpecError(
-            f"there is no such {kind}", place=place, value=value, hint=choose_from(f"{kind}s", list(table), value)
-        )
 
 
 TYPICAL_CLASSES = 10

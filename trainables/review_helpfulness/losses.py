@@ -7,7 +7,7 @@ from typing import Literal, get_args
 from jaxtyping import Bool, Float, Int
 
 from contrasweep.components import Table
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import SpecError, check_known
 from contrasweep.trainables.fields import Positive
 from contrasweep.trainables.pytorch import F, Tensor, torch
 
@@ -41,7 +41,9 @@ def adaptive_contrastive_loss(
     Reductions: `sum` (the paper's; grows as b^2), `mean_anchor` (sum / 6b), `balanced` (mean over positives plus
     mean over negatives). No rows give 0, one row has no negatives.
     """
-    _check_reduction(reduction, get_args(ContrastiveReduction))
+    check_known(
+        reduction, "reductions", get_args(ContrastiveReduction), "there is no such reduction", place="reduction"
+    )
     rows = len(h_p)
     if rows == 0:
         return (h_p.sum() + h_r.sum() + v_p.sum() + v_r.sum()) * 0
@@ -57,12 +59,6 @@ def adaptive_contrastive_loss(
     if reduction == "balanced":
         return pulled / positives.numel() + pushed / max(1, negatives.numel())
     return (pulled + pushed) / (6 * rows if reduction == "mean_anchor" else 1)
-
-
-def _check_reduction(reduction: str, known: Sequence[str]) -> None:
-    if reduction not in known:
-        hint = choose_from("reductions", list(known), reduction)
-        raise SpecError("there is no such reduction", place="reduction", value=reduction, hint=hint)
 
 
 def _unit(x: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
@@ -100,7 +96,7 @@ def pairwise_ranking_loss(
     `beta` is the margin: a number, or a tensor of the negatives' shape. Reductions: `sum`; `mean`, over positives
     of the sum over their negatives; `none`, the shape of the negatives. No pairs give 0.
     """
-    _check_reduction(reduction, get_args(RankingReduction))
+    check_known(reduction, "reductions", get_args(RankingReduction), "there is no such reduction", place="reduction")
     positives = positive_scores[:, None] if negative_scores.dim() > positive_scores.dim() else positive_scores
     loss = F.relu(beta - positives + negative_scores)
     if reduction == "none":

@@ -17,7 +17,7 @@ from typing import Any
 
 from contrasweep.components import Declared, Table, declared
 from contrasweep.data.names import own_importer
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import SpecError, check_known, choose_from
 from contrasweep.imports import import_from_here, import_module, import_path
 from contrasweep.schema import JsonSchema, field_help, json_schema
 from contrasweep.study.grid import AblationGrid
@@ -113,13 +113,7 @@ def with_method_settings(schema: JsonSchema) -> JsonSchema:
 
 
 def _table(kind: str) -> Mapping[str, object]:
-    if kind not in TABLES:
-        raise SpecError(
-            "there is no such kind of thing",
-            place="list",
-            value=kind,
-            hint=choose_from("kinds", [*TABLES, "studies"], kind),
-        )
+    check_known(kind, "kinds", [*TABLES, "studies"], "there is no such kind of thing", place="list")
     module, _, table = TABLES[kind].partition(":")
     return typing.cast(Mapping[str, object], getattr(importlib.import_module(module), table))
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contrasweep.data.manifest import Folds
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import SpecError, check_known
 
 Ints = NDArray[np.int64]
 NAMELESS = frozenset({None, ""})
@@ -26,13 +26,7 @@ def assign(labels: Any, groups: Any, own_folds: Any, folds: Folds) -> Ints:
     `SpecError` when a fold would be empty, or when `folds.count` is not the number of folds in `own_folds`.
     """
     check(folds, len(labels), None)
-    if folds.rule not in RULES:
-        raise SpecError(
-            "there is no such fold rule",
-            place="folds.rule",
-            value=folds.rule,
-            hint=choose_from("rules", list(RULES), folds.rule),
-        )
+    check_known(folds.rule, "rules", RULES, "there is no such fold rule", place="folds.rule")
     return RULES[folds.rule](np.asarray(labels, dtype=np.int64), groups, own_folds, folds)
 
 

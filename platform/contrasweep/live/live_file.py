@@ -9,8 +9,6 @@ import threading
 import time
 from dataclasses import asdict, replace
 
-import pydantic
-
 from contrasweep.errors import BrokenFileError, StorageError
 from contrasweep.live.progress import Display
 from contrasweep.live.state import RunState
@@ -24,7 +22,7 @@ POLL_S = 2.0
 CLOSE_S = 10.0  # how long the end of a run waits for a storage that does not answer
 SILENT_S = 60.0
 """A run whose state was not renewed for so long has no living driver, as far as can be seen."""
-LIVE_FILE: JsonFile[RunState] = JsonFile(pydantic.TypeAdapter(RunState), 1, "it is written anew by the next run")
+LIVE_FILE: JsonFile[RunState] = JsonFile(RunState, 1, "it is written anew by the next run")
 
 
 class LiveFile:
@@ -69,12 +67,17 @@ def read_live(records: StudyRecords) -> RunState | None:
         return None
 
 
+def is_living(state: RunState) -> bool:
+    """Whether the driver of a run is there, as far as its `live.json` tells."""
+    return not state.ended and time.time() - state.updated < SILENT_S
+
+
 def watch(records: StudyRecords, display: Display, *, once: bool = False, poll_s: float = POLL_S) -> RunState | None:
     """Show the study's newest run until it ends, or `once`; its last state, None where no run has kept one.
 
     Clocks are compared at the first look only; after it, a driver is alive as long as its state changes.
     """
-    watched = _Watched()
+    watched = Watched()
     while (state := read_live(records)) is not None:
         shown = watched.seen(state, time.time(), time.monotonic())
         for text in watched.news(state):
@@ -87,11 +90,11 @@ def watch(records: StudyRecords, display: Display, *, once: bool = False, poll_s
     return None
 
 
-class _Watched:
+class Watched:
     """The last state of a run that was read, and when it was read by the clock of this process."""
 
     def __init__(self) -> None:
-        self.updated, self.at = 0.0, 0.0
+        self.updated, self.at, self.silent_s = 0.0, 0.0, 0.0
         self.told_at = 0.0  # the newest event that was told
         self.silence_told = False
 

@@ -8,15 +8,12 @@ again from the records. Readers take all studies' files together.
 
 import logging
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
-from typing import ClassVar
-
-import pydantic
+from dataclasses import asdict, replace
 
 from contrasweep import canonical
 from contrasweep.cluster.calibration import ENOUGH, HOST_PRIOR, MARGIN, MARGIN_UNMEASURED, Calibration
 from contrasweep.errors import StorageError
-from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import Label
 from contrasweep.storage.record import Count, Measure, Record
 from contrasweep.storage.records import StudyRecords
@@ -28,15 +25,13 @@ CPU = "cpu"
 _FOLDER = "calibration/"
 
 
-@dataclass(frozen=True)
+@stored
 class Peak:
     """The highest peaks, in GiB, of `times` trials of one cell on one type of host.
 
     `gpu_busy` is the highest fraction of the time for which one that had a whole GPU kept it busy (0: none had).
     `architecture` and `counted_gib` are those of its `cluster.memory.Workload` ("" where the trainable has none).
     """
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     cell: Label
     host: Label
@@ -61,17 +56,15 @@ class Peak:
         return replace(other, **high, times=self.times + other.times)
 
 
-@dataclass(frozen=True)
+@stored
 class StudyPeaks:
     """The content of a study's file: its rows, and the number of records that they come from."""
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     records: Count
     peaks: tuple[Peak, ...]
 
 
-PEAKS_FILE = JsonFile(pydantic.TypeAdapter(StudyPeaks), 2, "delete it, and it is written again from the records")
+PEAKS_FILE = JsonFile(StudyPeaks, 2, "delete it, and it is written again from the records")
 """calibration/<study>.json, written and read."""
 
 

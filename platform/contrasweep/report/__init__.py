@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import SpecError, check_known
 from contrasweep.markdown_text import fenced
 from contrasweep.report import trials
 from contrasweep.report.data import SPENT, ReportData
@@ -197,10 +197,7 @@ def render_comparison(versus: Versus, format: str) -> bytes:
 
 
 def _check(format: str, known: Sequence[str]) -> None:
-    if format not in known:
-        raise SpecError(
-            "there is no such format", place="--format", value=format, hint=choose_from("formats", list(known), format)
-        )
+    check_known(format, "formats", known, "there is no such format", place="--format")
 
 
 def _frame_bytes(frame: pd.DataFrame, format: str) -> bytes:
@@ -226,7 +223,7 @@ def report_data(results: Results, table: Table) -> ReportData:
         commands=(*results.document.commands, f"{command} --storage {results.records.storage}"),
     )
     links = read_links(results.records)
-    curves = results.curves()
+    curves = results.curves([*results.trial_records, *results.search_records])
     compared = by_item(results.items, frame, results.trial_records, results.axes, results.document.reference)
     groups = trials.tables_over_groups(results)
     table = replace(table, notes=tuple(dict.fromkeys([*table.notes, *results.broken_notes()])))
@@ -240,7 +237,7 @@ def report_data(results: Results, table: Table) -> ReportData:
         system=results.system(),
         storage=results.records.store.uri,
         links=results.run_urls,
-        searched=trials.searched_trials(results),
+        of_sweep=trials.trials_of_sweep(results),
         images=trials.figures(results.records, frame, results.trial_records, results.axes),
         search=results.search if len(results.search) else None,
         by_item=compared,

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import pydantic
 
@@ -20,7 +20,7 @@ from contrasweep.config import Config
 from contrasweep.errors import BrokenFileError
 from contrasweep.planning.budget import Spent
 from contrasweep.storage import compact
-from contrasweep.storage.json_file import MAX_BYTES, SCHEMA, JsonFile
+from contrasweep.storage.json_file import MAX_BYTES, JsonFile, stored
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import Count, Digest, Measure, Seed, Time, unix_time
 from contrasweep.storage.records import StudyRecords
@@ -35,11 +35,9 @@ FIRST = 0
 """The number of the incumbent that a campaign begins with; another has the number of the entry that asked for it."""
 
 
-@dataclass(frozen=True)
+@stored
 class Began:
     """The first entry: what the campaign declares, and on how many seeds an incumbent is screened against."""
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     declared: Config
     screening: Count
@@ -48,11 +46,9 @@ class Began:
     kind: Literal["began"] = "began"
 
 
-@dataclass(frozen=True)
+@stored
 class Asked:
     """A candidate: its arm, the digest of settings and code, who asks (`by`), and why it is tried."""
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     candidate: Name
     arm: Config
@@ -64,15 +60,13 @@ class Asked:
     kind: Literal["asked"] = "asked"
 
 
-@dataclass(frozen=True)
+@stored
 class Granted:
     """The level and the fresh seeds of a confirmation; written before any of its trials.
 
     `asked` is the number of the entry that asked, `incumbent` that of the incumbent. A second entry for the same two
     grants more seeds and no level.
     """
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     asked: Count
     incumbent: Count
@@ -83,7 +77,7 @@ class Granted:
     kind: Literal["granted"] = "granted"
 
 
-@dataclass(frozen=True)
+@stored
 class Decided:
     """What was decided of a candidate against an incumbent.
 
@@ -93,8 +87,6 @@ class Decided:
     gain of the screening seeds. `superseded`: another incumbent came in between, and the candidate is compared with
     that one again.
     """
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     asked: Count
     incumbent: Count
@@ -120,7 +112,7 @@ class Decided:
 
 Entry = Began | Asked | Granted | Decided
 ENTRY_FILE = JsonFile[Entry](
-    pydantic.TypeAdapter(Annotated[Entry, pydantic.Field(discriminator="kind")]),
+    Annotated[Entry, pydantic.Field(discriminator="kind")],  # type: ignore[arg-type]
     1,
     "restore it from a backup; the last entry may be deleted, and what it decided is decided again from the records",
 )

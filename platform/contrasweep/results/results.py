@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, get_args
 import pandas as pd
 
 from contrasweep.config import Config
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import SpecError, check_known
 from contrasweep.imports import import_path
-from contrasweep.planning.earlier import earlier_noise, own_methods
+from contrasweep.planning.power import earlier_noise, own_methods
 from contrasweep.results import effects, search
 from contrasweep.results.advice import Advice, Hours, advice
 from contrasweep.results.answer import Answer, Pair, Versus, versus
@@ -431,9 +431,7 @@ class Results(StudyData):
 
         `family` False makes them exploratory; `frame` are the trials that it is of (default: all).
         """
-        if over not in (known := get_args(Over)):
-            hint = choose_from("kinds", list(known), over)
-            raise SpecError("there are no such replicates", place="over", value=over, hint=hint)
+        check_known(over, "kinds", get_args(Over), "there are no such replicates", place="over")
         frame = self.frame if frame is None else frame
         if over == "groups":
             metric = chosen_score(self.trial_records, metric, self.metric)

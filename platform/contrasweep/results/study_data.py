@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from contrasweep.config import Config
-from contrasweep.errors import BrokenFileError, SpecError, choose_from
+from contrasweep.errors import BrokenFileError, SpecError, check_known
 from contrasweep.results.items import ItemReader, Items
-from contrasweep.results.notices import MixedCode, notice_lines, unread_lines
+from contrasweep.results.notices import MixedCode, notice_lines, retrained, unread_lines
 from contrasweep.results.rendering import DisplayNames, display_names
 from contrasweep.rows import ItemColumns
 from contrasweep.storage import compact
@@ -196,8 +196,9 @@ class StudyData:
 
     @cached_property
     def mixed_code(self) -> MixedCode:
-        """Trials of the table that ran other code than the newest."""
-        return MixedCode.of(self.trial_records.values())
+        """Trials of the table that ran other code than the newest, or started from networks trained again since."""
+        mixed = MixedCode.of(self.trial_records.values())
+        return replace(mixed, retrained=retrained(self.trial_records, self.records.storage))
 
     def mode(self, metric: str) -> Any:
         """Return which values of a metric are better.
@@ -248,13 +249,7 @@ class StudyData:
         Raises:
             SpecError: Unless `value` is one of `known`.
         """
-        if value not in known:
-            raise SpecError(
-                f"there is no such {kind}",
-                place=f"study {self.name}",
-                value=value,
-                hint=choose_from(PLURALS[kind], known, value),
-            )
+        check_known(value, PLURALS[kind], known, f"there is no such {kind}", place=f"study {self.name}")
 
 
 def _with_evaluations(

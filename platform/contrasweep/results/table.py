@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import SpecError, check_known
 from contrasweep.results.answer import Answer, Pair
 from contrasweep.results.rendering import NONE, DisplayNames, Renderable
 from contrasweep.rows import FrameRow
@@ -72,9 +72,7 @@ class TableStyle:
     wide: bool = False
 
     def __post_init__(self) -> None:
-        if self.cell not in get_args(CellKind):
-            hint = choose_from("cells", list(get_args(CellKind)), self.cell)
-            raise SpecError("there is no such cell", place="--cell", value=self.cell, hint=hint)
+        check_known(self.cell, "cells", get_args(CellKind), "there is no such cell", place="--cell")
         if self.digits is not None and not 0 <= self.digits <= MOST_DIGITS:
             raise SpecError(f"digits are 0 to {MOST_DIGITS}", place="--digits", value=self.digits)
 

@@ -1,6 +1,6 @@
 """Upkeep of a study in a storage: take trials out of it, and put them back. Nothing is deleted."""
 
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import SpecError, check_known
 from contrasweep.planning import learned
 from contrasweep.storage import compact
 from contrasweep.storage.archive import (
@@ -24,15 +24,10 @@ def removable(records: StudyRecords, arm: str | None = None, status: str | None 
     recorded = compact.read_records(records, records.etags())
     document = records.document()
     arms = list(dict.fromkeys([*(document.arms if document else ()), *(r.arm for r in recorded.values())]))
-    if arm is not None and arm not in arms:
-        raise SpecError(
-            "there is no such arm in this study", place="--arm", value=arm, hint=choose_from("arms", arms, arm)
-        )
-    statuses = [s.value for s in Status]
-    if status is not None and status not in statuses:
-        raise SpecError(
-            "there is no such status", place="--status", value=status, hint=choose_from("statuses", statuses, status)
-        )
+    if arm is not None:
+        check_known(arm, "arms", arms, "there is no such arm in this study", place="--arm")
+    if status is not None:
+        check_known(status, "statuses", [s.value for s in Status], "there is no such status", place="--status")
     chosen = [
         r.trial_id
         for r in recorded.values()

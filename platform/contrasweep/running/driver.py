@@ -10,14 +10,14 @@ from contrasweep.code import CurrentCode
 from contrasweep.config import Config
 from contrasweep.data import resolve
 from contrasweep.defaults import OF_STUDY, STORAGE
+from contrasweep.delivery import checked_addresses
 from contrasweep.errors import StorageError
 from contrasweep.planning import learned
 from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
-from contrasweep.running.cleaning import clean, plan_cleaning
 from contrasweep.running.prepare import Changed, prepare, tracked_study
-from contrasweep.running.publish import publish
+from contrasweep.running.publish import clean, plan_cleaning, publish
 from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
@@ -75,6 +75,7 @@ def run(
         raise StorageError(f"storage {storage} is seen by this process alone, and trials run in others; take a folder")
     planned = study if isinstance(study, GridPlan) else plan(study, storage=storage)
     trackers = checked_tracking(tracking_of(tracking, planned.study.tracking))
+    trackers = replace(trackers, notify=checked_addresses(planned.study.notify))
     records = StudyRecords(storage, planned.study.name)
     records.store.check_writable()
     tracked = tracked_study(planned, storage)

@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import Any
 
 from contrasweep import canonical
@@ -88,7 +89,8 @@ def plan_evaluation(results: Results, on: Sequence[str], function: str) -> GridP
     cells: dict[str, Cell] = {}
     for record, checkpoint in done:
         shared = {"study": results.name, "trainable": record.trainable, "config": record.config, "on": others}
-        own = {"source": record.trial_id, "trained": record.ended, "checkpoint": checkpoint, "function": function}
+        own: dict[str, object] = {"start": asdict(record.start)} if record.start else {}
+        own |= {"source": record.trial_id, "trained": record.ended, "checkpoint": checkpoint, "function": function}
         data = _same_data(record, manifests.values(), results.name)
         config = canonical.Config({**shared, **own})
         trial = Trial(study.name, record.arm, EVALUATION, config, data, record.fold, record.seed)

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import SpecError, check_known
 from contrasweep.statistics.checks import Floats
 from contrasweep.statistics.family import Family
 
@@ -82,13 +82,7 @@ class Looks:
     spending: str = "obrien-fleming"
 
     def __post_init__(self) -> None:
-        if self.spending not in SPENDING:
-            raise SpecError(
-                "there is no such spending function",
-                place="replicates.spending",
-                value=self.spending,
-                hint=choose_from("functions", list(SPENDING), self.spending),
-            )
+        check_known(self.spending, "functions", SPENDING, "there is no such function", place="replicates.spending")
         rising = all(a < b for values in (self.information, self.times) for a, b in itertools.pairwise(values))
         if not self.information or not rising or self.times[-1] > 1 + 1e-9 or self.information[0] <= 0:
             raise SpecError(

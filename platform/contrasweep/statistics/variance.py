@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import SpecError, check_known
 from contrasweep.statistics.checks import Floats
 
 
@@ -83,13 +83,7 @@ def interactions(frame: pd.DataFrame, metric: str, factors: Sequence[str]) -> pd
 
 def _known(frame: pd.DataFrame, names: Sequence[str]) -> None:
     for name in names:
-        if name not in frame.columns:
-            raise SpecError(
-                "there is no such column",
-                place="frame",
-                value=name,
-                hint=choose_from("columns", [str(c) for c in frame.columns], name),
-            )
+        check_known(name, "columns", [str(c) for c in frame.columns], "there is no such column", place="frame")
 
 
 def _codes(frame: pd.DataFrame, names: Sequence[str]) -> Any:

@@ -14,12 +14,12 @@ import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import pydantic
 
 from contrasweep.errors import BrokenFileError, SpecError, StorageError
-from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import FileName, Label, Name, check_file_name
 from contrasweep.storage.record import RECORD_FILE, Record, Time
 from contrasweep.storage.records import RECORD, StudyRecords
@@ -38,11 +38,9 @@ def _check_prefix(prefix: str) -> str:
 Prefix = Annotated[str, pydantic.AfterValidator(_check_prefix)]
 
 
-@dataclass(frozen=True)
+@stored
 class About:
     """Why trials were archived, which ones, and the searches (arm -> digest) that then started from the beginning."""
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     reason: str
     trials: tuple[Name, ...] = ()
@@ -50,22 +48,18 @@ class About:
     moved: Time = 0.0
 
 
-@dataclass(frozen=True)
+@stored
 class Move:
     """Prefix -> prefix of a move, files that are written with it, and whether everything is copied."""
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     moves: Mapping[Prefix, Prefix]
     files: Mapping[FileName, About] = field(default_factory=dict)
     copied: bool = False
 
 
-ABOUT_FILE = JsonFile(pydantic.TypeAdapter(About), 2, "it says why trials were archived, no more")
+ABOUT_FILE = JsonFile(About, 2, "it says why trials were archived, no more")
 """archive/<when>/about.json, written and read."""
-MOVE_FILE = JsonFile(
-    pydantic.TypeAdapter(Move), 2, "restore it from a backup, or compare archive/ with trials/ and delete it"
-)
+MOVE_FILE = JsonFile(Move, 2, "restore it from a backup, or compare archive/ with trials/ and delete it")
 """archive/moving.json, written and read."""
 
 

@@ -12,16 +12,16 @@ import os
 import socket
 import time
 import uuid
-from dataclasses import asdict, dataclass
-from typing import Annotated, ClassVar, Self
+from dataclasses import asdict
+from typing import Annotated, Self
 
 import pydantic
 
 from contrasweep.config import Config
 from contrasweep.errors import AttemptSuperseded, BrokenFileError
-from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import Label, Name
-from contrasweep.storage.record import Count, DatasetRef, Seed, Time, TrialLike, unix_time
+from contrasweep.storage.record import Count, DatasetRef, Seed, StartRef, Time, TrialLike, unix_time
 from contrasweep.storage.records import ATTEMPT, StudyRecords
 
 ASK_AFTER_S = 10.0
@@ -29,11 +29,9 @@ ASK_AFTER_S = 10.0
 up a node that does not answer after more than that."""
 
 
-@dataclass(frozen=True)
+@stored
 class BegunTrial:
     """A trial as the storage has it before its record; the fields are those of `Trial`."""
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     id: Name
     study: Name
@@ -43,19 +41,18 @@ class BegunTrial:
     data: DatasetRef
     fold: Count | None
     seed: Seed
+    start: StartRef | None = None
 
     @classmethod
     def of(cls, trial: TrialLike) -> Self:
         """Return the fields of a `Trial` that the storage keeps."""
         data, config = DatasetRef.of(trial.data), dict(trial.config)
-        return cls(trial.id, trial.study, trial.arm, trial.trainable, config, data, trial.fold, trial.seed)
+        return cls(trial.id, trial.study, trial.arm, trial.trainable, config, data, trial.fold, trial.seed, trial.start)
 
 
-@dataclass(frozen=True)
+@stored
 class Owner:
     """The process that trains a trial, and the time since when."""
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     token: Label
     host: Label = ""
@@ -65,7 +62,7 @@ class Owner:
     trial: BegunTrial | None = None
 
 
-OWNER_FILE = JsonFile(pydantic.TypeAdapter(Owner), 1, "the trial's next attempt writes it again")
+OWNER_FILE = JsonFile(Owner, 1, "the trial's next attempt writes it again")
 """trials/<id>/attempt.json, written and read."""
 
 

@@ -4,14 +4,12 @@ import hashlib
 import logging
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-
-import pydantic
 
 from contrasweep import canonical
 from contrasweep.errors import BrokenFileError
-from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import FileName, Label, check_file_name
 from contrasweep.storage.record import Count, Digest, Measure, Time
 from contrasweep.storage.store import Store
@@ -19,11 +17,9 @@ from contrasweep.storage.store import Store
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@stored
 class Extra:
     """Values that the platform keeps beside a checkpoint, for the trial's record."""
-
-    __pydantic_config__ = SCHEMA
 
     seconds: Measure = 0.0
     started: Time | None = None
@@ -34,13 +30,12 @@ class Extra:
     gpus: Measure | None = None
     cost_per_hour: Measure | None = None
     shared_by: Count | None = None
+    start_ended: Time | None = None  # `StartRef.ended` of a trial that started from another one's checkpoint
 
 
-@dataclass(frozen=True)
+@stored
 class Saved:
     """A checkpoint in the storage: the step it follows, its files (name -> SHA-256), and what is kept beside it."""
-
-    __pydantic_config__ = SCHEMA
 
     step: Count
     files: Mapping[FileName, Digest]
@@ -52,7 +47,7 @@ class Saved:
         return canonical.digest([self.step, dict(self.files)], 12)
 
 
-MARKER_FILE = JsonFile(pydantic.TypeAdapter(Saved), 2, "training starts over without it")
+MARKER_FILE = JsonFile(Saved, 2, "training starts over without it")
 """checkpoint/latest.json, written and read."""
 
 

@@ -4,35 +4,26 @@
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
-from typing import ClassVar
-
-import pydantic
+from dataclasses import asdict
 
 from contrasweep.code import Code, CodeVersion, CurrentCode, TooLarge, pack, unpack
 from contrasweep.errors import BrokenFileError, StorageError
-from contrasweep.storage.json_file import MAX_BYTES, SCHEMA, JsonFile
+from contrasweep.storage.json_file import MAX_BYTES, JsonFile, stored
 from contrasweep.storage.names import Label
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 
 
-@dataclass(frozen=True)
+@stored
 class AcceptedChanges:
     """The content of accepted.json: pairs of digests, before and after a change."""
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     changes: tuple[tuple[Label, Label], ...] = ()
 
 
-VERSION_FILE = JsonFile(
-    pydantic.TypeAdapter(CodeVersion), 2, "it is kept for readers alone; delete it, or restore it from a backup"
-)
+VERSION_FILE = JsonFile(CodeVersion, 2, "it is kept for readers alone; delete it, or restore it from a backup")
 """code/<digest>.json, written and read."""
-ACCEPTED_FILE = JsonFile(
-    pydantic.TypeAdapter(AcceptedChanges), 2, "delete it, and accept the changes again with --accept-code"
-)
+ACCEPTED_FILE = JsonFile(AcceptedChanges, 2, "delete it, and accept the changes again with --accept-code")
 """code/accepted.json, written and read."""
 
 

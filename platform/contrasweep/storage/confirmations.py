@@ -6,25 +6,21 @@ first.
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import ClassVar, Self
-
-import pydantic
+from dataclasses import asdict, replace
+from typing import Self
 
 from contrasweep import canonical
 from contrasweep.config import Config
-from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.records import StudyRecords
 
 
-@dataclass(frozen=True)
+@stored
 class Confirmation:
     """The configurations, seeds and folds of one confirmation, and when it began.
 
     `arms` has the digest of each arm's configuration; of `folds`, None is the test split.
     """
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     arms: Mapping[str, str]
     seeds: tuple[int, ...]
@@ -42,16 +38,14 @@ class Confirmation:
         return same and self.folds == earlier.folds and self.seeds[: len(earlier.seeds)] == earlier.seeds
 
 
-@dataclass(frozen=True)
+@stored
 class Ledger:
     """The confirmations of a study, the oldest first."""
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     confirmations: tuple[Confirmation, ...] = ()
 
 
-LEDGER_FILE = JsonFile(pydantic.TypeAdapter(Ledger), 1, "restore it from a backup")
+LEDGER_FILE = JsonFile(Ledger, 1, "restore it from a backup")
 """confirmations.json, written and read."""
 
 

@@ -6,12 +6,12 @@ look twice and none without counting. Whoever goes on with the study, here or el
 
 import itertools
 import math
-from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from dataclasses import asdict, replace
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
-from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.records import StudyRecords
 
 HALVING = "halving"
@@ -22,7 +22,7 @@ Finite = Annotated[float, pydantic.Field(allow_inf_nan=False)]
 Probability = Annotated[float, pydantic.Field(ge=0, le=1)]
 
 
-@dataclass(frozen=True)
+@stored
 class LookAt:
     """One comparison after one look: `a` against `b` in `context` (factor, label pairs).
 
@@ -30,8 +30,6 @@ class LookAt:
     again). The interval `low` to `high` (None: there is none), `adjusted_p` and `adjusted_equivalence_p` are of the
     same data and count the family and the looks so far. `decision` is what stands.
     """
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     context: tuple[tuple[str, str], ...]
     a: str
@@ -63,7 +61,7 @@ class LookAt:
         return (low, high) if math.isfinite(low) and math.isfinite(high) else (None, None)
 
 
-@dataclass(frozen=True)
+@stored
 class LookTaken:
     """A look: its time, and what it decided.
 
@@ -72,8 +70,6 @@ class LookTaken:
     more replicates.
     """
 
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
-
     replicates: Annotated[int, pydantic.Field(ge=1)]
     time: Annotated[float, pydantic.Field(gt=0, le=1)]
     comparisons: tuple[LookAt, ...]
@@ -81,14 +77,12 @@ class LookTaken:
     taken: float = 0.0  # unix time
 
 
-@dataclass(frozen=True)
+@stored
 class LookLog:
     """All looks at a study.
 
     `earlier` are looks at trials that were archived and then trained again.
     """
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     spending: str
     unit: str  # what is counted: seeds or repeats
@@ -128,7 +122,7 @@ class LookLog:
 
 
 LOOKS_FILE = JsonFile(
-    pydantic.TypeAdapter(LookLog),
+    LookLog,
     1,
     "restore it from a backup, or run the study under another name: a look that is lost is a look that is not counted",
 )

@@ -7,12 +7,13 @@ Only the format version that this release writes is read. Nothing in a storage i
 names are checked before a value is made of a file.
 """
 
+import functools
 import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, dataclass_transform
 
 import pydantic
 
@@ -20,21 +21,34 @@ from contrasweep.errors import BrokenFileError, StorageError
 from contrasweep.storage.store import Store
 
 T = TypeVar("T")
+C = TypeVar("C", bound=type)
 MAX_BYTES = 64 * 2**20
 SCHEMA = pydantic.ConfigDict(extra="forbid", strict=True)
-"""How dataclasses that are read from a storage are checked: assign it to their `__pydantic_config__`."""
+"""How classes that are read from a storage are checked; `stored` gives it to a dataclass."""
 _HEADER = re.compile(rb'\{"format_version": (\d{1,6}), "digest": "([0-9a-f]{64})",\n')
 _VERSION = re.compile(rb'^[{ ]"format_version": (\d{1,6})\b', re.MULTILINE)
 """The version in a file without this header, as releases wrote before files had a digest."""
 
 
+@dataclass_transform(frozen_default=True)
+def stored(cls: C) -> C:
+    """Make `cls` a frozen dataclass that is read from a storage: with no other fields, and of exactly these types."""
+    cls.__pydantic_config__ = SCHEMA  # type: ignore[attr-defined]
+    return dataclass(frozen=True)(cls)  # type: ignore[return-value]
+
+
 @dataclass(frozen=True)
 class JsonFile(Generic[T]):
-    """A kind of JSON file: the schema that checks it, its format version, and what to do about a broken one."""
+    """A kind of JSON file: the type of its content, its format version, and what to do about a broken one."""
 
-    schema: pydantic.TypeAdapter[T]
+    content: type[T]
     version: int
     remedy: str
+
+    @functools.cached_property
+    def schema(self) -> pydantic.TypeAdapter[T]:
+        """The check of the content, made when the first file is read."""
+        return pydantic.TypeAdapter(self.content)
 
     def encode(self, members: Mapping[str, object]) -> bytes:
         """The content of such a file."""

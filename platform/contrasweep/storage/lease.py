@@ -19,14 +19,14 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from typing import Annotated, ClassVar
+from dataclasses import asdict, replace
+from typing import Annotated
 
 import pydantic
 
 from contrasweep.errors import BrokenFileError, ContrasweepError, StorageError
 from contrasweep.processes import machine, process_identity
-from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import Label
 from contrasweep.storage.records import StudyRecords
 
@@ -40,14 +40,12 @@ class StudyHeld(ContrasweepError):
     """Another process holds the study's lease and is alive."""
 
 
-@dataclass(frozen=True)
+@stored
 class Holder:
     """The process that holds a lease.
 
     `process` identifies it on its machine; "" where that is not known.
     """
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     host: Label = ""
     pid: Annotated[int, pydantic.Field(ge=0, lt=2**31)] = 0
@@ -75,7 +73,7 @@ class Holder:
         return f"process {self.pid} on {self.host}" if self.host else "another process"
 
 
-HOLDER_FILE = JsonFile(pydantic.TypeAdapter(Holder), 2, "the next run of the study takes it over")
+HOLDER_FILE = JsonFile(Holder, 2, "the next run of the study takes it over")
 """lease/<number>.json, written and read."""
 
 

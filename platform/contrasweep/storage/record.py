@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from enum import StrEnum
 from typing import Annotated, Any, Protocol, Self, TypedDict, Unpack
 
@@ -10,7 +10,7 @@ import pydantic
 
 from contrasweep.config import Config
 from contrasweep.rows import Row, metrics_of, step_of
-from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import FileName, Label, Name, as_label
 
 RECORD_FORMAT = 3
@@ -159,12 +159,26 @@ class TrialLike(Protocol):
     def seed(self) -> int:
         """The seed of everything random in it."""
 
+    @property
+    def start(self) -> "StartRef | None":
+        """The trial from whose checkpoint it starts."""
 
-@dataclass(frozen=True)
+
+@stored
+class StartRef:
+    """The trial from whose checkpoint another one starts, and the time at which that trial had ended.
+
+    The time tells a network from the one that the same trial gave when it was run again; 0: it has not ended yet.
+    """
+
+    study: Name
+    trial: Name
+    ended: Time = 0.0
+
+
+@stored
 class DatasetRef:
     """A dataset by name and digest."""
-
-    __pydantic_config__ = SCHEMA
 
     name: Label
     digest: Label = ""
@@ -176,7 +190,7 @@ class DatasetRef:
         return cls(data.name, data.digest, data.synthetic)
 
 
-@dataclass(frozen=True)
+@stored
 class CodeRef:
     """The code that a trial ran, by digest; its modules and sources lie in the study's code/.
 
@@ -184,8 +198,6 @@ class CodeRef:
     the code differs from it. `earlier` are the digests of other codes that trained the trial up to a checkpoint, if
     that was accepted.
     """
-
-    __pydantic_config__ = SCHEMA
 
     digest: Digest = ""
     commit: Label = ""
@@ -198,11 +210,9 @@ class CodeRef:
         return cls(**{**content, "earlier": tuple(content.get("earlier", ()))})
 
 
-@dataclass(frozen=True)
+@stored
 class TrialNotes:
     """Facts on a trial from its search and its placement; None where one does not apply."""
-
-    __pydantic_config__ = SCHEMA
 
     phase: Phase | None = None
     candidate: Count | None = None  # number of the configuration in its arm's search, in the order of asking
@@ -257,11 +267,9 @@ class Measured(TypedDict, total=False):
     unused_settings: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@stored
 class Record:
     """The record of a finished trial, made by `Record.of`."""
-
-    __pydantic_config__ = SCHEMA
 
     trial_id: Name
     study: Name
@@ -272,6 +280,7 @@ class Record:
     fold: Count | None
     seed: Seed
     status: Status
+    start: StartRef | None = None
     metrics: Mapping[Label, float] = field(default_factory=dict)  # of the last report
     step: Count = 0
     seconds: Measure = 0.0  # training time over all attempts
@@ -318,6 +327,7 @@ class Record:
             fold=trial.fold,
             seed=trial.seed,
             status=status,
+            start=trial.start,
             **_readable({**reported, **measured}),
         )
 
@@ -329,16 +339,14 @@ class Record:
     def to_json(self) -> bytes:
         """The content of record.json."""
         members = asdict(self) | {"notes": self.notes.to_dict()}
-        for name in ("unused_settings", "cause"):
+        for name in ("unused_settings", "cause", "start"):
             if not members[name]:
                 del members[name]
         return RECORD_FILE.encode(members)
 
 
 RECORD_FILE = JsonFile(
-    pydantic.TypeAdapter(Record),
-    RECORD_FORMAT,
-    "`contrasweep verify STUDY --repair` puts it aside, and its trial runs again",
+    Record, RECORD_FORMAT, "`contrasweep verify STUDY --repair` puts it aside, and its trial runs again"
 )
 """record.json, written and read."""
 

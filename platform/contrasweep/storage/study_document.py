@@ -1,13 +1,13 @@
 """`StudyDocument`: study.json, which describes a study in its storage."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal
 
 import pydantic
 
 from contrasweep.config import Config, MutableConfig
-from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.json_file import SCHEMA, JsonFile, stored
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import Count, DatasetRef, Measure, Time
 
@@ -30,11 +30,9 @@ def _check_budget(budget: Config) -> Config:
     return budget
 
 
-@dataclass(frozen=True)
+@stored
 class DeclaredSearch:
     """How a Sweep searches: its searcher, its number of folds, and the budget of each arm (see `ArmBudget`)."""
-
-    __pydantic_config__ = SCHEMA
 
     searcher: Label
     folds: Count
@@ -59,15 +57,13 @@ def _check_declaration(spec: Config) -> Config:
     return spec
 
 
-@dataclass(frozen=True)
+@stored
 class StudyDocument:
     """A study as it was declared, with what is needed to report it without its code and data.
 
     `spec` is the whole declaration as `contrasweep.study.file.to_plain` writes it. `folds` is None where the trials
     of the table are scored on the dataset's own test split, `trials` where their number is not known beforehand.
     """
-
-    __pydantic_config__ = SCHEMA
 
     name: Name
     metric: Label
@@ -130,7 +126,7 @@ class StudyDocument:
 
 
 STUDY_FILE = JsonFile(
-    pydantic.TypeAdapter(StudyDocument),
+    StudyDocument,
     STUDY_FORMAT,
     "`contrasweep verify STUDY --repair` puts it aside, and the next run of the study writes it again",
 )

@@ -10,11 +10,12 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from contrasweep.canonical import canonical
+from contrasweep.delivery import check_declared
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import checked
 from contrasweep.secrets import redacted
 from contrasweep.storage.names import Label
-from contrasweep.study.arm import Arm, CohortChoice
+from contrasweep.study.arm import Arm, CohortChoice, Name
 from contrasweep.study.objectives import metric_range
 from contrasweep.study.replicates import Replicates
 
@@ -53,10 +54,10 @@ def _without_passwords(addresses: str | list[str] | None) -> str | list[str] | N
     return addresses
 
 
-Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 Seeds = Annotated[list[Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]], pydantic.Field(min_length=1)]
 Above0 = Annotated[float, pydantic.Field(gt=0)]
 Folds = Annotated[int, pydantic.Field(ge=2)]
+Notify = Annotated[str | list[str] | None, pydantic.AfterValidator(check_declared)]
 Tracking = Annotated[str | list[str] | None, pydantic.AfterValidator(_without_passwords)]
 
 
@@ -86,6 +87,9 @@ class StudyBase(ABC):
         budget_cost: What the study may cost, at the prices of the inventory.
         trial_hours: Hours after which a trial that still trains ends as `failed`.
         report_minutes: Minutes without a report after which a trial ends as `failed`.
+        notify: Who is told that a run ended, failed first, was decided by a look or gives no sign of life: `https://...`,
+            `package.module:function`, `command: WORDS`, `env:NAME`, `slack:env:NAME`, `discord:env:NAME`,
+            `ntfy:https://...`. It changes no id.
         pilot: Whether one trial of each arm is trained and checked before the rest: that none fails, collapses or is
             below a floor, and that arms differ. Default: where over 50 GPU-hours are to go. It changes no id.
         keep_checkpoints_of: Of which finished trials the checkpoints stay once the study is complete: `all`, the best
@@ -116,6 +120,7 @@ class StudyBase(ABC):
     budget_cost: Above0 | None = None
     trial_hours: Above0 | None = None
     report_minutes: Above0 | None = None
+    notify: Notify = None
     pilot: bool | None = None
     keep_checkpoints_of: Literal["all", "best_of_arm", "confirmed", "none"] = "all"
     process: Literal["shared", "own"] = "shared"
@@ -154,7 +159,14 @@ class StudyBase(ABC):
                 value=self.name,
                 hint="choose another",
             )
-        for arm in self.arms:
+        for arm, declared in self.arms.items():
+            if declared.start is not None and declared.start.study == self.name:
+                raise SpecError(
+                    "a study does not start from itself",
+                    place=f"arms.{arm}.start.study",
+                    value=self.name,
+                    hint="name the study that trains its networks",
+                )
             if _TRIAL_ID.fullmatch(arm):  # as which `--rerun` would take it
                 raise SpecError(
                     "an arm's name may not look like a trial's id", place=f"arms.{arm}", hint="choose another"

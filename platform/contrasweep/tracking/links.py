@@ -7,13 +7,13 @@ Written when a study has been run or synced; the last one to write is believed.
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, ClassVar
+from dataclasses import asdict, field, replace
+from typing import Annotated
 
 import pydantic
 
 from contrasweep.errors import StorageError
-from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.mlflow.address import TrackingAddress, is_server
@@ -32,15 +32,13 @@ def _check_page(url: str) -> str:
 Page = Annotated[str, pydantic.AfterValidator(_check_page)]
 
 
-@dataclass(frozen=True)
+@stored
 class Links:
     """The pages of a study and its trials.
 
     `tracking` is the store they are in, without its password; where it is no server, they are there while `contrasweep
     ui` serves it. `shown` tells whether the store has changed since it was given all that the storage has.
     """
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     tracking: Label = ""
     study: Page = ""
@@ -53,7 +51,7 @@ class Links:
         return is_server(self.tracking)
 
 
-LINKS_FILE = JsonFile(pydantic.TypeAdapter(Links), 2, "`contrasweep sync` writes it again")
+LINKS_FILE = JsonFile(Links, 2, "`contrasweep sync` writes it again")
 """mlflow.json, written and read."""
 
 

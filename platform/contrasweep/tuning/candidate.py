@@ -4,14 +4,11 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
-
-import pydantic
 
 from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import BrokenFileError
-from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.objectives import value_of, violation
@@ -83,17 +80,15 @@ class Candidate:
         return self.whole and all(record.status.trained for record in self.records.values())
 
 
-@dataclass(frozen=True)
+@stored
 class CandidateSettings:
     """The content of a candidate's file."""
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     config: Config
 
 
 _REMEDY = "restore it from a backup, or `contrasweep verify STUDY --repair` puts the arm's search aside, to start anew"
-CANDIDATE_FILE = JsonFile(pydantic.TypeAdapter(CandidateSettings), 2, _REMEDY)
+CANDIDATE_FILE = JsonFile(CandidateSettings, 2, _REMEDY)
 """search/<digest>/<number>.json, written and read."""
 
 
