@@ -22,6 +22,7 @@ from contrasweep.cli.options import (
     RetryFailed,
     Sets,
     Storage,
+    StoredStudy,
     Study,
     StudyTracking,
     Tracking,
@@ -187,7 +188,7 @@ def run(
 
 @app.command()
 def evaluate(
-    study: Study,
+    study: StoredStudy,
     on: Annotated[str, typer.Option(metavar="DATASET[,DATASET]", help="Staged datasets of images with labels.")] = "",
     function: Annotated[
         str,
@@ -223,7 +224,7 @@ def evaluate(
 
 @app.command()
 def sync(
-    study: Study,
+    study: StoredStudy,
     storage: Storage = STORAGE,
     tracking: StudyTracking = OF_STUDY,
     json: Json = False,
@@ -333,13 +334,13 @@ def doctor(storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json
 @app.command()
 def mcp(
     storage: Storage = STORAGE,
-    folder: Annotated[Path, typer.Option(help="The folder of the studies, and the one that they run in.")] = Path("."),
+    folder: Annotated[Path, typer.Option(help="The folder that has the studies. They run in it.")] = Path("."),
     tracking: StudyTracking = OF_STUDY,
     allow: Annotated[
         Literal["read", "run"], typer.Option(help="run: tools that train and stop studies too, within a budget.")
     ] = "read",
     gpu_hours: Annotated[
-        float | None, typer.Option(min=0, help="GPU-hours that all runs may take; without a GPU, hours of a place.")
+        float | None, typer.Option(min=0, help="GPU-hours that all runs may take; without a GPU, hours of a slot.")
     ] = None,
     cost: Annotated[
         float | None, typer.Option(min=0, help="What all runs may cost, at the inventory's prices.")
