@@ -4,7 +4,7 @@ import sys
 import textwrap
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -187,14 +187,23 @@ def run(
 
 @app.command()
 def evaluate(
-    study: Study,
+    study: Annotated[
+        str | None,
+        typer.Argument(metavar="[STUDY]", help="module:NAME, a .yaml file, or a name; with --model, of a new study."),
+    ] = None,
     on: Annotated[str, typer.Option(metavar="DATASET[,DATASET]", help="Staged datasets of images with labels.")] = "",
     function: Annotated[
         str,
         typer.Option("--with", metavar="PACKAGE.MODULE:FUNCTION", help="f(model, data, trial) -> {metric: number}."),
     ] = "",
+    model: Annotated[
+        str, typer.Option(metavar="PACKAGE.MODULE:FUNCTION", help="load(path) -> network, of a --checkpoint.")
+    ] = "",
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="A file or folder of a network that was trained elsewhere.")
+    ] = None,
     storage: Storage = STORAGE,
-    tracking: Tracking = "none",
+    tracking: StudyTracking = OF_STUDY,
     json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     max_concurrent: MaxConcurrent = None,
@@ -202,14 +211,21 @@ def evaluate(
 ) -> None:
     """Score the networks of a study again, on other data.
 
-    Or by your own code. Nothing is trained. Each trial gets further metrics: DATASET/knn1, DATASET/probe and others, or
-    FUNCTION/METRIC.
+    Or by your own code, or a network that was trained elsewhere. Nothing is trained. Each trial gets further metrics:
+    DATASET/knn1, DATASET/probe and others, FUNCTION/METRIC, or DATASET/FUNCTION/METRIC.
     """
-    from contrasweep.running.evaluation import evaluate as run_evaluation
+    from contrasweep.running import driver
 
     names = [name.strip() for name in on.split(",") if name.strip()]
-    options = {"tracking": tracking, "max_concurrent": max_concurrent, "cluster": cluster, "quiet": quiet}
-    results, evaluated = run_evaluation(reports.name(study), on=names, function=function, storage=storage, **options)
+    options: Any = {"tracking": tracking, "max_concurrent": max_concurrent, "cluster": cluster, "quiet": quiet}
+    options |= {"on": names, "function": function, "storage": storage}
+    if (checkpoint is None) == bool(model) or not (study or model):
+        hint = "or --model PACKAGE.MODULE:FUNCTION --checkpoint FILE, for a network that was trained elsewhere"
+        raise SpecError("it evaluates the networks of a study", place="STUDY", hint=hint)
+    if checkpoint is not None:
+        results = evaluated = driver.evaluate_checkpoint(checkpoint, model, name=study or "", **options)
+    else:
+        results, evaluated = driver.evaluate(reports.name(study or ""), **options)
     metrics = [str(name) for name in evaluated.done if "/" in str(name) and evaluated.done[name].notna().any()]
     tables = [results.table(metric=metric) for metric in metrics]
     if json:
