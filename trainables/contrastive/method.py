@@ -116,6 +116,8 @@ class Contrastive:
         self.policies = [augmentations.policy_of(chosen) for chosen in settings.augmentations]
         seeding.reseed(*self.key, "weights")
         self.model = network(settings, self.train.shape)
+        if trial.start_folder is not None:
+            checkpoint.load_encoder(trial.start_folder, self.model[0])
         if distributed.processes() > 1:
             joined_batch.convert(self.model)
         self.model.to(self.device)

@@ -13,6 +13,7 @@ from contrasweep.errors import DataError, SpecError
 from contrasweep.imports import import_path
 from contrasweep.rows import FrameRow, ItemColumns
 from contrasweep.storage.checkpoints import Checkpoints
+from contrasweep.storage.record import StartRef
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trainables.pytorch import torch
 from contrasweep.trial import Report, Trial
@@ -26,9 +27,9 @@ def train(trial: Trial, resume: Path | None = None, *, storage: str = "") -> Gen
 
     Args:
         trial: The trial. Its config has `study` and `source` (the other trial's id), `trainable` and `config` of that
-            trial, `trained` (when it ended), `checkpoint` (its digest), `on` (datasets, `name#digest`) and `function`
-            (a dotted path, or ""). Of a checkpoint from elsewhere, `trainable` is its loader and `file` the name of the
-            file that the loader is given; "": the folder.
+            trial, `start` where it has one, `trained` (when it ended), `checkpoint` (its digest), `on` (datasets,
+            `name#digest`) and `function` (a dotted path, or ""). Of a checkpoint from elsewhere, `trainable` is its
+            loader and `file` the name of the file that the loader is given; "": the folder.
         resume: Not used: an evaluation has no checkpoint.
         storage: Where the checkpoint lies.
 
@@ -44,8 +45,9 @@ def train(trial: Trial, resume: Path | None = None, *, storage: str = "") -> Gen
     from contrasweep.trainables.contrastive import transfer
 
     config = dict(trial.config)
+    start = StartRef(**config["start"]) if "start" in config else None
     source = Trial(
-        config["study"], trial.arm, config["trainable"], config["config"], trial.data, trial.fold, trial.seed
+        config["study"], trial.arm, config["trainable"], config["config"], trial.data, trial.fold, trial.seed, start
     )
     device = seeding.pick_device(source.config.get("device", "auto"))
     seeding.prepare(device, source.config.get("threads", 1))

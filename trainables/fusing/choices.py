@@ -202,6 +202,8 @@ class Fusion:
         return self._keys[kind]
 
     def _ask_key(self, trial: Trial) -> str | Unfused:
+        if trial.start is not None:
+            return Unfused("it starts from another trial's checkpoint")
         try:
             return canonical.digest([trial.trainable, self._cohorts(trial.arm).key(trial)], length=16)
         except CannotFuse as error:

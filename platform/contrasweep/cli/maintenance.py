@@ -81,11 +81,11 @@ def clean(
 
     Says first how many GiB go, and what nobody can ask of the study afterwards.
     """
-    from contrasweep.running import cleaning
+    from contrasweep.running import publish
     from contrasweep.storage.lease import exclusive_driver
 
     records = known_study(name(study), storage)
-    found = cleaning.plan_cleaning(load(records.study, storage), keep)
+    found = publish.plan_cleaning(load(records.study, storage), keep)
     lines = [
         f"{records.study}: {found.gib:.3g} GiB of checkpoints of {len(found.trials)} finished trials go, "
         f"{found.kept} trials keep theirs",
@@ -97,8 +97,8 @@ def clean(
         _ask(f"Delete {found.gib:.3g} GiB? They cannot be restored.", yes)
         with exclusive_driver(records):
             results = load(records.study, storage)
-            found = cleaning.plan_cleaning(results, keep)
-            cleaning.clean(results, found)
+            found = publish.plan_cleaning(results, keep)
+            publish.clean(results, found)
     if json:
         deleted = bool(found.trials) and not dry_run
         document = {"study": found.study, "kept": found.kept, "trials": list(found.trials), "gib": found.gib}

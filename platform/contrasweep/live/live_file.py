@@ -67,6 +67,11 @@ def read_live(records: StudyRecords) -> RunState | None:
         return None
 
 
+def is_living(state: RunState) -> bool:
+    """Whether the driver of a run is there, as far as its `live.json` tells."""
+    return not state.ended and time.time() - state.updated < SILENT_S
+
+
 def watch(records: StudyRecords, display: Display, *, once: bool = False, poll_s: float = POLL_S) -> RunState | None:
     """Show the study's newest run until it ends, or `once`; its last state, None where no run has kept one.
 

@@ -15,13 +15,13 @@ from contrasweep.cluster.packing import PackingRow, Placement, place
 from contrasweep.cluster.simulate import Makespan
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.durations import Durations, duration
-from contrasweep.planning.earlier import EarlierNoise
 from contrasweep.planning.footprints import DEFAULT, Footprints, Requirement
 from contrasweep.planning.lanes import open_lanes
 from contrasweep.planning.learned import learned_of
 from contrasweep.planning.plan import Plan, PlanRow
 from contrasweep.planning.planner import MissingDataset, missing_lines
 from contrasweep.planning.power import (
+    EarlierNoise,
     PlannedSize,
     known_noise,
     other_question,

@@ -12,7 +12,7 @@ import pandas as pd
 from contrasweep.config import Config
 from contrasweep.errors import SpecError, check_known
 from contrasweep.imports import import_path
-from contrasweep.planning.earlier import earlier_noise, own_methods
+from contrasweep.planning.power import earlier_noise, own_methods
 from contrasweep.results import effects, search
 from contrasweep.results.advice import Advice, Hours, advice
 from contrasweep.results.answer import Answer, Pair, Versus, versus

@@ -1,7 +1,7 @@
 """`StudyData`: a study in its storage, with its trials as a frame and the notices for its readers."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self
 
@@ -11,7 +11,7 @@ import pandas as pd
 from contrasweep.config import Config
 from contrasweep.errors import BrokenFileError, SpecError, check_known
 from contrasweep.results.items import ItemReader, Items
-from contrasweep.results.notices import MixedCode, notice_lines, unread_lines
+from contrasweep.results.notices import MixedCode, notice_lines, retrained, unread_lines
 from contrasweep.results.rendering import DisplayNames, display_names
 from contrasweep.rows import FrameRow, ItemColumns
 from contrasweep.storage import compact
@@ -208,8 +208,9 @@ class StudyData:
 
     @cached_property
     def mixed_code(self) -> MixedCode:
-        """Trials of the table that ran other code than the newest."""
-        return MixedCode.of(self.trial_records.values())
+        """Trials of the table that ran other code than the newest, or started from networks trained again since."""
+        mixed = MixedCode.of(self.trial_records.values())
+        return replace(mixed, retrained=retrained(self.trial_records, self.records.storage))
 
     def mode(self, metric: str) -> Any:
         """Return which values of a metric are better.

@@ -17,10 +17,9 @@ from contrasweep.planning import learned
 from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
-from contrasweep.running.cleaning import clean, plan_cleaning
 from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_given
 from contrasweep.running.prepare import Changed, prepare, tracked_study
-from contrasweep.running.publish import publish
+from contrasweep.running.publish import clean, plan_cleaning, publish
 from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store

@@ -5,7 +5,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 from contrasweep import canonical
@@ -57,7 +57,8 @@ def plan_evaluation(results: Results, evaluation: Evaluation) -> GridPlan:
     cells: dict[str, Cell] = {}
     for record, checkpoint in done:
         shared = {"study": results.name, "trainable": record.trainable, "config": record.config, "on": others}
-        own = {"source": record.trial_id, "trained": record.ended, "checkpoint": checkpoint}
+        own: dict[str, object] = {"start": asdict(record.start)} if record.start else {}
+        own |= {"source": record.trial_id, "trained": record.ended, "checkpoint": checkpoint}
         data = _same_data(record, manifests.values(), results.name)
         config = canonical.Config({**shared, **own, "function": evaluation.function})
         trial = Trial(study.name, record.arm, EVALUATION, config, data, record.fold, record.seed)

@@ -12,7 +12,7 @@ from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.imports import import_path
 from contrasweep.rows import Row
-from contrasweep.storage.record import CodeRef, TrialNotes
+from contrasweep.storage.record import CodeRef, StartRef, TrialNotes
 from contrasweep.trial import Trial
 
 STATUS: Final = "contrasweep_status"
@@ -53,6 +53,7 @@ class TrialFields(TypedDict):
     config: Config
     fold: int | None
     seed: int
+    start: Config | None
 
 
 class TrialDescription(TypedDict):
@@ -129,13 +130,16 @@ class RunContext:
                 "config": dict(trial.config),
                 "fold": trial.fold,
                 "seed": trial.seed,
+                "start": None if trial.start is None else asdict(trial.start),
             },
             "no_prior_state": no_prior_state,
         }
 
     def trial(self, described: TrialDescription) -> Trial:
         """Return the trial that `describe` described."""
-        return Trial(study=self.study, data=self.datasets[described["data"]], **described["trial"])
+        fields: Any = described["trial"]
+        start = StartRef(**fields["start"]) if fields["start"] else None
+        return Trial(study=self.study, data=self.datasets[described["data"]], **{**fields, "start": start})
 
     def function(self, path: str) -> Callable[..., Any]:
         """Return the trainable at a dotted path, or the function that the study declared in its place."""

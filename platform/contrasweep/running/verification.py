@@ -29,8 +29,7 @@ from contrasweep.storage.record import Record
 from contrasweep.storage.records import ATTEMPT, StudyRecords
 from contrasweep.tracking.links import FILE as LINKS
 from contrasweep.tracking.links import LINKS_FILE
-from contrasweep.tracking.told import PREFIX as TOLD
-from contrasweep.tracking.told import TOLD_FILE
+from contrasweep.tracking.sync import TOLD, TOLD_FILE
 from contrasweep.trial import Trial
 from contrasweep.tuning.candidate import CANDIDATE_FILE
 
@@ -184,7 +183,9 @@ def _checkpoint(records: StudyRecords, trial_id: str, scratch: Path, *, unfinish
 def _identity(record: Record) -> str:
     """The id that a trial of the record's settings has."""
     data: Any = SimpleNamespace(digest=record.data.digest)
-    trial = Trial(record.study, record.arm, record.trainable, record.config, data, record.fold, record.seed)
+    trial = Trial(
+        record.study, record.arm, record.trainable, record.config, data, record.fold, record.seed, record.start
+    )
     return trial.id
 
 

@@ -30,6 +30,7 @@ class Extra:
     gpus: Measure | None = None
     cost_per_hour: Measure | None = None
     shared_by: Count | None = None
+    start_ended: Time | None = None  # `StartRef.ended` of a trial that started from another one's checkpoint
 
 
 @stored

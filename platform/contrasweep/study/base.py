@@ -15,7 +15,7 @@ from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import checked
 from contrasweep.secrets import redacted
 from contrasweep.storage.names import Label
-from contrasweep.study.arm import Arm, CohortChoice
+from contrasweep.study.arm import Arm, CohortChoice, Name
 from contrasweep.study.evaluation import Evaluation
 from contrasweep.study.objectives import metric_range
 from contrasweep.study.replicates import Replicates
@@ -55,7 +55,6 @@ def _without_passwords(addresses: str | list[str] | None) -> str | list[str] | N
     return addresses
 
 
-Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 Seeds = Annotated[list[Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]], pydantic.Field(min_length=1)]
 Above0 = Annotated[float, pydantic.Field(gt=0)]
 Folds = Annotated[int, pydantic.Field(ge=2)]
@@ -164,7 +163,14 @@ class StudyBase(ABC):
                 value=self.name,
                 hint="choose another",
             )
-        for arm in self.arms:
+        for arm, declared in self.arms.items():
+            if declared.start is not None and declared.start.study == self.name:
+                raise SpecError(
+                    "a study does not start from itself",
+                    place=f"arms.{arm}.start.study",
+                    value=self.name,
+                    hint="name the study that trains its networks",
+                )
             if _TRIAL_ID.fullmatch(arm):  # as which `--rerun` would take it
                 raise SpecError(
                     "an arm's name may not look like a trial's id", place=f"arms.{arm}", hint="choose another"

@@ -111,6 +111,12 @@ class Sweep(StudyBase):
             )
         check_number(len(self.arms), self.arm_budget.trials or 1, "trials_per_arm")
         for name, method in self.arms.items():
+            if method.start is not None:
+                raise SpecError(
+                    "an arm of a Sweep starts from no checkpoint",
+                    place=f"arms.{name}.start",
+                    hint="declare an AblationGrid",
+                )
             if (self.arm_budget.trials or MAX_TRIALS) < len(method.start_points or []):
                 raise SpecError(
                     "start points count in the budget of their arm, which has fewer trials",

@@ -7,8 +7,8 @@ from command_line import contrasweep
 from sweeps import finished, sweep
 
 import contrasweep as cs
-from contrasweep.running.cleaning import clean, plan_cleaning
 from contrasweep.running.prepare import study_document
+from contrasweep.running.publish import clean, plan_cleaning
 from contrasweep.running.verification import verify
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.planned import write_planned

@@ -15,9 +15,9 @@ from mlflow import MlflowClient
 import contrasweep as cs
 from contrasweep.code import CurrentCode
 from contrasweep.data.resolving import find
-from contrasweep.running.cleaning import plan_cleaning
 from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_given
 from contrasweep.running.prepare import study_document
+from contrasweep.running.publish import plan_cleaning
 from contrasweep.running.verification import verify
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.planned import write_planned

@@ -75,6 +75,11 @@ class TrialAttempt:
         folder = scratch / "resume"
         folder.mkdir()
         saved = self.checkpoints.fetch(folder)
+        if saved is not None and trial.start is not None and saved.extra.start_ended != trial.start.ended:
+            log.warning("trial %s starts over: %s was trained again", trial.id, trial.start.trial)
+            shutil.rmtree(folder)
+            folder.mkdir()
+            saved = None
         self.reports = Reports(trial, records, saved)
         saved = saved if self.reports.rows else None
         self.resume = folder if saved else None  # the checkpoint that training goes on from
@@ -89,6 +94,7 @@ class TrialAttempt:
             gpus=notes.gpus,
             shared_by=notes.shared_by,
             cost_per_hour=notes.cost_per_hour,
+            start_ended=None if trial.start is None else trial.start.ended,
         )
 
     def save(self, folder: Path, seconds: float) -> None:

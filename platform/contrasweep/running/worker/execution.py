@@ -25,6 +25,7 @@ from contrasweep.running.worker.attempt import TrialAttempt
 from contrasweep.running.worker.output import Output
 from contrasweep.running.worker.recorded_config import RecordedConfig
 from contrasweep.running.worker.reports import SystemUse
+from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import CodeRef, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Report, Trial
@@ -82,7 +83,8 @@ class Execution:
         known = self.elsewhere is not None or hasattr(function, "settings")
         self.watched = None if known else RecordedConfig(trial.config)  # tells which settings are read
         given = trial if self.watched is None else replace(trial, config=self.watched)
-        self.generator = _reports(function, given, resume)
+        start = None if resume is not None or trial.start is None else scratch / "start"
+        self.generator = _reports(function, given, resume, records, start)
         self.finished = False
         self.opened = ExitStack()  # what the trial's end closes, the last one first
         self.opened.callback(shutil.rmtree, scratch, ignore_errors=True)
@@ -228,9 +230,19 @@ class Execution:
 
 
 def _reports(
-    function: Callable[..., Generator[Report, None, None]], trial: Trial, resume: Path | None
+    function: Callable[..., Generator[Report, None, None]],
+    trial: Trial,
+    resume: Path | None,
+    records: StudyRecords,
+    start: Path | None,
 ) -> Generator[Report, None, None]:
-    """Yield the reports of a trainable, which is called at the first one, so that its errors are the trial's."""
+    """Yield the reports of a trainable, which is called at the first one, so that its errors are the trial's.
+
+    The checkpoint that the trial starts from is fetched into the folder `start`.
+    """
+    if start is not None:
+        _fetch_start(trial, records, start)
+        trial = replace(trial, start_folder=start)
     reports = function(trial, resume=resume)
     if not isinstance(reports, Iterator):
         raise SpecError(
@@ -240,3 +252,19 @@ def _reports(
             hint="use `yield Report(step, metrics)`",
         )
     yield from reports
+
+
+def _fetch_start(trial: Trial, records: StudyRecords, folder: Path) -> None:
+    """Fetch the checkpoint that a trial starts from; `SpecError` where it is gone, or another one by now."""
+    assert trial.start is not None
+    source = StudyRecords(records.storage, trial.start.study)
+    record = source.read_one(trial.start.trial)
+    folder.mkdir()
+    saved = Checkpoints(source.store, source.key(trial.start.trial, "checkpoint")).fetch(folder)
+    if saved is None or record is None or record.ended != trial.start.ended:
+        raise SpecError(
+            "the checkpoint that the trial starts from is deleted or another one by now",
+            place=trial.start.study,
+            value=trial.start.trial,
+            hint="run the study again",
+        )
