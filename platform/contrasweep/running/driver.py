@@ -111,7 +111,7 @@ def run(
                 results, own = evaluate_networks(results, evaluation, tracking=None, **options)
                 evaluated = evaluated and own.complete
         published = publish(results, trackers, tracked, planned.datasets, ran=not prepared.complete, gap=gap)
-        keep = planned.study.keep_checkpoints_of
+        keep = "none" if planned.study.keep == "none" else planned.study.keep_checkpoints_of
         if evaluated and keep != "all":
             clean(results, plan_cleaning(results, keep))
         return published

@@ -38,11 +38,11 @@ def plan_evaluation(results: Results, evaluation: Evaluation) -> GridPlan:
     storage, done = results.records.storage, _evaluable(results, evaluation)
     spec, frame = results.document.spec, results.planned.set_index("trial_id")
     folds = spec.get("folds") if any(record.fold is not None for record, _ in done) else None
-    others = [_with_digest(name, storage, folds) for name in evaluation.on]
+    others = [_with_digest(name, storage, folds) for name in evaluation.data]
     names = dict.fromkeys([spec["data"], *(spec.get("axes") or {}).get("data", ())])
     manifests = {name: resolve(name, folds=spec.get("folds"), storage=storage) for name in names}
     axes = {axis: _different(frame[axis].tolist()) for axis in results.axes}
-    declared = {"on": evaluation.on, "function": evaluation.function}
+    declared = {"data": evaluation.data, "function": evaluation.function}
     study = AblationGrid(
         f"{results.name}.{evaluation.label}",
         {arm: Arm(EVALUATION, declared) for arm in results.document.arms},
@@ -82,18 +82,18 @@ def plan_given(name: str, model: str, checkpoint: Path, evaluation: Evaluation, 
     import_from_here()
     import_path(model, "--model", "function")
     _check_function(evaluation)
-    if not evaluation.on:
+    if not evaluation.data:
         raise SpecError(
             "a checkpoint from elsewhere is evaluated on data", place="--on", hint="for example --on digits"
         )
-    others = [_with_digest(other, storage, None) for other in evaluation.on]
+    others = [_with_digest(other, storage, None) for other in evaluation.data]
     content = _content(checkpoint)
-    declared = {"on": evaluation.on, "function": evaluation.function, "model": model, "content": content}
+    declared = {"data": evaluation.data, "function": evaluation.function, "model": model, "content": content}
     slug = re.sub("[^A-Za-z0-9._-]+", "-", checkpoint.stem).lstrip("._-") or ARM
     study = AblationGrid(
         name or f"{slug}.{evaluation.label}",
         {ARM: Arm(EVALUATION, declared)},
-        evaluation.on[0],
+        evaluation.data[0],
         metric=_metric(evaluation),
         description=f"The checkpoint {checkpoint.name}, loaded by {model}, evaluated {evaluation.label}",
         pilot=False,
@@ -150,7 +150,7 @@ def _check_function(evaluation: Evaluation) -> None:
 
 def _metric(evaluation: Evaluation) -> str:
     """The metric of the evaluation's own study."""
-    return "evaluated" if evaluation.function else f"{dataset_name(evaluation.on[0])}/knn1"
+    return "evaluated" if evaluation.function else f"{dataset_name(evaluation.data[0])}/knn1"
 
 
 def _check_names(own: str, declared: Config, names: Iterable[str], storage: str) -> None:

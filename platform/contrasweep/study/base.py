@@ -14,6 +14,7 @@ from contrasweep.delivery import check_declared
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import checked
 from contrasweep.secrets import redacted
+from contrasweep.storage.checkpoints import Keep
 from contrasweep.storage.names import Label
 from contrasweep.study.arm import Arm, CohortChoice, Name
 from contrasweep.study.evaluation import Evaluation
@@ -95,6 +96,8 @@ class StudyBase(ABC):
             below a floor, and that arms differ. Default: where over 50 GPU-hours are to go. It changes no id.
         evaluate: Scores of the trained networks on other data or by own code, computed once the study is complete; see
             `Evaluation`. It changes no id.
+        keep: Which checkpoints of a trial stay: the `newest`, or `all`; or once the trial is done the one with the
+            `best` metric alone, or `none`. It changes no id.
         keep_checkpoints_of: Of which finished trials the checkpoints stay once the study is complete: `all`, the best
             of each arm (`best_of_arm`), those of the table and not of a search (`confirmed`), or `none`. It changes
             no id.
@@ -126,6 +129,7 @@ class StudyBase(ABC):
     notify: Notify = None
     pilot: bool | None = None
     evaluate: list[Evaluation] | None = None
+    keep: Keep = "newest"
     keep_checkpoints_of: Literal["all", "best_of_arm", "confirmed", "none"] = "all"
     process: Literal["shared", "own"] = "shared"
     cohort: CohortChoice | None = None
@@ -181,6 +185,14 @@ class StudyBase(ABC):
             self.replicates.check_seeds(seeds, field)
         if self.reference is not None:
             self.check_arm(self.reference, "reference", "the reference must be an arm")
+        for field, given in (("evaluate", self.evaluate), ("keep_checkpoints_of", self.keep_checkpoints_of != "all")):
+            if self.keep == "none" and given:
+                raise SpecError(
+                    f"of a study that keeps no checkpoint of a trial, {field} has none",
+                    place="keep",
+                    value=self.keep,
+                    hint="leave keep out; keep_checkpoints_of: none deletes them once the study is complete",
+                )
         scores = [metric for evaluation in self.evaluate or () for metric in evaluation.metrics]
         if len(set(scores)) != len(scores):
             raise SpecError("a score is decided once", place="evaluate", value=scores)

@@ -280,11 +280,11 @@ def test_declared_scores_are_decided_at_a_share_of_alpha_and_others_are_not(tmp_
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"on": []}, "data, or a function"),
-        ({"on": ["digits"], "metrics": ["mnist/knn1"]}, "is one of its scores"),
-        ({"on": ["digits"], "function": "m:f", "metrics": ["digits/knn1"]}, "digits/f/METRIC"),
-        ({"on": ["digits", "./digits"]}, "different names"),
-        ({"on": ["digits"], "metrics": ["digits/knn1", "digits/knn1"]}, "decided once"),
+        ({"data": []}, "data, or a function"),
+        ({"data": ["digits"], "metrics": ["mnist/knn1"]}, "is one of its scores"),
+        ({"data": ["digits"], "function": "m:f", "metrics": ["digits/knn1"]}, "digits/f/METRIC"),
+        ({"data": ["digits", "./digits"]}, "different names"),
+        ({"data": ["digits"], "metrics": ["digits/knn1", "digits/knn1"]}, "decided once"),
     ],
 )
 def test_an_evaluation_that_a_study_cannot_declare_is_one_line(fields, said):
@@ -293,7 +293,7 @@ def test_an_evaluation_that_a_study_cannot_declare_is_one_line(fields, said):
 
 
 def test_a_study_that_grows_decides_its_own_metric_alone():
-    declared = [{"on": ["digits"], "metrics": ["digits/knn1"]}]
+    declared = [{"data": ["digits"], "metrics": ["digits/knn1"]}]
     with pytest.raises(cs.SpecError, match="decides its own metric alone"):
         cs.AblationGrid("s", ARMS, "digits", replicates=cs.Replicates(first=4, step=4, most=8), evaluate=declared)
 
@@ -304,7 +304,7 @@ data: digits-lt
 seeds: [0, 1]
 metric: knn1
 evaluate:
-  - {on: [digits], metrics: [digits/knn1]}
+  - {data: [digits], metrics: [digits/knn1]}
 keep_checkpoints_of: none
 arms:
   supcon: {trainable: contrastive, config: {loss: supcon, epochs: 1, batch_size: 256, encoder: cnn}}
