@@ -83,6 +83,14 @@ def test_the_headline_scores_are_those_of_the_classifier(make_trial: MakeTrial) 
     assert "group" not in knn.items, "digits name none"
 
 
+@pytest.mark.slow
+def test_retrieval_has_a_curve_where_it_is_always_wanted_and_no_number_differs(make_trial: MakeTrial) -> None:
+    last, always = (list(train(make_trial(evaluate_every=2, retrieval=wanted))) for wanted in (True, "always"))
+    assert ["map_at_r" in report.metrics for report in last] == [False, False, False, True]
+    assert ["map_at_r" in report.metrics for report in always] == [False, True, False, True]
+    assert numbers(last)[-1] == numbers(always)[-1]
+
+
 def test_items_name_their_groups_where_the_data_do(make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = make_trial(epochs=1)
     names = [f"writer {i % 7}" for i in range(len(open_dataset(trial.data).parts(trial.fold)[1]))]

@@ -361,7 +361,7 @@ class Contrastive:
             self.test.labels,
             self.classes,
             classifier=self.settings.classifier,
-            retrieval=final and self.settings.retrieval,
+            retrieval=self.settings.retrieval == "always" or (final and self.settings.retrieval),
             probe=final,
             extra=self.settings.extra_scores if final else (),
         )

@@ -100,8 +100,9 @@ class Settings:
     at once, at the end."""
     extra_scores: Annotated[tuple[Literal["weighted_knn", "sgd_probe", "nmi"], ...], OMIT_DEFAULT] = ()
     """What else is scored at the end: `weighted_knn` (k = 20 and 200), `sgd_probe`, `nmi` of clusters and classes."""
-    retrieval: bool = True
-    """Whether the last report has MAP@R, R-precision and recall@k."""
+    retrieval: bool | Literal["always"] = True
+    """Whether the last report has MAP@R, R-precision and recall@k. `always`: that of every evaluation, for a curve or
+    early stopping by one of them."""
     figures: bool | Literal["first_fold"] = False
     """Whether the last report brings pictures: embeddings, nearest neighbours, confusions, class centres, views, and
     histograms of target and noise similarities. `first_fold`: of trials of the first fold, or without folds, alone."""

@@ -296,7 +296,7 @@ class Server:
             "plan_digest": study.plan_digest,
             "storage": study.storage,
             "mlflow.note.content": study_note(study)[:7900],
-            **_source_tags(),
+            **source_tags(),
         }
         entity = translate_errors(
             lambda: self.client.create_run(
@@ -384,7 +384,7 @@ class Server:
         return {metric.step: metric.value for metric in history}
 
     def _create(self, description: RunDescription, started: float, tags: Mapping[str, str]) -> Run:
-        own = {**description.tags, **tags, PARENT_TAG: self.parent_id, **_source_tags()}
+        own = {**description.tags, **tags, PARENT_TAG: self.parent_id, **source_tags()}
         entity = translate_errors(
             lambda: self.client.create_run(
                 self.experiment_id, start_time=milliseconds(started), tags=own, run_name=description.name
@@ -491,7 +491,7 @@ def _dataset_input(dataset: DescribedDataset) -> Any:
     return DatasetInput(entity, [InputTag("mlflow.data.context", "training")])
 
 
-def _source_tags() -> dict[str, str]:
+def source_tags() -> dict[str, str]:
     """Return MLflow's tags of who started a run, and with which program."""
     try:
         user = getpass.getuser()
