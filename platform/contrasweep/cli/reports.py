@@ -9,12 +9,15 @@ import typer
 from contrasweep.cli.options import Json, Storage, StoredStudy, print_json, width
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError, check_known
-from contrasweep.study.file import load_study
+from contrasweep.study.file import YAML, load_study
 from contrasweep.text_table import WIDTH, text_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from contrasweep.results.results import Results
     from contrasweep.results.table import Table
+    from contrasweep.study.study import Study as DeclaredStudy
 
 LEDGER = "contrasweep.search_spaces.claims:CLAIMS"
 PAGE = "contrasweep.search_spaces.claims:write_page"
@@ -254,7 +257,27 @@ def load(study: str, storage: str) -> "Results":
 
 def name(study: str) -> str:
     """Return a study's name; a text that is neither a file nor module:NAME is the name itself."""
-    return load_study(study).name if ":" in study or study.endswith((".yaml", ".yml")) else study
+    return load_study(study).name if ":" in study or study.endswith(YAML) else study
+
+
+def last_table(
+    studies: "Sequence[DeclaredStudy]", done: "Sequence[Results]", storage: str
+) -> "tuple[list[str], Table | None]":
+    """Return the names of the studies of a file from which no other one starts, and one table of them.
+
+    It has a row an arm and a column a study. There is none of one study, of studies with too little in common, and
+    before all have run.
+    """
+    from contrasweep.results.joined import load_joined
+
+    sources = {arm.start.study for study in studies for arm in study.arms.values() if arm.start}
+    names = [results.name for results in done if results.name not in sources]
+    if len(names) < 2 or len(done) < len(studies):
+        return names, None
+    try:
+        return names, load_joined(names, storage).table("arm", "study")
+    except SpecError:
+        return names, None
 
 
 def summary(results: "Results", table: "Table | None" = None) -> dict[str, object]:

@@ -239,7 +239,8 @@ def check_starts(plan: Plan, storage: str, current: CurrentCode, finished: Colle
                 f"{plan.study.name} starts from networks of {study}, of which {line}; run {study} first, with "
                 "--rerun-changed or --accept-code"
             )
-        wanted = sorted({trial.start.trial for trial in trials if trial.start and trial.id not in finished})
+        left = [trial.start for trial in trials if trial.start and trial.id not in finished]
+        wanted = sorted({start.trial for start in left if start.ended})  # others run before, and keep theirs
 
         def has_none(trial_id: str, source: StudyRecords = source) -> bool:
             return Checkpoints(source.store, source.key(trial_id, "checkpoint")).latest() is None
