@@ -291,9 +291,10 @@ def sync(
     json: Json = False,
     follow: Annotated[bool, typer.Option("--follow", help="Go on while the study runs.")] = False,
 ) -> None:
-    """Bring MLflow and other trackers up to a study's storage, or MLflow up to a campaign's ledger.
+    """Bring MLflow and other trackers up to a study's storage.
 
-    What is missing there is added, nothing twice. Trials that MLflow has are compared value by value.
+    What is missing there is added, nothing twice. Trials that MLflow has are compared value by value. With the name of
+    a campaign, MLflow gets its decisions.
     """
     from contrasweep.results.ledger import campaign_names
     from contrasweep.results.results import Results
