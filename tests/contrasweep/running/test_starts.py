@@ -8,6 +8,7 @@ import contrasweep as cs
 from contrasweep.code import CurrentCode
 from contrasweep.errors import ContrasweepError, NotTrainedError
 from contrasweep.planning.planner import plan_staged
+from contrasweep.results.difference import study_difference
 from contrasweep.running.engine.loop import StudyCode
 from contrasweep.running.prepare import CodeChanged, prepare
 from contrasweep.running.publish import clean, plan_cleaning
@@ -107,6 +108,15 @@ def test_a_trial_starts_from_the_trial_of_its_fold_and_seed(studies):
         assert weight == f"{source}>{arm}{fold}{seed}"
     assert studies.run(studies.after) == 0
     assert verify(StudyRecords(studies.storage, "after")).sound
+
+
+def test_where_arms_start_from_is_a_difference_of_theirs(studies):
+    studies.run(studies.before)
+    studies.run(studies.after)
+    rows = study_difference("after:a", "after:b", studies.storage).rows
+    assert [(row.kind, row.name, row.a, row.b) for row in rows] == [("arm", "start.arm", "a", "b")]
+    rows = study_difference("after:a", "after:none", studies.storage).rows
+    assert {(row.name, row.b) for row in rows} == {(f"start.{key}", "–") for key in ("study", "arm", "trial")}
 
 
 def test_the_source_is_part_of_a_trials_identity(studies):
