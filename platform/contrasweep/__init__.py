@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from contrasweep.running.submit import submit
     from contrasweep.statistics.comparison import Comparison
     from contrasweep.study.arm import Arm, Start
+    from contrasweep.study.evaluation import Evaluation
     from contrasweep.study.grid import AblationGrid, SubGrid
     from contrasweep.study.replicates import Replicates
     from contrasweep.study.space import Choice, Float, Int
@@ -55,6 +56,7 @@ __all__ = [
     "Comparison",
     "ContrasweepError",
     "DataError",
+    "Evaluation",
     "Float",
     "Int",
     "Plan",
@@ -95,6 +97,7 @@ __getattr__ = importer(
         "Campaign": "campaign.campaign",
         "SubGrid": "study.grid",
         "AblationGrid": "study.grid",
+        "Evaluation": "study.evaluation",
         "Replicates": "study.replicates",
         "Choice": "study.space",
         "Float": "study.space",

@@ -5,7 +5,7 @@ import textwrap
 from contextlib import nullcontext
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -23,6 +23,7 @@ from contrasweep.cli.options import (
     RetryFailed,
     Sets,
     Storage,
+    StoredStudy,
     Study,
     StudyTracking,
     Tracking,
@@ -232,14 +233,23 @@ def _print_results(results: "Results", storage: str, tracking: str, declared: "S
 
 @app.command()
 def evaluate(
-    study: Study,
+    study: Annotated[
+        str | None,
+        typer.Argument(metavar="[STUDY]", help="module:NAME, a .yaml file, or a name; with --model, of a new study."),
+    ] = None,
     on: Annotated[str, typer.Option(metavar="DATASET[,DATASET]", help="Staged datasets of images with labels.")] = "",
     function: Annotated[
         str,
         typer.Option("--with", metavar="PACKAGE.MODULE:FUNCTION", help="f(model, data, trial) -> {metric: number}."),
     ] = "",
+    model: Annotated[
+        str, typer.Option(metavar="PACKAGE.MODULE:FUNCTION", help="load(path) -> network, of a --checkpoint.")
+    ] = "",
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="A file or folder of a network that was trained elsewhere.")
+    ] = None,
     storage: Storage = STORAGE,
-    tracking: Tracking = "none",
+    tracking: StudyTracking = OF_STUDY,
     json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     max_concurrent: MaxConcurrent = None,
@@ -247,14 +257,21 @@ def evaluate(
 ) -> None:
     """Score the networks of a study again, on other data.
 
-    Or by your own code. Nothing is trained. Each trial gets further metrics: DATASET/knn1, DATASET/probe and others, or
-    FUNCTION/METRIC.
+    Or by your own code, or a network that was trained elsewhere. Nothing is trained. Each trial gets further metrics:
+    DATASET/knn1, DATASET/probe and others, FUNCTION/METRIC, or DATASET/FUNCTION/METRIC.
     """
-    from contrasweep.running.evaluation import evaluate as run_evaluation
+    from contrasweep.running import driver
 
     names = [name.strip() for name in on.split(",") if name.strip()]
-    options = {"tracking": tracking, "max_concurrent": max_concurrent, "cluster": cluster, "quiet": quiet}
-    results, evaluated = run_evaluation(reports.name(study), on=names, function=function, storage=storage, **options)
+    options: Any = {"tracking": tracking, "max_concurrent": max_concurrent, "cluster": cluster, "quiet": quiet}
+    options |= {"on": names, "function": function, "storage": storage}
+    if (checkpoint is None) == bool(model) or not (study or model):
+        hint = "or --model PACKAGE.MODULE:FUNCTION --checkpoint FILE, for a network that was trained elsewhere"
+        raise SpecError("it evaluates the networks of a study", place="STUDY", hint=hint)
+    if checkpoint is not None:
+        results = evaluated = driver.evaluate_checkpoint(checkpoint, model, name=study or "", **options)
+    else:
+        results, evaluated = driver.evaluate(reports.name(study or ""), **options)
     metrics = [str(name) for name in evaluated.done if "/" in str(name) and evaluated.done[name].notna().any()]
     tables = [results.table(metric=metric) for metric in metrics]
     if json:
@@ -268,7 +285,7 @@ def evaluate(
 
 @app.command()
 def sync(
-    study: Study,
+    study: StoredStudy,
     storage: Storage = STORAGE,
     tracking: StudyTracking = OF_STUDY,
     json: Json = False,
@@ -276,13 +293,27 @@ def sync(
 ) -> None:
     """Bring MLflow and other trackers up to a study's storage.
 
-    What is missing there is added, nothing twice. Trials that MLflow has are compared value by value.
+    What is missing there is added, nothing twice. Trials that MLflow has are compared value by value. With the name of
+    a campaign, MLflow gets its decisions.
     """
+    from contrasweep.results.ledger import campaign_names
     from contrasweep.results.results import Results
     from contrasweep.tracking.kinds import checked_tracking, tracking_of
     from contrasweep.tracking.sync import follow as follow_study
     from contrasweep.tracking.sync import sync as bring_up
+    from contrasweep.tracking.tracker import TrackingError
 
+    if study in campaign_names(storage):
+        from contrasweep.campaign.campaign import stored_history
+        from contrasweep.campaign.published import publish
+
+        try:
+            summary = publish(stored_history(study, storage), storage, checked_tracking(tracking_of(tracking, None)))
+        except TrackingError as error:
+            raise StorageError(f"tracking: {error}") from None
+        done = [] if summary is None else [summary]
+        print_json("sync", {"trackers": done}) if json else print("\n".join(map(str, done)))
+        return
     results = Results.load(reports.name(study), storage)
     trackers = checked_tracking(tracking_of(tracking, results.document.spec.get("tracking")))
     if follow:
@@ -378,13 +409,13 @@ def doctor(storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json
 @app.command()
 def mcp(
     storage: Storage = STORAGE,
-    folder: Annotated[Path, typer.Option(help="The folder of the studies, and the one that they run in.")] = Path("."),
+    folder: Annotated[Path, typer.Option(help="The folder that has the studies. They run in it.")] = Path("."),
     tracking: StudyTracking = OF_STUDY,
     allow: Annotated[
         Literal["read", "run"], typer.Option(help="run: tools that train and stop studies too, within a budget.")
     ] = "read",
     gpu_hours: Annotated[
-        float | None, typer.Option(min=0, help="GPU-hours that all runs may take; without a GPU, hours of a place.")
+        float | None, typer.Option(min=0, help="GPU-hours that all runs may take; without a GPU, hours of a slot.")
     ] = None,
     cost: Annotated[
         float | None, typer.Option(min=0, help="What all runs may cost, at the inventory's prices.")

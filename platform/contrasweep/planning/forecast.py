@@ -354,10 +354,12 @@ def checkpoints_line(plan: Plan, footprints: Footprints) -> str:
         trials = len(study.arms) if keep == "best_of_arm" else 0
     elif keep == "confirmed" and isinstance(study, Sweep):
         trials = len(study.arms) * len(study.confirm_folds) * len(study.all_seeds)
-    gib = sum(sizes) / len(sizes)
+    if study.keep == "none":
+        return "keeps     0 GiB: no checkpoints (keep: none)"
+    gib, least = sum(sizes) / len(sizes), "at least " * (study.keep == "all")
     if trials is None:
-        return f"keeps     {gib:.2g} GiB a trial: its checkpoint (keep_checkpoints_of: {keep})"
-    return f"keeps     {gib * trials:.3g} GiB: checkpoints of {trials} trials (keep_checkpoints_of: {keep})"
+        return f"keeps     {least}{gib:.2g} GiB a trial: its checkpoint (keep_checkpoints_of: {keep})"
+    return f"keeps     {least}{gib * trials:.3g} GiB: checkpoints of {trials} trials (keep_checkpoints_of: {keep})"
 
 
 def group_warnings(plan: Plan) -> list[str]:

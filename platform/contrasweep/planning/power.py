@@ -171,7 +171,7 @@ def study_power(
     if not size:
         return None
     what = asked if len(cells) > 1 else ""
-    design, family = study_design(study, noise), Family(size, study.alpha, study.smallest_difference)
+    design, family = study_design(study, noise), Family(size, study.level, study.smallest_difference)
     return _in_units(planned_power(design, family, what=what), noise)
 
 

@@ -52,7 +52,7 @@ def publish(
     if not ran and links.shown and links.shown == _shown(results, trackers):
         return replace(results, run_urls=links.runs)
     try:
-        if not ran:
+        if not ran or results.evaluations:
             sync(results.records, trackers, tracked, complete=True, compare=False)
         if not trackers.store.is_none:
             results = replace(results, run_urls=read_links(results.records).runs)
@@ -71,7 +71,8 @@ def _shown(results: Results, trackers: Trackers) -> str:
     store = trackers.store.state()
     if not store or trackers.others:
         return ""
-    state = [store, trackers.store, __version__, results.document, sorted(results.records.etags().items())]
+    scored = sorted((one.study, one.trial_id, one.ended) for found in results.evaluations.values() for one in found)
+    state = [store, trackers.store, __version__, results.document, sorted(results.records.etags().items()), scored]
     return hashlib.sha256(repr(state).encode()).hexdigest()
 
 

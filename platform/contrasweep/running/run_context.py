@@ -12,6 +12,7 @@ from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.imports import import_path
 from contrasweep.rows import Row
+from contrasweep.storage.checkpoints import Retention
 from contrasweep.storage.record import CodeRef, StartRef, TrialNotes
 from contrasweep.trial import Trial
 
@@ -105,10 +106,12 @@ class RunContext:
         functions: Mapping[str, Callable[..., Any]],
         chunk_s: float,
         inventory: Inventory,
+        retention: Retention | None = None,
     ) -> None:
         """Reports go to the driver in chunks of `chunk_s` seconds (0: one by one, where a pruner decides)."""
         self.storage, self.study, self.metric, self.inventory = storage, study, metric, inventory
         self.datasets, self.chunk_s = dict(datasets), chunk_s
+        self.retention = retention or Retention()
         # Unpickled when they are called: a process whose trial trains elsewhere must not import what they import.
         self.functions = {path: ray.cloudpickle.dumps(function) for path, function in functions.items()}
         self.run = uuid.uuid4().hex[:8]

@@ -217,7 +217,7 @@ class StudyRecords:
             if set(expected):
                 raise BrokenFileError(file, "it is missing", remedy) from None
             return {}
-        columns = {name: is_value if name == GROUP else is_number for name in expected}
+        columns = {name: is_value if name.rpartition("/")[2] == GROUP else is_number for name in expected}
         table = decode_table(data, file, remedy, columns, is_value, MAX_TRIAL_VALUES)
         return {name: table[name].to_numpy() for name in table.column_names}
 

@@ -44,6 +44,10 @@ class _DeclaredArm(pydantic.BaseModel):
     start: Config | None = None
 
 
+class _DeclaredEvaluation(pydantic.BaseModel):
+    metrics: tuple[Label, ...] = ()
+
+
 class _Declaration(pydantic.BaseModel):
     """The fields that are read of a declaration; other fields are kept unchanged."""
 
@@ -51,6 +55,7 @@ class _Declaration(pydantic.BaseModel):
     objectives: Mapping[str, Literal["max", "min"]] | None = None
     constraints: Mapping[str, str] | None = None
     labels: Mapping[Label, Label] | None = None
+    evaluate: tuple[_DeclaredEvaluation, ...] | None = None
 
 
 def _check_declaration(spec: Config) -> Config:
@@ -115,6 +120,16 @@ class StudyDocument:
         """The smallest difference of interest, in units of the metric, where one was declared."""
         value = self.spec.get("smallest_difference")
         return None if value is None else float(value)
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """Scores of evaluations that the study decides beside its metric."""
+        return tuple(metric for one in self.spec.get("evaluate") or () for metric in one.get("metrics", ()))
+
+    @property
+    def level(self) -> float:
+        """The level of the comparisons of one metric: `alpha`, divided among the metric and `scores`."""
+        return self.alpha / (1 + len(self.scores))
 
     @property
     def train_fraction(self) -> float | None:

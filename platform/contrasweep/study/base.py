@@ -14,8 +14,10 @@ from contrasweep.delivery import check_declared
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import checked
 from contrasweep.secrets import redacted
+from contrasweep.storage.checkpoints import Keep
 from contrasweep.storage.names import Label
 from contrasweep.study.arm import Arm, CohortChoice, Name
+from contrasweep.study.evaluation import Evaluation
 from contrasweep.study.objectives import metric_range
 from contrasweep.study.replicates import Replicates
 
@@ -92,6 +94,10 @@ class StudyBase(ABC):
             `ntfy:https://...`. It changes no id.
         pilot: Whether one trial of each arm is trained and checked before the rest: that none fails, collapses or is
             below a floor, and that arms differ. Default: where over 50 GPU-hours are to go. It changes no id.
+        evaluate: Scores of the trained networks on other data or by own code, computed once the study is complete; see
+            `Evaluation`. It changes no id.
+        keep: Which checkpoints of a trial stay: the `newest`, or `all`; or once the trial is done the one with the
+            `best` metric alone, or `none`. It changes no id.
         keep_checkpoints_of: Of which finished trials the checkpoints stay once the study is complete: `all`, the best
             of each arm (`best_of_arm`), those of the table and not of a search (`confirmed`), or `none`. It changes
             no id.
@@ -122,6 +128,8 @@ class StudyBase(ABC):
     report_minutes: Above0 | None = None
     notify: Notify = None
     pilot: bool | None = None
+    evaluate: list[Evaluation] | None = None
+    keep: Keep = "newest"
     keep_checkpoints_of: Literal["all", "best_of_arm", "confirmed", "none"] = "all"
     process: Literal["shared", "own"] = "shared"
     cohort: CohortChoice | None = None
@@ -177,6 +185,24 @@ class StudyBase(ABC):
             self.replicates.check_seeds(seeds, field)
         if self.reference is not None:
             self.check_arm(self.reference, "reference", "the reference must be an arm")
+        for field, given in (("evaluate", self.evaluate), ("keep_checkpoints_of", self.keep_checkpoints_of != "all")):
+            if self.keep == "none" and given:
+                raise SpecError(
+                    f"of a study that keeps no checkpoint of a trial, {field} has none",
+                    place="keep",
+                    value=self.keep,
+                    hint="leave keep out; keep_checkpoints_of: none deletes them once the study is complete",
+                )
+        scores = [metric for evaluation in self.evaluate or () for metric in evaluation.metrics]
+        if len(set(scores)) != len(scores):
+            raise SpecError("a score is decided once", place="evaluate", value=scores)
+        if scores and self.replicates is not None:
+            raise SpecError(
+                "a study that grows decides its own metric alone: its looks chose the number of replicates",
+                place="evaluate",
+                value=scores,
+                hint="leave out `metrics`, or `replicates`",
+            )
         bounds = metric_range(self.metric)
         if self.smallest_difference is not None and bounds and self.smallest_difference >= bounds[1] - bounds[0]:
             raise SpecError(
@@ -186,6 +212,11 @@ class StudyBase(ABC):
                 value=self.smallest_difference,
                 hint="it is in units of the metric, not in percent",
             )
+
+    @property
+    def level(self) -> float:
+        """The level of the comparisons of one metric: `alpha`, divided among all that the study decides."""
+        return self.alpha / (1 + sum(len(evaluation.metrics) for evaluation in self.evaluate or ()))
 
     def check_arm(self, name: str, place: str, rule: str = "there is no such arm") -> None:
         """Check that `name` is an arm of the study. Raises `SpecError` at `place`."""

@@ -35,6 +35,7 @@ from contrasweep.running.prepare import Prepared
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.signals import interruptible
 from contrasweep.storage import compact
+from contrasweep.storage.checkpoints import Retention
 from contrasweep.storage.lease import Lease
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
@@ -113,6 +114,7 @@ def train(
                     study.functions,
                     0.0 if plan.stops_early else REPORT_INTERVAL_S,
                     inventory,
+                    Retention(study.keep, study.metric, study.mode),
                 )
                 TuneEngine(
                     context,

@@ -25,7 +25,7 @@ from contrasweep.running.worker.attempt import TrialAttempt
 from contrasweep.running.worker.output import Output
 from contrasweep.running.worker.recorded_config import RecordedConfig
 from contrasweep.running.worker.reports import SystemUse
-from contrasweep.storage.checkpoints import Checkpoints
+from contrasweep.storage.checkpoints import Checkpoints, Retention
 from contrasweep.storage.record import CodeRef, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Report, Trial
@@ -61,20 +61,27 @@ class Execution:
         limits: AbstractContextManager[None] | None = None,
         output: Output | None = None,
         no_prior_state: bool = False,
+        retention: Retention | None = None,
     ) -> None:
         """Begin one attempt of a trial.
 
         `notes`, `code` and `packages` (name -> version, of what the code imports) go into the record. `limits` (see
         `cluster.guard`) are open from before the trial's first step to its end. `output`, which takes what it prints,
         is open already and closed with it. With `no_prior_state`, the storage is known to have nothing of this trial,
-        and is not asked.
+        and is not asked. `retention` says which checkpoints stay.
         """
         self.metric, self.packages, self.output = metric, dict(packages or {}), output
         self.elsewhere: TrainedElsewhere | None = cast(TrainedElsewhere, function) if is_elsewhere(function) else None
         meter = Meter().start() if self.elsewhere is None else self.elsewhere.meter
         scratch = scratch_folder("trial")
         self.attempt = TrialAttempt(
-            trial, records, scratch, notes=notes or TrialNotes(), code=code or CodeRef(), no_prior_state=no_prior_state
+            trial,
+            records,
+            scratch,
+            notes=notes or TrialNotes(),
+            code=code or CodeRef(),
+            no_prior_state=no_prior_state,
+            retention=retention or Retention(),
         )
         self.reports, resume = self.attempt.reports, self.attempt.resume
         self.seconds = self.attempt.extra.seconds  # of training, over all attempts
@@ -152,8 +159,12 @@ class Execution:
                 code=attempt.code,
                 unused_settings=() if self.watched is None else self.watched.unused_settings(),
             )
+            if status.counts and attempt.retention.keep == "best":  # before: a checkpoint that lost would come back
+                attempt.checkpoints.conclude("best", attempt.claim.check)
             if not reports.records.create(record):
                 raise attempt.claim.superseded("another attempt has written its record")
+            if status.counts and attempt.retention.keep == "none":  # after: until then it goes on from it
+                attempt.checkpoints.conclude("none")
         self.close()
         return record
 
