@@ -39,7 +39,7 @@ from contrasweep.data.resolving import default_place, resolve
 from contrasweep.results.ledger import Ledger
 from contrasweep.trainables.paired.metrics import scores
 
-NOTHING, ORDERS, FRESH, FIRST_FRESH = 30, 4, 60, 500
+NOTHING, ORDERS, FRESH, FIRST_FRESH = 30, 2, 60, 500
 """Candidates that change nothing; orders in which all are tried; seeds of the judgement of what was kept, and the first
 of them."""
 METRIC = "f1_macro"

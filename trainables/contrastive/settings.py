@@ -145,9 +145,7 @@ class Settings:
         if self.learnable_temperature:
             initial_temperature(loss)
         if self.targets.name != "batch" and self.chunk_rows:
-            raise SpecError(
-                "a batch is encoded in chunks with targets: batch only", place="chunk_rows", value=self.chunk_rows
-            )
+            raise SpecError("chunks go with `targets: batch` only", place="chunk_rows", value=self.chunk_rows)
         self._check_resources()
         if self.sampling == "m_per_class" and self.batch_size % self.per_class:
             rule = f"a batch holds {self.per_class} images of each of its classes (per_class)"

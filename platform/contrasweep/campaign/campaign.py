@@ -450,15 +450,12 @@ class Referee:
     def _screening(self, number: int, arm: Arm, incumbent: int, seeds: Sequence[int]) -> list[float]:
         """The candidate minus the incumbent on the first screening seeds."""
         own = self.ledger.screening_study(incumbent)
-        against = self._train(self._study(own, {INCUMBENT: self.arm(incumbent)}, seeds))
+        against = self._screened(
+            self._study(own, {INCUMBENT: self.arm(incumbent)}, seeds), called(self.ledger, incumbent)
+        )
         candidate = self.ledger.asked(number).candidate
         study = self._study(self.ledger.candidate_study(number), {candidate: arm}, seeds)
-        results = self._train(study, retry_failed=all(self._failures(study.name)))
-        if all(failures := self._failures(study.name)):
-            raise ContrasweepError(
-                f"every trial of the candidate {candidate} failed, so nothing is decided and no level is spent; "
-                f"mend it, and the same command runs it again: {failures[0]}"
-            )
+        results = self._screened(study, f"the candidate {candidate}")
         if unread := results.unused_settings:
             raise SpecError(
                 f"a candidate is judged by settings that its trials read: {unread[0]}",
@@ -467,6 +464,16 @@ class Referee:
                 hint="mend the name of the setting, or leave it out; nothing is decided",
             )
         return self._differences(self._values(results, candidate), self._values(against, INCUMBENT), seeds)
+
+    def _screened(self, study: AblationGrid, who: str) -> Results:
+        """Train a study of screening seeds; `ContrasweepError` where all of its trials fail."""
+        results = self._train(study, retry_failed=all(self._failures(study.name)))
+        if all(failures := self._failures(study.name)):
+            raise ContrasweepError(
+                f"every trial of {who} failed, so nothing is decided and no level is spent; "
+                f"mend it, and the same command runs it again: {failures[0]}"
+            )
+        return results
 
     def _study(self, name: str, arms: dict[str, Arm], seeds: Sequence[int]) -> AblationGrid:
         campaign = self.campaign

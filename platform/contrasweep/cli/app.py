@@ -23,6 +23,7 @@ from contrasweep.cli.options import (
     RetryFailed,
     Sets,
     Storage,
+    StoredStudy,
     Study,
     StudyTracking,
     Tracking,
@@ -284,15 +285,16 @@ def evaluate(
 
 @app.command()
 def sync(
-    study: Study,
+    study: StoredStudy,
     storage: Storage = STORAGE,
     tracking: StudyTracking = OF_STUDY,
     json: Json = False,
     follow: Annotated[bool, typer.Option("--follow", help="Go on while the study runs.")] = False,
 ) -> None:
-    """Bring MLflow and other trackers up to a study's storage, or MLflow up to a campaign's ledger.
+    """Bring MLflow and other trackers up to a study's storage.
 
-    What is missing there is added, nothing twice. Trials that MLflow has are compared value by value.
+    What is missing there is added, nothing twice. Trials that MLflow has are compared value by value. With the name of
+    a campaign, MLflow gets its decisions.
     """
     from contrasweep.results.ledger import campaign_names
     from contrasweep.results.results import Results
@@ -407,13 +409,13 @@ def doctor(storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json
 @app.command()
 def mcp(
     storage: Storage = STORAGE,
-    folder: Annotated[Path, typer.Option(help="The folder of the studies, and the one that they run in.")] = Path("."),
+    folder: Annotated[Path, typer.Option(help="The folder that has the studies. They run in it.")] = Path("."),
     tracking: StudyTracking = OF_STUDY,
     allow: Annotated[
         Literal["read", "run"], typer.Option(help="run: tools that train and stop studies too, within a budget.")
     ] = "read",
     gpu_hours: Annotated[
-        float | None, typer.Option(min=0, help="GPU-hours that all runs may take; without a GPU, hours of a place.")
+        float | None, typer.Option(min=0, help="GPU-hours that all runs may take; without a GPU, hours of a slot.")
     ] = None,
     cost: Annotated[
         float | None, typer.Option(min=0, help="What all runs may cost, at the inventory's prices.")

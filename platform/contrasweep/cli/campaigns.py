@@ -60,6 +60,7 @@ def decide(
     """Decide whether a candidate may be kept.
 
     It is screened on a few seeds and confirmed on fresh ones, at a level that counts all decisions of the campaign.
+    SKILL.md in the folder of this package tells coding agents how to use it.
     """
     from contrasweep.campaign.campaign import load_campaign, load_candidate
 

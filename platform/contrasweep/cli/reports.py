@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from contrasweep.cli.options import Json, Storage, Study, print_json, width
+from contrasweep.cli.options import Json, Storage, StoredStudy, print_json, width
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError, check_known
 from contrasweep.study.file import YAML, load_study
@@ -82,7 +82,7 @@ def report(
 
     results = load_all()
     if isinstance(results, JoinedResults) and (serve or format in ("html", "yaml")):
-        raise SpecError("the whole report and a study file are of one study", place="STUDY", value=" ".join(studies))
+        raise SpecError("formats html and yaml take one study", place="STUDY", value=" ".join(studies))
     if serve:
         serve_report(results, load_all, metric=metric, host=host, port=port, announce=_served)
         return
@@ -108,7 +108,7 @@ def _served(address: str) -> None:
 
 
 def compare(
-    study: Study,
+    study: StoredStudy,
     arm_a: str,
     arm_b: str,
     storage: Storage = STORAGE,

@@ -9,6 +9,7 @@ from command_line import contrasweep
 
 from contrasweep import Arm, Campaign, SpecError
 from contrasweep.campaign import campaign as campaigns
+from contrasweep.campaign.decision import Decision
 from contrasweep.errors import ContrasweepError
 from contrasweep.planning.budget import Spent
 from contrasweep.results.ledger import Asked, Began, Decided, Granted, Ledger
@@ -175,6 +176,36 @@ def test_a_candidate_that_only_fails_is_not_decided_and_runs_again_when_mended(t
     with pytest.raises(ContrasweepError, match=r"every trial of the candidate broken failed.*this candidate is broken"):
         decide(tmp_path, arm(fails=True, who="broken"), "broken")
     assert not any(isinstance(entry, Decided | Granted) for entry in book(tmp_path).entries)
+
+
+def test_an_incumbent_that_only_fails_decides_nothing_and_one_that_mostly_does_is_said_to(tmp_path):
+    broken = Campaign("speed", arm(fails=True), "digits-lt", seeds={"first": 2, "step": 2, "most": 8})
+    with pytest.raises(ContrasweepError, match=r"every trial of the incumbent failed.*this candidate is broken"):
+        decide(tmp_path, arm(who="works"), "works", campaign=broken)
+    assert not any(isinstance(entry, Decided | Granted) for entry in book(tmp_path).entries)
+    kept = Decision(
+        "speed",
+        "works",
+        1,
+        "the incumbent",
+        "accuracy",
+        "keep",
+        True,
+        "confirm",
+        None,
+        None,
+        None,
+        None,
+        0.95,
+        0.004,
+        0.025,
+        8,
+        20,
+        0.0,
+        0.0,
+        "",
+    )
+    assert "kept: accuracy no number, for one of them failed, on 8 fresh seeds" in kept.sentence()
 
 
 def test_a_simpler_candidate_is_kept_where_it_is_not_worse(tmp_path):

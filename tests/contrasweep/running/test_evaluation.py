@@ -44,11 +44,11 @@ def contents(storage, study):
     return {key: store.read(key) for key in store.list(f"{study}/")}
 
 
-def evaluated(storage, *, on=(), function="", most=99):
+def evaluated(storage, *, on=(), function="", most=99, study="source"):
     """What `evaluate` does, without Ray: at most so many trials of the evaluation that have no record yet."""
-    results = cs.load("source", storage=storage)
+    results = cs.load(study, storage=storage)
     planned = plan_evaluation(results, Evaluation(list(on), function))
-    results.records.store.write(f"source/evaluations/{planned.study.name}", b"")
+    results.records.store.write(f"{study}/evaluations/{planned.study.name}", b"")
     return trained(planned, storage, most), planned.study.name
 
 
@@ -130,6 +130,19 @@ def test_own_code_gets_the_network_the_data_and_the_trial(storage, monkeypatch):
     _, name = evaluated(storage, function="scores:nothing")
     (error,) = {r.error.splitlines()[-1] for r in cs.load(name, storage=storage).trial_records.values()}
     assert "returns {metric: number}" in error
+
+
+def test_a_network_that_started_from_another_is_evaluated_as_any(storage, monkeypatch):
+    def known(model, data, trial):
+        assert trial.start is not None and trial.id in cs.load("tuned", storage=storage).trial_records
+        return {"features": model(torch.zeros(1, 1, 8, 8, dtype=torch.uint8)).shape[1]}
+
+    monkeypatch.setitem(sys.modules, "scores", types.SimpleNamespace(known=known))
+    arm = cs.Arm("finetune", {"epochs": 1, "frozen": True}, start=cs.Start("source", "ocl"))
+    calm_run(cs.AblationGrid("tuned", {"a": arm}, "digits-lt", folds=2), storage)
+    count, name = evaluated(storage, function="scores:known", study="tuned")
+    assert count == 2 and {r.error for r in cs.load(name, storage=storage).trial_records.values()} == {None}
+    assert (cs.load("tuned", storage=storage).done["known/features"] == 64).all()
 
 
 def test_scores_of_a_network_that_was_trained_again_are_not_shown_and_it_is_scored_again(storage):
