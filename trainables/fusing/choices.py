@@ -196,14 +196,14 @@ class Fusion:
         self._separate.setdefault(key, reason)
 
     def _key(self, trial: Trial) -> str | Unfused:
+        if trial.start is not None:
+            return Unfused("it starts from another trial's checkpoint")
         kind = _kind(trial)
         if kind not in self._keys:
             self._keys[kind] = self._ask_key(trial)
         return self._keys[kind]
 
     def _ask_key(self, trial: Trial) -> str | Unfused:
-        if trial.start is not None:
-            return Unfused("it starts from another trial's checkpoint")
         try:
             return canonical.digest([trial.trainable, self._cohorts(trial.arm).key(trial)], length=16)
         except CannotFuse as error:
