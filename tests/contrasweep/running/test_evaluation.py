@@ -15,8 +15,9 @@ from mlflow import MlflowClient
 import contrasweep as cs
 from contrasweep.code import CurrentCode
 from contrasweep.data.resolving import find
+from contrasweep.report import write_report
 from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_given
-from contrasweep.running.prepare import study_document
+from contrasweep.running.prepare import prepare, study_document
 from contrasweep.running.publish import plan_cleaning
 from contrasweep.running.verification import verify
 from contrasweep.running.worker.execution import Execution
@@ -92,6 +93,20 @@ def test_what_was_scored_afterwards_stands_in_tables_and_decides_nothing(storage
     assert cs.load("source*", storage=storage).name == "source", "a pattern does not mean it"
     with pytest.raises(cs.SpecError, match="is an evaluation"):
         plan_evaluation(own, Evaluation(["digits"]))
+
+
+def test_scores_are_in_every_form_of_a_report_like_any_other_metric(storage, tmp_path):
+    evaluated(storage, on=["digits"])
+    results = cs.load("source", storage=storage)
+    for format in ("text", "markdown", "latex", "html", "csv"):
+        file = tmp_path / f"report.{format}"
+        write_report(results, format, output=file, metric="digits/probe")
+        assert "digits/probe" in file.read_text(), format
+    assert "digits/knn5" in (tmp_path / "report.html").read_text(), "the trials have all metrics"
+    mean = results.done.loc[results.done["arm"] == "ocl", "digits/probe"].mean()
+    assert mean in list(results.table(metric="digits/probe").to_frame()["mean"])
+    (row,) = {name for row in results.trial_rows() for name in row["metrics"] if name == "digits/probe"}
+    assert row and "digits/probe" in results.to_frame()
 
 
 def test_own_code_gets_the_network_the_data_and_the_trial(storage, monkeypatch):
@@ -226,6 +241,8 @@ def test_a_checkpoint_from_elsewhere_is_a_study_of_one_cell(tmp_path, scores):
         cs.data.resolve(name, folds=None, storage=storage, write=True)
     evaluation = Evaluation(["digits", "digits-lt"])
     planned = plan_given("", "one_scores:load", scores / "net.pt", evaluation, storage)
+    records = StudyRecords(storage, planned.study.name)
+    prepare(planned, records, CurrentCode({}), extend=True, retry_failed=True, changed="rerun")
     assert trained(planned, storage) == 1 and planned.study.name == "net.on-digits-digits-lt"
     results = cs.load(planned.study.name, storage=storage)
     (record,) = results.trial_records.values()
@@ -237,6 +254,9 @@ def test_a_checkpoint_from_elsewhere_is_a_study_of_one_cell(tmp_path, scores):
     assert record.metrics["digits/knn1"] == pytest.approx((index.labels[near] == test.labels).mean(), abs=0.005)
     assert trained(plan_given("", "one_scores:load", scores / "net.pt", evaluation, storage), storage) == 0
     assert verify(results.records).sound
+    (copy,) = (key for key in records.store.list(f"{records.study}/given/") if key.endswith("net.pt"))
+    records.store.write(copy, b"other")
+    assert not verify(records).sound and verify(records, repair=True).sound and verify(records).sound
     torch.save({"w": 1, "v": 2}, tmp_path / "net.pt")
     with pytest.raises(cs.SpecError, match=r"evaluates something else.*choose another"):
         plan_given("", "one_scores:load", scores / "net.pt", evaluation, storage)
