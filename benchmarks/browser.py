@@ -1,8 +1,14 @@
-"""Headless Chromium over its debugging protocol: open a page, run script in it, take pictures of it."""
+"""Headless Chromium over its debugging protocol: open a page, run script in it, take pictures of it.
+
+    python -m benchmarks.browser
+
+measures what a reader of a report's trials waits for, on made-up searches of 50, 10,000 and 100,000 trials.
+"""
 
 import asyncio
 import base64
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -10,10 +16,18 @@ import time
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import numpy as np
+import pandas as pd
+
+from contrasweep.report import ReportData, html_report
+from contrasweep.results.building import DecisionRule, build_table
+from contrasweep.statistics.design import Design
+from contrasweep.storage.study_document import StudyDocument
 
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0")
 LAPTOP, PHONE = (1366, 768), (390, 844)
@@ -120,3 +134,82 @@ async def _tab(port: str) -> str:
                 if tab["type"] == "page":
                     return str(tab["webSocketDebuggerUrl"])
         await asyncio.sleep(0.05)
+
+
+SIZES = 50, 10_000, 100_000
+SETTINGS = ("learning_rate", "temperature")
+
+
+def search_page(trials: int, steps: int = 12) -> str:
+    """The report of a made-up search of two settings and two arms, with a curve a trial; one trial in ten is pruned."""
+    rng, number = np.random.default_rng(0), np.arange(trials)
+    frame = pd.DataFrame(
+        {
+            "phase": "search",
+            "learning_rate": 10 ** rng.uniform(-3, -1, trials),
+            "temperature": rng.uniform(0.05, 1, trials),
+            "trial_id": [f"{i:08x}" for i in number],
+            "arm": np.where(number % 2, "a", "b"),
+            "fold": 0,
+            "seed": number,
+            "status": np.where(number % 10 == 3, "pruned", "done"),
+            "seconds": 2.0,
+            "gpu_memory_gib": 1.5,
+            "error": None,
+        }
+    )
+    frame["f1"] = 0.8 - 0.1 * (frame["temperature"] - 0.3) ** 2 + rng.normal(0, 0.01, trials)
+    curves = pd.DataFrame(
+        {"trial_id": frame["trial_id"].repeat(steps), "step": np.tile(np.arange(1, steps + 1), trials)}
+    )
+    curves["f1"] = frame["f1"].repeat(steps) * (1 - np.exp(-curves["step"].to_numpy() / 3))
+    rule = DecisionRule(Design(folds=None), "max", 0.05, "overall", None, None)
+    few = frame.head(40)  # are in the table
+    table = build_table(few, rule=rule, links=None, rows=["arm"], columns=[], axes=[], metric="f1")
+    document = StudyDocument(name="made-up", metric="f1", arms=("a", "b"), axes=())
+    return html_report(ReportData(few, document, table=table, curves=curves, of_sweep=frame))
+
+
+ACTIONS = {
+    "filter": "const f = document.querySelector('.trials input'); f.value = 'pruned'; "
+    "f.dispatchEvent(new Event('input'))",
+    "sort": "document.querySelector('.trials th:nth-child(8)').click()",
+    "parallel coordinates": "const k = document.querySelector('select[name=kind]'); k.value = 'parallel'; "
+    "k.dispatchEvent(new Event('change'))",
+    "curves": "const k = document.querySelector('select[name=kind]'); k.value = 'curves'; "
+    "k.dispatchEvent(new Event('change'))",
+}
+
+
+async def waits(page_file: Path) -> list[str]:
+    """What the file takes: its size, milliseconds to the first paint and until it is loaded, and of each action."""
+    async with browser() as page:
+        await page.resize(*LAPTOP)
+        loaded = 1000 * await page.open(page_file.as_uri())
+        await page.milliseconds("")
+        painted = await page.js("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+        taken = [painted, loaded, *[await page.milliseconds(code) for code in ACTIONS.values()]]
+    return [f"{page_file.stat().st_size / 1e6:.1f}", *(f"{value:.0f}" for value in taken)]
+
+
+def main() -> None:
+    """Write the figures with date and load to results/explorer.md."""
+    names = ["trials", "MB", "first paint, ms", "loaded, ms", *(f"{name}, ms" for name in ACTIONS)]
+    lines = [names, ["---:"] * len(names)]
+    with tempfile.TemporaryDirectory(prefix="cs-explorer-") as folder:
+        for size in SIZES:
+            page_file = Path(folder, f"{size}.html")
+            page_file.write_text(search_page(size))
+            lines.append([f"{size:,}", *asyncio.run(waits(page_file))])
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    about = (
+        f"{date.today()}, headless Chromium, {os.cpu_count()} cores (load {os.getloadavg()[0]:.0f}); "
+        "`python -m benchmarks.browser`: made-up\nsearches of two settings with curves of 12 steps. An action is "
+        "measured to the second frame after it."
+    )
+    page = Path(__file__).with_name("results") / "explorer.md"
+    page.write_text(f"# All trials of a report, in a browser\n\n{about}\n\n{table}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,37 +1,53 @@
-"""Replay a campaign of real trainings: forty candidates on digits with a long tail, thirty of which change nothing.
+"""Replay campaigns of real trainings: forty candidates on images with a long tail, thirty of which change nothing.
 
-    python -m benchmarks.campaign_replay [--pool build/campaign_replay.jsonl]   # goes on if interrupted
+    python -m benchmarks.campaign_replay --cifar10-lt FILE      # goes on if interrupted
 
 Ten candidates change a setting of the incumbent. Thirty train the incumbent's settings under another name. Each arm has
 random numbers of its own, so that what changes nothing scores differently too. What is trained is a network of two
-layers with the supervised contrastive loss, all seeds that are asked for at once; its score is the macro F1 of the
-nearest class mean on one test split.
+layers with the supervised contrastive loss; its score is the macro F1 of the nearest class mean on one test split. Of
+`cifar10-lt` it gets 1,000 images to learn from and 1,000 to be tested on, each of 8 x 8 pixels.
+
+The referee's rows are decided by `Campaign.decide` itself, with its ledger and its studies in a storage; their trials
+are trained in this process, one after the other, where Ray would start workers. Scores are kept in a file, so that no
+arm is trained twice on one seed.
 """
 
 import argparse
 import json
-from collections.abc import Sequence
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from benchmarks.campaigns import RULES, Campaign
+from benchmarks.campaigns import RULES
+from benchmarks.campaigns import Campaign as Found
 from benchmarks.resumable import write_lines
 from torch import Tensor
 
-from contrasweep import AblationGrid, Arm
-from contrasweep.data import open_dataset
-from contrasweep.planning.planner import plan
+from contrasweep import Arm, Campaign, Report, Trial
+from contrasweep.campaign import campaign as deciding
+from contrasweep.data import open_dataset, stage
+from contrasweep.data.manifest import Manifest
+from contrasweep.data.reading import Part
+from contrasweep.data.resolving import default_place, resolve
+from contrasweep.results.ledger import Ledger
 from contrasweep.trainables.paired.metrics import scores
-from contrasweep.trainables.raw_pixels import _pixels
 
-NOTHING, ORDERS, FRESH, FIRST_FRESH = 30, 4, 60, 500
+NOTHING, ORDERS, FRESH, FIRST_FRESH = 30, 2, 60, 500
 """Candidates that change nothing; orders in which all are tried; seeds of the judgement of what was kept, and the first
 of them."""
 METRIC = "f1_macro"
+SHOWN = {"digits-lt": "digits with a long tail", "cifar10-lt": "CIFAR-10 with a long tail, reduced"}
+REDUCED = 1_000
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+from calm import calm_run  # noqa: E402  (trains a study without Ray)
 
 
 @dataclass(frozen=True)
@@ -44,6 +60,7 @@ class Settings:
     noise: float = 0.3
 
 
+START = {"digits-lt": Settings(), "cifar10-lt": Settings(learning_rate=0.02, epochs=4)}
 CHANGES: dict[str, dict[str, float]] = {
     "batch size 32": {"batch_size": 32},
     "batch size 128": {"batch_size": 128},
@@ -68,9 +85,8 @@ class RealArm(NamedTuple):
     names: tuple[str, ...] = ()
     """Whose changes it has, in the order in which they were kept; each name has random numbers of its own."""
 
-    @property
-    def settings(self) -> Settings:
-        settings = Settings()
+    def settings(self, data: str) -> Settings:
+        settings = START[data]
         for name in self.names:
             settings = replace(settings, **CHANGES.get(name, {}))  # type: ignore[arg-type]
         return settings
@@ -79,20 +95,30 @@ class RealArm(NamedTuple):
         return [seed, *(NAMES.index(name) + 1 for name in self.names)]
 
 
+def pixels(part: Part) -> tuple[Tensor, Tensor]:
+    """Images as rows of numbers; of larger ones some thousand, each of 8 x 8 pixels."""
+    images, labels = torch.tensor(part.array("image")), torch.tensor(part.labels)
+    if images.shape[1] > 8:
+        chosen = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:REDUCED]
+        images, labels = images[chosen].float().movedim(3, 1), labels[chosen]
+        images = torch.nn.functional.avg_pool2d(images, images.shape[2] // 8)
+    return images.float().flatten(1) / 255, labels
+
+
 @cache
-def split(storage: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Pixels and labels of the training and of the test part of fold 0 of 2."""
-    study = AblationGrid(
-        "replay", {"a": Arm("contrasweep.trainables.raw_pixels:train")}, "digits-lt", folds=5, seeds=[0]
-    )
-    fit, test = open_dataset(plan(study, storage=storage).trials[0].data).parts(0)
-    mean = _pixels(fit).mean(0)
-    return _pixels(fit) - mean, torch.tensor(fit.labels), _pixels(test) - mean, torch.tensor(test.labels)
+def split(digest: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Pixels and labels of the training and of the test part."""
+    (x, y), (test, truth) = map(pixels, open_dataset(MANIFESTS[digest]).parts(None))
+    mean = x.mean(0)
+    return x - mean, y, test - mean, truth
 
 
-def train(arm: RealArm, seeds: Sequence[int], storage: str) -> list[float]:
+MANIFESTS: dict[str, Manifest] = {}
+
+
+def score(arm: RealArm, seeds: Sequence[int], digest: str) -> list[float]:
     """The score of each seed; a seed's training does not depend on those that are trained beside it."""
-    s, (x, y, test, truth) = arm.settings, split(storage)
+    s, (x, y, test, truth) = arm.settings(MANIFESTS[digest].name), split(digest)
     draws = [np.random.default_rng(arm.random(seed)) for seed in seeds]
     sizes = [(x.shape[1], s.width), (1, s.width), (s.width, 16)]
     weights = [
@@ -132,8 +158,8 @@ def train(arm: RealArm, seeds: Sequence[int], storage: str) -> list[float]:
 class Pool:
     """Scores by arm and seed in a file; what is missing is trained."""
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    def __init__(self, file: Path, digest: str) -> None:
+        self.file, self.digest = file, digest
         file.parent.mkdir(parents=True, exist_ok=True)
         lines = file.read_text().splitlines() if file.exists() else []
         self.scores = {(tuple(names), seed): score for names, seed, score in map(json.loads, lines)}
@@ -141,11 +167,34 @@ class Pool:
     def read(self, arm: RealArm, seeds: Sequence[int]) -> np.ndarray:
         missing = [seed for seed in seeds if (arm.names, seed) not in self.scores]
         if missing:
-            found = train(arm, missing, str(self.file.parent))
-            self.scores |= {(arm.names, seed): score for seed, score in zip(missing, found, strict=True)}
+            found = score(arm, missing, self.digest)
+            self.scores |= {(arm.names, seed): value for seed, value in zip(missing, found, strict=True)}
             with self.file.open("a") as sink:
                 sink.writelines(json.dumps([arm.names, *one]) + "\n" for one in zip(missing, found, strict=True))
         return np.array([self.scores[arm.names, seed] for seed in seeds])
+
+
+POOLS: dict[str, Pool] = {}
+
+
+def train(trial: Trial, resume: Path | None = None) -> Iterator[Report]:
+    """The trainable of the referee's campaigns."""
+    pool = POOLS[trial.data.digest]
+    yield Report(1, {METRIC: float(pool.read(RealArm(tuple(trial.config["names"])), [trial.seed])[0])})
+
+
+def decided(world: "RealWorld", data: str, error: Literal["family", "fdr"], order: int, storage: str) -> Found:
+    """Play a campaign by `Campaign.decide`."""
+    campaign, found = Campaign("replay", Arm(train, {"names": []}), data, metric=METRIC, error=error), Found()
+    for candidate in world.candidates(np.random.default_rng(order)):
+        now = campaign.incumbent_now(storage=storage)
+        arm = Arm(train, {"names": [*now.config["names"], candidate.name]})
+        decision = campaign.decide(arm, candidate.name.replace(" ", "-"), storage=storage, tracking=None)
+        if decision.kept:
+            found.kept.append((*candidate, decision.estimate))
+    ledger = Ledger(storage, campaign.name).read()
+    found.trials, found.confirmations = ledger.spent.trials, len(ledger.confirmations)
+    return found
 
 
 class Scores:
@@ -180,7 +229,7 @@ class RealWorld:
         return Scores(self.pool, arm, first)
 
 
-def worth(pool: Pool, campaign: Campaign) -> list[tuple[str, float, float, float]]:
+def worth(pool: Pool, campaign: Found) -> list[tuple[str, float, float, float]]:
     """Name, claim, gain on fresh seeds of both arms, and its standard error, of each that was kept; then of all."""
 
     def gain(after: RealArm, before: RealArm) -> tuple[float, float]:
@@ -196,14 +245,17 @@ def worth(pool: Pool, campaign: Campaign) -> list[tuple[str, float, float, float
     return [*found, ("all of it", sum(claim for *_, claim in campaign.kept), *gain(arms[-1], arms[0]))]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pool", type=Path, default=Path("build/campaign_replay.jsonl"))
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "campaign_replay.md")
-    options = parser.parse_args()
-    pool, means, first = Pool(options.pool), [], []
+def tables(data: str, pool: Pool, folder: str) -> list[str]:
+    """The tables of a dataset."""
+    means, first = [], []
     for rule in ("referee, `family`", "referee, `fdr`", "each better at .05", "greedy: higher mean"):
-        campaigns = [RULES[rule](RealWorld(pool), np.random.default_rng(order)) for order in range(ORDERS)]
+        campaigns = []
+        for order in range(ORDERS):
+            if rule.startswith("referee"):
+                error: Literal["family", "fdr"] = "fdr" if "fdr" in rule else "family"
+                campaigns.append(decided(RealWorld(pool), data, error, order, f"{folder}/{data}-{error}-{order}"))
+            else:
+                campaigns.append(RULES[rule](RealWorld(pool), np.random.default_rng(order)))
         found = [worth(pool, one) for one in campaigns]
         nothing = np.mean([sum(not changes for _, changes, _ in one.kept) for one in campaigns])
         changes = np.mean([sum(changes for _, changes, _ in one.kept) for one in campaigns])
@@ -211,9 +263,9 @@ def main() -> None:
         trials = np.mean([one.trials for one in campaigns])
         means.append(f"| {rule} | {trials:.0f} | {nothing:.1f} | {changes:.1f} | {claimed:+.3f} | {gained:+.3f} |")
         first += [f"| {rule} | {name} | {claim:+.3f} | {x:+.3f} ± {error:.3f} |" for name, claim, x, error in found[0]]
-    lines = ["# Campaigns of real trainings", "", *(__doc__ or "").strip().splitlines(), ""]
-    lines += [
-        f"Worth: the mean gain in {METRIC} on {FRESH} seeds of both arms that no rule has seen.",
+    return [
+        f"## {SHOWN[data]}",
+        "",
         f"Means over {ORDERS} orders in which the forty are tried:",
         "",
         "| rule | trials | kept of the 30 that change nothing | kept of the 10 | gain claimed | worth |",
@@ -225,9 +277,34 @@ def main() -> None:
         "| rule | kept | claimed | worth |",
         "|---|---|---:|---:|",
         *first,
+        "",
     ]
-    write_lines(options.output, lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cifar10-lt", type=Path, help="its published file; without it, digits alone")
+    parser.add_argument("--pools", type=Path, default=Path("build/campaign_replay"))
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "campaign_replay.md")
+    options = parser.parse_args()
+    os.environ["CONTRASWEEP_DATA"] = str(options.pools.resolve() / "datasets")
+    if options.cifar10_lt:
+        stage(
+            "cifar10-lt", default_place("cifar10-lt", storage=str(options.pools.resolve())), source=options.cifar10_lt
+        )
+    deciding.run = lambda study, storage, **_: calm_run(study, storage)  # type: ignore[assignment]
+    lines = ["# Campaigns of real trainings", "", *(__doc__ or "").strip().splitlines(), ""]
+    lines += [f"Worth: the mean gain in {METRIC} on {FRESH} seeds of both arms that no rule has seen.", ""]
+    with tempfile.TemporaryDirectory() as folder:
+        for data in SHOWN if options.cifar10_lt else ["digits-lt"]:
+            manifest = resolve(data, folds=None, storage=folder)
+            MANIFESTS[manifest.digest] = manifest
+            POOLS[manifest.digest] = pool = Pool(options.pools / f"{data}.jsonl", manifest.digest)
+            lines += tables(data, pool, folder)
+    write_lines(options.output, lines[:-1])
 
 
 if __name__ == "__main__":
-    main()
+    from benchmarks import campaign_replay
+
+    campaign_replay.main()  # under the name by which trials find their trainable

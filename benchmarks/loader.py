@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from sklearn.datasets import load_sample_images
 
 from contrasweep.data import open_dataset, resolve, stage
 from contrasweep.data.manifest import Manifest
@@ -31,6 +32,8 @@ from contrasweep.trainables.encoders import ENCODERS
 from contrasweep.trainables.losses import build
 
 CLASSES, PIXELS, BATCH = 10, 64, 64
+VIEW = 224
+"""Side of the views of photographs, which are 500 x 375 as in ImageNet."""
 MEAN, STD = [0.5] * 3, [0.25] * 3
 
 
@@ -45,21 +48,37 @@ def write_jpegs(folder: Path, count: int) -> Path:
     return folder
 
 
-def ours(manifest: Manifest) -> Iterator[Any]:
+def write_photographs(folder: Path, count: int) -> Path:
+    """Write parts of the two photographs that scikit-learn brings, each of 500 x 375."""
+    random = np.random.default_rng(0)
+    both = load_sample_images().images
+    for i in range(count):
+        height = int(both[i % 2].shape[0] * random.uniform(0.7, 1))
+        width = height * 4 // 3
+        room = zip(both[i % 2].shape[:2], (height, width), strict=True)
+        top, left = (int(random.integers(0, have - want + 1)) for have, want in room)
+        part = Image.fromarray(both[i % 2][top : top + height, left : left + width])
+        place = folder / f"class {i % 2}" / f"{i}.jpg"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        part.resize((500, 375), Image.Resampling.BICUBIC).save(place, quality=90)
+    return folder
+
+
+def ours(manifest: Manifest, view: int = 0) -> Iterator[Any]:
     """Batches of both views as a trial has them, read from the node's cache."""
-    part = images.open_images(open_dataset(manifest).split("train"), torch.device("cpu"), 0.0)
-    policy = augmentations.AUGMENTATIONS.choose("photos").settings
+    part = images.open_images(open_dataset(manifest).split("train"), torch.device("cpu"), 0.0, view)
+    policy = augmentations.AUGMENTATIONS.choose("imagenet" if view else "photos").settings
     order = torch.randperm(len(part), generator=seeding.generator(0))
     return images.batches(part, images.Normalise(part), [policy] * 2, order, BATCH, 0, 0, 1)
 
 
-def theirs(folder: Path, workers: int) -> Iterator[Any]:
+def theirs(folder: Path, workers: int, view: int = 0) -> Iterator[Any]:
     """The same with ImageFolder, SupContrast's transforms and a DataLoader."""
     from torchvision import datasets, transforms
 
     one = transforms.Compose(
         [
-            transforms.RandomResizedCrop(PIXELS, scale=(0.2, 1.0)),
+            transforms.RandomResizedCrop(view or PIXELS, scale=(0.08 if view else 0.2, 1.0)),
             transforms.RandomHorizontalFlip(),
             transforms.RandomApply([transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.8),
             transforms.RandomGrayscale(p=0.2),
@@ -89,6 +108,32 @@ def images_per_second(batches: Iterator[Any]) -> float:
     for _ in batches:
         count += BATCH
     return count / (time.perf_counter() - start)
+
+
+def photographs(scratch: Path, count: int) -> list[tuple[str, float, float]]:
+    """Who makes two views of each photograph, images a second, and images a second of processor time; three turns.
+
+    With one thread or worker each, so that both have one core.
+    """
+    folder = write_photographs(scratch / "photographs", count)
+    manifest = resolve(stage("image-folder", str(scratch / "large"), source=folder).uri, folds=2, storage="x")
+    torch.set_num_threads(1)
+    names = ("contrasweep, files as they are", "torchvision ImageFolder + DataLoader, 1 worker")
+    rates: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for _ in range(3):
+        for name in names:
+            with encoded():
+                batches = ours(manifest, VIEW) if name == names[0] else theirs(folder, 1, VIEW)
+                start = time.perf_counter(), _processor_s()
+                count = sum(BATCH for _ in batches)
+                del batches  # so that the worker ends, and its time counts
+                rates[name].append((count / (time.perf_counter() - start[0]), count / (_processor_s() - start[1])))
+    return [(name, *np.median(rates[name], 0).tolist()) for name in names]
+
+
+def _processor_s() -> float:
+    """Processor time of this process and of the children that have ended."""
+    return sum(os.times()[:4])
 
 
 def stall(manifest: Manifest, count: int, batch: int = 16) -> tuple[float, float]:
@@ -179,6 +224,8 @@ def measure(scratch: Path, count: int, steps: int) -> str:
         ("contrasweep, images stay encoded in the cache", decoding),
         ("torchvision ImageFolder + DataLoader, 2 workers", images_per_second(theirs(folder, 2))),
     ]
+    photos = photographs(scratch, count // 5)
+    torch.set_num_threads(2)
     stalls = [("decoded in the cache", *stall(manifest, steps))]
     with encoded():
         stalls.append(("encoded in the cache", *stall(manifest, steps)))
@@ -194,6 +241,11 @@ def measure(scratch: Path, count: int, steps: int) -> str:
         f"| {count} JPEGs of {PIXELS} x {PIXELS}, two augmented views of each, batch {BATCH} | images/s | ratio |",
         "|---|---:|---:|",
         *(f"| {what} | {rate:,.0f} | {rate / rates[-1][1]:.2f} |" for what, rate in rates),
+        "",
+        f"| {count // 5} JPEGs of 500 x 375, two augmented views of {VIEW} pixels of each, batch {BATCH} | images/s | "
+        "images a processor s | ratio |",
+        "|---|---:|---:|---:|",
+        *(f"| {what} | {rate:,.0f} | {cost:,.0f} | {cost / photos[-1][2]:.2f} |" for what, rate, cost in photos),
         "",
         f"| a step of ResNet-18 at {PIXELS} pixels, batch 16 (32 views), 2 threads, {steps} steps | ms waiting | "
         "ms computing | waiting |",

@@ -161,11 +161,7 @@ MUTANTS = (
         TRUST,
         ("a name may be ..", 'if not name or name in (".", "..") or', "if not name or"),
         ("a file name may lead out of its folder", 'if ".." in parts or parts[0] == "":', "if False:"),
-        (
-            "a name may have control characters",
-            'character in "/\\\\" or not character.isprintable()',
-            'character in "/\\\\"',
-        ),
+        ("a name may have control characters", '"\\\\" in name or not name.isprintable()', '"\\\\" in name'),
         (
             "a label may have control characters",
             "if len(text) > MAX_NAME or not text.isprintable():",
@@ -526,8 +522,8 @@ MUTANTS = (
         PLAN,
         (
             "arms have other seeds",
-            "whole, data, fold, seed) for fold, seed",
-            "whole, data, fold, seed + len(arm)) for fold, seed",
+            "whole, data, fold, seed, origin)",
+            "whole, data, fold, seed + len(arm), origin)",
             f"{PLAN} {TESTS}/planning/test_plans.py",
         ),
     ),

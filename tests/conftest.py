@@ -128,6 +128,11 @@ def unchecked_shapes() -> Iterator[None]:
         yield
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tutorials first, which take minutes: what comes last is waited for by all other workers."""
+    items.sort(key=lambda item: item.path.name != "test_tutorials.py")
+
+
 def pytest_collection_finish() -> None:
     """What is imported by now stays: the garbage collector, which takes a tenth of the time, leaves it alone."""
     gc.collect()

@@ -1,5 +1,6 @@
 """What SKILL.md tells coding agents is true: its files and commands, its verdicts, its example."""
 
+import importlib
 import json
 import os
 import re
@@ -11,9 +12,12 @@ from typing import get_args
 
 import numpy as np
 import pytest
+import torch
 import yaml
+from calm import calm_run
 from command_line import contrasweep
 
+from contrasweep.campaign import campaign as campaigns
 from contrasweep.campaign.decision import Decision
 from contrasweep.statistics.referee import Verdict
 
@@ -50,6 +54,32 @@ def test_it_explains_every_verdict_and_names_fields_that_a_decision_has():
     assert explained == set(get_args(Verdict)) - {"more"}
     named = {"kept", "estimate", "low", "high", "screened", "remembered", "verdict"}
     assert named <= set(Decision.__dataclass_fields__) and all(f"`{name}" in SKILL for name in named)
+
+
+@pytest.mark.long
+def test_of_eight_candidates_those_that_help_are_kept_and_none_that_changes_nothing(tmp_path, monkeypatch):
+    """Real trainings, one after another in this process. Four of the eight do nothing by construction."""
+    monkeypatch.setattr(campaigns, "run", lambda study, storage, **_: calm_run(study, storage))
+    monkeypatch.syspath_prepend(EXAMPLE)
+    eight = importlib.import_module("eight")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        decisions = {decision.candidate: decision for decision in eight.decide_all(str(tmp_path))}
+    finally:
+        torch.set_num_threads(threads)
+    assert list(decisions) == list(eight.STREAM) and len(eight.NOTHING) == 4
+    kept = [name for name, decision in decisions.items() if decision.kept]
+    assert kept == ["sharper", "longer"] and not set(kept) & set(eight.NOTHING)
+    assert all(decisions[name].low > 0 for name in kept)
+    assert decisions["longer"].incumbent == "sharper"  # it was compared with what was kept before
+    assert decisions["never_clipped"].screened == 0 and decisions["other_numbers"].screened != 0
+    history = eight.CAMPAIGN.history(storage=str(tmp_path))
+    assert history.next_level < 0.025  # a confirmation of what changes nothing has spent level
+    page = history.to_html().decode()
+    assert page.count("<circle") >= 8 and "other_words" in page
+    again = eight.CAMPAIGN.outlook(eight.candidate("slower", str(tmp_path)), "slower", storage=str(tmp_path))
+    assert again.decided is None and again.incumbent == "longer"  # what is changed is another incumbent now
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 METHODS: dict[str, str] = {
     "contrastive": "contrasweep.trainables.contrastive:train",
+    "finetune": "contrasweep.trainables.finetune:train",
     "paired_images": "contrasweep.trainables.paired_images:train",
     "paired_texts": "contrasweep.trainables.paired_texts:train",
     "two_tower": "contrasweep.trainables.two_tower:train",

@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import pydantic
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from contrasweep.components import Component, Table, parameters_class, parameters_of, signature_fields
 from contrasweep.config import Config
@@ -174,24 +174,28 @@ def resolved(augmentation: Component, data: Manifest, column: str = "image") -> 
 class Draws:
     """The draws of n images.
 
-    `affine` says where each pixel comes from (a map of [-1, 1] coordinates), `colour` is the colour matrix;
-    `colour` and `contrast` are None where the policy leaves colours alone. `effects` has the standard deviation of the
-    blur in pixels (0: none) and whether the view is solarized; None where the policy has neither.
+    `affine` says where each pixel comes from (a map of [-1, 1] coordinates), None where an image is at most mirrored,
+    as `mirrored` says then; `colour` is the colour matrix; `colour` and `contrast` are None where the policy leaves
+    colours alone. `effects` has the standard deviation of the blur in pixels (0: none) and whether the view is
+    solarized; None where the policy has neither.
     """
 
-    affine: Float[Tensor, "n 2 3"]
+    affine: Float[Tensor, "n 2 3"] | None
     colour: Float[Tensor, "n c c"] | None
     contrast: Float[Tensor, " n"] | None
     effects: Float[Tensor, "n 2"] | None = None
+    mirrored: Bool[Tensor, " n"] | None = None
 
     def __getitem__(self, rows: Tensor | slice) -> "Draws":
-        take = [None if x is None else x[rows] for x in (self.affine, self.colour, self.contrast, self.effects)]
-        return Draws(*take)  # type: ignore[arg-type]
+        return self._each(lambda x: x[rows])
 
     def to(self, device: "torch.device") -> "Draws":
         """Return the same draws on `device`."""
-        move = [None if x is None else x.to(device) for x in (self.affine, self.colour, self.contrast, self.effects)]
-        return Draws(*move)  # type: ignore[arg-type]
+        return self._each(lambda x: x.to(device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Draws":
+        fields = (self.affine, self.colour, self.contrast, self.effects, self.mirrored)
+        return Draws(*(None if x is None else change(x) for x in fields))
 
 
 Transform = Callable[[Tensor], Any]
@@ -260,13 +264,16 @@ def draw(policy: Policy | Transform, n: int, channels: int, generator: "torch.Ge
     if not isinstance(policy, Policy):
         return ExternalDraws(policy, torch.randint(2**62, (n,), generator=generator))
     u = torch.rand(12, n, generator=generator)
-    affine, effects = _affine(policy, u[:6]), None
+    affine: Tensor | None = _affine(policy, u[:6])
+    mirrored, effects = None, None
+    if policy.area == (1, 1) and policy.aspect == (1, 1) and policy.rotation == 0:  # as of a crop: nothing to resample
+        affine, mirrored = None, u[4] < policy.flip
     if policy.blur or policy.solarize:
         v = torch.rand(3, n, generator=generator)
         sigma = torch.where(v[0] < policy.blur, 0.1 + 1.9 * v[1], torch.zeros(()))
         effects = torch.stack([sigma, (v[2] < policy.solarize).float()], 1)
     if policy.jitter_share == 0 and policy.grayscale == 0:
-        return Draws(affine, None, None, effects)
+        return Draws(affine, None, None, effects, mirrored)
     jittered = u[6] < policy.jitter_share
     brightness, contrast, saturation = (
         torch.where(jittered, 1 + strength * (2 * x - 1), torch.ones(()))
@@ -274,7 +281,7 @@ def draw(policy: Policy | Transform, n: int, channels: int, generator: "torch.Ge
     )
     hue = torch.where(jittered, policy.jitter[3] * (2 * u[10] - 1), torch.zeros(()))
     saturation = torch.where(u[11] < policy.grayscale, torch.zeros(()), saturation)
-    return Draws(affine, _colour(brightness, saturation, hue, channels), contrast, effects)
+    return Draws(affine, _colour(brightness, saturation, hue, channels), contrast, effects, mirrored)
 
 
 def apply(images: Float[Tensor, "n c h w"], draws: Draws | ExternalDraws) -> Float[Tensor, "n c h w"]:
@@ -285,17 +292,26 @@ def apply(images: Float[Tensor, "n c h w"], draws: Draws | ExternalDraws) -> Flo
     """
     if isinstance(draws, ExternalDraws):
         return draws.apply(images)
-    grid = F.affine_grid(draws.affine, list(images.shape), align_corners=False)
-    views = F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
+    views = _moved(images, draws)
     if draws.colour is not None and draws.contrast is not None:
         views = torch.einsum("nij,njhw->nihw", draws.colour, views)
         contrast = draws.contrast[:, None, None, None]
         mean = _gray(views).mean((2, 3), keepdim=True)
-        views = torch.clamp(views * contrast + mean * (1 - contrast), 0, 1)
+        views = views.mul_(contrast).add_(mean * (1 - contrast)).clamp_(0, 1)  # in place: most of the time is memory
     if draws.effects is None:
         return views
     blurred = _blurred(views, draws.effects[:, 0])
     return torch.where((draws.effects[:, 1, None, None, None] > 0) & (blurred >= 0.5), 1 - blurred, blurred)
+
+
+def _moved(images: Float[Tensor, "n c h w"], draws: Draws) -> Float[Tensor, "n c h w"]:
+    """Return each image with its pixels where the view has them, in memory of its own."""
+    if draws.affine is not None:
+        grid = F.affine_grid(draws.affine, list(images.shape), align_corners=False)
+        return F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
+    if draws.mirrored is None:
+        return images.clone()
+    return torch.where(draws.mirrored[:, None, None, None], images.flip(3), images)
 
 
 def _blurred(images: Float[Tensor, "n c h w"], sigma: Float[Tensor, " n"]) -> Float[Tensor, "n c h w"]:

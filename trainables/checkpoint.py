@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from contrasweep.errors import StorageError
-from contrasweep.trainables.pytorch import torch
+from contrasweep.errors import SpecError, StorageError
+from contrasweep.imports import in_one_line
+from contrasweep.trainables.pytorch import nn, torch
 
 FILE = "state.pt"
 StateDict = dict[str, Any]
@@ -44,6 +45,39 @@ def part(folder: Path, name: str) -> StateDict:
     """The state of one part as `save` wrote it to `folder`; nothing else is touched."""
     state: StateDict = _read(folder)["parts"][name]
     return state
+
+
+def load_encoder(folder: Path, encoder: "nn.Module") -> None:
+    """Fill `encoder` with that of a checkpoint of `contrastive` or `finetune`: with averaged weights where it has any.
+
+    Args:
+        folder: The folder that `save` wrote.
+        encoder: A network of the same architecture, for images of the same shape.
+
+    Raises:
+        SpecError: The checkpoint holds no encoder, or one with other tensors; the message names the first.
+    """
+    try:
+        parts: dict[str, StateDict] = _read(folder)["parts"]
+        network = parts.get("average") or parts["model"]
+        state = {name.removeprefix("0."): value for name, value in network.items() if name.startswith("0.")}
+    except StorageError as error:
+        raise SpecError("the trial to start from kept no weights", place="start", hint=str(error)) from None
+    except Exception as error:  # of a method of its own, damaged, or made to run code
+        hint = f"it is no checkpoint of contrastive or finetune ({in_one_line(error)})"
+        raise SpecError("the checkpoint to start from holds no encoder", place="start", hint=hint) from None
+    own = encoder.state_dict()
+    names = [*own, *(name for name in state if name not in own)]
+    shapes = {name: [list(s[name].shape) if name in s else "none" for s in (own, state)] for name in names}
+    if wrong := [name for name, (here, there) in shapes.items() if here != there]:
+        here, there = shapes[wrong[0]]
+        raise SpecError(
+            f"the encoder in the checkpoint has {len(wrong)} of {len(names)} tensors in other shapes",
+            place="encoder",
+            value=f"{wrong[0]} {here}",
+            hint=f"there it is {there}: take the same encoder, and images of as many channels and pixels",
+        )
+    encoder.load_state_dict(state)
 
 
 def restore(folder: Path, parts: Mapping[str, Stateful]) -> StateDict:

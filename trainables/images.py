@@ -16,13 +16,12 @@ from jaxtyping import Float, Int, UInt8
 
 from contrasweep.cluster.errors import ClusterError
 from contrasweep.data.column_files import REMEDY
-from contrasweep.data.images import crop
 from contrasweep.data.manifest import ANY_SIDE, Manifest
 from contrasweep.data.reading import Part
 from contrasweep.errors import DataError
 from contrasweep.trainables import augmentations, seeding
 from contrasweep.trainables.encoders import Shape
-from contrasweep.trainables.pytorch import Tensor, torch
+from contrasweep.trainables.pytorch import F, Tensor, torch
 
 T = TypeVar("T")
 IMAGE = "image"
@@ -149,7 +148,7 @@ class Images:
 
         An image without a crop is whole.
         """
-        return [self.take(rows).float() / 255] * len(crops)
+        return [self.take(rows).float().div_(255)] * len(crops)
 
     @property
     def resident_bytes(self) -> int:
@@ -224,8 +223,8 @@ class StreamedImages(Images):
 class CroppedImages(StreamedImages):
     """Images of any size, read as squares of `side` pixels.
 
-    A view is a random crop of the whole image, an evaluation sees its centre. Crops are cut by Pillow on the host, one
-    image at a time, so they depend neither on the batch nor on how images are kept.
+    A view is a random crop of the whole image, an evaluation sees its centre. Crops are cut on the host, one image at a
+    time, so they depend neither on the batch nor on how images are kept.
     """
 
     cropped = True
@@ -236,7 +235,7 @@ class CroppedImages(StreamedImages):
 
     def views(self, rows: Int[Tensor, " k"], crops: Sequence["Crops"]) -> list[Float[Tensor, "k c h w"]]:
         """Return each view's random crops of these rows."""
-        return [pixels.float() / 255 for pixels in self._cut(rows, [crop.box for crop in crops])]
+        return [pixels.float().div_(255) for pixels in self._cut(rows, [crop.box for crop in crops])]
 
     def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:
         """The centres of these rows, as an evaluation sees them."""
@@ -244,24 +243,33 @@ class CroppedImages(StreamedImages):
 
     def _cut(self, rows: Int[Tensor, " k"], boxes: Sequence[Box]) -> list[UInt8[Tensor, "k c h w"]]:
         """Decode each image once and cut each of `boxes`, functions of (height, width, place), of it."""
-        c, side, _ = self.shape
-        out = [np.empty((len(rows), side, side, c), np.uint8) for _ in boxes]
+        out = [np.empty((len(rows), *self.shape), np.uint8) for _ in boxes]
         file, places = self.part.file(IMAGE), self.part.rows[rows.cpu().numpy()]
 
         def cut(i: int) -> None:
             pixels = file.item(int(places[i]))
             height, width = pixels.shape[:2]
             for view, box in zip(out, boxes, strict=True):
-                view[i] = crop(pixels, box(height, width, i), side)
+                view[i] = crop(pixels, box(height, width, i), self.shape[1])
 
-        list(_cutters().map(cut, range(len(rows))))  # Pillow works without the interpreter's lock
-        return [torch.from_numpy(view).to(self.device).permute(0, 3, 1, 2).contiguous() for view in out]
+        list(_cutters().map(cut, range(len(rows))))  # decoding and scaling work without the interpreter's lock
+        return [torch.from_numpy(view).to(self.device) for view in out]
 
     def moments(self) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:
         """As `Images.moments`, of the centres."""
         name = f"moments {self.shape[1]}"
         mean, std = self.part.once_per_node(name, lambda: np.stack([m.cpu().numpy() for m in Images.moments(self)]))
         return torch.tensor(mean).to(self.device), torch.tensor(std).to(self.device)
+
+
+def crop(
+    pixels: UInt8[np.ndarray, "h w c"], box: tuple[int, int, int, int], side: int
+) -> UInt8[np.ndarray, "c side side"]:
+    """Return the part (top, left, height, width) of an image as a square, bilinear with antialiasing."""
+    top, left, height, width = box
+    part = pixels[top : top + height, left : left + width].copy()  # contiguous, so that torch starts no threads
+    square = F.interpolate(torch.from_numpy(part).permute(2, 0, 1)[None], (side, side), mode="bilinear", antialias=True)
+    return square[0].numpy()
 
 
 @functools.cache
@@ -297,8 +305,7 @@ class Normalise:
 
     def __call__(self, values: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
         """Return the normal values of images, which have values in [0, 1]."""
-        normal = (values - self.mean) / self.std
-        return normal.contiguous(memory_format=torch.channels_last)
+        return (values - self.mean).div_(self.std).contiguous(memory_format=torch.channels_last)
 
 
 class Views:
@@ -411,17 +418,29 @@ def _batches(
 ) -> Generator[tuple[Float[Tensor, "bv c h w"], Int[Tensor, " b"]]]:
     views = Views(images, policies, order, *key)
     size = min(size, len(order))
-    step = size * max(1, CHUNK[images.device.type] // (size * int(np.prod(images.shape))))
+    at_once = max(1, CHUNK[images.device.type] // int(np.prod(images.shape)))
+    step = size * max(1, at_once // size)
     wanted = places or range(len(order) // size)
     for start in range(wanted.start * size, wanted.stop * size, step):
         whole = slice(start, min(start + step, wanted.stop * size))
         part = whole if share[1] == 1 else _share_of(whole, size, *share)
         rows = order[part]
-        drawn = views(part)
-        drawn = list(map(normalise, drawn)) if normalise is not None else drawn
-        each = size // share[1]
+        drawn = [views(piece) for piece in _pieces(part, at_once)]
+        if normalise is not None:
+            drawn = [list(map(normalise, piece)) for piece in drawn]
+        each = size // share[1]  # where a batch has several pieces, it has all of them
         for i in range(0, len(rows), each):
-            yield torch.cat([view[i : i + each] for view in drawn]), rows[i : i + each]
+            yield (
+                torch.cat([view[i : i + each] for pieces in zip(*drawn, strict=True) for view in pieces]),
+                rows[i : i + each],
+            )
+
+
+def _pieces(places: slice | Int[Tensor, " k"], size: int) -> list[Any]:
+    """Cut places into stretches of at most `size`."""
+    if isinstance(places, slice):
+        return [slice(i, min(i + size, places.stop)) for i in range(places.start, places.stop, size)]
+    return list(torch.split(places, size))
 
 
 def _share_of(places: slice, size: int, number: int, count: int) -> Int[Tensor, " k"]:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from contrasweep.running.session import session
     from contrasweep.running.submit import submit
     from contrasweep.statistics.comparison import Comparison
-    from contrasweep.study.arm import Arm
+    from contrasweep.study.arm import Arm, Start
+    from contrasweep.study.evaluation import Evaluation
     from contrasweep.study.grid import AblationGrid, SubGrid
     from contrasweep.study.replicates import Replicates
     from contrasweep.study.space import Choice, Float, Int
@@ -55,6 +56,7 @@ __all__ = [
     "Comparison",
     "ContrasweepError",
     "DataError",
+    "Evaluation",
     "Float",
     "Int",
     "Plan",
@@ -62,6 +64,7 @@ __all__ = [
     "Report",
     "Results",
     "SpecError",
+    "Start",
     "StorageError",
     "SubGrid",
     "Sweep",
@@ -90,9 +93,11 @@ __getattr__ = importer(
         "run": "running.driver",
         "session": "running.session",
         "Arm": "study.arm",
+        "Start": "study.arm",
         "Campaign": "campaign.campaign",
         "SubGrid": "study.grid",
         "AblationGrid": "study.grid",
+        "Evaluation": "study.evaluation",
         "Replicates": "study.replicates",
         "Choice": "study.space",
         "Float": "study.space",

@@ -86,6 +86,21 @@ class NotStagedError(DataError):
         return NotStagedError, (self.dataset, self.command, self.requires, self.looked)
 
 
+class NotTrainedError(ContrasweepError):
+    """A study starts from trials of another one, `study`, that are not trained: the `command` that trains them.
+
+    `left` counts its trials that have not ended, 0 where it has not run at all.
+    """
+
+    def __init__(self, study: str, command: str, left: int) -> None:
+        self.study, self.command, self.left = study, command, left
+        lacks = f"{left} of whose trials have not ended" if left else "which was not run in this storage"
+        super().__init__(f"this study starts from {study!r}, {lacks}; run it first: {command}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return NotTrainedError, (self.study, self.command, self.left)
+
+
 class StorageError(ContrasweepError):
     """The storage cannot be read or written, or a file of it is broken.
 

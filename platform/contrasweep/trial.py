@@ -10,6 +10,7 @@ from contrasweep import canonical
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.rows import ItemColumns
+from contrasweep.storage.record import StartRef
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Trial:
         data: The staged dataset.
         fold: The held-out fold. Default: the dataset's own test split.
         seed: The seed of initial weights, data order and augmentation.
+        start: The trial from whose checkpoint this one starts. Default: it starts from new weights.
+        start_folder: While it trains, the folder with that checkpoint. None where it goes on from its own.
 
     Example:
         >>> import contrasweep as cs
@@ -39,16 +42,20 @@ class Trial:
     data: Manifest
     fold: int | None = None
     seed: int = 0
+    start: StartRef | None = None
+    start_folder: Path | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def id(self) -> str:
-        """Digest of arm, trainable, config, dataset digest, fold and seed: 16 hexadecimal digits.
+        """Digest of arm, trainable, config, dataset digest, fold, seed and the id of `start`: 16 hexadecimal digits.
 
         The study's name, host, resources and date are no part of it, so a rerun elsewhere is the same trial.
         """
         config = self.config.text if isinstance(self.config, canonical.Config) else canonical.dumps(self.config)
         names = _texts(self.arm, self.trainable, self.data.digest)
-        return hashlib.sha256(f"{names}\n{_text(self.fold)}\n{_text(self.seed)}\n{config}".encode()).hexdigest()[:16]
+        start = "" if self.start is None else f"\n{self.start.trial}"
+        text = f"{names}\n{_text(self.fold)}\n{_text(self.seed)}\n{config}{start}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @lru_cache(maxsize=1024)
@@ -91,7 +98,7 @@ class Report:
 Trainable = Callable[..., Generator[Report, None, None]]
 """`def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]`
 
-Two attributes of the function are used where it has them:
+Three attributes of the function are used where it has them:
 
     train.settings = Settings     built as Settings(**config), so that a wrong config is found by the plan; where it has
                                   resolve(self, data: Manifest) -> Self, that makes concrete what depends on the
@@ -99,6 +106,9 @@ Two attributes of the function are used where it has them:
     train.memory = memory         def memory(config, data: Manifest) -> Workload (of `contrasweep.cluster.memory`): the
                                   model, the inputs of a step and the optimiser's states, from which memory is estimated
                                   before a trial runs
+    train.start_settings = ()     the trainable takes an arm's `start`: it loads weights from `trial.start_folder`,
+                                  where that is not None. The names are settings that a trial has from the one that it
+                                  starts from, such as "encoder"
 
 `memory` must not read the data nor touch a GPU; it is called for every cell of a plan. Without it, trials get what
 their arm's `footprint` says or a whole GPU, until a trial of the cell was measured.

@@ -626,23 +626,6 @@ def test_an_address_that_the_cluster_cannot_reach_is_refused_and_nothing_is_queu
 
 
 @pytest.mark.slow
-def test_plain_ray_job_submit_as_the_docs_have_it(head, tmp_path):
-    """The documented command, with another study: a line of Python that says where contrasweep comes from."""
-    page = (ROOT / "docs" / "cluster" / "submit.md").read_text()
-    command = next(c for c in re.findall(r"```bash\n(.*?)```", page, re.DOTALL) if c.startswith("ray job submit"))
-    words = shlex.split(command.replace("\\\n", " ").replace("http://HEAD:8265", head))
-    assert words[words.index("--") + 1 :][:2] == ["contrasweep", "run"]
-    tree(tmp_path, "platform/contrasweep/__init__.py", "data/train.bin", "contrasweep-runs/record.json")
-    (tmp_path / "platform" / "contrasweep" / "__init__.py").write_text("")
-    code = "import contrasweep, os; print(contrasweep.__file__, sorted(os.listdir()))"
-    words[words.index("--") + 1 :] = ["python", "-c", code]
-    words[0] = str(Path(sys.executable).parent / "ray")
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "working_dir_files" in done.stdout and "platform/contrasweep/__init__.py ['platform']" in done.stdout
-
-
-@pytest.mark.slow
 def test_stopping_lets_the_job_clean_up(head, tmp_path):
     marker = tmp_path / "cleaned"
     code = (

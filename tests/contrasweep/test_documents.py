@@ -40,6 +40,9 @@ def folder(tmp_path_factory):
     drive_looks(GRID, storage, grid_value, failed=lambda trial: (trial.arm, trial.seed) == ("b", 3))
     drive_looks(dataclasses.replace(GRID, name="twin", arms={"d": ARMS["a"], "e": ARMS["b"]}), storage, grid_value)
     finished(sweep(), storage)
+    (folder / "several.yaml").write_text(
+        "data: digits-lt\narms: {a: {trainable: finetune}}\nstudies: [{name: p}, {name: q}]"
+    )
     (folder / "more.yaml").write_text(yaml.safe_dump(to_plain(dataclasses.replace(GRID, seeds=[*GRID.seeds, 4]))))
     (folder / "none.yaml").write_text(yaml.safe_dump(to_plain(dataclasses.replace(GRID, data="cifar10-lt"))))
     (folder / "sweep.yaml").write_text(yaml.safe_dump(to_plain(sweep(name="other"))))
@@ -87,6 +90,7 @@ COMMANDS = [
     ("plan", "plan more.yaml --extend"),
     ("plan", "plan none.yaml"),
     ("plan", "plan sweep.yaml"),
+    ("plans", "plan several.yaml"),
     ("report", "report grid"),
     ("report", "report grid --rows arm --metric accuracy"),
     ("report", "report toy-sweep"),

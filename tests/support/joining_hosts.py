@@ -13,9 +13,8 @@ from contrasweep.planning.budget import Budget
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.lanes import Lanes
 from contrasweep.planning.learned import Learned
-from contrasweep.running.engine.accounts import Accounts, ActiveTrial
+from contrasweep.running.engine.accounts import Accounts, ActiveTrial, Overdue
 from contrasweep.running.engine.loop import StudyCode, TrialLoop
-from contrasweep.running.engine.overdue import Overdue
 from contrasweep.running.engine.placement import Placements
 from contrasweep.running.engine.trial_queue import TrialQueue
 from contrasweep.storage.record import Record, Status

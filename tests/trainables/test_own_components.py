@@ -141,7 +141,7 @@ def test_a_trial_of_own_parts_trains_resumes_and_is_exported(digits, tmp_path):
         ({"optimizer": "own_components:darker"}, "cannot be built"),
         ({"loss": "own_components:summed"}, "loss: a loss of scores gives one value for each of its rows, got '[] for"),
         ({"loss": "own_components:matrix"}, "loss: own_components:matrix fails on 4 embeddings of 2 classes; Runtime"),
-        ({"loss": "own_components:detached"}, "loss: a loss has a gradient, so it is of torch's operations"),
+        ({"loss": "own_components:detached"}, "loss: a loss has a gradient, so it is made of torch's operations"),
         ({"loss": {"name": "own_components:pulled", "wieght": 2}}, "loss.wieght: loss 'own_components:pulled' has no"),
         ({"optimizer": "LBFGS"}, "optimizer: there is no such optimizer, got 'LBFGS'"),
     ],
@@ -153,7 +153,7 @@ def test_what_does_not_fit_is_said_by_the_plan_in_one_line(config, says, digits,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["vit_b_16", "mobilenet_v3_small", "timm:resnet10t"])
+@pytest.mark.parametrize("name", ["vit_b_16", "mobilenet_v3_small", "timm:test_resnet"])
 def test_torchvisions_and_timms_models_go_by_name(name):
     pytest.importorskip("timm")
     shape = (1, 32, 32)

@@ -116,6 +116,8 @@ class Contrastive:
         self.policies = [augmentations.policy_of(chosen) for chosen in settings.augmentations]
         seeding.reseed(*self.key, "weights")
         self.model = network(settings, self.train.shape)
+        if trial.start_folder is not None:
+            checkpoint.load_encoder(trial.start_folder, self.model[0])
         if distributed.processes() > 1:
             joined_batch.convert(self.model)
         self.model.to(self.device)
@@ -359,7 +361,7 @@ class Contrastive:
             self.test.labels,
             self.classes,
             classifier=self.settings.classifier,
-            retrieval=final and self.settings.retrieval,
+            retrieval=self.settings.retrieval == "always" or (final and self.settings.retrieval),
             probe=final,
             extra=self.settings.extra_scores if final else (),
         )

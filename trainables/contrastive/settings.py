@@ -100,8 +100,9 @@ class Settings:
     at once, at the end."""
     extra_scores: Annotated[tuple[Literal["weighted_knn", "sgd_probe", "nmi"], ...], OMIT_DEFAULT] = ()
     """What else is scored at the end: `weighted_knn` (k = 20 and 200), `sgd_probe`, `nmi` of clusters and classes."""
-    retrieval: bool = True
-    """Whether the last report has MAP@R, R-precision and recall@k."""
+    retrieval: bool | Literal["always"] = True
+    """Whether the last report has MAP@R, R-precision and recall@k. `always`: that of every evaluation, for a curve or
+    early stopping by one of them."""
     figures: bool | Literal["first_fold"] = False
     """Whether the last report brings pictures: embeddings, nearest neighbours, confusions, class centres, views, and
     histograms of target and noise similarities. `first_fold`: of trials of the first fold, or without folds, alone."""
@@ -144,9 +145,7 @@ class Settings:
         if self.learnable_temperature:
             initial_temperature(loss)
         if self.targets.name != "batch" and self.chunk_rows:
-            raise SpecError(
-                "a batch is encoded in chunks with targets: batch only", place="chunk_rows", value=self.chunk_rows
-            )
+            raise SpecError("chunks go with `targets: batch` only", place="chunk_rows", value=self.chunk_rows)
         self._check_resources()
         if self.sampling == "m_per_class" and self.batch_size % self.per_class:
             rule = f"a batch holds {self.per_class} images of each of its classes (per_class)"

@@ -2,7 +2,7 @@
 
 import importlib
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,9 @@ from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.imports import import_path
+from contrasweep.rows import FrameRow, ItemColumns
 from contrasweep.storage.checkpoints import Checkpoints
+from contrasweep.storage.record import StartRef
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trainables.pytorch import torch
 from contrasweep.trial import Report, Trial
@@ -21,48 +23,52 @@ ROWS = 1024
 
 
 def train(trial: Trial, resume: Path | None = None, *, storage: str = "") -> Generator[Report, None, None]:
-    """Evaluate the network of another trial and yield one report.
+    """Evaluate the network of another trial, or of a checkpoint from elsewhere, and yield one report.
 
     Args:
         trial: The trial. Its config has `study` and `source` (the other trial's id), `trainable` and `config` of that
-            trial, `trained` (when it ended), `checkpoint` (its digest), `on` (datasets, `name#digest`) and `function`
-            (a dotted path, or "").
+            trial, `start` where it has one, `trained` (when it ended), `checkpoint` (its digest), `on` (datasets,
+            `name#digest`) and `function` (a dotted path, or ""). Of a checkpoint from elsewhere, `trainable` is its
+            loader and `file` the name of the file that the loader is given; "": the folder.
         resume: Not used: an evaluation has no checkpoint.
         storage: Where the checkpoint lies.
 
     Yields:
-        A report with `NAME/METRIC` for each dataset. Without `on`, METRIC of the function alone on the trial's data.
+        A report with `DATASET/METRIC`, `FUNCTION/METRIC`, or with both `DATASET/FUNCTION/METRIC`, and scores of test
+        items by the same names.
 
     Raises:
-        SpecError: The checkpoint is deleted, or another one by now.
+        SpecError: The checkpoint is deleted, or another one by now; or a function returns no scores.
     """
+    from contrasweep.data import open_dataset
     from contrasweep.trainables import seeding
     from contrasweep.trainables.contrastive import transfer
 
     config = dict(trial.config)
+    start = StartRef(**config["start"]) if "start" in config else None
     source = Trial(
-        config["study"], trial.arm, config["trainable"], config["config"], trial.data, trial.fold, trial.seed
+        config["study"], trial.arm, config["trainable"], config["config"], trial.data, trial.fold, trial.seed, start
     )
     device = seeding.pick_device(source.config.get("device", "auto"))
     seeding.prepare(device, source.config.get("threads", 1))
     seeding.reseed(trial.seed, trial.fold, "evaluation")
     model = _model(source, config, storage).to(device).eval()
-    function = import_path(config["function"], kind="function") if config["function"] else None
-    metrics = {"evaluated": 1.0}
+    name = config["function"]
+    function = import_path(name, kind="function") if name else None
+    own = f"{name.rpartition(':')[2]}/" if name else ""
+    metrics, items = {"evaluated": 1.0}, FrameRow()
     with torch.no_grad():
-        for other in transfer.others(tuple(config["on"]), trial.data, trial.fold):
+        others = transfer.others(tuple(config["on"]), trial.data, trial.fold)
+        parts = {f"{other.name}/{own}": other for other in others}
+        for prefix, other in parts.items() if parts else [(own, None)]:
             if function is None:
-                scores = _protocol(model, other, source, device)
+                scored = _protocol(model, other, source, device, given="file" in config)
             else:
-                scores = function(model, other.dataset, source)
-            metrics |= {f"{other.name}/{name}": value for name, value in _checked(scores, config["function"]).items()}
-        if function is not None and not config["on"]:
-            from contrasweep.data import open_dataset
-
-            name = config["function"].rpartition(":")[2]
-            scores = _checked(function(model, open_dataset(trial.data), source), config["function"])
-            metrics |= {f"{name}/{metric}": value for metric, value in scores.items()}
-    yield Report(1, metrics)
+                scored = function(model, other.dataset if other else open_dataset(trial.data), source)
+            of_all, of_items = _checked(scored, name, alone=len(others) < 2)
+            metrics |= {f"{prefix}{metric}": value for metric, value in of_all.items()}
+            items |= {f"{prefix}{metric}": values for metric, values in of_items.items()}
+    yield Report(1, metrics, items=items)
 
 
 def memory(config: Config, data: Manifest) -> Workload | None:
@@ -77,10 +83,11 @@ train.reads_storage = True  # type: ignore[attr-defined]
 
 def _model(source: Trial, config: Config, storage: str) -> "torch.nn.Module":
     """The network in the checkpoint that the evaluation is of."""
-    loader: Callable[[Path, Trial], Any] = importlib.import_module(source.trainable.partition(":")[0]).load_model
     records = StudyRecords(storage, source.study)
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
-        saved = Checkpoints(records.store, records.key(config["source"], "checkpoint")).fetch(Path(folder))
+        given, of = "file" in config, config["source"]
+        place = records.given(of) if given else records.key(of, "checkpoint")
+        saved = Checkpoints(records.store, place).fetch(Path(folder))
         if saved is None or saved.digest != config["checkpoint"]:
             raise SpecError(
                 "the network's checkpoint is deleted or another one by now",
@@ -88,14 +95,23 @@ def _model(source: Trial, config: Config, storage: str) -> "torch.nn.Module":
                 value=config["source"],
                 hint="evaluate the study again",
             )
-        model: torch.nn.Module = loader(Path(folder), source)
-    return model
+        if given:
+            loaded = import_path(source.trainable, kind="function")(Path(folder, config["file"]))
+        else:
+            loaded = importlib.import_module(source.trainable.partition(":")[0]).load_model(Path(folder), source)
+    if not isinstance(loaded, torch.nn.Module):
+        hint = f"it returned {type(loaded).__name__}"
+        raise SpecError("a loader returns a torch.nn.Module", place="--model", value=source.trainable, hint=hint)
+    return loaded
 
 
-def _protocol(model: "torch.nn.Module", other: Any, source: Trial, device: "torch.device") -> Mapping[str, float]:
+def _protocol(
+    model: "torch.nn.Module", other: Any, source: Trial, device: "torch.device", *, given: bool
+) -> tuple[Mapping[str, float], ItemColumns]:
     """Nearest neighbours, linear probe, retrieval and similarities of a network's output on another dataset.
 
-    The same arithmetic as in the trial's own `transfer`, so that both come to the same numbers.
+    The same arithmetic as in the trial's own `transfer`, so that both come to the same numbers. A network that was
+    `given` gets the images as they are.
     """
     from contrasweep.trainables import evaluation
     from contrasweep.trainables.contrastive import transfer
@@ -103,7 +119,8 @@ def _protocol(model: "torch.nn.Module", other: Any, source: Trial, device: "torc
 
     if source.data.kind != "image":
         raise DataError(f"networks of images are scored, and {source.data.name} holds {source.data.kind}s")
-    shape, settings = view_shape(source.data, source.config.get("view_size", 0)), source.config
+    settings = source.config
+    shape = view_shape(other.dataset.manifest if given else source.data, settings.get("view_size", 0))
     rows = min(ROWS, 4 * settings.get("batch_size", ROWS))
 
     def embed(blocks: Iterator[torch.Tensor]) -> torch.Tensor:
@@ -112,12 +129,27 @@ def _protocol(model: "torch.nn.Module", other: Any, source: Trial, device: "torc
         return torch.cat(chunks).float()
 
     train_rows, test_rows = (embed(transfer.pixels(part, shape)) for part in (other.train, other.test))
+    if train_rows.ndim != 2:
+        raise SpecError("a network gives one row of numbers an image", value=tuple(train_rows.shape))
     labels = [torch.as_tensor(part.labels).to(device) for part in (other.train, other.test)]
-    return evaluation.evaluate(train_rows, labels[0], test_rows, labels[1], other.classes).metrics
+    scored = evaluation.evaluate(train_rows, labels[0], test_rows, labels[1], other.classes)
+    return scored.metrics, scored.items
 
 
-def _checked(scores: Any, function: str) -> dict[str, float]:
-    """Scores as numbers; `SpecError` where a function gives anything else."""
-    if not isinstance(scores, Mapping) or not scores:
-        raise SpecError("a function of an evaluation returns {metric: number}", place="--with", value=function)
-    return {str(name): float(value) for name, value in scores.items()}
+def _checked(scored: Any, function: str, *, alone: bool) -> tuple[dict[str, float], ItemColumns]:
+    """Scores as numbers, and those of single items; `SpecError` where a function gives anything else.
+
+    Items of several datasets are not kept: they are of different lengths.
+    """
+    scores, items = scored if isinstance(scored, tuple) and len(scored) == 2 else (scored, {})
+    if not isinstance(scores, Mapping) or not scores or not isinstance(items, Mapping):
+        raise SpecError(
+            "a function of an evaluation returns {metric: number}, or that and {score: values of the items}",
+            place="--with",
+            value=function,
+        )
+    if items and function and not alone:
+        raise SpecError(
+            "scores of items are kept of one dataset", place="--on", value=function, hint="evaluate each by itself"
+        )
+    return {str(name): float(value) for name, value in scores.items()}, dict(items) if alone else {}

@@ -231,6 +231,8 @@ class Fusion:
         self._separate.setdefault(key, reason)
 
     def _key(self, trial: Trial) -> str | Unfused:
+        if trial.start is not None:
+            return Unfused("it starts from another trial's checkpoint")
         kind = _kind(trial)
         if kind not in self._keys:
             self._keys[kind] = self._ask_key(trial)

@@ -24,13 +24,15 @@ import pydantic
 
 from contrasweep import canonical
 from contrasweep.campaign.decision import INCUMBENT, Decision, More, Outlook, called, confirmations, decision_of
+from contrasweep.campaign.history import History, history_of
+from contrasweep.campaign.published import publish
 from contrasweep.code import CurrentCode
 from contrasweep.config import MutableConfig
 from contrasweep.defaults import OF_STUDY, STORAGE
-from contrasweep.errors import ContrasweepError, SpecError
+from contrasweep.errors import BrokenFileError, ContrasweepError, SpecError, StorageError, choose_from
 from contrasweep.planning.budget import Spent
 from contrasweep.planning.planner import plan
-from contrasweep.results.ledger import FIRST, Asked, Began, Decided, Granted, Ledger
+from contrasweep.results.ledger import FIRST, Asked, Began, Decided, Granted, Ledger, campaign_names
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run
 from contrasweep.running.failures import failure_line
@@ -43,6 +45,8 @@ from contrasweep.study.arm import Arm
 from contrasweep.study.base import Above0, Folds, check_metric
 from contrasweep.study.file import load_declared, to_plain, with_sets
 from contrasweep.study.grid import DATA_AXIS, AblationGrid
+from contrasweep.tracking.kinds import checked_tracking, tracking_of
+from contrasweep.tracking.tracker import TrackingError
 
 if TYPE_CHECKING:
     from contrasweep.running.prepare import Changed
@@ -137,7 +141,7 @@ class Campaign:
             raise SpecError("a campaign searches nothing", place="incumbent.space", hint="set a value in its config")
         if self.size is not None and self.smallest_difference is None:
             raise SpecError(
-                "a simpler candidate may lose less than the smallest difference, which is not declared",
+                "a campaign with `size` declares a smallest difference, within which the simpler arm wins",
                 place="smallest_difference",
                 hint="for example smallest_difference: 0.01",
             )
@@ -202,7 +206,19 @@ class Campaign:
             "cluster": cluster,
         }
         with session():
-            return Referee(self, storage, options).decide(candidate, name, by, why, more)
+            decision = Referee(self, storage, options).decide(candidate, name, by, why, more)
+        if not decision.remembered:
+            self._publish(storage, tracking)
+        return decision
+
+    def _publish(self, storage: str, tracking: str | Sequence[str] | None) -> None:
+        """Show the decisions in MLflow. The decision stands where that fails, and a line says how to do it again."""
+        try:
+            publish(self.history(storage=storage), storage, checked_tracking(tracking_of(tracking, None)))
+        except (TrackingError, StorageError) as error:
+            _say(
+                f"MLflow lacks the decision ({error}); contrasweep sync {self.name} --storage {storage} brings it there"
+            )
 
     def outlook(self, candidate: Arm, name: str, *, storage: str = STORAGE, more: int = 0) -> Outlook:
         """Return what a decision would take; nothing is trained or written.
@@ -214,6 +230,14 @@ class Campaign:
             more: As for `decide`.
         """
         return Referee(self, storage, {}).outlook(candidate, name, more)
+
+    def history(self, *, storage: str = STORAGE) -> History:
+        """Return what was decided so far.
+
+        Args:
+            storage: The folder or address where the ledger lies.
+        """
+        return history_of(Referee(self, storage, {}).ledger, self.metric, self.rule())
 
     def incumbent_now(self, *, storage: str = STORAGE) -> Arm:
         """Return the incumbent of now: the last candidate that was kept, or the declared one.
@@ -233,6 +257,20 @@ def plain_arm(arm: Arm) -> MutableConfig:
 def load_campaign(name: str, sets: Sequence[str] = ()) -> Campaign:
     """Return the campaign at `module:NAME` or in a YAML file, with each `path=value` of `sets` applied."""
     return load_declared(name, (Campaign,), partial(_checked, Campaign), "CAMPAIGN", sets)
+
+
+def stored_history(name: str, storage: str) -> History:
+    """Return what a campaign decided so far. `SpecError` where there is none of this name in the storage."""
+    ledger = Ledger(storage, name).read()
+    if ledger.began is None:
+        known = choose_from("campaigns", list(campaign_names(storage)), name)
+        raise SpecError(f"no campaign of this name is in {storage}", place="CAMPAIGN", value=name, hint=known)
+    try:
+        campaign: Campaign = validate(Campaign, dict(ledger.began.declared))
+    except SpecError as error:
+        where = f"{ledger.store.uri}/{name}/campaign.json"
+        raise BrokenFileError(where, str(error), "restore it from a backup") from None
+    return history_of(ledger, campaign.metric, campaign.rule())
 
 
 def load_candidate(name: str, incumbent: Arm, sets: Sequence[str] = ()) -> Arm:
@@ -280,6 +318,13 @@ class Referee:
 
     def digest(self, name: str, arm: Arm) -> str:
         """The digest of a candidate's settings and code. Raises `SpecError` where it cannot be planned."""
+        if arm.path.startswith("__main__:") or "<" in arm.path:
+            raise SpecError(
+                "a ledger names a trainable by its module, where later processes find it",
+                place="trainable",
+                value=arm.path,
+                hint="put the function into a module, and import it where you call decide",
+            )
         planned = plan(self._study(self.campaign.name, {name: arm}, [0]), storage=self.storage)
         trial = planned.sample_trials[0]
         code = CurrentCode(planned.study.functions).of(trial.trainable, trial.config).version.digest
@@ -405,15 +450,12 @@ class Referee:
     def _screening(self, number: int, arm: Arm, incumbent: int, seeds: Sequence[int]) -> list[float]:
         """The candidate minus the incumbent on the first screening seeds."""
         own = self.ledger.screening_study(incumbent)
-        against = self._train(self._study(own, {INCUMBENT: self.arm(incumbent)}, seeds))
+        against = self._screened(
+            self._study(own, {INCUMBENT: self.arm(incumbent)}, seeds), called(self.ledger, incumbent)
+        )
         candidate = self.ledger.asked(number).candidate
         study = self._study(self.ledger.candidate_study(number), {candidate: arm}, seeds)
-        results = self._train(study, retry_failed=all(self._failures(study.name)))
-        if all(failures := self._failures(study.name)):
-            raise ContrasweepError(
-                f"every trial of the candidate {candidate} failed, so nothing is decided and no level is spent; "
-                f"mend it, and the same command runs it again: {failures[0]}"
-            )
+        results = self._screened(study, f"the candidate {candidate}")
         if unread := results.unused_settings:
             raise SpecError(
                 f"a candidate is judged by settings that its trials read: {unread[0]}",
@@ -422,6 +464,16 @@ class Referee:
                 hint="mend the name of the setting, or leave it out; nothing is decided",
             )
         return self._differences(self._values(results, candidate), self._values(against, INCUMBENT), seeds)
+
+    def _screened(self, study: AblationGrid, who: str) -> Results:
+        """Train a study of screening seeds; `ContrasweepError` where all of its trials fail."""
+        results = self._train(study, retry_failed=all(self._failures(study.name)))
+        if all(failures := self._failures(study.name)):
+            raise ContrasweepError(
+                f"every trial of {who} failed, so nothing is decided and no level is spent; "
+                f"mend it, and the same command runs it again: {failures[0]}"
+            )
+        return results
 
     def _study(self, name: str, arms: dict[str, Arm], seeds: Sequence[int]) -> AblationGrid:
         campaign = self.campaign
@@ -435,7 +487,7 @@ class Referee:
             metric=campaign.metric,
             mode=campaign.mode,
             seeds=list(seeds),
-            description=campaign.description,
+            description=f"Of campaign {campaign.name}. {campaign.description}".rstrip(),
             reference=INCUMBENT if INCUMBENT in arms else None,
         )
 

@@ -68,11 +68,12 @@ class Decision:
             "undecided": "is undecided",
         }[self.verdict]
         text = f"{self.candidate} {said}"
-        if self.estimate is None:
+        if self.stage == "screen":
             text += f": on {self.seeds} seeds beside {self.incumbent} it shows no gain that is worth fresh seeds"
         else:
             ends = [-math.inf if self.low is None else self.low, math.inf if self.high is None else self.high]
-            text += f": {self.metric} {span(self.estimate, *ends)} on {self.seeds} fresh seeds"
+            gain = "no number, for one of them failed," if self.estimate is None else span(self.estimate, *ends)
+            text += f": {self.metric} {gain} on {self.seeds} fresh seeds"
             text += f", one-sided p = {self.p:.2g} at a level of {self.level:.2g}"
         text += f"; {self.reason}" * bool(self.reason)
         if self.more is not None:

@@ -5,16 +5,14 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 
-from contrasweep.campaign.campaign import Campaign
 from contrasweep.campaign.decision import INCUMBENT, Decision, amounts, confirmations, decision_of
-from contrasweep.errors import BrokenFileError, ContrasweepError, SpecError, choose_from
+from contrasweep.errors import ContrasweepError
 from contrasweep.live.overview import study_names
 from contrasweep.report.figures import Dots, Lines, Series
 from contrasweep.report.formats import render_template
 from contrasweep.report.svg import draw
 from contrasweep.results.ledger import FIRST, Asked, Ledger, campaign_names
 from contrasweep.results.results import Results
-from contrasweep.schema import validate
 from contrasweep.statistics.comparison import p_text, span
 from contrasweep.statistics.referee import Confirmation, Rule
 from contrasweep.text_table import text_table
@@ -67,15 +65,15 @@ class History:
         )
 
     @cached_property
-    def table(self) -> list[tuple[str, ...]]:
-        """The rows as text."""
-        return [_texts(row) for row in self.rows]
+    def table(self) -> list[list[str]]:
+        """The head and the rows as text, without columns in which nobody said anything."""
+        rows = [HEAD, *map(_texts, self.rows)]
+        shown = [i for i in range(len(HEAD)) if any(row[i] for row in rows[1:])]
+        return [[row[i] for i in shown] for row in rows]
 
     def lines(self, width: int) -> list[str]:
         """Return the table for a terminal."""
-        rows = [HEAD, *self.table]
-        shown = [i for i in range(len(HEAD)) if any(row[i] for row in rows[1:])]  # nobody said who, or why
-        return [self.summary, "", *text_table([[row[i] for i in shown] for row in rows], rule=True, width=width)]
+        return [self.summary, "", *text_table(self.table, rule=True, width=width)]
 
     def to_html(self) -> bytes:
         """Return a page with the figure and the table."""
@@ -84,8 +82,8 @@ class History:
             name=self.campaign,
             summary=self.summary,
             figure=draw(self.figure),
-            head=HEAD,
-            rows=self.table,
+            head=self.table[0],
+            rows=self.table[1:],
         )
         return page.encode()
 
@@ -143,18 +141,8 @@ def _texts(row: Line) -> tuple[str, ...]:
     )
 
 
-def history_of(name: str, storage: str) -> History:
-    """Return what a campaign decided so far. `SpecError` where there is none of this name in the storage."""
-    ledger = Ledger(storage, name).read()
-    if ledger.began is None:
-        known = choose_from("campaigns", list(campaign_names(storage)), name)
-        raise SpecError(f"no campaign of this name is in {storage}", place="CAMPAIGN", value=name, hint=known)
-    try:
-        campaign: Campaign = validate(Campaign, dict(ledger.began.declared))
-    except SpecError as error:
-        where = f"{ledger.store.uri}/{name}/campaign.json"
-        raise BrokenFileError(where, str(error), "restore it from a backup") from None
-    metric, rule = campaign.metric, campaign.rule()
+def history_of(ledger: Ledger, metric: str, rule: Rule) -> History:
+    """Return what a ledger says of a campaign that decides by this metric and rule."""
     rows = [
         Line(
             i,
@@ -173,7 +161,16 @@ def history_of(name: str, storage: str) -> History:
     level = rule.granted(confirmations(ledger))
     spent = ledger.spent
     return History(
-        name, metric, rule.alpha, rule.error, called, level, spent.trials, spent.gpu_hours, spent.cost, tuple(rows)
+        ledger.campaign,
+        metric,
+        rule.alpha,
+        rule.error,
+        called,
+        level,
+        spent.trials,
+        spent.gpu_hours,
+        spent.cost,
+        tuple(rows),
     )
 
 

@@ -2,9 +2,10 @@
 
 import sys
 import textwrap
+from contextlib import nullcontext
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,22 +23,27 @@ from contrasweep.cli.options import (
     RetryFailed,
     Sets,
     Storage,
+    StoredStudy,
     Study,
     StudyTracking,
     Tracking,
     changed_code,
     print_json,
+    whole,
     width,
 )
 from contrasweep.defaults import OF_STUDY, STORAGE, TRACKING
-from contrasweep.errors import SpecError, StorageError
+from contrasweep.errors import ContrasweepError, SpecError, StorageError
 from contrasweep.imports import is_installed
 from contrasweep.secrets import redacted
-from contrasweep.study.file import load_study
+from contrasweep.study.file import load_studies
 from contrasweep.text_table import WIDTH, text_table
 
 if TYPE_CHECKING:
     from contrasweep.cli.catalogue import Setting
+    from contrasweep.planning.plan import Plan
+    from contrasweep.results.results import Results
+    from contrasweep.study.study import Study as StudyType
 
 app = typer.Typer(
     cls=GroupedCommands,
@@ -78,29 +84,48 @@ def plan(
 
     Cells, replicates, what is done already; memory and packing of each cell, hours and cost on this machine or on the
     hosts of an inventory. Of datasets that are not staged, how many cells wait for them and the commands that stage
-    them.
+    them. Of a file with several studies, each one.
     """
+    plans: list[Plan] = []
+    documents = []
+    for declared in load_studies(study, sets or []):
+        if plans and not json:
+            print()
+        planned, document = _planned(declared, storage, json, cluster, extend, plans)
+        documents.append(document)
+        plans += [planned] if planned else []
+    if json and len(documents) > 1:
+        print_json("plans", {"studies": [whole("plan", document) for document in documents]})
+    elif json:
+        print_json("plan", documents[0])
+
+
+def _planned(
+    declared: "StudyType", storage: str, json: bool, cluster: Path | None, extend: bool, before: "list[Plan]"
+) -> "tuple[Plan | None, dict[str, object]]":
+    """Return the plan of a study that runs after `before`, and its document; print it unless JSON is wanted."""
     from contrasweep.code import CurrentCode
     from contrasweep.planning.code_comparison import compare_plan
     from contrasweep.planning.forecast import forecast
     from contrasweep.planning.planner import outline, plan_staged
+    from contrasweep.planning.starts import check_starts
     from contrasweep.running.prepare import check_plan, plan_records
     from contrasweep.storage.records import StudyRecords
     from contrasweep.study.trainables import unimportable
 
-    declared = load_study(study, sets or [])
-    planned, missing = plan_staged(declared, storage=storage)
+    planned, missing = plan_staged(declared, storage=storage, before=before)
     if planned is None:
-        if json:
-            print_json("plan", {"study": declared.name, "trials": 0, "missing": missing})
-        else:
+        if not json:
             print("\n".join(outline(declared, missing)))
-        return
+        return None, {"study": declared.name, "trials": 0, "missing": missing}
     expected = forecast(planned, storage, cluster, missing)
-    records = StudyRecords(storage, planned.study.name)
-    comparison, notes = compare_plan(
-        planned, records, CurrentCode(planned.study.functions), plan_records(planned, records)
-    )
+    records, code = StudyRecords(storage, planned.study.name), CurrentCode(planned.study.functions)
+    recorded = plan_records(planned, records)
+    comparison, notes = compare_plan(planned, records, code, recorded)
+    try:
+        check_starts(planned, storage, code, recorded)
+    except ContrasweepError as error:  # `run` says it again, and stops
+        notes.append(str(error))
     lines = [line for line in (comparison.line(all_=True), *notes) if line]
     advised, text = None, "" if json else "\n".join([expected.to_text(width()), *lines])
     try:
@@ -115,13 +140,10 @@ def plan(
     finally:
         if text:  # what would run is worth reading where `run` would refuse it
             print(text)
-    if json:
-        print_json(
-            "plan",
-            expected.to_dict() | {"other_code": lines, "advice": advised.to_dict() if advised is not None else None},
-        )
-    elif advised:
+    if advised and not json:
         print("\n" + advised.to_text(width() or WIDTH).rstrip())
+    advice = advised.to_dict() if advised is not None else None
+    return planned, expected.to_dict() | {"other_code": lines, "advice": advice}
 
 
 @app.command()
@@ -145,56 +167,89 @@ def run(
 ) -> None:
     """Run a study, or go on with it; print its table at the end.
 
-    Trials run on this machine, or on the Ray cluster in RAY_ADDRESS.
+    Trials run on this machine, or on the Ray cluster in RAY_ADDRESS. Of a file with several studies each runs once the
+    one before it is complete.
     """
-    from contrasweep.report.search_notes import search_notes
     from contrasweep.running.driver import run as run_study
+    from contrasweep.running.session import session
     from contrasweep.running.study_code import check_submitted
 
-    declared = load_study(study, sets or [])
+    studies = load_studies(study, sets or [])
+    if rerun and len(studies) > 1:
+        raise SpecError("trials of one study run again", place="--rerun", hint=f"contrasweep run {study}:NAME --rerun")
     if submitted_code is not None:
-        check_submitted(declared, submitted_code)
-    results = run_study(
-        declared,
-        storage=storage,
-        tracking=tracking,
-        max_concurrent=max_concurrent,
-        extend=extend,
-        retry_failed=retry_failed,
-        rerun=rerun or [],
-        changed=changed_code(rerun_changed, accept_code),
-        cluster=cluster,
-        quiet=quiet,
-    )
-    if json:
+        check_submitted(studies[0], submitted_code)
+    done: list[Results] = []
+    with session() if len(studies) > 1 else nullcontext():
+        for declared in studies:
+            results = run_study(
+                declared,
+                storage=storage,
+                tracking=tracking,
+                max_concurrent=max_concurrent,
+                extend=extend,
+                retry_failed=retry_failed,
+                rerun=rerun or [],
+                changed=changed_code(rerun_changed, accept_code),
+                cluster=cluster,
+                quiet=quiet,
+            )
+            done.append(results)
+            if not json:
+                _print_results(results, storage, tracking, declared)
+            for line in results.unused_settings:
+                print(f"warning: {line}", file=sys.stderr)
+            if results.stopped or not results.complete:
+                if waiting := ", ".join(other.name for other in studies[len(done) :]):
+                    print(f"{results.name} is not complete, so that {waiting} did not begin", file=sys.stderr)
+                break
+    names, table = reports.last_table(studies, done, storage)
+    if json and len(studies) > 1:
+        rows = table.to_rows() if table else []
+        print_json("reports", {"studies": [whole("report", reports.summary(one)) for one in done], "table": rows})
+    elif json:
         print_json("report", reports.summary(results))
-    else:
-        print(results.table().to_text(width() or WIDTH))
-        if advised := results.advice().to_text(width() or WIDTH).rstrip():
-            print("\n" + advised)
-        print("\n" + search_notes(results).to_text(width()) if results.spent() else "")
-        print(f"\nrecords:  {storage}/{results.name}\nreport:   contrasweep report {results.name} --storage {storage}")
-        from contrasweep.tracking.kinds import parted, tracking_of
-
-        for store in parted(tracking_of(tracking, declared.tracking))[0]:
-            print(f"MLflow:   contrasweep ui --tracking {redacted(store)} --study {results.name}")
-    for line in results.unused_settings:
-        print(f"warning: {line}", file=sys.stderr)
+    elif table:
+        print(f"\n{table.to_text(width() or WIDTH)}")
+        print(f"\nreport:   contrasweep report {' '.join(names)} --rows arm --columns study --storage {storage}")
     if results.stopped:
         print(results.stopped, file=sys.stderr)
     raise typer.Exit(3 if results.stopped else 0 if results.complete else 1)
 
 
+def _print_results(results: "Results", storage: str, tracking: str, declared: "StudyType") -> None:
+    """Print the table of a study that has run, what would decide it, and where its records are."""
+    from contrasweep.report.search_notes import search_notes
+    from contrasweep.tracking.kinds import parted, tracking_of
+
+    print(results.table().to_text(width() or WIDTH))
+    if advised := results.advice().to_text(width() or WIDTH).rstrip():
+        print("\n" + advised)
+    print("\n" + search_notes(results).to_text(width()) if results.spent() else "")
+    print(f"\nrecords:  {storage}/{results.name}\nreport:   contrasweep report {results.name} --storage {storage}")
+    for store in parted(tracking_of(tracking, declared.tracking))[0]:
+        print(f"MLflow:   contrasweep ui --tracking {redacted(store)} --study {results.name}")
+
+
 @app.command()
 def evaluate(
-    study: Study,
+    study: Annotated[
+        str | None,
+        typer.Argument(metavar="[STUDY]", help="module:NAME, a .yaml file, or a name; with --model, of a new study."),
+    ] = None,
     on: Annotated[str, typer.Option(metavar="DATASET[,DATASET]", help="Staged datasets of images with labels.")] = "",
     function: Annotated[
         str,
         typer.Option("--with", metavar="PACKAGE.MODULE:FUNCTION", help="f(model, data, trial) -> {metric: number}."),
     ] = "",
+    model: Annotated[
+        str, typer.Option(metavar="PACKAGE.MODULE:FUNCTION", help="load(path) -> network, of a --checkpoint.")
+    ] = "",
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="A file or folder of a network that was trained elsewhere.")
+    ] = None,
     storage: Storage = STORAGE,
-    tracking: Tracking = "none",
+    tracking: StudyTracking = OF_STUDY,
     json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     max_concurrent: MaxConcurrent = None,
@@ -202,14 +257,21 @@ def evaluate(
 ) -> None:
     """Score the networks of a study again, on other data.
 
-    Or by your own code. Nothing is trained. Each trial gets further metrics: DATASET/knn1, DATASET/probe and others, or
-    FUNCTION/METRIC.
+    Or by your own code, or a network that was trained elsewhere. Nothing is trained. Each trial gets further metrics:
+    DATASET/knn1, DATASET/probe and others, FUNCTION/METRIC, or DATASET/FUNCTION/METRIC.
     """
-    from contrasweep.running.evaluation import evaluate as run_evaluation
+    from contrasweep.running import driver
 
     names = [name.strip() for name in on.split(",") if name.strip()]
-    options = {"tracking": tracking, "max_concurrent": max_concurrent, "cluster": cluster, "quiet": quiet}
-    results, evaluated = run_evaluation(reports.name(study), on=names, function=function, storage=storage, **options)
+    options: Any = {"tracking": tracking, "max_concurrent": max_concurrent, "cluster": cluster, "quiet": quiet}
+    options |= {"on": names, "function": function, "storage": storage}
+    if (checkpoint is None) == bool(model) or not (study or model):
+        hint = "or --model PACKAGE.MODULE:FUNCTION --checkpoint FILE, for a network that was trained elsewhere"
+        raise SpecError("it evaluates the networks of a study", place="STUDY", hint=hint)
+    if checkpoint is not None:
+        results = evaluated = driver.evaluate_checkpoint(checkpoint, model, name=study or "", **options)
+    else:
+        results, evaluated = driver.evaluate(reports.name(study or ""), **options)
     metrics = [str(name) for name in evaluated.done if "/" in str(name) and evaluated.done[name].notna().any()]
     tables = [results.table(metric=metric) for metric in metrics]
     if json:
@@ -223,7 +285,7 @@ def evaluate(
 
 @app.command()
 def sync(
-    study: Study,
+    study: StoredStudy,
     storage: Storage = STORAGE,
     tracking: StudyTracking = OF_STUDY,
     json: Json = False,
@@ -231,13 +293,27 @@ def sync(
 ) -> None:
     """Bring MLflow and other trackers up to a study's storage.
 
-    What is missing there is added, nothing twice. Trials that MLflow has are compared value by value.
+    What is missing there is added, nothing twice. Trials that MLflow has are compared value by value. With the name of
+    a campaign, MLflow gets its decisions.
     """
+    from contrasweep.results.ledger import campaign_names
     from contrasweep.results.results import Results
     from contrasweep.tracking.kinds import checked_tracking, tracking_of
     from contrasweep.tracking.sync import follow as follow_study
     from contrasweep.tracking.sync import sync as bring_up
+    from contrasweep.tracking.tracker import TrackingError
 
+    if study in campaign_names(storage):
+        from contrasweep.campaign.campaign import stored_history
+        from contrasweep.campaign.published import publish
+
+        try:
+            summary = publish(stored_history(study, storage), storage, checked_tracking(tracking_of(tracking, None)))
+        except TrackingError as error:
+            raise StorageError(f"tracking: {error}") from None
+        done = [] if summary is None else [summary]
+        print_json("sync", {"trackers": done}) if json else print("\n".join(map(str, done)))
+        return
     results = Results.load(reports.name(study), storage)
     trackers = checked_tracking(tracking_of(tracking, results.document.spec.get("tracking")))
     if follow:
@@ -273,7 +349,7 @@ def list_(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="One of them, or package.module:name: print its settings. Of studies, the package to list."
+            help="An entry, or package.module:name, to print its settings; for studies, the package to list."
         ),
     ] = None,
     json: Json = False,
@@ -333,13 +409,13 @@ def doctor(storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json
 @app.command()
 def mcp(
     storage: Storage = STORAGE,
-    folder: Annotated[Path, typer.Option(help="The folder of the studies, and the one that they run in.")] = Path("."),
+    folder: Annotated[Path, typer.Option(help="The folder that has the studies. They run in it.")] = Path("."),
     tracking: StudyTracking = OF_STUDY,
     allow: Annotated[
         Literal["read", "run"], typer.Option(help="run: tools that train and stop studies too, within a budget.")
     ] = "read",
     gpu_hours: Annotated[
-        float | None, typer.Option(min=0, help="GPU-hours that all runs may take; without a GPU, hours of a place.")
+        float | None, typer.Option(min=0, help="GPU-hours that all runs may take; without a GPU, hours of a slot.")
     ] = None,
     cost: Annotated[
         float | None, typer.Option(min=0, help="What all runs may cost, at the inventory's prices.")

@@ -60,6 +60,7 @@ def decide(
     """Decide whether a candidate may be kept.
 
     It is screened on a few seeds and confirmed on fresh ones, at a level that counts all decisions of the campaign.
+    SKILL.md in the folder of this package tells coding agents how to use it.
     """
     from contrasweep.campaign.campaign import load_campaign, load_candidate
 
@@ -117,8 +118,8 @@ def ledger(
 
     Of studies it says which of their verdicts remain where all of them together are one stream.
     """
-    from contrasweep.campaign.campaign import load_campaign
-    from contrasweep.campaign.history import comparisons_of, history_of
+    from contrasweep.campaign.campaign import load_campaign, stored_history
+    from contrasweep.campaign.history import comparisons_of
     from contrasweep.terminal_text import write
 
     if campaign is None:
@@ -131,7 +132,7 @@ def ledger(
             write(("\n".join(rows.lines(width() or WIDTH)) + "\n").encode(), output)
         return
     is_file = ":" in campaign or campaign.endswith((".yaml", ".yml"))
-    history = history_of(load_campaign(campaign).name if is_file else campaign, storage)
+    history = stored_history(load_campaign(campaign).name if is_file else campaign, storage)
     if json:
         print_json("ledger", history.to_dict())
     elif format == "html":

@@ -163,6 +163,12 @@ class UnstagedDocument(TypedDict):
     missing: list[MissingDataset]
 
 
+class PlansDocument(TypedDict):
+    """The plans of a file with several studies, in their order, each a whole document `plan`."""
+
+    studies: list[Values]
+
+
 StatusWord = Literal["done", "pending", "failed", "infeasible", "pruned", "broken"]
 
 
@@ -296,6 +302,13 @@ class ReportDocument(TypedDict):
     best: list[BestRow]
     importance: list[ImportanceRow]
     rows: list[TrialRow]
+
+
+class ReportsDocument(TypedDict):
+    """What the studies of a file have found, each a document `report`, and one table of those that none starts from."""
+
+    studies: list[Values]
+    table: list[CellRow]
 
 
 class CompareDocument(TypedDict):
@@ -706,6 +719,8 @@ class ErrorDocument(TypedDict):
 DOCUMENTS: Mapping[str, tuple[Any, int]] = {
     "plan": (PlanDocument | UnstagedDocument, 1),
     "report": (ReportDocument, 1),
+    "plans": (PlansDocument, 1),
+    "reports": (ReportsDocument, 1),
     "compare": (CompareDocument, 1),
     "status": (StatusDocument | JobStatusDocument, 1),
     "watch": (WatchDocument, 1),
@@ -731,7 +746,7 @@ DOCUMENTS: Mapping[str, tuple[Any, int]] = {
     "query": (QueryDocument, 1),
     "error": (ErrorDocument, 1),
 }
-"""Name -> the type of a document and its version. `run` prints a report."""
+"""Name -> the type of a document and its version. `run` prints a report; of several studies `plans`, `reports`."""
 
 
 class _Tight(GenerateJsonSchema):

@@ -13,6 +13,7 @@ EXAMPLES = {
     "evaluate": [
         "contrasweep evaluate quickstart --on digits",
         "contrasweep evaluate quickstart --with mypackage.scores:robustness",
+        "contrasweep evaluate --model mypackage.networks:load --checkpoint resnet.pt --on digits",
     ],
     "sync": ["contrasweep sync quickstart --tracking http://MLFLOW:5000"],
     "ui": ["contrasweep ui --study quickstart --port 5001"],

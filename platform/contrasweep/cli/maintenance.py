@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from contrasweep.cli.options import Json, Storage, Study, print_json
+from contrasweep.cli.options import Json, Storage, StoredStudy, print_json
 from contrasweep.cli.reports import load, name
 from contrasweep.cli.watching import known_study
 from contrasweep.defaults import STORAGE
@@ -32,7 +32,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def code(
-    study: Study,
+    study: StoredStudy,
     storage: Storage = STORAGE,
     json: Json = False,
     diff: Annotated[
@@ -67,7 +67,7 @@ def code(
 
 
 def clean(
-    study: Study,
+    study: StoredStudy,
     storage: Storage = STORAGE,
     keep: Annotated[
         Literal["best_of_arm", "confirmed", "none"],
@@ -81,11 +81,11 @@ def clean(
 
     Says first how many GiB go, and what nobody can ask of the study afterwards.
     """
-    from contrasweep.running import cleaning
+    from contrasweep.running import publish
     from contrasweep.storage.lease import exclusive_driver
 
     records = known_study(name(study), storage)
-    found = cleaning.plan_cleaning(load(records.study, storage), keep)
+    found = publish.plan_cleaning(load(records.study, storage), keep)
     lines = [
         f"{records.study}: {found.gib:.3g} GiB of checkpoints of {len(found.trials)} finished trials go, "
         f"{found.kept} trials keep theirs",
@@ -97,8 +97,8 @@ def clean(
         _ask(f"Delete {found.gib:.3g} GiB? They cannot be restored.", yes)
         with exclusive_driver(records):
             results = load(records.study, storage)
-            found = cleaning.plan_cleaning(results, keep)
-            cleaning.clean(results, found)
+            found = publish.plan_cleaning(results, keep)
+            publish.clean(results, found)
     if json:
         deleted = bool(found.trials) and not dry_run
         document = {"study": found.study, "kept": found.kept, "trials": list(found.trials), "gib": found.gib}
@@ -106,7 +106,7 @@ def clean(
 
 
 def remove(
-    study: Study,
+    study: StoredStudy,
     storage: Storage = STORAGE,
     arm: Annotated[str | None, typer.Option(help="Only trials of this arm.")] = None,
     status: Annotated[str | None, typer.Option(help="Only trials of this status: failed, done, pruned...")] = None,
@@ -133,7 +133,7 @@ def remove(
 
 
 def restore(
-    study: Study,
+    study: StoredStudy,
     when: Annotated[str | None, typer.Argument(help="The name in archive/; without it, the newest.")] = None,
     storage: Storage = STORAGE,
     yes: Yes = False,
@@ -156,7 +156,7 @@ def restore(
 
 
 def verify(
-    study: Study,
+    study: StoredStudy,
     storage: Storage = STORAGE,
     repair: Annotated[
         bool, typer.Option("--repair", help="Put what is broken aside, in archive/, so that it is made again.")

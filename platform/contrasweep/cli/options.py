@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from json import loads
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,7 +13,10 @@ import typer
 from contrasweep.errors import SpecError
 from contrasweep.storage.names import local_path
 
-Study = Annotated[str, typer.Argument(metavar="STUDY", help="module:NAME, or a .yaml file")]
+Study = Annotated[str, typer.Argument(metavar="STUDY", help="module:NAME, a .yaml file, or FILE.yaml:NAME of several.")]
+StoredStudy = Annotated[
+    str, typer.Argument(metavar="STUDY", help="A study of the storage: its name, module:NAME, or a .yaml file.")
+]
 Sets = Annotated[
     list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change a field of the study; repeatable.")
 ]
@@ -91,6 +95,13 @@ def print_json(name: str, value: Mapping[str, object]) -> None:
     from contrasweep.cli.documents import dumps
 
     print(dumps(name, value))
+
+
+def whole(name: str, value: Mapping[str, object]) -> object:
+    """Return the document `name`, to stand in another one."""
+    from contrasweep.cli.documents import dumps
+
+    return loads(dumps(name, value))
 
 
 def wants_json() -> bool:

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from contrasweep.cli.options import Json, Storage, Study, print_json, width
+from contrasweep.cli.options import Json, Storage, StoredStudy, print_json, width
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError, check_known
-from contrasweep.study.file import load_study
+from contrasweep.study.file import YAML, load_study
 from contrasweep.text_table import WIDTH, text_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from contrasweep.results.results import Results
     from contrasweep.results.table import Table
+    from contrasweep.study.study import Study as DeclaredStudy
 
 LEDGER = "contrasweep.search_spaces.claims:CLAIMS"
 PAGE = "contrasweep.search_spaces.claims:write_page"
@@ -80,7 +83,7 @@ def report(
 
     results = load_all()
     if isinstance(results, JoinedResults) and (serve or format in ("html", "yaml")):
-        raise SpecError("the whole report and a study file are of one study", place="STUDY", value=" ".join(studies))
+        raise SpecError("formats html and yaml take one study", place="STUDY", value=" ".join(studies))
     if serve:
         serve_report(results, load_all, metric=metric, host=host, port=port, announce=_served)
         return
@@ -106,12 +109,12 @@ def _served(address: str) -> None:
 
 
 def compare(
-    study: Study,
+    study: StoredStudy,
     arm_a: str,
     arm_b: str,
     storage: Storage = STORAGE,
     json: Json = False,
-    format: Annotated[str, typer.Option(help="text, markdown, latex, csv or json.")] = "text",
+    format: Annotated[str, typer.Option(help="text, markdown, latex or csv.")] = "text",
     metric: Metric = None,
     at: Annotated[list[str] | None, typer.Option(metavar="AXIS=VALUE", help="Only these cells; repeatable.")] = None,
     over: OverWhat = "replicates",
@@ -128,7 +131,7 @@ def compare(
 
     fixed = {path[0]: value for path, value in map(parse_set, at or [])}
     versus = load(study, storage).versus(arm_a, arm_b, metric, fixed, over=over)
-    if json or format == "json":
+    if json:
         write((dumps("compare", versus.to_dict()) + "\n").encode(), output)
     else:
         write(render_comparison(versus, format), output)
@@ -165,7 +168,7 @@ def query(
     ],
     storage: Storage = STORAGE,
     json: Json = False,
-    format: Annotated[str, typer.Option(help="text, csv, json or parquet.")] = "text",
+    format: Annotated[str, typer.Option(help="text, csv or parquet.")] = "text",
     output: Output = None,
 ) -> None:
     """Ask a storage in SQL.
@@ -179,7 +182,7 @@ def query(
     from contrasweep.results.query import SECONDS, StorageViews, plain_rows, run_query
     from contrasweep.terminal_text import write
 
-    check_known(format, "formats", ("text", "csv", "json", "parquet"), "there is no such format", place="--format")
+    check_known(format, "formats", ("text", "csv", "parquet"), "there is no such format", place="--format")
     overdue = threading.Timer(2 * SECONDS, os._exit, (2,))  # a function of SQL that cannot be interrupted
     overdue.daemon = True
     overdue.start()
@@ -188,7 +191,7 @@ def query(
         found = run_query(select, views)
     finally:
         overdue.cancel()
-    if json or format == "json":
+    if json:
         from contrasweep.cli.documents import dumps
 
         columns = [{"name": field.name, "type": str(field.type)} for field in found.schema]
@@ -255,7 +258,27 @@ def load(study: str, storage: str) -> "Results":
 
 def name(study: str) -> str:
     """Return a study's name; a text that is neither a file nor module:NAME is the name itself."""
-    return load_study(study).name if ":" in study or study.endswith((".yaml", ".yml")) else study
+    return load_study(study).name if ":" in study or study.endswith(YAML) else study
+
+
+def last_table(
+    studies: "Sequence[DeclaredStudy]", done: "Sequence[Results]", storage: str
+) -> "tuple[list[str], Table | None]":
+    """Return the names of the studies of a file from which no other one starts, and one table of them.
+
+    It has a row an arm and a column a study. There is none of one study, of studies with too little in common, and
+    before all have run.
+    """
+    from contrasweep.results.joined import load_joined
+
+    sources = {arm.start.study for study in studies for arm in study.arms.values() if arm.start}
+    names = [results.name for results in done if results.name not in sources]
+    if len(names) < 2 or len(done) < len(studies):
+        return names, None
+    try:
+        return names, load_joined(names, storage).table("arm", "study")
+    except SpecError:
+        return names, None
 
 
 def summary(results: "Results", table: "Table | None" = None) -> dict[str, object]:

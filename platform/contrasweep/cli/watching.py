@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from contrasweep.cli import reports
-from contrasweep.cli.options import Address, Json, Since, Storage, Study, print_json, width
+from contrasweep.cli.options import Address, Json, Since, Storage, StoredStudy, print_json, width
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError
 from contrasweep.text_table import text_table
@@ -25,7 +25,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def watch(
-    study: Study,
+    study: StoredStudy,
     storage: Storage = STORAGE,
     once: Annotated[bool, typer.Option("--once", help="Show how it stands and end.")] = False,
     json: Json = False,

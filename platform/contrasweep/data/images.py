@@ -44,7 +44,8 @@ def decode(data: bytes, shape: Sequence[int] | None = None) -> NDArray[np.uint8]
     channels = shape[2] if shape else probe(data)[2]
     with _opened(data) as image:
         try:
-            pixels = image.convert(MODES[channels])
+            image.load()
+            pixels = image if image.mode == MODES[channels] else image.convert(MODES[channels])
         except Exception as error:  # Pillow's decoders raise whatever they stumble over
             raise BrokenImage(f"cannot be decoded ({error})") from None
     if shape and shape[0] and (pixels.height, pixels.width) != tuple(shape[:2]):
@@ -60,14 +61,6 @@ def scaled_down(pixels: NDArray[np.uint8], longest: int, data: bytes) -> tuple[b
         kind = "JPEG" if image.format == "JPEG" else "PNG"
     Image.fromarray(small[..., 0] if small.shape[2] == 1 else small).save(out, kind, quality=95)
     return out.getvalue(), small
-
-
-def crop(pixels: NDArray[np.uint8], box: tuple[int, int, int, int], side: int) -> NDArray[np.uint8]:
-    """Return the part (top, left, height, width) of an image [h w c] as [side side c], bilinear with antialiasing."""
-    top, left, height, width = box
-    part = np.ascontiguousarray(pixels[top : top + height, left : left + width])
-    image = Image.fromarray(part[..., 0] if part.shape[2] == 1 else part)
-    return np.asarray(image.resize((side, side), Image.Resampling.BILINEAR), np.uint8).reshape(side, side, -1)
 
 
 def read(file: Path) -> NDArray[np.uint8] | str:

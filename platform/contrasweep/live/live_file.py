@@ -67,12 +67,17 @@ def read_live(records: StudyRecords) -> RunState | None:
         return None
 
 
+def is_living(state: RunState) -> bool:
+    """Whether the driver of a run is there, as far as its `live.json` tells."""
+    return not state.ended and time.time() - state.updated < SILENT_S
+
+
 def watch(records: StudyRecords, display: Display, *, once: bool = False, poll_s: float = POLL_S) -> RunState | None:
     """Show the study's newest run until it ends, or `once`; its last state, None where no run has kept one.
 
     Clocks are compared at the first look only; after it, a driver is alive as long as its state changes.
     """
-    watched = _Watched()
+    watched = Watched()
     while (state := read_live(records)) is not None:
         shown = watched.seen(state, time.time(), time.monotonic())
         for text in watched.news(state):
@@ -85,11 +90,11 @@ def watch(records: StudyRecords, display: Display, *, once: bool = False, poll_s
     return None
 
 
-class _Watched:
+class Watched:
     """The last state of a run that was read, and when it was read by the clock of this process."""
 
     def __init__(self) -> None:
-        self.updated, self.at = 0.0, 0.0
+        self.updated, self.at, self.silent_s = 0.0, 0.0, 0.0
         self.told_at = 0.0  # the newest event that was told
         self.silence_told = False
 

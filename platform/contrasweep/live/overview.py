@@ -1,11 +1,10 @@
 """An overview of a storage: its studies, how far each one is, and when its driver was last alive."""
 
-import time
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from contrasweep.live.live_file import SILENT_S, read_live
+from contrasweep.live.live_file import is_living, read_live
 from contrasweep.live.state import ArmState, RunState
 from contrasweep.storage import compact
 from contrasweep.storage.record import Record, Status
@@ -67,7 +66,7 @@ def overview(records: StudyRecords, document: StudyDocument, recorded: Collectio
     for record in recorded:
         if record.status.counts and (value := record.metrics.get(document.metric)) is not None:
             arms.setdefault(record.arm, ArmState()).score(value, "", document.mode)
-    alive = live is not None and is_alive(live, time.time())
+    alive = live is not None and is_living(live)
     summary = RunState(document.name, document.metric, document.mode, records.storage, None, 0, 1, 0.0, arms=arms)
     best_arm, best = summary.best or ("", None)
     return Overview(
@@ -83,8 +82,3 @@ def overview(records: StudyRecords, document: StudyDocument, recorded: Collectio
         best_arm=best_arm,
         labels=document.labels,
     )
-
-
-def is_alive(state: RunState, now: float) -> bool:
-    """Return whether the process of a run has written its state lately."""
-    return not state.ended and now - state.updated < SILENT_S

@@ -1,7 +1,7 @@
 """The budget of a study and what it has spent, counted from the files of its trials, so that it outlives a driver.
 
 `budget_hours` is wall time in which at least one of the study's trials trained; `budget_gpu_hours` training time x
-share of a GPU (where there is no GPU, hours of a place); `budget_cost` the parts of hosts that trials held, at the
+share of a GPU (where there is no GPU, hours of a slot); `budget_cost` the parts of hosts that trials held, at the
 prices of the inventory. All three are the study's, over all its runs. A running trial counts up to its last report, and
 is stopped at one; steps after a trial's last checkpoint, lost when a run was stopped, are not counted, since nothing is
 left of them.

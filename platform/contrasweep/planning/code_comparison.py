@@ -3,7 +3,7 @@
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from contrasweep.code import KEPT, Code, CodeVersion, CurrentCode, difference
 from contrasweep.planning.plan import Plan
@@ -28,6 +28,7 @@ class OtherCode:
     last_ended: float  # unix time at which the last of them ended; 0: none has
     changes: str  # what differs: `mythesis/method.py changed (12 lines)`
     accepted: bool
+    networks: bool = False  # it is no code that differs, but the network that trials started from
 
     def __str__(self) -> str:
         since = f" since {time.strftime('%Y-%m-%d %H:%M', time.localtime(self.last_ended))}" if self.last_ended else ""
@@ -63,7 +64,8 @@ class CodeComparison:
         if unfinished:
             counts.append(f"{unfinished} unfinished {'trial was' if unfinished == 1 else 'trials were'} begun")
         what = "; ".join(dict.fromkeys(map(str, others)))
-        return f"{' and '.join(counts)} by other code: {what}" if counts else ""
+        kinds = {other.networks: "from other networks" if other.networks else "by other code" for other in others}
+        return f"{' and '.join(counts)} {' and '.join(kinds.values())}: {what}" if counts else ""
 
 
 def compare_code(
@@ -147,6 +149,20 @@ def version_notes(finished: Iterable[Record], current: Iterable[CodeVersion]) ->
     ]
 
 
+def _retrained(trials: Sequence[Trial], records: StudyRecords, scored: Iterable[Record]) -> Iterable[OtherCode]:
+    """Trials whose source was trained again after they started from it."""
+    planned = {trial.id: trial for trial in trials if trial.start is not None}
+    known: set[tuple[str, str]] | None = None
+    for record in scored:
+        then = record.start
+        now = planned[record.trial_id].start if record.trial_id in planned else None
+        if then is not None and now is not None and then.ended != now.ended:
+            known = accepted(records) if known is None else known
+            old, new = (f"{ref.trial}@{ref.ended:.6f}" for ref in (then, now))
+            what = f"the networks of {now.study} that {record.arm} starts from were trained again"
+            yield OtherCode(old, new, (record.trial_id,), (), 0.0, what, (old, new) in known, networks=True)
+
+
 def compare_plan(
     plan: Plan,
     records: StudyRecords,
@@ -162,6 +178,7 @@ def compare_plan(
     trials = [trial for trial in (*plan.trials, *plan.sample_trials) if trial.id not in without]
     notes = version_notes(scored, [current.of(t.trainable, t.config).version for t in plan.sample_trials])
     comparison = compare_code(records, scored, trials, current, plan.total)
+    comparison = replace(comparison, others=(*comparison.others, *_retrained(plan.trials, records, scored)))
     trainables = {trial.trainable for trial in plan.sample_trials}
     for name in getattr(plan.study, "warm_start", ()):
         _, others = earlier_results(StudyRecords(records.storage, name), trainables, current)

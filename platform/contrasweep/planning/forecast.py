@@ -15,13 +15,13 @@ from contrasweep.cluster.packing import PackingRow, Placement, place
 from contrasweep.cluster.simulate import Makespan
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.durations import Durations, duration
-from contrasweep.planning.earlier import EarlierNoise
 from contrasweep.planning.footprints import DEFAULT, Footprints, Requirement
 from contrasweep.planning.lanes import open_lanes
 from contrasweep.planning.learned import learned_of
 from contrasweep.planning.plan import Plan, PlanRow
 from contrasweep.planning.planner import MissingDataset, missing_lines
 from contrasweep.planning.power import (
+    EarlierNoise,
     PlannedSize,
     known_noise,
     other_question,
@@ -354,10 +354,17 @@ def checkpoints_line(plan: Plan, footprints: Footprints) -> str:
         trials = len(study.arms) if keep == "best_of_arm" else 0
     elif keep == "confirmed" and isinstance(study, Sweep):
         trials = len(study.arms) * len(study.confirm_folds) * len(study.all_seeds)
-    gib = sum(sizes) / len(sizes)
+    if study.keep == "none":
+        return "keeps     0 GiB: no checkpoints (keep: none)"
+    gib, least = sum(sizes) / len(sizes), "at least " * (study.keep == "all")
     if trials is None:
-        return f"keeps     {gib:.2g} GiB a trial: its checkpoint (keep_checkpoints_of: {keep})"
-    return f"keeps     {gib * trials:.3g} GiB: checkpoints of {trials} trials (keep_checkpoints_of: {keep})"
+        return f"keeps     {least}{_bytes(gib)} a trial: its checkpoint (keep_checkpoints_of: {keep})"
+    return f"keeps     {least}{_bytes(gib * trials)}: checkpoints of {trials} trials (keep_checkpoints_of: {keep})"
+
+
+def _bytes(gib: float) -> str:
+    """Return a size as text: under a tenth of a GiB in MiB."""
+    return f"{gib:.3g} GiB" if gib >= 0.1 else f"{1024 * gib:.2g} MiB"
 
 
 def group_warnings(plan: Plan) -> list[str]:

@@ -12,7 +12,8 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, NotStagedError, SpecError
 from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
 from contrasweep.planning.stages import schedule, stage
-from contrasweep.storage.record import Record
+from contrasweep.planning.starts import Sources, check_source, shared_settings, start_ref, with_source
+from contrasweep.storage.record import Record, StartRef
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.study.grid import DATA_AXIS, AblationGrid
@@ -195,8 +196,16 @@ class GridPlan(PlanDisplay):
         ]
 
 
-def make_plan(study: AblationGrid, resolve: Resolve, without: Collection[str] = ()) -> GridPlan:
-    """Plan a grid; cells of the datasets in `without` are checked and left out.
+def make_plan(
+    study: AblationGrid,
+    resolve: Resolve,
+    without: Collection[str] = (),
+    sources: Sources | None = None,
+    waiting: Collection[str] = (),
+) -> GridPlan:
+    """Plan a grid; cells of the datasets in `without` and of the arms `waiting` are checked and left out.
+
+    `sources` has the trials that arms start from.
 
     Every config is checked against its trainable's settings before a dataset is looked up. Replicates are the same
     (fold, seed) pairs for every cell, so that any two cells are compared in pairs. Two cells whose settings come to the
@@ -205,24 +214,49 @@ def make_plan(study: AblationGrid, resolve: Resolve, without: Collection[str] = 
     Raises:
         SpecError: A trainable, a setting or a fold does not exist, or two cells would be the same trials.
         DataError: Datasets are not staged, all of them in one.
+        NotTrainedError: Trials that an arm starts from are not trained.
     """
     declared = list(study.configs())
     settings = SettingsOfArms(study.arms)
     for cell in declared:
         settings.build(cell.arm, cell.config, [axis for axis, value in cell.axes.items() if value is not None])
-    declared = [cell for cell in declared if cell.data not in without]
+    starting = {name: _shared(study, settings, name) for name, arm in study.arms.items() if arm.start}
+    declared = [cell for cell in declared if cell.data not in without and cell.arm not in waiting]
     replicates = _replicates(study)
     manifests = _manifests(dict.fromkeys(cell.data for cell in declared), resolve)
     _check_data(study, manifests)
     cells: dict[tuple[str, str, str], Cell] = {}
     for arm, name, axes, config in declared:
         data = manifests[name]
-        whole = settings.resolve(arm, config, data)
+        starts: list[StartRef | None] = [None] * len(replicates)
+        if (start := study.arms[arm].start) is None:
+            whole = settings.resolve(arm, config, data)
+        else:
+            try:
+                found = [(sources or Sources()).of(start, data, fold, seed, axes) for fold, seed in replicates]
+                whole = settings.resolve(arm, with_source(config, starting[arm], found[0].config), data)
+                for source in found:
+                    check_source(whole, starting[arm], source, start)
+            except SpecError as error:
+                raise error if error.place.startswith("arms.") else error.at(f"arms.{arm}") from None
+            starts = [start_ref(start, source) for source in found]
         key = (arm, whole.text, data.digest)
         same = cells.get(key)
-        trials = [Trial(study.name, arm, study.arms[arm].path, whole, data, fold, seed) for fold, seed in replicates]
+        path = study.arms[arm].path
+        trials = [
+            Trial(study.name, arm, path, whole, data, fold, seed, origin)
+            for (fold, seed), origin in zip(replicates, starts, strict=True)
+        ]
         cells[key] = Cell(arm, _joined(same.axes, axes, arm) if same else axes, tuple(trials))
     return GridPlan(study, tuple(cells.values()), {manifest.digest: name for name, manifest in manifests.items()})
+
+
+def _shared(study: AblationGrid, settings: SettingsOfArms, arm: str) -> tuple[str, ...]:
+    """The settings that an arm has from the trials that it starts from; `SpecError` where it takes no start."""
+    try:
+        return shared_settings(settings.functions[arm], study.arms[arm].path)
+    except SpecError as error:
+        raise error.at(f"arms.{arm}") from None
 
 
 def cells_by_dataset(study: AblationGrid) -> Counter[str]:

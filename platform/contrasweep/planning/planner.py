@@ -1,6 +1,7 @@
 """Plan a study: `cs.plan`, and what can be planned while datasets are missing."""
 
 import functools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,22 +11,24 @@ from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.data.resolving import with_folds
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import NotStagedError
+from contrasweep.errors import NotStagedError, NotTrainedError, SpecError
 from contrasweep.planning.grid import cells_by_dataset, make_plan
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.power import check_looks
+from contrasweep.planning.starts import Sources
 from contrasweep.planning.sweep import check_arms, make_sweep_plan
 from contrasweep.study.file import as_study
 from contrasweep.study.study import Study
 from contrasweep.study.sweep import Sweep
 
 
-def plan(study: Study | str | Path | Config, *, storage: str = STORAGE) -> Plan:
+def plan(study: Study | str | Path | Config, *, storage: str = STORAGE, before: Sequence[Plan] = ()) -> Plan:
     """Return what a study would run. Nothing is written and nothing is started.
 
     Args:
         study: The study; or its name (`module:NAME`), the path of its YAML file, or a mapping of its fields.
-        storage: The folder or address of the storage, where staged datasets are looked for.
+        storage: The folder or address of the storage, where staged datasets and trials to start from are looked for.
+        before: Plans of studies that run first, from whose trials arms may start.
 
     Returns:
         The plan: its `trials` with their ids, the `cells` of the table; `to_frame()` has a row for each trial.
@@ -33,6 +36,7 @@ def plan(study: Study | str | Path | Config, *, storage: str = STORAGE) -> Plan:
     Raises:
         SpecError: The study breaks a rule; the message says which, where, and what would have worked.
         DataError: A dataset of the study is not staged; the message has the command that stages it.
+        NotTrainedError: An arm starts from trials that are not trained.
 
     Example:
         >>> import contrasweep as cs
@@ -48,7 +52,9 @@ def plan(study: Study | str | Path | Config, *, storage: str = STORAGE) -> Plan:
     def resolve(name: str) -> Manifest:
         return data.resolve(name, folds=declared.folds, storage=storage)
 
-    return make_sweep_plan(declared, resolve) if isinstance(declared, Sweep) else make_plan(declared, resolve)
+    if isinstance(declared, Sweep):
+        return make_sweep_plan(declared, resolve)
+    return make_plan(declared, resolve, sources=Sources(storage, before))
 
 
 @dataclass(frozen=True)
@@ -78,21 +84,35 @@ class MissingDataset:
         return f"{self.name}: {self.waiting}{planned}; not staged: {self.command}   (PATH: {self.requires})"
 
 
+class MissingStudy(MissingDataset):
+    """A study that is not trained and that arms start from, as a `MissingDataset` with the command that trains it."""
+
+    def __str__(self) -> str:
+        return f"study {self.name}: {self.waiting}; not trained: {self.command}"
+
+
 def missing_lines(missing: Sequence[MissingDataset]) -> list[str]:
     """Return a line for each missing dataset: its name, what waits for it, and the command."""
     return [f"missing   {dataset}" for dataset in missing]
 
 
 def outline(study: Study, missing: Sequence[MissingDataset]) -> list[str]:
-    """Return the text on a study of which no dataset is staged."""
+    """Return the text on a study of which nothing can be planned, for lack of datasets or of trials to start from."""
+    lacking = [dataset for dataset in missing if isinstance(dataset, MissingStudy)]
+    why = "it starts from trials that are not trained" if lacking else "none of its datasets is staged"
     return [
-        f"study     {study.name}: {study.metric} ({study.mode}); none of its datasets is staged, so nothing is planned",
+        f"study     {study.name}: {study.metric} ({study.mode}); {why}, so nothing is planned",
         *missing_lines(missing),
     ]
 
 
-def plan_staged(study: Study, *, storage: str = STORAGE) -> tuple[Plan | None, tuple[MissingDataset, ...]]:
+def plan_staged(
+    study: Study, *, storage: str = STORAGE, before: Sequence[Plan] = ()
+) -> tuple[Plan | None, tuple[MissingDataset, ...]]:
     """Return the plan for the datasets that are staged (None where there are none), and the missing datasets.
+
+    Arms that start from trials that are not trained are left out, and these studies are among what is missing. `before`
+    is that of `plan`.
 
     All settings are checked, those of the cells that are left out too. A missing dataset whose rows and shapes are
     published is planned for by these. What `run` will plan for it once it is staged has other trial ids.
@@ -117,7 +137,21 @@ def plan_staged(study: Study, *, storage: str = STORAGE) -> tuple[Plan | None, t
     if isinstance(study, Sweep):
         check_arms(study)
         return None if without else make_sweep_plan(study, resolve), tuple(missing)
-    planned = make_plan(study, resolve, without=without)
+    sources = Sources(storage, before)
+    waiting: dict[str, NotTrainedError] = {}
+    for name, arm in study.arms.items():
+        try:
+            sources.trials(arm.start) if arm.start else None
+        except NotTrainedError as error:
+            waiting[name] = error
+        except SpecError as error:
+            raise error.at(f"arms.{name}") from None
+    replicates = len(study.all_seeds) * len(study.all_folds)
+    of_arm = Counter(cell.arm for cell in study.configs())
+    for name, command in {lacking.study: lacking.command for lacking in waiting.values()}.items():
+        count = sum(of_arm[arm] for arm, lacking in waiting.items() if lacking.study == name)
+        missing.append(MissingStudy(name, command, "", count, count * replicates, described=False))
+    planned = make_plan(study, resolve, without, sources, waiting)
     return planned if planned.cells else None, tuple(missing)
 
 

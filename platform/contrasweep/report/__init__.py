@@ -223,7 +223,7 @@ def report_data(results: Results, table: Table) -> ReportData:
         commands=(*results.document.commands, f"{command} --storage {results.records.storage}"),
     )
     links = read_links(results.records)
-    curves = results.curves()
+    curves = results.curves([*results.trial_records, *results.search_records])
     compared = by_item(results.items, frame, results.trial_records, results.axes, results.document.reference)
     groups = trials.tables_over_groups(results)
     table = replace(table, notes=tuple(dict.fromkeys([*table.notes, *results.broken_notes()])))
@@ -237,7 +237,7 @@ def report_data(results: Results, table: Table) -> ReportData:
         system=results.system(),
         storage=results.records.store.uri,
         links=results.run_urls,
-        searched=trials.searched_trials(results),
+        of_sweep=trials.trials_of_sweep(results),
         images=trials.figures(results.records, frame, results.trial_records, results.axes),
         search=results.search if len(results.search) else None,
         by_item=compared,

@@ -35,7 +35,7 @@ class TrialData:
     frame: pd.DataFrame
     document: StudyDocument  # with the metric of the report
     names: DisplayNames = NONE  # what is shown in place of declared names; settings that were searched keep theirs
-    curves: pd.DataFrame | None = None  # trial_id, step, metrics
+    curves: pd.DataFrame | None = None  # trial_id, step, metrics; of a search's trials too
     system: pd.DataFrame | None = None  # trial_id, step, time and what was in use, of trials of 10 s and more
     search: pd.DataFrame | None = None  # as `results.search.search_frame` has it
     importance: pd.DataFrame | None = None  # as `results.search.importance` has it
@@ -81,7 +81,7 @@ class ReportData(TrialData):
     table: Table
     overall: Table | None = None  # the arms over all axes; None where the table is that already
     links: Mapping[str, str] = field(default_factory=dict)  # trial id -> MLflow run
-    searched: pd.DataFrame | None = None  # the trials of a search as `frame` has those of the table
+    of_sweep: pd.DataFrame | None = None  # all trials of a sweep: phase, searched settings, and what `frame` has
     images: list[tuple[str, bytes]] = field(default_factory=list)  # figures of single trials: caption, PNG
     by_item: list[FrameRow] = field(default_factory=list)  # comparisons over test items of single trials
     over_groups: list[Table] = field(default_factory=list)  # tables over the test items of all folds

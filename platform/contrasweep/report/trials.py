@@ -4,6 +4,7 @@ import base64
 import contextlib
 import math
 import os
+import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,9 +22,12 @@ from contrasweep.results.table import Table, label
 from contrasweep.storage.record import COUNTING, Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
+from contrasweep.tuning.pruners.scheduled import last_settings
 
 LARGEST, DETAILED, MAX_METRICS = 100_000, 5_000, 16
 """Trials that a page lists at most, with all of their metrics at most, and how many metrics those are."""
+CURVE_STEPS, CURVE_VALUES = 60, 200_000
+"""Steps at which a page has the curve of a trial at most, and the values of all curves together."""
 OWN = (*OWN_COLUMNS, *SPENT, "error", "phase")
 """What a frame has beside settings and metrics."""
 
@@ -34,17 +38,16 @@ Column = dict[str, Any]
 
 def trials_section(data: ReportData) -> Variables:
     """Return all trials, also of a search, as columns of values: settings, metrics, status."""
-    phases = [("", data.frame)] if data.searched is None else [("confirmation", data.frame), ("search", data.searched)]
-    whole = pd.concat([frame.assign(phase=phase) for phase, frame in phases if len(frame)] or [data.frame])
+    whole = data.frame if data.of_sweep is None else data.of_sweep
     frame = whole.head(LARGEST).reset_index(drop=True)
     if frame.empty:
         return {}
-    settings = [*data.axes, *([] if data.searched is None else _settings(data.searched, data.axes))]
+    settings = [*data.axes, *([] if data.of_sweep is None else _settings(data.of_sweep))]
     metrics = (
         [data.metric, *_metrics(frame, {*OWN, *settings, data.metric})] if len(frame) <= DETAILED else [data.metric]
     )
     columns = [_words("arm", list(map(data.names, frame["arm"])), list(map(data.names, data.arms)))]
-    columns += [] if data.searched is None else [_words("phase", list(frame["phase"]))]
+    columns += [] if data.of_sweep is None else [_words("phase", list(frame["phase"]))]
     columns += [_column(data.names(name), frame[name], data.names) for name in settings]
     columns += [_words(name, list(map(label, frame[name]))) for name in ("fold", "seed") if frame[name].notna().any()]
     columns.append(_words("status", list(frame["status"].astype(str))))
@@ -57,6 +60,7 @@ def trials_section(data: ReportData) -> Variables:
         "size": len(frame),
         "metric": data.names(data.metric),
         "settings": list(map(data.names, settings)),
+        "curves": _curves(data, trials),
         "start": start,
         "links": [data.links.get(i, start)[len(start) :] for i in trials] if links else [],
     }
@@ -71,22 +75,56 @@ def trials_section(data: ReportData) -> Variables:
     }
 
 
-def searched_trials(results: Results) -> pd.DataFrame | None:
-    """Return one row for each trial of a search, in the columns of a study's trials; None for a grid."""
-    if not results.search_records:
+def trials_of_sweep(results: Results) -> pd.DataFrame | None:
+    """Return one row for each trial of a sweep with its phase and settings, the confirmation first; None for a grid."""
+    if not results.document.search:
         return None
     names = dict.fromkeys(name for arm in results.document.arms for name in results.document.space(arm))
-    rows = [
-        {name: dotted.name(dotted.lookup(record.config, name)) for name in names}
-        | {name: getattr(record, name) for name in ("trial_id", "arm", "fold", "seed", "seconds")}
-        | {"status": record.status.value, **record.metrics}
+    confirmed = [(row, results.trial_records.get(str(row["trial_id"]))) for row in results.frame.to_dict("records")]
+    searched = [
+        (
+            {name: getattr(record, name) for name in ("trial_id", "arm", "fold", "seed", "seconds")}
+            | {"status": record.status.value, **record.metrics},
+            record,
+        )
         for record in results.search_records.values()
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(
+        {
+            "phase": phase,
+            **{name: _setting(record, name) for name in names},
+            **{name: value for name, value in row.items() if name not in names},  # a metric may be called as a setting
+        }
+        for phase, rows in (("confirmation", confirmed), ("search", searched))
+        for row, record in rows
+    )
 
 
-def _settings(searched: pd.DataFrame, axes: Sequence[str]) -> list[str]:
-    return [str(name) for name in searched.columns[: list(searched.columns).index("trial_id")] if name not in axes]
+def _setting(record: Record | None, name: str) -> Any:
+    """The value of a dotted key; None where the trial has not ended."""
+    return record and dotted.name(dotted.lookup(last_settings(record.config), name))
+
+
+def _settings(of_sweep: pd.DataFrame) -> list[str]:
+    return [str(name) for name in of_sweep.columns[1 : list(of_sweep.columns).index("trial_id")]]
+
+
+def _curves(data: ReportData, trials: Sequence[str]) -> Variables | None:
+    """The study's metric of each trial at common steps, a list a trial; of very many trials some have one."""
+    if data.curves is None or data.metric not in data.curves:
+        return None
+    reports = data.curves[["trial_id", "step", data.metric]].dropna()
+    wide = reports.pivot_table(index="trial_id", columns="step", values=data.metric, observed=True)
+    if wide.shape[1] < 2:
+        return None
+    wide = wide.iloc[:, :: -math.ceil(wide.shape[1] / CURVE_STEPS)].iloc[:, ::-1]  # the last step is one of them
+    drawn = set(random.Random(0).sample(trials, min(len(trials), CURVE_VALUES // wide.shape[1])))
+    rows = {
+        str(name): [float(f"{v:.4g}") if math.isfinite(v) else None for v in row]
+        for name, row in zip(wide.index, wide.to_numpy(), strict=True)
+        if name in drawn
+    }
+    return {"steps": wide.columns.astype(int).tolist(), "values": [rows.get(trial, 0) for trial in trials]}
 
 
 def _metrics(frame: pd.DataFrame, known: set[str]) -> list[str]:

@@ -13,7 +13,7 @@ from contrasweep.data.reading import GROUP
 from contrasweep.errors import SpecError, StorageError, choose_from
 from contrasweep.results.answer import Pair, replicates_text
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
-from contrasweep.results.items import Items, ItemValues, item_groups, item_values, read_ahead
+from contrasweep.results.items import Items, ItemValues, group_column, item_groups, item_values, read_ahead
 from contrasweep.results.table import NO_INTERVAL, Cell, Key, Replicate, Table, label
 from contrasweep.rows import FrameRow
 from contrasweep.statistics.comparison import freedom, judged
@@ -407,7 +407,9 @@ WITHOUT = "without items"
 
 def scores(records: Mapping[str, Record]) -> list[str]:
     """The scores of test items that the trials reported."""
-    return list(dict.fromkeys(name for record in records.values() for name in record.items if name != GROUP))
+    return list(
+        dict.fromkeys(name for record in records.values() for name in record.items if name.rpartition("/")[2] != GROUP)
+    )
 
 
 def chosen_score(records: Mapping[str, Record], metric: str | None, own: str) -> str:
@@ -482,12 +484,15 @@ class _Parts:
         self.of = {trial: part for trial, part in done if score in items(trial)}
         self.groups: dict[tuple[str, str], list[str]] = {}
         """The group of each item, by dataset and fold. Trials that name none have those of the others."""
-        for trial, part in sorted(self.of.items(), key=lambda entry: GROUP not in items(entry[0])):
+        for trial, part in sorted(
+            self.of.items(), key=lambda entry: group_column(items(entry[0]), score) not in items(entry[0])
+        ):
             scored, (_, fold) = items(trial), part
-            names = item_groups(scored, len(scored[score]), f"fold {fold} ")
-            self.named &= GROUP in scored or part in self.groups
+            grouped = group_column(scored, score) in scored
+            names = item_groups(scored, score, f"fold {fold} ")
+            self.named &= grouped or part in self.groups
             known = self.groups.setdefault(part, names)
-            if len(known) != len(names) or (GROUP in scored and known != names):
+            if len(known) != len(names) or (grouped and known != names):
                 raise StorageError(
                     f"trial {trial} has other test items than the other trials of fold {fold}: {len(names)}, not "
                     f"{len(known)}, or of "

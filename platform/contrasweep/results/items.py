@@ -94,8 +94,10 @@ def item_values(
         if whole and not math.isclose(float(values.mean()), reported, rel_tol=SAME, abs_tol=SAME):
             return None
         part = record.data.digest
-        own = item_groups(scored, len(values))
-        if names.setdefault(part, own) != own and (GROUP in scored or len(names[part]) != len(own)):
+        own = item_groups(scored, metric)
+        if names.setdefault(part, own) != own and (
+            group_column(scored, metric) in scored or len(names[part]) != len(own)
+        ):
             return None
         codes = {name: i for i, name in enumerate(dict.fromkeys(names[part]))}
         index = np.array([codes[name] for name in names[part]])
@@ -106,9 +108,18 @@ def item_values(
     return ItemValues(means, parts, sizes) if means and min(map(len, sizes.values())) > 1 else None
 
 
-def item_groups(items: ItemColumns, n: int, where: str = "") -> list[str]:
-    """Return the group of each of `n` items; an item without a name is a group of its own."""
-    names = items.get(GROUP, [None] * n)
+def group_column(items: ItemColumns, score: str) -> str:
+    """Return the column that groups the items of a score.
+
+    A score that was computed afterwards may have groups of its own, of as many items as its dataset has.
+    """
+    own = f"{score.rpartition('/')[0]}/{GROUP}"
+    return GROUP if own not in items and len(items.get(GROUP, ())) == len(items[score]) else own
+
+
+def item_groups(items: ItemColumns, score: str, where: str = "") -> list[str]:
+    """Return the group of each item of a score; an item without a name is a group of its own."""
+    names = items.get(group_column(items, score), [None] * len(items[score]))
     return [f"{where}item {i}" if name in NAMELESS else str(name) for i, name in enumerate(names)]
 
 
@@ -128,15 +139,15 @@ def by_item(
     read_ahead(items, [row["trial_id"] for pair in pairs for row in pair])
     for first, second in pairs:
         ours, theirs = items(first["trial_id"]), items(second["trial_id"])
-        for name in sorted((set(ours) & set(theirs)) - {GROUP}):
+        for name in sorted(name for name in set(ours) & set(theirs) if name.rpartition("/")[2] != GROUP):
             if len(ours[name]) != len(theirs[name]):  # other code ran one of them; a table over groups says so
                 continue
             kept = np.isfinite(ours[name]) & np.isfinite(theirs[name])  # no similarity to a class that is not there
-            names = np.array(item_groups(ours, len(kept)))[kept]
+            names = np.array(item_groups(ours, name))[kept]
             if len(set(names)) < 2:  # there is nothing to draw
                 continue
             difference, low, high = paired_bootstrap(
-                ours[name][kept], theirs[name][kept], groups=names if GROUP in ours else None
+                ours[name][kept], theirs[name][kept], groups=names if group_column(ours, name) in ours else None
             )
             rows.append(
                 {

@@ -2,12 +2,13 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from contrasweep.code import difference, dotted_paths
 from contrasweep.errors import StorageError
 from contrasweep.rows import Row, step_of
+from contrasweep.storage import compact
 from contrasweep.storage.archive import list_archived, read_archived_record
 from contrasweep.storage.code_files import accepted, kept_codes, read_sources
 from contrasweep.storage.record import Record
@@ -86,12 +87,14 @@ class MixedCode:
     """Trials that ran other code than the newest of their trainable.
 
     `older` is trial id -> (its code, the newest code), by digest; a digest is empty for code that was not kept.
-    `newest` counts the trials of each newest code, `total` all trials.
+    `newest` counts the trials of each newest code, `total` all trials. `retrained` is trial id -> the study from whose
+    trial it started, which was trained again since.
     """
 
     older: Mapping[str, tuple[str, str]]
     newest: Mapping[str, int]
     total: int
+    retrained: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> "MixedCode":
@@ -125,17 +128,40 @@ class MixedCode:
             for (old, new), count in sorted(Counter(self.older.values()).items())
         ]
         kept = {old for old, new in _accepted(records) if new not in self.newest}
-        return older + [
-            f"{count} of {self.total} trials were kept by --accept-code although their code "
-            f"({digest or 'recorded before code was kept'}) had changed"
-            for digest, count in sorted(self.newest.items())
-            if digest in kept
+        again = [
+            f"{count} of {self.total} trials started from networks of {study} that were trained again since"
+            for study, count in sorted(Counter(self.retrained.values()).items())
         ]
+        return (
+            older
+            + again
+            + [
+                f"{count} of {self.total} trials were kept by --accept-code although their code "
+                f"({digest or 'recorded before code was kept'}) had changed"
+                for digest, count in sorted(self.newest.items())
+                if digest in kept
+            ]
+        )
 
     @property
     def changes(self) -> set[tuple[str, str]]:
         """Pairs of codes whose difference is described: each older one with the newest."""
         return set(self.older.values())
+
+
+def retrained(records: Mapping[str, Record], storage: str) -> dict[str, str]:
+    """Return trial id -> study for the trials that started from a trial of that study which was trained again since."""
+    found: dict[str, str] = {}
+    for study in {record.start.study for record in records.values() if record.start}:
+        source = StudyRecords(storage, study)
+        try:
+            now = compact.read_records(source, source.etags(), [])
+        except StorageError:  # it must not cost a report
+            continue
+        for trial_id, record in records.items():
+            if record.start and record.start.study == study and (other := now.get(record.start.trial)):
+                found |= {trial_id: study} if other.ended != record.start.ended else {}
+    return found
 
 
 def archived_changes(records: StudyRecords, current: Mapping[str, Record]) -> set[tuple[str, str]]:
@@ -176,10 +202,11 @@ def code_diff(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> str:
 def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> "Table":
     """Return `table` with a mark at each cell that has trials of older code, and notes that say what differs."""
     notes = mixed.notes(records)
-    if not mixed.older:
+    stale = {*mixed.older, *mixed.retrained}
+    if not stale:
         return replace(table, notes=(*table.notes, *notes)) if notes else table
     cells = {
-        place: replace(cell, other_code=sum(r.trial_id in mixed.older for r in cell.replicates))
+        place: replace(cell, other_code=sum(r.trial_id in stale for r in cell.replicates))
         for place, cell in table.cells.items()
     }
     return replace(table, cells=cells, notes=(*table.notes, *(f"† {note}" for note in notes)))

@@ -12,7 +12,7 @@ import pandas as pd
 from contrasweep.config import Config
 from contrasweep.errors import SpecError, check_known
 from contrasweep.imports import import_path
-from contrasweep.planning.earlier import earlier_noise, own_methods
+from contrasweep.planning.power import earlier_noise, own_methods
 from contrasweep.results import effects, search
 from contrasweep.results.advice import Advice, Hours, advice
 from contrasweep.results.answer import Answer, Pair, Versus, versus
@@ -244,12 +244,14 @@ class Results(StudyData):
         rows, columns = (rest if given is None else names_of(given) for given in (rows, columns))
         table = self._build(rows, columns, metric, over=over)
         own = table.metric == self.metric and over == "replicates"
-        if own and not table.decisive:
+        if over == "replicates" and not table.decisive and self._decides(table.metric):
             averages: Mapping[Key, Cell] = {}
             if self.document.question == "overall" and table.column_factors == ("arm",) and not table.pooled:
-                averages = {arm: cell for (arm, _), cell in self._overall.cells.items()}
-            table = replace(table, given_answer=self.answer, averages=averages)
+                averages = {arm: cell for (arm, _), cell in self._over_all_axes(table.metric).cells.items()}
+            table = replace(table, given_answer=self._answer(table.metric), averages=averages)
         interim = self._interim.notes if own and self._interim is not None else []
+        if scores := self.document.scores:
+            interim = [*interim, f"alpha {self.document.alpha:g} is divided among {', '.join([self.metric, *scores])}"]
         confirmed = [*confirmation_notes(self.document.spec, self.records), *search.start_notes(self.document)]
         table = replace(table, notes=(*table.notes, *interim, *confirmed, *self.unused_settings, *self.notices))
         table = mark_mixed_code(table, self.mixed_code, self.records)
@@ -283,14 +285,16 @@ class Results(StudyData):
             self.check_known("axis", axis, self.axes)
         free = [axis for axis in self.axes if axis not in at]
         title = self.title + "".join(f", {axis} {value}" for axis, value in at.items())
-        own = (metric or self.metric) == self.metric and over == "replicates"
+        own = over == "replicates" and self._decides(metric or self.metric)
         cells: list[Pair] = []
         if self.axes and (free or own):
-            cells = _between(self._by_cell.pairs if own else (), a, b, at)
+            cells = _between(self._in_each_cell(metric or self.metric).pairs if own else (), a, b, at)
             cells = cells or _between(self._build(self.axes, ["arm"], metric, over=over, family=False).pairs, a, b, at)
         if at and not free and cells and cells[0].comparison.judgement is not None:
             return replace(versus(title, a, b, cells, ()), names=self.names)
-        overall: Sequence[Pair] = _between(self._overall.pairs, a, b, {}) if own and not at else []
+        overall: Sequence[Pair] = (
+            _between(self._over_all_axes(metric or self.metric).pairs, a, b, {}) if own and not at else []
+        )
         if not overall:
             overall = self._build(["arm"], [], metric, over=over, family=False, frame=self.at(self.frame, at)).pairs
         return replace(versus(title, a, b, overall, cells if free else (), free), names=self.names)
@@ -320,18 +324,20 @@ class Results(StudyData):
 
         Args:
             on: Names of staged datasets of images with labels.
-            function: The dotted path of `f(model, data, trial) -> {metric: number}`, in place of the shipped scores.
-            options: As of `run`: `tracking` (default: None), `max_concurrent`, `cluster`, `quiet`.
+            function: The dotted path of `f(model, data, trial) -> {metric: number}`, in place of the shipped scores. It
+                may return a second mapping, score -> one value per test item.
+            options: `tracking` (default: where MLflow shows the study), and as of `run` `max_concurrent`, `cluster`,
+                `quiet`.
 
         Returns:
             The results of the study, which have the scores as metrics: `DATASET/knn1`, `FUNCTION/METRIC`. Their
-            comparisons are exploratory.
+            comparisons are exploratory, unless the study has declared them (`evaluate`).
 
         Raises:
             SpecError: There is nothing to evaluate, or nothing to evaluate it with.
             DataError: A dataset is not staged.
         """
-        run = import_path("contrasweep.running.evaluation:evaluate", kind="function")  # an upper layer
+        run = import_path("contrasweep.running.driver:evaluate", kind="function")  # an upper layer
         evaluated: Results = run(self.name, on=on, function=function, storage=self.records.storage, **options)[0]
         return evaluated
 
@@ -352,10 +358,22 @@ class Results(StudyData):
 
     @property
     def answer(self) -> Answer:
-        """The comparisons that the study decides, with their verdicts."""
+        """The comparisons that the study decides of its metric, with their verdicts."""
+        return self._answer(self.metric)
+
+    def _answer(self, metric: str) -> Answer:
         overall = self.document.question == "overall"
-        pairs = (self._overall if overall else self._by_cell).pairs
+        pairs = (self._over_all_axes(metric) if overall else self._in_each_cell(metric)).pairs
         return Answer(pairs, self.document.question, tuple(self.axes) if overall else ())
+
+    def _decides(self, metric: str) -> bool:
+        """Whether the study decides comparisons of a metric: its own, and scores of evaluations that it declared.
+
+        A score is decided once: with every trial that counts, and not of a study that was extended after its end.
+        """
+        if metric == self.metric or metric not in self.document.scores:
+            return metric == self.metric
+        return self._interim is None and metric in self.frame and bool(self.done[metric].notna().all())
 
     def pairs(self, a: str, b: str, metric: str, at: Config) -> pd.DataFrame:
         """Return the paired values of two arms.
@@ -389,14 +407,22 @@ class Results(StudyData):
         return pd.DataFrame({"fold": means["fold"], "seed": means["seed"], "a": means[a], "b": means[b]})
 
     @cached_property
-    def _overall(self) -> Table:
-        """The arms over all axes, of the study's metric."""
-        return self._build(["arm"], [], self.metric)
+    def _built(self) -> dict[tuple[str, bool], Table]:
+        return {}
 
-    @cached_property
-    def _by_cell(self) -> Table:
-        """The arms in each cell, of the study's metric."""
-        return self._build(self.axes, ["arm"], self.metric) if self.axes else self._overall
+    def _over_all_axes(self, metric: str) -> Table:
+        """The arms over all axes."""
+        if (metric, True) not in self._built:
+            self._built[metric, True] = self._build(["arm"], [], metric)
+        return self._built[metric, True]
+
+    def _in_each_cell(self, metric: str) -> Table:
+        """The arms in each cell."""
+        if not self.axes:
+            return self._over_all_axes(metric)
+        if (metric, False) not in self._built:
+            self._built[metric, False] = self._build(self.axes, ["arm"], metric)
+        return self._built[metric, False]
 
     @cached_property
     def _interim(self) -> InterimVerdicts | ExtensionVerdicts | None:
@@ -440,11 +466,11 @@ class Results(StudyData):
             reported = [c for c in frame.columns if c not in {*OWN_COLUMNS, *self.axes}]
             self.check_known("metric", metric, reported or [metric])
         document = self.document
-        own = family and metric == self.metric and over == "replicates" and not document.evaluates
+        own = family and over == "replicates" and not document.evaluates and self._decides(metric)
         rule = DecisionRule(
             design=Design(folds=document.folds, seed_part=self._seed_part if metric == self.metric else SeedPart()),
             mode=self.mode(metric),
-            alpha=document.alpha,
+            alpha=document.level,
             question=document.question if own else None,
             margin=document.smallest_difference,
             reference=document.reference if family else None,

@@ -1,6 +1,6 @@
 """`StudyData`: a study in its storage, with its trials as a frame and the notices for its readers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self
@@ -11,9 +11,9 @@ import pandas as pd
 from contrasweep.config import Config
 from contrasweep.errors import BrokenFileError, SpecError, check_known
 from contrasweep.results.items import ItemReader, Items
-from contrasweep.results.notices import MixedCode, notice_lines, unread_lines
+from contrasweep.results.notices import MixedCode, notice_lines, retrained, unread_lines
 from contrasweep.results.rendering import DisplayNames, display_names
-from contrasweep.rows import ItemColumns
+from contrasweep.rows import FrameRow, ItemColumns
 from contrasweep.storage import compact
 from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import COUNTING, Record, Status
@@ -42,6 +42,7 @@ class StudyData:
     etags: Mapping[str, str]  # the records' state when they were read
     run_urls: Mapping[str, str] = field(default_factory=dict)  # of the trials' MLflow runs, where they are known
     stopped: str = ""  # which budget ended the run that gave these results
+    evaluations: Mapping[str, Sequence[Record]] = field(default_factory=dict)  # of each trial's network
     broken: list[BrokenFileError] = field(default_factory=list)  # files of single trials, left out of what is shown
 
     @classmethod
@@ -72,16 +73,22 @@ class StudyData:
         planned, etags = read_planned(records), records.etags()
         broken: list[BrokenFileError] = []
         rest = compact.read_records(records, etags, broken)
-        of_trials = {trial_id: rest.pop(trial_id) for trial_id in planned["trial_id"] if trial_id in rest}
+        evaluations = compact.read_evaluations(records, broken)
+        of_trials = {
+            trial_id: compact.with_scores(rest.pop(trial_id), evaluations)
+            for trial_id in planned["trial_id"]
+            if trial_id in rest
+        }
         return cls(
             document,
             planned,
-            _with_evaluations(of_trials, records, broken),
+            of_trials,
             rest if document.search else {},
             records,
             etags,
             read_links(records).runs if run_urls is None else run_urls,
             broken=broken,
+            evaluations=evaluations,
         )
 
     @property
@@ -141,12 +148,17 @@ class StudyData:
         return ItemReader(self._items, remote=not isinstance(self.records.store, LocalStore))
 
     def _items(self, trial_id: str) -> ItemColumns:
-        record = self.trial_records.get(trial_id)
-        try:
-            return self.records.items(trial_id, record.items if record else ())
-        except BrokenFileError as error:
-            self._leave_out([error])
-            return {}
+        record, items = self.trial_records.get(trial_id), FrameRow()
+        scored = compact.scores_of(record, self.evaluations) if record else []
+        later = {name for one in scored for name in one.items}
+        own = [name for name in record.items if name not in later] if record else []
+        sources = [(StudyRecords(self.records.storage, one.study), one.trial_id, one.items) for one in scored]
+        for records, of, names in [(self.records, trial_id, own), *sources]:
+            try:
+                items |= records.items(of, names)
+            except BrokenFileError as error:
+                self._leave_out([error])
+        return items
 
     def _leave_out(self, broken: Iterable[BrokenFileError]) -> None:
         known = set(map(str, self.broken))
@@ -196,8 +208,9 @@ class StudyData:
 
     @cached_property
     def mixed_code(self) -> MixedCode:
-        """Trials of the table that ran other code than the newest."""
-        return MixedCode.of(self.trial_records.values())
+        """Trials of the table that ran other code than the newest, or started from networks trained again since."""
+        mixed = MixedCode.of(self.trial_records.values())
+        return replace(mixed, retrained=retrained(self.trial_records, self.records.storage))
 
     def mode(self, metric: str) -> Any:
         """Return which values of a metric are better.
@@ -249,21 +262,3 @@ class StudyData:
             SpecError: Unless `value` is one of `known`.
         """
         check_known(value, PLURALS[kind], known, f"there is no such {kind}", place=f"study {self.name}")
-
-
-def _with_evaluations(
-    trials: Mapping[str, Record], records: StudyRecords, broken: list[BrokenFileError]
-) -> dict[str, Record]:
-    """The records of trials with what their networks were scored afterwards, as further metrics.
-
-    What was scored before a trial was trained again is left out.
-    """
-    scored = dict(trials)
-    for name in records.evaluations():
-        other = StudyRecords(records.storage, name)
-        for record in compact.read_records(other, other.etags(), broken).values():
-            trained = scored.get(str(record.config.get("source")))
-            if trained is not None and record.status.counts and record.config.get("trained") == trained.ended:
-                metrics = {**trained.metrics, **{k: v for k, v in record.metrics.items() if "/" in k}}
-                scored[trained.trial_id] = replace(trained, metrics=metrics)
-    return scored

@@ -5,25 +5,30 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from contrasweep.code import CurrentCode
 from contrasweep.config import Config
 from contrasweep.data import resolve
 from contrasweep.defaults import OF_STUDY, STORAGE
+from contrasweep.delivery import checked_addresses
 from contrasweep.errors import StorageError
 from contrasweep.planning import learned
 from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
-from contrasweep.running.cleaning import clean, plan_cleaning
+from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_given
 from contrasweep.running.prepare import Changed, prepare, tracked_study
-from contrasweep.running.publish import publish
+from contrasweep.running.publish import clean, plan_cleaning, publish
 from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
+from contrasweep.study.evaluation import Evaluation
 from contrasweep.study.study import Study
 from contrasweep.tracking.kinds import checked_tracking, tracking_of
+from contrasweep.tracking.links import read_links
 from contrasweep.tracking.process import following
+from contrasweep.tracking.tracker import TrackedStudy
 
 
 def run(
@@ -75,6 +80,7 @@ def run(
         raise StorageError(f"storage {storage} is seen by this process alone, and trials run in others; take a folder")
     planned = study if isinstance(study, GridPlan) else plan(study, storage=storage)
     trackers = checked_tracking(tracking_of(tracking, planned.study.tracking))
+    trackers = replace(trackers, notify=checked_addresses(planned.study.notify))
     records = StudyRecords(storage, planned.study.name)
     records.store.check_writable()
     tracked = tracked_study(planned, storage)
@@ -98,11 +104,108 @@ def run(
             print(_nothing_trained(results), file=sys.stderr)
         if not prepared.complete:
             learned.write(records, [*results.trial_records.values(), *results.search_records.values()])
+        evaluated = results.complete and not stopped
+        for evaluation in planned.study.evaluate or () if evaluated else ():
+            if not is_evaluated(results, evaluation):
+                options = {"max_concurrent": max_concurrent, "cluster": cluster, "quiet": quiet}
+                results, own = evaluate_networks(results, evaluation, tracking=None, **options)
+                evaluated = evaluated and own.complete
         published = publish(results, trackers, tracked, planned.datasets, ran=not prepared.complete, gap=gap)
-        keep = planned.study.keep_checkpoints_of
-        if results.complete and not stopped and keep != "all":
+        keep = "none" if planned.study.keep == "none" else planned.study.keep_checkpoints_of
+        if evaluated and keep != "all":
             clean(results, plan_cleaning(results, keep))
         return published
+
+
+def evaluate(
+    study: str,
+    *,
+    on: Sequence[str] = (),
+    function: str = "",
+    storage: str = STORAGE,
+    tracking: str | Sequence[str] | None = OF_STUDY,
+    **options: Any,
+) -> tuple[Results, Results]:
+    """Score every network that a study has kept, on other data or by own code.
+
+    The evaluations are a study of their own in the storage, whose trials run, resume and fail as any other's. What has
+    been evaluated is not evaluated again, unless its network or the code has changed.
+
+    Args:
+        study: The study's name.
+        on: Names of staged datasets of images with labels.
+        function: The dotted path of `f(model, data, trial) -> {metric: number}`, in place of the shipped scores. It may
+            return a second mapping, score -> one value per test item.
+        storage: The storage that the study lies in.
+        tracking: Where the study's runs get the scores. Left out: where MLflow shows them already.
+        options: Passed to `run`: `max_concurrent`, `cluster`, `quiet`.
+
+    Returns:
+        The results of the study, which have the scores as metrics (`DATASET/knn1`, `FUNCTION/METRIC`); and those of the
+        evaluations.
+
+    Raises:
+        SpecError: There is nothing to evaluate, or nothing to evaluate it with.
+        DataError: A dataset is not staged.
+    """
+    results = Results.load(study, open_store(storage).uri)
+    return evaluate_networks(results, Evaluation(list(on), function), tracking=tracking, **options)
+
+
+def evaluate_networks(
+    results: Results, evaluation: Evaluation, *, tracking: str | Sequence[str] | None, **options: Any
+) -> tuple[Results, Results]:
+    """Evaluate the networks of a study; see `evaluate`."""
+    records, planned = results.records, plan_evaluation(results, evaluation)
+    if lacking := sum(record.status.counts for record in results.trial_records.values()) - planned.total:
+        print(f"{lacking} finished trials have no checkpoint and are left out", file=sys.stderr)
+    records.store.write(f"{results.name}/evaluations/{planned.study.name}", b"")
+    own = _run_evaluation(planned, records.storage, None, **options)
+    results = Results.load(results.name, records.storage)
+    trackers = checked_tracking((read_links(records).tracking or None) if tracking == OF_STUDY else tracking)
+    return publish(results, trackers, TrackedStudy.stored(records), {}, ran=False), own
+
+
+def evaluate_checkpoint(
+    checkpoint: str | Path,
+    model: str,
+    *,
+    on: Sequence[str],
+    function: str = "",
+    name: str = "",
+    storage: str = STORAGE,
+    tracking: str | Sequence[str] | None = OF_STUDY,
+    **options: Any,
+) -> Results:
+    """Score a network that was trained elsewhere; the scores are those of a study of one trial.
+
+    Args:
+        checkpoint: A file, or a folder of files. The storage keeps a copy.
+        model: The dotted path of `load(path) -> torch.nn.Module`, which maps images (n, channels, height, width; uint8)
+            to embeddings (n, dimensions).
+        on: Names of staged datasets of images with labels.
+        function: As in `evaluate`.
+        name: The name of the study. Default: that of the file, with what it is evaluated on.
+        storage: The storage of the study.
+        tracking: Where the study is tracked. Left out: nowhere.
+        options: Passed to `run`: `max_concurrent`, `cluster`, `quiet`.
+
+    Returns:
+        The results of the study.
+
+    Raises:
+        SpecError: The checkpoint or its loader cannot be read, or the name is taken.
+        DataError: A dataset is not staged.
+    """
+    storage = open_store(storage).uri
+    planned = plan_given(name, model, Path(checkpoint), Evaluation(list(on), function), storage)
+    return _run_evaluation(planned, storage, None if tracking == OF_STUDY else tracking, **options)
+
+
+def _run_evaluation(planned: GridPlan, storage: str, tracking: str | Sequence[str] | None, **options: Any) -> Results:
+    """Run the trials of an evaluation; those of another code run again."""
+    options = {"extend": True, "changed": "rerun", "retry_failed": True, **options}
+    return run(planned, storage=storage, tracking=tracking, **options)
 
 
 def _nothing_trained(results: Results) -> str:

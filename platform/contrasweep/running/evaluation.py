@@ -1,96 +1,67 @@
-"""Evaluate what a study has trained: an ordinary study whose trials load the networks of another one."""
+"""Evaluate networks: an ordinary study whose trials load what another study, or somebody else, has trained."""
 
+import hashlib
 import re
-import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from contrasweep import canonical
+from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
-from contrasweep.data.names import parse
 from contrasweep.data.resolving import find, resolve
-from contrasweep.defaults import STORAGE
 from contrasweep.errors import DataError, SpecError
 from contrasweep.imports import import_from_here, import_path
 from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.plan import Cell
 from contrasweep.results.results import Results
-from contrasweep.running.driver import run
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Record
-from contrasweep.storage.store import open_store
+from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import EVALUATION
 from contrasweep.study.arm import Arm
+from contrasweep.study.evaluation import Evaluation, dataset_name
 from contrasweep.study.grid import AblationGrid
 from contrasweep.trial import Trial
 
 DIGITS = 12
 """Of a dataset's digest in the config of an evaluation."""
+ARM = "given"
+"""The arm of a study that evaluates a checkpoint from elsewhere."""
 
 
-def evaluate(
-    study: str, *, on: Sequence[str] = (), function: str = "", storage: str = STORAGE, **options: Any
-) -> tuple[Results, Results]:
-    """Score every network that a study has kept, on other data or by own code.
-
-    The evaluations are a study of their own in the storage, whose trials run, resume and fail as any other's. What has
-    been evaluated is not evaluated again, unless its network or the code has changed.
-
-    Args:
-        study: The study's name.
-        on: Names of staged datasets of images with labels.
-        function: The dotted path of `f(model, data, trial) -> {metric: number}`, in place of the shipped scores.
-        storage: The storage that the study lies in.
-        options: Passed to `run`: `tracking`, `max_concurrent`, `cluster`, `quiet`.
-
-    Returns:
-        The results of the study, which have the scores as metrics (`DATASET/knn1`, `FUNCTION/METRIC`); and those of the
-        evaluations.
-
-    Raises:
-        SpecError: There is nothing to evaluate, or nothing to evaluate it with.
-        DataError: A dataset is not staged.
-    """
-    storage = open_store(storage).uri
-    results = Results.load(study, storage)
-    planned = plan_evaluation(results, on, function)
-    if lacking := sum(record.status.counts for record in results.trial_records.values()) - planned.total:
-        print(f"{lacking} finished trials have no checkpoint and are left out", file=sys.stderr)
-    results.records.store.write(f"{results.name}/evaluations/{planned.study.name}", b"")
-    evaluated = run(
-        planned, storage=storage, extend=True, changed="rerun", retry_failed=True, **{"tracking": None, **options}
-    )
-    return Results.load(study, storage), evaluated
-
-
-def plan_evaluation(results: Results, on: Sequence[str], function: str) -> GridPlan:
+def plan_evaluation(results: Results, evaluation: Evaluation) -> GridPlan:
     """Return the plan of an evaluation: a trial for each finished trial of the table that has a checkpoint."""
-    storage, done = results.records.storage, _evaluable(results, on, function)
+    storage, done = results.records.storage, _evaluable(results, evaluation)
     spec, frame = results.document.spec, results.planned.set_index("trial_id")
     folds = spec.get("folds") if any(record.fold is not None for record, _ in done) else None
-    others = [_with_digest(name, storage, folds) for name in on]
-    label = "-".join([*(["on", *on] if on else []), *(["with", function.rpartition(":")[2]] if function else [])])
+    others = [_with_digest(name, storage, folds) for name in evaluation.data]
     names = dict.fromkeys([spec["data"], *(spec.get("axes") or {}).get("data", ())])
     manifests = {name: resolve(name, folds=spec.get("folds"), storage=storage) for name in names}
     axes = {axis: _different(frame[axis].tolist()) for axis in results.axes}
+    declared = {"data": evaluation.data, "function": evaluation.function}
     study = AblationGrid(
-        f"{results.name}.{re.sub('[^A-Za-z0-9._-]+', '-', label)}",
-        {arm: Arm(EVALUATION) for arm in results.document.arms},
+        f"{results.name}.{evaluation.label}",
+        {arm: Arm(EVALUATION, declared) for arm in results.document.arms},
         spec["data"],
         axes,
         folds=spec.get("folds"),
         seeds=_different(frame["seed"].tolist()),
-        metric="evaluated" if function else f"{parse(on[0].rstrip('/').rpartition('/')[2]).folder}/knn1",
-        description=f"The networks of {results.name}, evaluated {label.replace('-', ' ', 1)}",
+        metric=_metric(evaluation),
+        description=f"The networks of {results.name}, evaluated {evaluation.label.replace('-', ' ', 1)}",
         pilot=False,
     )
+    _check_names(study.name, declared, [study.name, *results.records.evaluations()], storage)
     cells: dict[str, Cell] = {}
     for record, checkpoint in done:
         shared = {"study": results.name, "trainable": record.trainable, "config": record.config, "on": others}
-        own = {"source": record.trial_id, "trained": record.ended, "checkpoint": checkpoint, "function": function}
+        own: dict[str, object] = {"start": asdict(record.start)} if record.start else {}
+        own |= {"source": record.trial_id, "trained": record.ended, "checkpoint": checkpoint}
         data = _same_data(record, manifests.values(), results.name)
-        config = canonical.Config({**shared, **own})
+        config = canonical.Config({**shared, **own, "function": evaluation.function})
         trial = Trial(study.name, record.arm, EVALUATION, config, data, record.fold, record.seed)
         values = {axis: frame.at[record.trial_id, axis] for axis in results.axes}
         key = canonical.dumps([record.arm, values])
@@ -98,15 +69,65 @@ def plan_evaluation(results: Results, on: Sequence[str], function: str) -> GridP
     return GridPlan(study, tuple(cells.values()), {manifest.digest: name for name, manifest in manifests.items()})
 
 
-def _evaluable(results: Results, on: Sequence[str], function: str) -> list[tuple[Record, str]]:
+def plan_given(name: str, model: str, checkpoint: Path, evaluation: Evaluation, storage: str) -> GridPlan:
+    """Return the plan of one trial that evaluates a checkpoint which was made elsewhere, and keep it in the storage.
+
+    Args:
+        name: The name of the study; "": that of the file, with what it is evaluated on.
+        model: The dotted path of `load(path) -> network`.
+        checkpoint: A file, or a folder.
+        evaluation: What is computed.
+        storage: The storage that keeps a copy of the checkpoint.
+    """
+    import_from_here()
+    import_path(model, "--model", "function")
+    _check_function(evaluation)
+    if not evaluation.data:
+        raise SpecError(
+            "a checkpoint from elsewhere is evaluated on data", place="--on", hint="for example --on digits"
+        )
+    others = [_with_digest(other, storage, None) for other in evaluation.data]
+    content = _content(checkpoint)
+    declared = {"data": evaluation.data, "function": evaluation.function, "model": model, "content": content}
+    slug = re.sub("[^A-Za-z0-9._-]+", "-", checkpoint.stem).lstrip("._-") or ARM
+    study = AblationGrid(
+        name or f"{slug}.{evaluation.label}",
+        {ARM: Arm(EVALUATION, declared)},
+        evaluation.data[0],
+        metric=_metric(evaluation),
+        description=f"The checkpoint {checkpoint.name}, loaded by {model}, evaluated {evaluation.label}",
+        pilot=False,
+    )
+    _check_names(study.name, declared, [study.name], storage)
+    data = resolve(study.data, folds=None, storage=storage)
+    records = StudyRecords(storage, study.name)
+    kept = Checkpoints(records.store, records.given(content))
+    if kept.latest() is None:
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / checkpoint.name).symlink_to(checkpoint.resolve())
+            kept.save(checkpoint if checkpoint.is_dir() else Path(folder), 1)
+    saved = kept.latest()
+    config = {"study": study.name, "trainable": model, "config": {}, "on": others, "function": evaluation.function}
+    given = {"source": content, "checkpoint": saved.digest if saved else "", "trained": 0.0}
+    file = "" if checkpoint.is_dir() else checkpoint.name
+    trial = Trial(study.name, ARM, EVALUATION, canonical.Config({**config, **given, "file": file}), data)
+    return GridPlan(study, (Cell(ARM, {}, (trial,)),), {data.digest: study.data})
+
+
+def is_evaluated(results: Results, evaluation: Evaluation) -> bool:
+    """Whether every finished trial of the table has scores of the evaluation."""
+    finished = [record for record in results.trial_records.values() if record.status.counts]
+    return all(
+        any(name.startswith(prefix) for name in record.metrics) for record in finished for prefix in evaluation.prefixes
+    )
+
+
+def _evaluable(results: Results, evaluation: Evaluation) -> list[tuple[Record, str]]:
     """The finished trials of the table that have a checkpoint, with its digest."""
-    if not on and not function:
-        raise SpecError("an evaluation has data, or a function", place="--on", hint="for example --on digits")
     if results.document.evaluates:
         raise SpecError("this study is an evaluation", place="STUDY", value=results.name, hint="name the one it is of")
     import_from_here()
-    if function:
-        import_path(function, "--with", "function")
+    _check_function(evaluation)
     finished = [record for record in results.trial_records.values() if record.status.counts]
     for trainable in sorted({record.trainable for record in finished}):
         import_path(f"{trainable.partition(':')[0]}:load_model", "STUDY", "loader")
@@ -121,6 +142,56 @@ def _evaluable(results: Results, on: Sequence[str], function: str) -> list[tuple
             hint="a method yields Report(..., checkpoint=folder), and `contrasweep clean` deletes it",
         )
     return done
+
+
+def _check_function(evaluation: Evaluation) -> None:
+    if evaluation.function:
+        import_path(evaluation.function, "--with", "function")
+
+
+def _metric(evaluation: Evaluation) -> str:
+    """The metric of the evaluation's own study."""
+    return "evaluated" if evaluation.function else f"{dataset_name(evaluation.data[0])}/knn1"
+
+
+def _check_names(own: str, declared: Config, names: Iterable[str], storage: str) -> None:
+    """Raise `SpecError` where an earlier evaluation has this study's name, or another function of the same name."""
+    function = str(declared["function"])
+    for name in dict.fromkeys(names):
+        document = StudyRecords(storage, name).document()
+        for arm in document.spec["arms"].values() if document else ():
+            earlier = dict(arm.get("config") or {})
+            other = str(earlier.get("function", ""))
+            if function and other != function and other.rpartition(":")[2] == function.rpartition(":")[2]:
+                raise SpecError(
+                    "two functions of one name would give scores of one name",
+                    place="--with",
+                    value=function,
+                    hint=f"{name} has those of {other}; give yours another name",
+                )
+            if name == own and canonical.dumps(earlier) != canonical.dumps(declared):
+                raise SpecError(
+                    "a study of this name evaluates something else", place="STUDY", value=name, hint="choose another"
+                )
+
+
+def _content(checkpoint: Path) -> str:
+    """The digest of a checkpoint's files, 16 digits."""
+    files = sorted(path for path in checkpoint.rglob("*") if path.is_file()) if checkpoint.is_dir() else [checkpoint]
+    try:
+        parts = []
+        for path in files:
+            with path.open("rb") as file:
+                parts.append(
+                    [path.relative_to(checkpoint.parent).as_posix(), hashlib.file_digest(file, "sha256").hexdigest()]
+                )
+    except OSError as error:
+        raise SpecError(
+            "the checkpoint cannot be read", place="--checkpoint", value=str(checkpoint), hint=error.strerror or ""
+        ) from None
+    if not parts:
+        raise SpecError("the checkpoint has no files", place="--checkpoint", value=str(checkpoint))
+    return canonical.digest(parts, 16)
 
 
 def _checkpoint(results: Results, record: Record) -> str:

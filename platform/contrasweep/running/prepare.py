@@ -16,6 +16,7 @@ from contrasweep.planning import learned
 from contrasweep.planning.code_comparison import CodeComparison, compare_plan
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.stages import check_log
+from contrasweep.planning.starts import check_starts
 from contrasweep.running.failures import lacks_metric, unreported_metric
 from contrasweep.running.versions import versions
 from contrasweep.secrets import redacted
@@ -77,6 +78,7 @@ def prepare(
     log = read_looks(records)
     check_log(plan.study.replicates, log)
     decision = decide(plan, records, code, changed=changed, rerun=rerun, retry_failed=retry_failed)
+    check_starts(plan, records.storage, code, records.finished() - decision.again)
     document = study_document(plan)
     if extend:
         from contrasweep.results.interim_analysis import count_look  # brings pandas, which `submit` does without
@@ -153,9 +155,19 @@ class Decision:
     anew: NewSearches
     infeasible: Mapping[str, Record]  # of trials that fitted no host; they run where one does now
 
+    @property
+    def _changed(self) -> set[str]:
+        """The trials of other code that run again."""
+        return set(self.comparison.trial_ids()) if self.changed == "rerun" else set()
+
+    @property
+    def again(self) -> set[str]:
+        """The trials that run again."""
+        return {*self.selected, *self.failed, *self.anew.trial_ids, *self._changed}
+
     def carry_out(self, records: StudyRecords) -> set[str]:
         """Archive trials, or accept their changes; return the ids of trials that are no longer finished."""
-        ids = set(self.comparison.trial_ids()) if self.changed == "rerun" else set()
+        ids = self._changed
         if self.selected:
             searches = self.anew if not ids else NewSearches()
             archive_trials(records, {*self.selected, *searches.trial_ids}, "run again as asked", searches.searches)
@@ -170,7 +182,7 @@ class Decision:
             learned.forget(records)
         if self.changed == "accept":
             accept(records, [(other.old, other.new) for other in self.comparison.pending()])
-        return {*self.selected, *self.failed, *self.anew.trial_ids, *ids}
+        return self.again
 
 
 def decide(
@@ -249,7 +261,8 @@ def _cell(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: str) ->
     for part in word.removeprefix(f"{arm}/").split(","):
         path, value = parse_set(part)
         axis = ".".join(path)
-        check_known(axis, "axes", axes, "there is no such axis", place="--rerun")
+        if axis not in axes:
+            raise SpecError("there is no such axis", place="--rerun", value=axis, hint=choose_from("axes", axes, axis))
         kept &= pd.Series([_equal(v, value) for v in frame[axis]], frame.index, dtype=bool)
     return set(frame["trial_id"][kept])
 

@@ -1,17 +1,24 @@
-"""Publish a finished study to MLflow: table, report and each arm's best model; return the results with run URLs."""
+"""What follows the last trial: tables, reports and best models go to MLflow, and checkpoints are deleted."""
 
 import hashlib
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+from typing import Literal
 
+from contrasweep.cluster.memory import GIB
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import StorageError
+from contrasweep.live.overview import study_names
 from contrasweep.results.results import Results
+from contrasweep.storage import compact
 from contrasweep.storage.checkpoints import Checkpoints
+from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import Record
+from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.kinds import Trackers
 from contrasweep.tracking.links import read_links, write_shown
 from contrasweep.tracking.mlflow.models import load_checkpoint, log_model
@@ -45,7 +52,7 @@ def publish(
     if not ran and links.shown and links.shown == _shown(results, trackers):
         return replace(results, run_urls=links.runs)
     try:
-        if not ran:
+        if not ran or results.evaluations:
             sync(results.records, trackers, tracked, complete=True, compare=False)
         if not trackers.store.is_none:
             results = replace(results, run_urls=read_links(results.records).runs)
@@ -64,7 +71,8 @@ def _shown(results: Results, trackers: Trackers) -> str:
     store = trackers.store.state()
     if not store or trackers.others:
         return ""
-    state = [store, trackers.store, __version__, results.document, sorted(results.records.etags().items())]
+    scored = sorted((one.study, one.trial_id, one.ended) for found in results.evaluations.values() for one in found)
+    state = [store, trackers.store, __version__, results.document, sorted(results.records.etags().items()), scored]
     return hashlib.sha256(repr(state).encode()).hexdigest()
 
 
@@ -75,7 +83,7 @@ def _log(results: Results, server: Server, datasets: Mapping[str, Manifest] | No
     with tempfile.TemporaryDirectory() as folder:
         files, note = write_files(results, Path(folder))
         server.describe_study(files, note, _means(results))
-    for record in _best(results) if datasets is not None else ():
+    for record in islice(_best(results), MAX_MODELS) if datasets is not None else ():
         _log_model(record, results, server, datasets or {})
 
 
@@ -88,7 +96,7 @@ def _means(results: Results) -> dict[str, float]:
 def _best(results: Results) -> Iterator[Record]:
     """The best finished trial of each arm."""
     sign = 1 if results.document.mode == "max" else -1
-    for arm in results.document.arms[:MAX_MODELS]:
+    for arm in results.document.arms:
         done = [r for r in results.trial_records.values() if r.arm == arm and r.status.counts]
         if done:
             yield max(done, key=lambda r: sign * r.metrics[results.metric])
@@ -98,7 +106,9 @@ def _log_model(record: Record, results: Results, server: Server, datasets: Mappi
     """Log the trial's newest checkpoint as a model of its run. A failure is printed, and nothing is lost by it."""
     try:
         data = datasets[record.data.digest]
-        trial = Trial(record.study, record.arm, record.trainable, record.config, data, record.fold, record.seed)
+        trial = Trial(
+            record.study, record.arm, record.trainable, record.config, data, record.fold, record.seed, record.start
+        )
         with tempfile.TemporaryDirectory() as folder:
             saved = Checkpoints(results.records.store, results.records.key(trial.id, "checkpoint")).fetch(Path(folder))
             module = load_checkpoint(trial, Path(folder)) if saved else None
@@ -110,3 +120,79 @@ def _log_model(record: Record, results: Results, server: Server, datasets: Mappi
             f"the storage",
             file=sys.stderr,
         )
+
+
+KeptCheckpoints = Literal["best_of_arm", "confirmed", "none"]
+"""Of which finished trials the checkpoints stay: the best of each arm, all in the table, or none."""
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """What cleaning a study deletes: `trials` lose their checkpoints, the objects `keys`; `kept` trials keep theirs.
+
+    `lost` are sentences on what nobody can ask of the study afterwards.
+    """
+
+    study: str
+    kept: int
+    trials: tuple[str, ...]
+    keys: tuple[str, ...]
+    gib: float
+    lost: tuple[str, ...]
+
+
+def plan_cleaning(results: Results, keep: KeptCheckpoints) -> Cleaning:
+    """Return what would be deleted of a study, so that finished trials of `keep` alone have a checkpoint.
+
+    Trials that have not finished, that failed, or whose arm is still searched keep theirs: they go on from it.
+    """
+    records, folder = results.records, f"{results.name}/trials/"
+    sizes: dict[str, dict[str, int]] = {}
+    for key, size in records.store.sizes(folder).items():
+        trial_id, _, rest = key.removeprefix(folder).partition("/")
+        if rest.startswith("checkpoint/"):
+            sizes.setdefault(trial_id, {})[key] = size
+    table = results.trial_records
+    stay = {r.trial_id for r in _best(results)} if keep == "best_of_arm" else {*(table if keep == "confirmed" else ())}
+    finished = {**results.search_records, **results.trial_records}
+    searched = {*results.document.arms} - {*results.planned["arm"]} if results.document.search else set()
+    over = {i: r for i, r in finished.items() if r.status.trained and r.arm not in searched and i in sizes}
+    gone = sorted(over.keys() - stay)
+    # A marker goes first: a checkpoint whose marker is there is whole.
+    keys = [key for trial in gone for key in sorted(sizes[trial], key=lambda k: not k.endswith("/latest.json"))]
+    gib = sum(sum(sizes[trial].values()) for trial in gone) / GIB
+    lost = (*_lost(over, gone), *_starting(results, set(gone)))
+    return Cleaning(results.name, len(over) - len(gone), tuple(gone), tuple(keys), gib, lost)
+
+
+def clean(results: Results, cleaning: Cleaning) -> None:
+    """Delete what `plan_cleaning` names; an interrupted deletion goes on with the next cleaning."""
+    for key in cleaning.keys:
+        results.records.store.delete(key)
+
+
+def _starting(results: Results, gone: set[str]) -> Iterable[str]:
+    """A sentence for each study of the storage that has trained from networks that go, or has still to train."""
+    storage = results.records.storage
+    for name in study_names(storage) if gone else ():
+        records = StudyRecords(storage, name)
+        document = records.document()
+        starts = [document.start(arm) for arm in document.arms] if document else []
+        if not any(start and start["start"].get("study") == results.name for start in starts):
+            continue
+        known = compact.read_records(records, records.etags(), [])
+        used = {record.start.trial for record in known.values() if record.start} & gone
+        left = len({*read_planned(records)["trial_id"]} - known.keys())
+        unfinished = f", and {left} of its trials have not ended" if left else ""
+        yield f"start: {name} cannot be trained again: it starts from {len(used)} of these networks{unfinished}"
+
+
+def _lost(over: Mapping[str, Record], gone: Iterable[str]) -> Iterable[str]:
+    gone = set(gone)
+    if not gone:
+        return
+    arms = sorted({record.arm for record in over.values()} - {r.arm for i, r in over.items() if i not in gone})
+    yield f"evaluate: {len(gone)} of {len(over)} networks cannot be evaluated any more"
+    if arms:
+        yield f"load_model, a model in MLflow: no network is left of {', '.join(arms)}"
+    yield "resume: nothing changes; what has not finished, and what failed, keeps its checkpoint"

@@ -12,7 +12,8 @@ from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.imports import import_path
 from contrasweep.rows import Row
-from contrasweep.storage.record import CodeRef, TrialNotes
+from contrasweep.storage.checkpoints import Retention
+from contrasweep.storage.record import CodeRef, StartRef, TrialNotes
 from contrasweep.trial import Trial
 
 STATUS: Final = "contrasweep_status"
@@ -53,6 +54,7 @@ class TrialFields(TypedDict):
     config: Config
     fold: int | None
     seed: int
+    start: Config | None
 
 
 class TrialDescription(TypedDict):
@@ -106,10 +108,12 @@ class RunContext:
         functions: Mapping[str, Callable[..., Any]],
         chunk_s: float,
         inventory: Inventory,
+        retention: Retention | None = None,
     ) -> None:
         """Reports go to the driver in chunks of `chunk_s` seconds (0: one by one, where a pruner decides)."""
         self.storage, self.study, self.metric, self.inventory = storage, study, metric, inventory
         self.datasets, self.chunk_s = dict(datasets), chunk_s
+        self.retention = retention or Retention()
         # Unpickled when they are called: a process whose trial trains elsewhere must not import what they import.
         self.functions = {path: ray.cloudpickle.dumps(function) for path, function in functions.items()}
         self.run = uuid.uuid4().hex[:8]
@@ -131,13 +135,16 @@ class RunContext:
                 "config": dict(trial.config),
                 "fold": trial.fold,
                 "seed": trial.seed,
+                "start": None if trial.start is None else asdict(trial.start),
             },
             "no_prior_state": no_prior_state,
         }
 
     def trial(self, described: TrialDescription) -> Trial:
         """Return the trial that `describe` described."""
-        return Trial(study=self.study, data=self.datasets[described["data"]], **described["trial"])
+        fields: Any = described["trial"]
+        start = StartRef(**fields["start"]) if fields["start"] else None
+        return Trial(study=self.study, data=self.datasets[described["data"]], **{**fields, "start": start})
 
     def function(self, path: str) -> Callable[..., Any]:
         """Return the trainable at a dotted path, or the function that the study declared in its place."""

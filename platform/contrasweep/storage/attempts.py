@@ -21,7 +21,7 @@ from contrasweep.config import Config
 from contrasweep.errors import AttemptSuperseded, BrokenFileError
 from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import Label, Name
-from contrasweep.storage.record import Count, DatasetRef, Seed, Time, TrialLike, unix_time
+from contrasweep.storage.record import Count, DatasetRef, Seed, StartRef, Time, TrialLike, unix_time
 from contrasweep.storage.records import ATTEMPT, StudyRecords
 
 ASK_AFTER_S = 10.0
@@ -41,12 +41,13 @@ class BegunTrial:
     data: DatasetRef
     fold: Count | None
     seed: Seed
+    start: StartRef | None = None
 
     @classmethod
     def of(cls, trial: TrialLike) -> Self:
         """Return the fields of a `Trial` that the storage keeps."""
         data, config = DatasetRef.of(trial.data), dict(trial.config)
-        return cls(trial.id, trial.study, trial.arm, trial.trainable, config, data, trial.fold, trial.seed)
+        return cls(trial.id, trial.study, trial.arm, trial.trainable, config, data, trial.fold, trial.seed, trial.start)
 
 
 @stored

@@ -1,11 +1,16 @@
-"""A trial's newest usable checkpoint: files first, the marker `latest.json` last, older ones removed after it."""
+"""A trial's newest usable checkpoint: files first, the marker `latest.json` last, older ones removed after it.
+
+What stays of the others is a `Retention`.
+"""
 
 import hashlib
 import logging
+import math
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from contrasweep import canonical
 from contrasweep.errors import BrokenFileError
@@ -14,6 +19,7 @@ from contrasweep.storage.names import FileName, Label, check_file_name
 from contrasweep.storage.record import Count, Digest, Measure, Time
 from contrasweep.storage.store import Store
 
+Keep = Literal["newest", "best", "none", "all"]
 log = logging.getLogger(__name__)
 
 
@@ -30,20 +36,50 @@ class Extra:
     gpus: Measure | None = None
     cost_per_hour: Measure | None = None
     shared_by: Count | None = None
+    start_ended: Time | None = None  # `StartRef.ended` of a trial that started from another one's checkpoint
 
 
 @stored
 class Saved:
-    """A checkpoint in the storage: the step it follows, its files (name -> SHA-256), and what is kept beside it."""
+    """A checkpoint in the storage: the step it follows, its files (name -> SHA-256), and what is kept beside it.
+
+    `score` is the trial's metric at that step, larger is better; `best` the best checkpoint before this one, if it is
+    kept.
+    """
 
     step: Count
     files: Mapping[FileName, Digest]
     extra: Extra = Extra()
+    score: float | None = None
+    best: "Saved | None" = None
 
     @property
     def digest(self) -> str:
         """Twelve hexadecimal digits that change with the step or any file."""
         return canonical.digest([self.step, dict(self.files)], 12)
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Which checkpoints of a trial stay in the storage.
+
+    While it trains, the newest does, since the trial goes on from it. `best` keeps the one with the best `metric` too,
+    and once the trial is done only that; `all` keeps every one; `none` keeps none once the trial is done.
+    """
+
+    keep: Keep = "newest"
+    metric: str = ""
+    mode: Literal["max", "min"] = "max"
+
+    @property
+    def each_counts(self) -> bool:
+        """Whether a checkpoint that is not the newest any more may have to stay."""
+        return self.keep in ("best", "all")
+
+    def score(self, row: Mapping[str, float]) -> float | None:
+        """Return the score of a report, larger is better; None where it has none or it plays no part."""
+        value = row.get(self.metric) if self.keep == "best" else None
+        return None if value is None or not math.isfinite(value) else value if self.mode == "max" else -value
 
 
 MARKER_FILE = JsonFile(Saved, 2, "training starts over without it")
@@ -63,9 +99,16 @@ class Checkpoints:
         self._newest: Saved | None = None  # what the marker names, once this object has read or written it
 
     def save(
-        self, folder: Path, step: int, extra: Extra | None = None, *, check: Callable[[], object] = lambda: None
+        self,
+        folder: Path,
+        step: int,
+        extra: Extra | None = None,
+        *,
+        check: Callable[[], object] = lambda: None,
+        keep: Keep = "newest",
+        score: float | None = None,
     ) -> None:
-        """Store the files of `folder` as the checkpoint after `step`, with `extra` beside it.
+        """Store the files of `folder` as the checkpoint after `step`, with `extra` and its `score` beside it.
 
         `check` is called before each file, and last before the marker is written. It raises where they must not be
         written.
@@ -77,12 +120,37 @@ class Checkpoints:
             check()
             self.store.put_file(f"{self.prefix}/{step}/{name}", path)
         check()
-        saved = Saved(step, files, extra or Extra())
+        earlier = [old for old in (before, before and before.best) if old is not None and old.step != step]
+        scored = [old for old in earlier if old.score is not None and (score is None or old.score >= score)]
+        best = max(scored, key=lambda old: old.score or 0.0, default=None) if keep == "best" else None
+        saved = Saved(step, files, extra or Extra(), score, best and replace(best, best=None))
+        self._mark(saved)
+        for old in earlier if keep != "all" else ():
+            if best is None or old.step != best.step:
+                self._delete(old)
+
+    def conclude(self, keep: Keep, check: Callable[[], object] = lambda: None) -> None:
+        """Leave of a trial that is done what stays of it: its best checkpoint with `best`, nothing with `none`."""
+        newest = self._newest if self._known else self.latest()
+        if newest is None or keep in ("newest", "all") or (keep == "best" and newest.best is None):
+            return
+        check()
+        if keep == "best" and newest.best is not None:
+            self._mark(newest.best)
+            self._delete(newest)
+            return
+        self.store.delete(f"{self.prefix}/latest.json")
+        self._known, self._newest = True, None
+        for old in filter(None, (newest, newest.best)):
+            self._delete(old)
+
+    def _mark(self, saved: Saved) -> None:
         MARKER_FILE.write(self.store, f"{self.prefix}/latest.json", asdict(saved))
         self._known, self._no_prior_state, self._newest = True, False, saved
-        if before is not None and before.step != step:
-            for name in before.files:
-                self.store.delete(f"{self.prefix}/{before.step}/{name}")
+
+    def _delete(self, saved: Saved) -> None:
+        for name in saved.files:
+            self.store.delete(f"{self.prefix}/{saved.step}/{name}")
 
     def latest(self) -> Saved | None:
         """Return the checkpoint that the marker names; None where there is none or it is broken.

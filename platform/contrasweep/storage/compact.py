@@ -78,6 +78,30 @@ def read_records(
     return known
 
 
+def read_evaluations(records: StudyRecords, broken: list[BrokenFileError] | None = None) -> dict[str, list[Record]]:
+    """Return the records of trials that scored the networks of this study, by the trial that trained the network."""
+    found: dict[str, list[Record]] = {}
+    for name in records.evaluations():
+        other = StudyRecords(records.storage, name)
+        for record in read_records(other, other.etags(), broken).values():
+            if record.status.counts:
+                found.setdefault(str(record.config.get("source")), []).append(record)
+    return found
+
+
+def scores_of(record: Record, evaluations: Mapping[str, Sequence[Record]]) -> list[Record]:
+    """Return the evaluations of a trial's network; those from before it was trained again are left out."""
+    return [one for one in evaluations.get(record.trial_id, ()) if one.config.get("trained") == record.ended]
+
+
+def with_scores(record: Record, evaluations: Mapping[str, Sequence[Record]]) -> Record:
+    """Return the record of a trial with the scores of its evaluations as further metrics and items."""
+    scored = scores_of(record, evaluations)
+    metrics = {name: value for one in scored for name, value in one.metrics.items() if "/" in name}
+    items = tuple(name for one in scored for name in one.items)
+    return replace(record, metrics={**record.metrics, **metrics}, items=(*record.items, *items)) if scored else record
+
+
 def read_curves(
     records: StudyRecords,
     etags: Mapping[str, str],

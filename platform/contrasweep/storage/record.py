@@ -159,6 +159,22 @@ class TrialLike(Protocol):
     def seed(self) -> int:
         """The seed of everything random in it."""
 
+    @property
+    def start(self) -> "StartRef | None":
+        """The trial from whose checkpoint it starts."""
+
+
+@stored
+class StartRef:
+    """The trial from whose checkpoint another one starts, and the time at which that trial had ended.
+
+    The time tells a network from the one that the same trial gave when it was run again; 0: it has not ended yet.
+    """
+
+    study: Name
+    trial: Name
+    ended: Time = 0.0
+
 
 @stored
 class DatasetRef:
@@ -264,6 +280,7 @@ class Record:
     fold: Count | None
     seed: Seed
     status: Status
+    start: StartRef | None = None
     metrics: Mapping[Label, float] = field(default_factory=dict)  # of the last report
     step: Count = 0
     seconds: Measure = 0.0  # training time over all attempts
@@ -310,6 +327,7 @@ class Record:
             fold=trial.fold,
             seed=trial.seed,
             status=status,
+            start=trial.start,
             **_readable({**reported, **measured}),
         )
 
@@ -321,7 +339,7 @@ class Record:
     def to_json(self) -> bytes:
         """The content of record.json."""
         members = asdict(self) | {"notes": self.notes.to_dict()}
-        for name in ("unused_settings", "cause"):
+        for name in ("unused_settings", "cause", "start"):
             if not members[name]:
                 del members[name]
         return RECORD_FILE.encode(members)

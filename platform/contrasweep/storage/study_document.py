@@ -41,6 +41,11 @@ class DeclaredSearch:
 
 class _DeclaredArm(pydantic.BaseModel):
     space: Mapping[str, Config] | None = None
+    start: Config | None = None
+
+
+class _DeclaredEvaluation(pydantic.BaseModel):
+    metrics: tuple[Label, ...] = ()
 
 
 class _Declaration(pydantic.BaseModel):
@@ -50,6 +55,7 @@ class _Declaration(pydantic.BaseModel):
     objectives: Mapping[str, Literal["max", "min"]] | None = None
     constraints: Mapping[str, str] | None = None
     labels: Mapping[Label, Label] | None = None
+    evaluate: tuple[_DeclaredEvaluation, ...] | None = None
 
 
 def _check_declaration(spec: Config) -> Config:
@@ -116,9 +122,24 @@ class StudyDocument:
         return None if value is None else float(value)
 
     @property
+    def scores(self) -> tuple[str, ...]:
+        """Scores of evaluations that the study decides beside its metric."""
+        return tuple(metric for one in self.spec.get("evaluate") or () for metric in one.get("metrics", ()))
+
+    @property
+    def level(self) -> float:
+        """The level of the comparisons of one metric: `alpha`, divided among the metric and `scores`."""
+        return self.alpha / (1 + len(self.scores))
+
+    @property
     def train_fraction(self) -> float | None:
         """The part of the data that a fold's trials train on; None where there are no folds."""
         return (self.folds - 1) / self.folds if self.folds else None
+
+    def start(self, arm: str) -> MutableConfig:
+        """Where the trials of an arm start from, as declared: `{"start": {study, arm, trial}}`; {} for new weights."""
+        start = self.spec.get("arms", {}).get(arm, {}).get("start")
+        return {"start": start} if start else {}
 
     def space(self, arm: str) -> MutableConfig:
         """The searched settings of an arm as declared; {} for an arm that is not searched."""

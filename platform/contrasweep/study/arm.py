@@ -16,6 +16,7 @@ from contrasweep.study import dotted
 from contrasweep.study import space as spaces
 from contrasweep.study.space import Parameter
 
+Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 METHODS = "contrasweep.trainables:METHODS"
 """The dotted path of the shipped methods: short name -> dotted path."""
 COHORT_SIZES = (2, 4, 8, 16)
@@ -44,6 +45,29 @@ def _show_methods(schema: JsonSchema) -> None:
 
 
 @checked
+class Start:
+    """The trials from whose checkpoints those of an arm start.
+
+    They are trials on the same data and folds, or on other data. So no network has seen what its trial holds out.
+
+    Args:
+        study: The name of a study in the same storage.
+        arm: Its arm.
+        trial: `same`: the trial of the same seed and fold, and of the same values of axes that both studies have.
+            `best`: of the trials of the same fold the one with the best value of that study's metric.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> cs.Arm("finetune", {"frozen": True}, start=cs.Start("pretrain", "ocl")).start.trial
+        'same'
+    """
+
+    study: Name
+    arm: Name
+    trial: Literal["same", "best"] = "same"
+
+
+@checked
 class Arm:
     """One method of a study: a trainable, its settings, and what a trial of it needs.
 
@@ -55,6 +79,7 @@ class Arm:
         start_points: Known good values of all searched settings, which the search of a `Sweep` tries first. They count
             in its budget.
         footprint: What a trial needs. Default: measured, else estimated from what the trainable says.
+        start: The trials from whose checkpoints those of the arm start. Default: from new weights.
         command: In place of a trainable, the words of any program with `{placeholders}` for settings.
         cohort: Whether trials of this arm are fused. Default: as the study says.
 
@@ -72,6 +97,7 @@ class Arm:
     config: MutableConfig = pydantic.Field(default_factory=dict)
     space: Mapping[str, Parameter] = pydantic.Field(default_factory=dict)
     start_points: list[MutableConfig] | None = None
+    start: Start | None = None
     footprint: Footprint | None = None
     command: list[str] | None = None
     cohort: CohortChoice | None = None

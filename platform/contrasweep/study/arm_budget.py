@@ -16,7 +16,7 @@ class ArmBudget:
     """The limits on the search of each arm; the first one that is reached ends the search.
 
     `trials`: configurations, each trained once a search fold. `epochs`: steps as the trainable reports them, over all
-    trials. `gpu_hours`: training time x share of a GPU; where there is no GPU, hours of a place.
+    trials. `gpu_hours`: training time x share of a GPU; where there is no GPU, hours of a slot.
     """
 
     trials: Annotated[int, pydantic.Field(ge=1)] | None = None
@@ -39,7 +39,7 @@ class ArmBudget:
 def gpu_hours(record: Record) -> float:
     """Return training time x share of a GPU, in hours.
 
-    On a host without GPUs these are hours of a place, of which each of the trials that share it holds a part.
+    On a host without GPUs these are hours of a slot, of which each of the trials that share it holds a part.
     """
     return record.seconds * (record.notes.gpus or 1.0 / (record.notes.shared_by or 1)) / 3600
 
@@ -125,7 +125,7 @@ class SearchCost:
     def beside(self, budget: ArmBudget) -> str:
         """Return what was spent beside the budget: `12 of 40 configurations, 96 epochs, 0.2 GPU-hours`.
 
-        Where there is no GPU, it says hours of a place (`slot-hours`).
+        Where there is no GPU, it says hours of a slot (`slot-hours`).
         """
 
         def of(spent: str, limit: float | None, unit: str) -> str:

@@ -10,11 +10,14 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from contrasweep.canonical import canonical
+from contrasweep.delivery import check_declared
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import checked
 from contrasweep.secrets import redacted
+from contrasweep.storage.checkpoints import Keep
 from contrasweep.storage.names import Label
-from contrasweep.study.arm import Arm, CohortChoice
+from contrasweep.study.arm import Arm, CohortChoice, Name
+from contrasweep.study.evaluation import Evaluation
 from contrasweep.study.objectives import metric_range
 from contrasweep.study.replicates import Replicates
 
@@ -53,10 +56,10 @@ def _without_passwords(addresses: str | list[str] | None) -> str | list[str] | N
     return addresses
 
 
-Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 Seeds = Annotated[list[Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]], pydantic.Field(min_length=1)]
 Above0 = Annotated[float, pydantic.Field(gt=0)]
 Folds = Annotated[int, pydantic.Field(ge=2)]
+Notify = Annotated[str | list[str] | None, pydantic.AfterValidator(check_declared)]
 Tracking = Annotated[str | list[str] | None, pydantic.AfterValidator(_without_passwords)]
 
 
@@ -86,8 +89,15 @@ class StudyBase(ABC):
         budget_cost: What the study may cost, at the prices of the inventory.
         trial_hours: Hours after which a trial that still trains ends as `failed`.
         report_minutes: Minutes without a report after which a trial ends as `failed`.
+        notify: Who is told that a run ended, failed first, was decided by a look or gives no sign of life: `https://...`,
+            `package.module:function`, `command: WORDS`, `env:NAME`, `slack:env:NAME`, `discord:env:NAME`,
+            `ntfy:https://...`. It changes no id.
         pilot: Whether one trial of each arm is trained and checked before the rest: that none fails, collapses or is
             below a floor, and that arms differ. Default: where over 50 GPU-hours are to go. It changes no id.
+        evaluate: Scores of the trained networks on other data or by own code, computed once the study is complete; see
+            `Evaluation`. It changes no id.
+        keep: Which checkpoints of a trial stay: the `newest`, or `all`; or once the trial is done the one with the
+            `best` metric alone, or `none`. It changes no id.
         keep_checkpoints_of: Of which finished trials the checkpoints stay once the study is complete: `all`, the best
             of each arm (`best_of_arm`), those of the table and not of a search (`confirmed`), or `none`. It changes
             no id.
@@ -116,7 +126,10 @@ class StudyBase(ABC):
     budget_cost: Above0 | None = None
     trial_hours: Above0 | None = None
     report_minutes: Above0 | None = None
+    notify: Notify = None
     pilot: bool | None = None
+    evaluate: list[Evaluation] | None = None
+    keep: Keep = "newest"
     keep_checkpoints_of: Literal["all", "best_of_arm", "confirmed", "none"] = "all"
     process: Literal["shared", "own"] = "shared"
     cohort: CohortChoice | None = None
@@ -154,7 +167,14 @@ class StudyBase(ABC):
                 value=self.name,
                 hint="choose another",
             )
-        for arm in self.arms:
+        for arm, declared in self.arms.items():
+            if declared.start is not None and declared.start.study == self.name:
+                raise SpecError(
+                    "a study does not start from itself",
+                    place=f"arms.{arm}.start.study",
+                    value=self.name,
+                    hint="name the study that trains its networks",
+                )
             if _TRIAL_ID.fullmatch(arm):  # as which `--rerun` would take it
                 raise SpecError(
                     "an arm's name may not look like a trial's id", place=f"arms.{arm}", hint="choose another"
@@ -165,6 +185,24 @@ class StudyBase(ABC):
             self.replicates.check_seeds(seeds, field)
         if self.reference is not None:
             self.check_arm(self.reference, "reference", "the reference must be an arm")
+        for field, given in (("evaluate", self.evaluate), ("keep_checkpoints_of", self.keep_checkpoints_of != "all")):
+            if self.keep == "none" and given:
+                raise SpecError(
+                    f"of a study that keeps no checkpoint of a trial, {field} has none",
+                    place="keep",
+                    value=self.keep,
+                    hint="leave keep out; keep_checkpoints_of: none deletes them once the study is complete",
+                )
+        scores = [metric for evaluation in self.evaluate or () for metric in evaluation.metrics]
+        if len(set(scores)) != len(scores):
+            raise SpecError("a score is decided once", place="evaluate", value=scores)
+        if scores and self.replicates is not None:
+            raise SpecError(
+                "a study that grows decides its own metric alone: its looks chose the number of replicates",
+                place="evaluate",
+                value=scores,
+                hint="leave out `metrics`, or `replicates`",
+            )
         bounds = metric_range(self.metric)
         if self.smallest_difference is not None and bounds and self.smallest_difference >= bounds[1] - bounds[0]:
             raise SpecError(
@@ -174,6 +212,11 @@ class StudyBase(ABC):
                 value=self.smallest_difference,
                 hint="it is in units of the metric, not in percent",
             )
+
+    @property
+    def level(self) -> float:
+        """The level of the comparisons of one metric: `alpha`, divided among all that the study decides."""
+        return self.alpha / (1 + sum(len(evaluation.metrics) for evaluation in self.evaluate or ()))
 
     def check_arm(self, name: str, place: str, rule: str = "there is no such arm") -> None:
         """Check that `name` is an arm of the study. Raises `SpecError` at `place`."""

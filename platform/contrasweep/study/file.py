@@ -1,4 +1,8 @@
-"""A study by its name on the command line: `module:NAME`, or a YAML file of the same fields, with `--set` on top."""
+"""A study by its name on the command line: `module:NAME`, or a YAML file of the same fields, with `--set` on top.
+
+A file with `studies`, a list, has several, which run in their order. Fields beside `studies` are those of each of them
+that does not have its own. `FILE.yaml:NAME` is one of them.
+"""
 
 import dataclasses
 import importlib
@@ -18,6 +22,9 @@ from contrasweep.study.sweep import Sweep
 
 T = TypeVar("T")
 KINDS: tuple[type, ...] = (AblationGrid, Sweep)
+SEVERAL = "studies"
+"""The field of a file that has several studies."""
+YAML = (".yaml", ".yml")
 
 
 def load_study(name: str, sets: Sequence[str] = ()) -> Study:
@@ -25,7 +32,35 @@ def load_study(name: str, sets: Sequence[str] = ()) -> Study:
 
     The current folder is one to import from, for the study's module and for trainables that it names.
     """
+    file, _, one = name.rpartition(":")
+    if file.endswith(YAML):
+        studies = {study.name: study for study in load_studies(file, sets)}
+        check_known(one, "studies", studies, "there is no such study in this file", place=file)
+        return studies[one]
     return load_declared(name, KINDS, _build, "STUDY", sets)
+
+
+def load_studies(name: str, sets: Sequence[str] = ()) -> list[Study]:
+    """Return the studies called `name`, in the order in which they run: those of a file with `studies`, or the one.
+
+    Raises `SpecError` as `load_study`, and for a study that starts from one that stands after it.
+    """
+    if not name.endswith(YAML):
+        return [load_study(name, sets)]
+    studies: list[Study] = load_declared(name, (), _build_all, "STUDY", sets)  # type: ignore[arg-type]
+    names = [study.name for study in studies]
+    for i, study in enumerate(studies):
+        if study.name in names[:i]:
+            raise SpecError("studies of a file have different names", place=f"{name}: studies.{i}", value=study.name)
+        for arm, declared in study.arms.items():
+            if declared.start is not None and declared.start.study in names[i:]:
+                raise SpecError(
+                    "a study starts from one that stands before it",
+                    place=f"{name}: studies.{i}.arms.{arm}.start.study",
+                    value=declared.start.study,
+                    hint="they run in their order",
+                )
+    return studies
 
 
 def load_declared(
@@ -40,7 +75,7 @@ def load_declared(
     `place` is the argument that names it, for errors.
     """
     import_from_here()
-    if name.endswith((".yaml", ".yml")):
+    if name.endswith(YAML):
         fields = _read_yaml(Path(name))
     else:
         declared: T = _imported(name, tuple(kinds), place)
@@ -86,6 +121,9 @@ def to_plain(value: Any) -> Any:
 def study_schema() -> JsonSchema:
     """JSON schema of a study file."""
     schema = json_schema(AblationGrid | Sweep)
+    of_each = {"type": "array", "minItems": 1, "items": {"type": "object", "required": ["name"]}}
+    several = {"type": "object", "title": "several studies", "required": [SEVERAL], "properties": {SEVERAL: of_each}}
+    schema["anyOf"] = [*schema["anyOf"], several]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "contrasweep study", **schema}
 
 
@@ -188,7 +226,19 @@ def _starts(key: str, path: list[str]) -> bool:
     return path[: len(names)] == names
 
 
+def _build_all(fields: MutableConfig, name: str) -> list[Study]:
+    if SEVERAL not in fields:
+        return [_build(fields, name)]
+    shared = {key: value for key, value in fields.items() if key != SEVERAL}
+    each = fields[SEVERAL]
+    if not isinstance(each, list) or not each or not all(isinstance(own, dict) for own in each):
+        raise SpecError("studies is a list of mappings of fields", place=f"{name}: {SEVERAL}", value=each)
+    return [_build({**shared, **own}, f"{name}: {SEVERAL}.{i}") for i, own in enumerate(each)]
+
+
 def _build(fields: MutableConfig, name: str) -> Study:
+    if SEVERAL in fields:
+        raise SpecError("this takes one study, and the file has several", place=name, hint=f"name one: {name}:NAME")
     kinds: dict[str, type[AblationGrid] | type[Sweep]] = {"ablation_grid": AblationGrid, "sweep": Sweep}
     kind = fields.get("type", "sweep" if {"trials_per_arm", "budget"} & fields.keys() else "ablation_grid")
     check_known(kind, "types", kinds, "there is no such type of study", place=f"{name}: type")

@@ -111,6 +111,12 @@ class Sweep(StudyBase):
             )
         check_number(len(self.arms), self.arm_budget.trials or 1, "trials_per_arm")
         for name, method in self.arms.items():
+            if method.start is not None:
+                raise SpecError(
+                    "an arm of a Sweep starts from no checkpoint",
+                    place=f"arms.{name}.start",
+                    hint="declare an AblationGrid",
+                )
             if (self.arm_budget.trials or MAX_TRIALS) < len(method.start_points or []):
                 raise SpecError(
                     "start points count in the budget of their arm, which has fewer trials",
@@ -121,6 +127,13 @@ class Sweep(StudyBase):
         for metric in (self.metric, *self.objectives, *self.constraints):
             check_metric(metric, taken=COLUMNS)
         self._check_goals()
+        if self.pruner == "pbt" and self.keep in ("best", "none"):
+            raise SpecError(
+                "population based training goes on from the newest checkpoints of other trials",
+                place="keep",
+                value=self.keep,
+                hint="leave it out; keep_checkpoints_of deletes them once the study is complete",
+            )
         for arm, base in self.freeze.items():
             for name in (arm, base):
                 self.check_arm(name, f"freeze.{arm}")

@@ -9,15 +9,20 @@ import sys
 import threading
 from pathlib import Path
 
+from contrasweep.delivery import DELIVER_S
+from contrasweep.errors import StorageError
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.follower import Follower, follow_all
 from contrasweep.tracking.kinds import Trackers
 from contrasweep.tracking.mlflow.address import TrackingAddress
+from contrasweep.tracking.notify import PATIENCE_S, POLL_S, Notifier
 from contrasweep.tracking.sync import targets
 from contrasweep.tracking.tracker import Outcome, TrackedStudy
 
 AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
 WORDS: tuple[Outcome, ...] = ("complete", "interrupted")
+LAST_S = 4 * DELIVER_S
+"""How long what is not delivered is tried in the background."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -27,12 +32,14 @@ class Driver:
     def __init__(self) -> None:
         self._over, self._parent = threading.Event(), os.getppid()
         self._outcome: Outcome | None = None
+        self.lost = False  # it ended without a word
         threading.Thread(target=self._listen, name="driver", daemon=True).start()
 
     def outcome(self, seconds: float) -> Outcome | None:
         """Return the outcome of the study as soon as it is known; None if it is not known after `seconds`."""
         self._over.wait(min(seconds, threading.TIMEOUT_MAX))
         if self._outcome is None and os.getppid() != self._parent:  # a process that it forked keeps the input open
+            self.lost = True
             return "interrupted"
         return self._outcome
 
@@ -45,6 +52,7 @@ class Driver:
     def _listen(self) -> None:
         word = sys.stdin.readline().strip()
         _be_nice(0)
+        self.lost = not word
         self._outcome = next((outcome for outcome in WORDS if outcome == word), "interrupted")
         self._over.set()
 
@@ -62,12 +70,22 @@ def main() -> None:
     records = StudyRecords(setup["storage"], study.name)
     followers = [Follower(records, target) for target in targets(trackers, study, records)]
     threads = follow_all(followers, driver.outcome, lambda count: _say({"left": count}))
-    driver.outcome(math.inf)
+    notifier = Notifier(setup["notify"], records, setup["began"]) if setup["notify"] else None
+    while (outcome := driver.outcome(POLL_S if notifier else math.inf)) is None:
+        if notifier is not None:
+            with contextlib.suppress(StorageError):  # away for now: nothing is known of the run
+                notifier.look()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if notifier is not None:
+        notifier.close(outcome, lost=driver.lost)
     while living := [thread for thread in threads if thread.is_alive()]:
         living[0].join(0.5)
         driver.leave_output()
-    _say({"gaps": [gap for follower in followers if (gap := follower.gap())]})
+    told = notifier is None or notifier.join(PATIENCE_S)
+    _say({"gaps": [gap for follower in followers if (gap := follower.gap())], "told": told})
+    driver.leave_output()
+    if notifier is not None:
+        notifier.join(LAST_S)
 
 
 def _be_nice(niceness: int) -> None:

@@ -22,8 +22,8 @@ from typing import Protocol
 import filelock
 
 from contrasweep.errors import BrokenFileError, ContrasweepError, StorageError
-from contrasweep.live.live_file import SILENT_S, read_live
-from contrasweep.live.state import RunningTrial, RunState
+from contrasweep.live.live_file import is_living, read_live
+from contrasweep.live.state import RunningTrial
 from contrasweep.rows import step_of
 from contrasweep.storage import compact
 from contrasweep.storage.attempts import BegunTrial, read_begun
@@ -329,11 +329,6 @@ class Follower:
             print(f"{name} takes nothing at the moment ({error}); training goes on", file=sys.stderr, flush=True)
         elif before and not error:
             print(f"{name} takes data again", file=sys.stderr, flush=True)
-
-
-def is_living(state: RunState) -> bool:
-    """Whether the driver of a run is there, as far as its `live.json` tells."""
-    return not state.ended and time.time() - state.updated < SILENT_S
 
 
 def _read_each(

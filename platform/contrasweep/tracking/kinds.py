@@ -28,10 +28,11 @@ CALLS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Trackers:
-    """Checked addresses: the store of MLflow (or none), and other trackers."""
+    """Checked addresses: the store of MLflow (or none), other trackers, and who is told of events."""
 
     store: TrackingAddress
     others: tuple[str, ...] = ()
+    notify: tuple[str, ...] = ()
 
     @property
     def is_none(self) -> bool:

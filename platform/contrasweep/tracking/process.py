@@ -36,11 +36,13 @@ class TrackingProcess:
         setup = {
             "store": trackers.store.reveal(),
             "others": trackers.others,
+            "notify": trackers.notify,
+            "began": time.time(),
             "storage": records.storage,
             "niceness": NICENESS,
             "study": asdict(replace(study, extra=dict(study.extra))),
         }
-        self.name = str(trackers)
+        self.name = "notify" if trackers.is_none else str(trackers)
         self.study = study.name
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "contrasweep.tracking", study.name],
@@ -75,8 +77,9 @@ class TrackingProcess:
                 return f"the process that shows study {self.study} by {self.name} ended early; run `contrasweep sync`"
             answer = json.loads(line)
             if "gaps" in answer:
-                with contextlib.suppress(subprocess.TimeoutExpired):  # a busy machine may take long to end it
-                    self.process.wait(max(0.0, until - time.monotonic()))
+                if answer["told"]:  # else it goes on until those who are to be told have answered
+                    with contextlib.suppress(subprocess.TimeoutExpired):  # a busy machine may take long to end it
+                        self.process.wait(max(0.0, until - time.monotonic()))
                 return "\n".join(answer["gaps"])
             left = answer["left"]
 
@@ -109,7 +112,7 @@ def following(trackers: Trackers, study: TrackedStudy, records: StudyRecords) ->
     a line.
     """
     following = Following()
-    if trackers.is_none:
+    if trackers.is_none and not trackers.notify:
         yield following
         return
     process = TrackingProcess(trackers, study, records)

@@ -23,7 +23,7 @@ DEV_SPLITS = ("dev", "validation")
 NO_RESULT = (
     *("name", "description", "labels", "tracking", "max_failures", "budget_hours", "budget_gpu_hours", "budget_cost"),
     *("question", "smallest_difference", "trial_hours", "report_minutes", "process", "cohort", "pilot"),
-    "keep_checkpoints_of",
+    *("keep", "keep_checkpoints_of", "notify", "evaluate"),
 )
 """Fields of a study that change no result."""
 SEARCH_FIELDS = (

@@ -9,6 +9,7 @@ from command_line import contrasweep
 
 from contrasweep import Arm, Campaign, SpecError
 from contrasweep.campaign import campaign as campaigns
+from contrasweep.campaign.decision import Decision
 from contrasweep.errors import ContrasweepError
 from contrasweep.planning.budget import Spent
 from contrasweep.results.ledger import Asked, Began, Decided, Granted, Ledger
@@ -34,7 +35,7 @@ def arm(**config) -> Arm:
 
 def decide(storage, candidate: Arm, name: str, **more):
     own = more.pop("campaign", None) or campaign()
-    return own.decide(candidate, name, storage=str(storage), tracking=None, **more)
+    return own.decide(candidate, name, storage=str(storage), **{"tracking": None, **more})
 
 
 def book(storage) -> Ledger:
@@ -75,6 +76,15 @@ def test_the_incumbent_itself_and_another_declaration_are_refused(tmp_path):
     with pytest.raises(SpecError, match="alpha: a campaign of this name is declared otherwise"):
         decide(tmp_path, arm(who="other"), "other", campaign=campaign(alpha=0.1))
     assert decide(tmp_path, arm(who="x"), "x", campaign=campaign(description="says more", budget_trials=500))
+
+
+def test_a_function_that_no_later_process_finds_is_refused(tmp_path):
+    def train(trial, resume=None):
+        yield from ()
+
+    with pytest.raises(SpecError, match=r"trainable: a ledger names a trainable by its module.*locals.*into a module"):
+        decide(tmp_path, Arm(train), "local")
+    assert not list(tmp_path.glob("speed*"))
 
 
 def test_a_budget_that_does_not_suffice_is_said_before_anything_is_trained(tmp_path):
@@ -166,6 +176,36 @@ def test_a_candidate_that_only_fails_is_not_decided_and_runs_again_when_mended(t
     with pytest.raises(ContrasweepError, match=r"every trial of the candidate broken failed.*this candidate is broken"):
         decide(tmp_path, arm(fails=True, who="broken"), "broken")
     assert not any(isinstance(entry, Decided | Granted) for entry in book(tmp_path).entries)
+
+
+def test_an_incumbent_that_only_fails_decides_nothing_and_one_that_mostly_does_is_said_to(tmp_path):
+    broken = Campaign("speed", arm(fails=True), "digits-lt", seeds={"first": 2, "step": 2, "most": 8})
+    with pytest.raises(ContrasweepError, match=r"every trial of the incumbent failed.*this candidate is broken"):
+        decide(tmp_path, arm(who="works"), "works", campaign=broken)
+    assert not any(isinstance(entry, Decided | Granted) for entry in book(tmp_path).entries)
+    kept = Decision(
+        "speed",
+        "works",
+        1,
+        "the incumbent",
+        "accuracy",
+        "keep",
+        True,
+        "confirm",
+        None,
+        None,
+        None,
+        None,
+        0.95,
+        0.004,
+        0.025,
+        8,
+        20,
+        0.0,
+        0.0,
+        "",
+    )
+    assert "kept: accuracy no number, for one of them failed, on 8 fresh seeds" in kept.sentence()
 
 
 def test_a_simpler_candidate_is_kept_where_it_is_not_worse(tmp_path):
@@ -268,3 +308,39 @@ def test_the_command_line_decides_shows_and_answers_as_json(tmp_path):
     assert forged.returncode == 2 and forged.stderr.count("\n") == 1 and "campaign.json" in forged.stderr
     missing = contrasweep("ledger", "sped", folder=tmp_path)
     assert missing.returncode == 2 and "speed" in missing.stderr
+
+
+@pytest.mark.slow
+def test_each_decision_is_a_run_in_mlflow_below_that_of_the_campaign(tmp_path, capfd):
+    from mlflow import MlflowClient
+
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    storage = tmp_path / "runs"
+    decide(storage, arm(who="noise"), "noise", by="ada", why="a guess")
+    assert not (tmp_path / "mlflow.db").exists()  # without tracking there is nothing
+    decided = decide(storage, arm(gain=0.05, who="better"), "better", tracking=uri)  # shows what was decided before too
+    client = MlflowClient(uri)
+
+    def runs():
+        experiment = client.get_experiment_by_name("speed")
+        found = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+        assert len(found) == len(client.search_runs([experiment.experiment_id]))
+        return found.pop("speed"), found
+
+    parent, shown = runs()
+    assert set(shown) == {"noise", "better"} and parent.data.tags["contrasweep.role"] == "campaign"
+    assert all(run.data.tags["mlflow.parentRunId"] == parent.info.run_id for run in shown.values())
+    better, noise = shown["better"].data, shown["noise"].data
+    assert better.metrics["estimate"] == pytest.approx(decided.estimate) and better.metrics["kept"] == 1
+    assert better.params["config.gain"] == "0.05" and better.tags["studies"] == "speed.3, speed.3.confirm"
+    assert (noise.tags["verdict"], noise.tags["by"], noise.tags["why"]) == ("discard", "ada", "a guess")
+    assert "ledger.html" in [file.path for file in client.list_artifacts(parent.info.run_id)]
+    decide(storage, arm(who="other"), "other", tracking=uri)
+    parent, after = runs()
+    assert {name: after[name].info.run_id for name in shown} == {name: run.info.run_id for name, run in shown.items()}
+    assert set(after) == {"noise", "better", "other"}
+    client.delete_run(after["noise"].info.run_id)
+    synced = contrasweep("sync", "speed", "--storage", "runs", "--tracking", uri, folder=tmp_path)
+    assert "1 trials added" in synced.stdout and set(runs()[1]) == set(after), synced.stderr
+    decision = decide(storage, arm(who="away"), "away", tracking="sqlite:////proc/no/mlflow.db")
+    assert decision.verdict == "discard" and "contrasweep sync speed" in capfd.readouterr().err

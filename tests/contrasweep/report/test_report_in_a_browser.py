@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from benchmarks.browser import LAPTOP, PHONE, browser, chromium
+from benchmarks.browser import LAPTOP, PHONE, browser, chromium, search_page
 from reports import report_of
 
 from contrasweep.report import html_report
@@ -130,7 +130,7 @@ def test_trials_are_selected_in_the_plot_and_the_address_keeps_what_is_shown(pag
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["scatter", "parallel", "box", "contour"])
+@pytest.mark.parametrize("kind", ["scatter", "parallel", "box", "contour", "curves"])
 def test_each_plot_is_drawn_and_given_as_a_file(page_file, kind):
     """As SVG with its colours in it; a plot that these trials do not have says why."""
     drawn, file, wrong = seen(
@@ -149,6 +149,80 @@ def test_each_plot_is_drawn_and_given_as_a_file(page_file, kind):
         assert "needs two settings" in drawn and file is None
     else:
         assert "<svg" in drawn and file.startswith("<svg") and 'stroke="rgb(' in file
+
+
+SAVE = """(async () => { let given = null; const make = URL.createObjectURL;
+    const wait = async ready => { while (!ready()) await new Promise(done => setTimeout(done, 20)); };
+    URL.createObjectURL = content => { if (content.type === 'image/TYPE') given = content; return make(content); };
+    HTMLAnchorElement.prototype.click = () => {};
+    document.querySelector('button.BUTTON').click(); await wait(() => given);
+    return [...new Uint8Array(await given.arrayBuffer())].slice(0, 8); })()"""
+COUNT = "+document.querySelector('.count').innerText.split(' ')[0]"
+
+
+def pick(kind: str, x: str = "") -> str:
+    """Choose another plot, and wait until it is drawn; how many trials the table then shows."""
+    lists = {"kind": kind} | ({"x": x} if x else {})
+    chosen = "".join(
+        f"l = document.querySelector('select[name={name}]'); l.value = '{value}'; l.dispatchEvent(new Event('change'));"
+        for name, value in lists.items()
+    )
+    frames = "await new Promise(requestAnimationFrame);" * 2
+    return f"(async () => {{ let l; {chosen} {frames} return {COUNT}; }})()"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trials", [50, 10_000, pytest.param(100_000, marks=pytest.mark.long)])
+def test_all_plots_of_a_search_show_one_selection_however_many_trials_there_are(tmp_path, trials):
+    """Sorted, brushed in the curves and in the boxes, given as files, and again by the link."""
+    page_file = tmp_path / "report.html"
+    page_file.write_text(search_page(trials))
+    drag = f"(async () => +(await {DRAG}).split(' ')[0])()"
+    upper = drag.replace("FROM", "0.9, 0.02").replace("TO", "0.99, 0.12")
+    left = drag.replace("FROM", "0.07, 0.0").replace("TO", "0.5, 0.99")
+    column = "[...document.querySelectorAll('.trials tbody tr')].map(row => row.children[{}].innerText)"
+    kinds = ["parallel", "scatter", "contour", "curves"]
+    selected, *linked, scores, arms, both, ring, png, svg, address, wrong = seen(
+        page_file,
+        *LAPTOP,
+        f"(async () => {{ await {pick('curves')}; return await {upper}; }})()",
+        *map(pick, kinds),
+        f"document.querySelector('.trials th:nth-child(8)').click(); {column.format(7)}",
+        f"(async () => {{ await {pick('box', 'arm')}; return {column.format(0)}; }})()",
+        left,
+        """(() => { document.querySelector('.trials tbody tr').dispatchEvent(new PointerEvent('pointerenter'));
+        return document.querySelectorAll('.plot .mark').length; })()""",
+        SAVE.replace("TYPE", "png").replace("BUTTON", "png"),
+        SAVE.replace("TYPE", "svg+xml").replace("BUTTON", "svg"),
+        "location.hash",
+    )
+    assert wrong == [] and 0 < selected < trials and linked == [selected] * len(kinds)
+    values = list(map(float, scores))
+    assert values == sorted(values, reverse=True) and len(values) == min(selected, 100), "rows as they are scrolled to"
+    assert set(arms) == {"a", "b"}
+    assert ring == 1 and bytes(png).startswith(b"\x89PNG") and bytes(svg).startswith(b"<svg ")
+    again, of_arms, kind, wrong = seen(
+        page_file, *LAPTOP, COUNT, column.format(0), "document.querySelector('select[name=kind]').value", part=address
+    )
+    assert again == both and set(of_arms) == {"a"} and kind == "box" and wrong == []
+
+
+@pytest.mark.slow
+def test_rows_are_added_as_the_table_is_scrolled_and_a_zoom_fills_the_plot(tmp_path):
+    page_file = tmp_path / "report.html"
+    page_file.write_text(search_page(300))
+    rows = "document.querySelectorAll('.trials tbody tr').length"
+    scroll = f"""(async () => {{ const box = document.querySelector('.rows'); box.scrollTop = box.scrollHeight;
+        while ({rows} === 100) await new Promise(requestAnimationFrame); return {rows}; }})()"""
+    drag = DRAG.replace("FROM", "0.9, 0.02").replace("TO", "0.99, 0.3")
+    tick = "Math.min(...[...document.querySelectorAll('.plot text.tick[text-anchor=end]')].map(t => +t.textContent))"
+    zoom = f"""(async () => {{ await {pick("curves")}; await {drag}; const before = {tick};
+        document.querySelector('button.zoom').click(); await {pick("curves")}; const same = {tick};
+        document.querySelector('button.zoom').click(); await new Promise(requestAnimationFrame);
+        await new Promise(requestAnimationFrame); return [before, same, {tick}]; }})()"""
+    first, more, (before, other, after), wrong = seen(page_file, *LAPTOP, rows, scroll, zoom)
+    assert wrong == [] and first == 100 and more == 200
+    assert before < 0.5 and other == before and after > 0.6, "another plot begins without the zoom"
 
 
 @pytest.mark.slow

@@ -1,19 +1,23 @@
 """`contrasweep clean`: checkpoints of finished trials go and nothing else, and what they answered is said."""
 
+import contextlib
 import json
 
 import pytest
+import toy
 from command_line import contrasweep
 from sweeps import finished, sweep
 
 import contrasweep as cs
-from contrasweep.running.cleaning import clean, plan_cleaning
 from contrasweep.running.prepare import study_document
+from contrasweep.running.publish import clean, plan_cleaning
 from contrasweep.running.verification import verify
-from contrasweep.storage.checkpoints import Checkpoints
+from contrasweep.running.worker.execution import Execution
+from contrasweep.storage.checkpoints import Checkpoints, Retention
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.store import LocalStore
 
 ENDED = {3: Status.FAILED, 4: None}  # by seed; all others are done
 
@@ -105,3 +109,120 @@ def test_trials_of_a_search_go_before_those_that_confirm(tmp_path):
         *results.trial_records
     }
     assert found.trials and found.kept == len(results.trial_records)
+
+
+CONFIG = {"epochs": 4, "lr": 0.1}
+
+
+def trained(storage, tmp_path, keep, steps=None, seed=0):
+    """A trial of four reports with a checkpoint each, stopped as if killed after `steps`; its values and its folder."""
+    arm = cs.Arm("toy:train", CONFIG)
+    grid = cs.AblationGrid("kept", {"a": arm}, "digits-lt", seeds=[0, 1, 2, 3], keep=keep, mode="min")
+    plan, records = cs.plan(grid, storage=str(tmp_path / "data")), StudyRecords(storage, "kept")
+    trial = plan.trials[seed]
+    records.claim(study_document(plan))
+    write_planned(records, plan.to_frame())
+    execution = Execution(trial, toy.train, records, metric="accuracy", retention=Retention(keep, "accuracy", "min"))
+    for _ in range(steps or 99):
+        if execution.advance().record is not None:
+            break
+    else:
+        execution.close()
+    values = {int(row["step"]): row["accuracy"] for row in records.metrics(trial.id)}
+    below = f"{records.key(trial.id, 'checkpoint')}/"
+    return values, {key.removeprefix(below) for key in records.store.list(below)}, records, trial.id
+
+
+MARKER = "latest.json"
+
+
+def files(*steps):
+    return {MARKER, *(f"{step}/weights.npz" for step in steps)}
+
+
+def test_of_a_trial_the_newest_the_best_all_or_no_checkpoints_stay(storage, tmp_path):
+    """Accuracy is to be small here: the first report, of the least training, is the best one."""
+    for seed, (keep, running, done) in enumerate(
+        [
+            ("newest", files(3), files(4)),
+            ("all", files(1, 2, 3), files(1, 2, 3, 4)),
+            ("best", files(1, 3), files(1)),
+            ("none", files(3), set()),
+        ]
+    ):
+        values, found, *_ = trained(storage, tmp_path, keep, steps=3, seed=seed)
+        assert found == running and min(values, key=values.get) == 1, keep
+        values, found, records, trial_id = trained(storage, tmp_path, keep, seed=seed)
+        assert found == done and len(values) == 4, keep
+        saved = checkpoints(records, trial_id).latest()
+        assert (saved.step if saved else None) == {"best": 1, "none": None}.get(keep, 4)
+        assert verify(records).sound
+        result = records.read_one(trial_id)
+        assert result.step == 4 and result.metrics["accuracy"] == values[4], "the record is of the last report"
+
+
+@pytest.mark.parametrize("keep", ["best", "none"])
+def test_a_trial_that_is_killed_as_it_ends_loses_nothing(keep, tmp_path, monkeypatch):
+    """Whatever of the last deletions is done, the next attempt comes to the same record."""
+    *_, records, trial_id = trained(str(tmp_path / "whole"), tmp_path, keep)
+    expected, deletions = records.read_one(trial_id).metrics, 0
+    while True:
+        deletions += 1
+        done: list[str] = []
+        delete = LocalStore.delete
+
+        def dies(self, key, done=done, after=deletions, delete=delete):
+            if "/checkpoint/" in key and (done.append(key) or len(done)) == after:
+                raise KeyboardInterrupt
+            delete(self, key)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalStore, "delete", dies)
+            with contextlib.suppress(KeyboardInterrupt):
+                trained(str(tmp_path / str(deletions)), tmp_path, keep)
+        records = StudyRecords(str(tmp_path / str(deletions)), "kept")
+        if records.read_one(trial_id) is None:
+            trained(records.storage, tmp_path, keep)
+        assert records.read_one(trial_id).metrics == expected and verify(records).sound
+        if len(done) < deletions:
+            break
+    assert deletions > 3
+
+
+def test_an_unfinished_trial_goes_on_after_a_cleaning_and_nothing_is_missing(storage, tmp_path):
+    trained(storage, tmp_path, "newest", seed=0)
+    _, _, records, running = trained(storage, tmp_path, "newest", steps=2, seed=1)
+    results = cs.load("kept", storage=storage)
+    clean(results, plan_cleaning(results, "none"))
+    assert checkpoints(records, running).latest().step == 2
+    values, *_ = trained(storage, tmp_path, "newest", seed=1)
+    assert sorted(values) == [1, 2, 3, 4] and records.finished() >= {running}
+    assert records.read_one(running).attempts == 2 and verify(records).sound
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"keep": "none", "keep_checkpoints_of": "best_of_arm"}, "keep_checkpoints_of has none"),
+        ({"keep": "none", "evaluate": [{"data": ["digits"]}]}, "evaluate has none"),
+        ({"keep": "some"}, "keep"),
+    ],
+)
+def test_what_cannot_be_kept_is_one_line(fields, said):
+    with pytest.raises(cs.SpecError, match=said):
+        cs.AblationGrid("s", {"a": cs.Arm("toy:train")}, "digits", **fields)
+
+
+def test_population_based_training_keeps_what_it_goes_on_from():
+    arms = {"a": cs.Arm("toy:train", space={"lr": cs.Float(0.1, 1.0)})}
+    with pytest.raises(cs.SpecError, match="newest checkpoints of other trials"):
+        cs.Sweep("s", arms, "digits", trials_per_arm=4, pruner="pbt", pruner_options={"interval": 1}, keep="none")
+
+
+def test_keeping_changes_no_trial(tmp_path):
+    arms = {"a": cs.Arm("toy:train", CONFIG)}
+    plans = [
+        cs.plan(cs.AblationGrid("kept", arms, "digits-lt", keep=keep), storage=str(tmp_path))
+        for keep in ("newest", "all", "none", "best")
+    ]
+    assert len({plan.digest for plan in plans}) == len({plan.trials[0].id for plan in plans}) == 1

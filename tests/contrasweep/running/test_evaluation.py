@@ -7,15 +7,23 @@ import types
 
 import numpy as np
 import pytest
+import torch
 from calm import calm_run
+from drivers import ray_folder, start_driver
+from mlflow import MlflowClient
 
 import contrasweep as cs
-from contrasweep.running.evaluation import plan_evaluation
-from contrasweep.running.prepare import study_document
+from contrasweep.code import CurrentCode
+from contrasweep.data.resolving import find
+from contrasweep.report import write_report
+from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_given
+from contrasweep.running.prepare import prepare, study_document
+from contrasweep.running.publish import plan_cleaning
 from contrasweep.running.verification import verify
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.records import StudyRecords
+from contrasweep.study.evaluation import Evaluation
 from contrasweep.trainables.evaluation import networks
 
 CONFIG = {"epochs": 1, "batch_size": 128, "encoder": "cnn", "transfer": ["digits"], "ema": 0.5}
@@ -36,12 +44,17 @@ def contents(storage, study):
     return {key: store.read(key) for key in store.list(f"{study}/")}
 
 
-def evaluated(storage, *, on=(), function="", most=99):
+def evaluated(storage, *, on=(), function="", most=99, study="source"):
     """What `evaluate` does, without Ray: at most so many trials of the evaluation that have no record yet."""
-    results = cs.load("source", storage=storage)
-    planned = plan_evaluation(results, on, function)
+    results = cs.load(study, storage=storage)
+    planned = plan_evaluation(results, Evaluation(list(on), function))
+    results.records.store.write(f"{study}/evaluations/{planned.study.name}", b"")
+    return trained(planned, storage, most), planned.study.name
+
+
+def trained(planned, storage, most=99):
+    """Run what has no record yet, at most so many trials, and return how many."""
     records = StudyRecords(storage, planned.study.name)
-    results.records.store.write(f"source/evaluations/{planned.study.name}", b"")
     records.claim(study_document(planned))
     write_planned(records, planned.to_frame())
     left = [trial for trial in planned.trials if trial.id not in records.finished()][:most]
@@ -50,7 +63,7 @@ def evaluated(storage, *, on=(), function="", most=99):
         execution = Execution(trial, train, records, metric=planned.study.metric)
         while execution.advance().record is None:
             pass
-    return len(left), planned.study.name
+    return len(left)
 
 
 def test_scores_are_those_of_transfer_to_the_last_digit_and_nothing_trained_is_touched(storage):
@@ -79,7 +92,21 @@ def test_what_was_scored_afterwards_stands_in_tables_and_decides_nothing(storage
     assert own.document.evaluates and not own.table().decisive
     assert cs.load("source*", storage=storage).name == "source", "a pattern does not mean it"
     with pytest.raises(cs.SpecError, match="is an evaluation"):
-        plan_evaluation(own, ["digits"], "")
+        plan_evaluation(own, Evaluation(["digits"]))
+
+
+def test_scores_are_in_every_form_of_a_report_like_any_other_metric(storage, tmp_path):
+    evaluated(storage, on=["digits"])
+    results = cs.load("source", storage=storage)
+    for format in ("text", "markdown", "latex", "html", "csv"):
+        file = tmp_path / f"report.{format}"
+        write_report(results, format, output=file, metric="digits/probe")
+        assert "digits/probe" in file.read_text(), format
+    assert "digits/knn5" in (tmp_path / "report.html").read_text(), "the trials have all metrics"
+    mean = results.done.loc[results.done["arm"] == "ocl", "digits/probe"].mean()
+    assert mean in list(results.table(metric="digits/probe").to_frame()["mean"])
+    (row,) = {name for row in results.trial_rows() for name in row["metrics"] if name == "digits/probe"}
+    assert row and "digits/probe" in results.to_frame()
 
 
 def test_own_code_gets_the_network_the_data_and_the_trial(storage, monkeypatch):
@@ -99,10 +126,23 @@ def test_own_code_gets_the_network_the_data_and_the_trial(storage, monkeypatch):
     assert (done["spread/rows"] > 100).all() and done["spread/weights"].nunique() == 1
     evaluated(storage, on=["digits"], function="scores:spread")
     both = cs.load("source", storage=storage).done
-    assert (both["digits/rows"] > both["spread/rows"]).all()
+    assert (both["digits/spread/rows"] > both["spread/rows"]).all()
     _, name = evaluated(storage, function="scores:nothing")
     (error,) = {r.error.splitlines()[-1] for r in cs.load(name, storage=storage).trial_records.values()}
     assert "returns {metric: number}" in error
+
+
+def test_a_network_that_started_from_another_is_evaluated_as_any(storage, monkeypatch):
+    def known(model, data, trial):
+        assert trial.start is not None and trial.id in cs.load("tuned", storage=storage).trial_records
+        return {"features": model(torch.zeros(1, 1, 8, 8, dtype=torch.uint8)).shape[1]}
+
+    monkeypatch.setitem(sys.modules, "scores", types.SimpleNamespace(known=known))
+    arm = cs.Arm("finetune", {"epochs": 1, "frozen": True}, start=cs.Start("source", "ocl"))
+    calm_run(cs.AblationGrid("tuned", {"a": arm}, "digits-lt", folds=2), storage)
+    count, name = evaluated(storage, function="scores:known", study="tuned")
+    assert count == 2 and {r.error for r in cs.load(name, storage=storage).trial_records.values()} == {None}
+    assert (cs.load("tuned", storage=storage).done["known/features"] == 64).all()
 
 
 def test_scores_of_a_network_that_was_trained_again_are_not_shown_and_it_is_scored_again(storage):
@@ -128,4 +168,199 @@ def test_scores_of_a_network_that_was_trained_again_are_not_shown_and_it_is_scor
 )
 def test_what_cannot_be_evaluated_is_one_line_before_anything_runs(storage, on, function, said):
     with pytest.raises(cs.ContrasweepError, match=said):
-        plan_evaluation(cs.load("source", storage=storage), on, function)
+        plan_evaluation(cs.load("source", storage=storage), Evaluation(on, function))
+
+
+@pytest.fixture
+def scores(tmp_path, monkeypatch):
+    """Modules of a user: two functions of one name, and a loader of networks."""
+    code = """
+import torch
+class Flat(torch.nn.Module):
+    def forward(self, pixels):
+        assert pixels.dtype == torch.uint8
+        return pixels.flatten(1).float() / 255
+def load(path):
+    assert torch.load(path, weights_only=True) == {"w": 1}
+    return Flat()
+def not_one(path):
+    return 3
+def hits(model, data, trial):
+    test = data.parts(trial.fold)[1]
+    values = torch.as_tensor(test.labels % 3 == 0).double().numpy() * (1 + trial.seed)
+    return {"third": values.mean()}, {"third": values}
+"""
+    for name in ("one_scores", "two_scores"):
+        (tmp_path / f"{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    torch.save({"w": 1}, tmp_path / "net.pt")
+    yield tmp_path
+    for name in ("one_scores", "two_scores"):
+        sys.modules.pop(name, None)
+
+
+def test_scores_of_single_items_stand_where_those_of_a_trial_do(storage, scores):
+    evaluated(storage, function="one_scores:hits")
+    evaluated(storage, on=["digits"])
+    results = cs.load("source", storage=storage)
+    for trial, record in results.trial_records.items():
+        items = results.items(trial)
+        assert items["hits/third"].mean() == record.metrics["hits/third"]
+        assert items["digits/knn1"].mean() == record.metrics["digits/knn1"]
+        assert items["knn1"].mean() == record.metrics["knn1"] and len(items["knn1"]) != len(items["digits/knn1"])
+    assert results.table(rows="arm", columns=[], metric="hits/third", over="groups").cells
+
+
+def test_scores_of_items_of_several_datasets_are_refused_where_a_function_gives_them(storage, scores):
+    _, name = evaluated(storage, on=["digits", "digits-lt"], function="one_scores:hits")
+    (error,) = {r.error.splitlines()[-1] for r in cs.load(name, storage=storage).trial_records.values()}
+    assert "scores of items are kept of one dataset" in error and "evaluate each by itself" in error
+
+
+def test_two_functions_of_one_name_do_not_meet(storage, scores):
+    evaluated(storage, function="one_scores:hits")
+    for on in ([], ["digits"]):
+        with pytest.raises(cs.SpecError, match="two functions of one name") as caught:
+            plan_evaluation(cs.load("source", storage=storage), Evaluation(on, "two_scores:hits"))
+        assert "hits has those of one_scores:hits" in str(caught.value)
+
+
+def test_the_record_has_the_digests_of_data_and_code(storage, scores):
+    on = [f"digits#{find('digits', storage=storage).digest[:12]}"]
+    before = plan_evaluation(cs.load("source", storage=storage), Evaluation(["digits"], "one_scores:hits")).trials[0]
+    assert list(before.config["on"]) == on
+    code = CurrentCode({}).of(before.trainable, before.config).version
+    (scores / "one_scores.py").write_text((scores / "one_scores.py").read_text().replace("% 3", "% 4"))
+    assert CurrentCode({}).of(before.trainable, before.config).version.digest != code.digest
+    assert "one_scores" in code.modules
+
+
+def test_a_checkpoint_from_elsewhere_is_a_study_of_one_cell(tmp_path, scores):
+    storage = str(tmp_path / "runs")
+    for name in ("digits", "digits-lt"):
+        cs.data.resolve(name, folds=None, storage=storage, write=True)
+    evaluation = Evaluation(["digits", "digits-lt"])
+    planned = plan_given("", "one_scores:load", scores / "net.pt", evaluation, storage)
+    records = StudyRecords(storage, planned.study.name)
+    prepare(planned, records, CurrentCode({}), extend=True, retry_failed=True, changed="rerun")
+    assert trained(planned, storage) == 1 and planned.study.name == "net.on-digits-digits-lt"
+    results = cs.load(planned.study.name, storage=storage)
+    (record,) = results.trial_records.values()
+    assert record.error is None and len(results.table().cells) == 1
+    data = cs.data.open_dataset(cs.data.resolve("digits", folds=None, storage=storage))
+    index, test = data.parts(None)
+    x, z = (part.array("image").reshape(len(part), -1) / 255.0 for part in (index, test))
+    near = ((z / np.linalg.norm(z, axis=1, keepdims=True)) @ (x / np.linalg.norm(x, axis=1, keepdims=True)).T).argmax(1)
+    assert record.metrics["digits/knn1"] == pytest.approx((index.labels[near] == test.labels).mean(), abs=0.005)
+    assert trained(plan_given("", "one_scores:load", scores / "net.pt", evaluation, storage), storage) == 0
+    assert verify(results.records).sound
+    (copy,) = (key for key in records.store.list(f"{records.study}/given/") if key.endswith("net.pt"))
+    records.store.write(copy, b"other")
+    assert not verify(records).sound and verify(records, repair=True).sound and verify(records).sound
+    torch.save({"w": 1, "v": 2}, tmp_path / "net.pt")
+    with pytest.raises(cs.SpecError, match=r"evaluates something else.*choose another"):
+        plan_given("", "one_scores:load", scores / "net.pt", evaluation, storage)
+
+
+@pytest.mark.parametrize(
+    ("model", "file", "on", "said"),
+    [
+        ("one_scores:load", "none.pt", ["digits"], "cannot be read"),
+        ("one_scores:nothing", "net.pt", ["digits"], "no such function"),
+        ("one_scores:load", "net.pt", ["nothing"], "nothing"),
+        ("one_scores:load", ".", [], "data, or a function"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_evaluated_is_one_line(model, file, on, said, scores, tmp_path):
+    cs.data.resolve("digits", folds=None, storage=str(tmp_path / "runs"), write=True)
+    with pytest.raises(cs.ContrasweepError, match=said):
+        plan_given("", model, scores / file, Evaluation(on), str(tmp_path / "runs"))
+
+
+def test_what_a_loader_returns_is_checked_where_it_is_called(tmp_path, scores):
+    storage = str(tmp_path / "runs")
+    cs.data.resolve("digits", folds=None, storage=storage, write=True)
+    planned = plan_given("odd", "one_scores:not_one", scores / "net.pt", Evaluation(["digits"]), storage)
+    trained(planned, storage)
+    (record,) = cs.load("odd", storage=storage).trial_records.values()
+    assert "a loader returns a torch.nn.Module" in record.error and "returned int" in record.error
+
+
+def test_declared_scores_are_decided_at_a_share_of_alpha_and_others_are_not(tmp_path):
+    metrics = ["digits/knn1", "digits/probe"]
+    declared = [Evaluation(["digits"], metrics=metrics)]
+    arms = {name: cs.Arm("contrastive", arm.config) for name, arm in ARMS.items()}
+    study = cs.AblationGrid("source", arms, "digits-lt", folds=2, seeds=[0, 1], metric="knn1", evaluate=declared)
+    calm_run(study, tmp_path)
+    plain = cs.load("source", storage=str(tmp_path))
+    assert not is_evaluated(plain, declared[0]) and plain.document.level == pytest.approx(0.05 / 3)
+    assert plain.answer.pairs[0].comparison.family.alpha == pytest.approx(0.05 / 3)
+    evaluated(str(tmp_path), on=["digits"])
+    results = cs.load("source", storage=str(tmp_path))
+    assert is_evaluated(results, declared[0])
+    for metric in metrics:
+        comparison = results.versus("ocl", "supcon", metric).overall.comparison
+        assert comparison.judgement is not None and comparison.family.alpha == pytest.approx(0.05 / 3)
+        assert "alpha 0.05 is divided among knn1, digits/knn1, digits/probe" in results.table(metric=metric).to_text()
+    assert results.versus("ocl", "supcon", "digits/knn5").overall.comparison.judgement is None
+    lost = next(iter(results.trial_records.values()))
+    own = results.records.read_one(lost.trial_id)
+    results.records.write(dataclasses.replace(own, ended=own.ended + 1))
+    again = cs.load("source", storage=str(tmp_path))
+    assert again.versus("ocl", "supcon", "digits/knn1").overall.comparison.judgement is None, "a score is missing"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"data": []}, "data, or a function"),
+        ({"data": ["digits"], "metrics": ["mnist/knn1"]}, "is one of its scores"),
+        ({"data": ["digits"], "function": "m:f", "metrics": ["digits/knn1"]}, "digits/f/METRIC"),
+        ({"data": ["digits", "./digits"]}, "different names"),
+        ({"data": ["digits"], "metrics": ["digits/knn1", "digits/knn1"]}, "decided once"),
+    ],
+)
+def test_an_evaluation_that_a_study_cannot_declare_is_one_line(fields, said):
+    with pytest.raises(cs.SpecError, match=said):
+        cs.AblationGrid("s", ARMS, "digits", evaluate=[fields])
+
+
+def test_a_study_that_grows_decides_its_own_metric_alone():
+    declared = [{"data": ["digits"], "metrics": ["digits/knn1"]}]
+    with pytest.raises(cs.SpecError, match="decides its own metric alone"):
+        cs.AblationGrid("s", ARMS, "digits", replicates=cs.Replicates(first=4, step=4, most=8), evaluate=declared)
+
+
+DECLARED = """
+name: declared
+data: digits-lt
+seeds: [0, 1]
+metric: knn1
+evaluate:
+  - {data: [digits], metrics: [digits/knn1]}
+keep_checkpoints_of: none
+arms:
+  supcon: {trainable: contrastive, config: {loss: supcon, epochs: 1, batch_size: 256, encoder: cnn}}
+  ocl: {trainable: contrastive, config: {loss: ocl, epochs: 1, batch_size: 256, encoder: cnn}}
+"""
+
+
+@pytest.mark.long
+def test_a_run_computes_what_its_study_declares_before_checkpoints_go_and_mlflow_has_it(tmp_path):
+    (tmp_path / "study.yaml").write_text(DECLARED)
+    words = ["run", "study.yaml", "--storage", "runs", "--tracking", "sqlite:///ml.db"]
+    with ray_folder() as ray:
+        for _ in range(2):  # the second time nothing is left to do, and no checkpoint
+            driver = start_driver(*words, folder=tmp_path, ray=ray)
+            printed, errors = driver.communicate()
+            assert driver.returncode == 0, errors
+    results = cs.load("declared", storage=str(tmp_path / "runs"))
+    assert results.done["digits/knn1"].notna().all() and len(results.done) == 4
+    assert "alpha 0.05 is divided among knn1, digits/knn1" in printed
+    assert plan_cleaning(results, "none").trials == ()
+    client = MlflowClient(f"sqlite:///{tmp_path}/ml.db")
+    experiment = client.get_experiment_by_name("declared").experiment_id
+    runs = {run.data.tags.get("trial_id"): run.data.metrics for run in client.search_runs([experiment])}
+    for trial, record in results.trial_records.items():
+        assert runs[trial]["digits/knn1"] == record.metrics["digits/knn1"]
+    assert len(runs) == 5 and client.get_experiment_by_name("declared.on-digits") is None

@@ -98,7 +98,7 @@ def table(results: Results) -> list[tuple[Any, ...]]:
     return sorted(map(tuple, results.to_frame()[columns].to_numpy().tolist()))
 
 
-@pytest.mark.parametrize(("kind", "ctrl_c"), [(kind, True) for kind in KINDS] + [(next(iter(KINDS)), False)])
+@pytest.mark.parametrize(("kind", "ctrl_c"), [(kind, kind != "arm") for kind in KINDS])
 def test_an_extended_sweep_comes_to_what_the_larger_sweep_comes_to(tmp_path, capsys, kind, ctrl_c):
     fields, more, counted = KINDS[kind]
     grown = tmp_path / "grown"

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from contrasweep.errors import SpecError
-from contrasweep.planning.earlier import EarlierNoise
+from contrasweep.planning.power import EarlierNoise
 from contrasweep.statistics.comparison import MISSING, ONE_SEED, compare_paired, judge, p_text, span
 from contrasweep.statistics.comparison import judged as judged_comparisons
 from contrasweep.statistics.design import (

@@ -354,6 +354,7 @@ def test_a_driver_says_what_it_did_not_show_in_time_and_the_rest_follows(study: 
     assert study.parent().info.status == "FINISHED" and len(study.children()) == len(study.trials)
 
 
+@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
 def test_the_shared_view_groups_the_metric_by_arm(study: Study) -> None:
     view = json.loads(shared_view(study.tracked))
     assert view["groupBy"]["groupByKeys"] == [{"mode": "param", "groupByData": "arm"}]
@@ -517,6 +518,7 @@ def test_an_experiment_deleted_while_its_study_runs_comes_back(study: Study) -> 
         study.assert_shows(trial)
 
 
+@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
 def test_a_tracker_that_was_away_for_a_while_lacks_nothing(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     study.record(study.trials[0])
     follower, connect, failed = study.follower(), Server.connect, []
@@ -590,6 +592,7 @@ def test_what_a_store_refuses_is_told_and_the_rest_goes_on(
     study.assert_shows(good)
 
 
+@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
 def test_sync_goes_on_after_trials_whose_files_cannot_be_read(study: Study) -> None:
     cut, without, *good = study.trials
     for trial in (cut, *good):
@@ -608,6 +611,7 @@ def test_sync_goes_on_after_trials_whose_files_cannot_be_read(study: Study) -> N
     study.assert_shows(cut)
 
 
+@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
 def test_little_is_kept_of_a_run_that_shows_its_record(study: Study) -> None:
     ended, begun = study.trials[:2]
     study.record(ended)

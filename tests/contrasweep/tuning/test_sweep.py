@@ -6,10 +6,11 @@ import types
 
 import pandas as pd
 import pytest
-from sweeps import ARMS, drive, record_of, step_by_step, sweep, value_of
+from sweeps import ARMS, drive, finished, record_of, step_by_step, sweep, value_of
 
 from contrasweep import Arm, Choice, Float, SpecError
 from contrasweep.planning.planner import plan
+from contrasweep.report.trials import trials_of_sweep
 from contrasweep.results.search import start_notes
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.records import StudyRecords
@@ -238,3 +239,17 @@ def test_a_wrong_sweep_is_refused_before_anything_is_spent(tmp_path, fields, say
     with pytest.raises(SpecError) as caught:
         plan(sweep(**fields), storage=str(tmp_path))
     assert says in str(caught.value)
+
+
+def test_a_report_lists_every_trial_of_a_sweep_with_its_settings(tmp_path):
+    """Those of the confirmation too, and a setting is not taken for a metric of the same name."""
+
+    def record(trial, notes, status):
+        return record_of(trial, notes, status, metrics={"accuracy": value_of(trial), "lr": 0.0})
+
+    results, trials = finished(sweep(), tmp_path, record=record)
+    listed = trials_of_sweep(results)
+    assert listed is not None and list(listed.columns[:2]) == ["phase", "lr"]
+    assert listed["phase"].value_counts().to_dict() == {"search": 10, "confirmation": 4}
+    shown = dict(zip(listed["trial_id"], listed["lr"], strict=True))
+    assert shown == {trial.id: trial.config["lr"] for trial in trials}

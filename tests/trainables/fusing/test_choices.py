@@ -24,7 +24,7 @@ from contrasweep.planning.sweep import make_sweep_plan
 from contrasweep.running.engine import tune_engine
 from contrasweep.running.engine.placement import Placements
 from contrasweep.running.engine.tune_engine import TuneScheduler
-from contrasweep.storage.record import Phase, Record, Status, TrialNotes
+from contrasweep.storage.record import Phase, Record, StartRef, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
 from contrasweep.trainables.fusing.choices import Fused, Unfused, fusion_of
@@ -62,6 +62,13 @@ def timings(fused_s, compile_s=0.0):
 def test_a_bad_value_is_one_line(value):
     with pytest.raises(SpecError, match=r"cohort: it is auto, off, or how many trials train as one: 2, 4, 8, 16, got"):
         grid(cohort=value)
+
+
+def test_a_trial_that_starts_from_a_checkpoint_trains_alone():
+    chosen, trials = fusion(grid(cohort=4))
+    assert isinstance(chosen.of(trials[0]), Fused)
+    started = dataclasses.replace(trials[0], start=StartRef("pretrain", "0" * 16))
+    assert chosen.of(started) == Unfused("it starts from another trial's checkpoint")
 
 
 def test_the_field_changes_no_trial_and_no_search():

@@ -82,12 +82,13 @@ def trial(pairs: Manifest, **config: Any) -> Trial:
 
 
 @pytest.mark.parametrize(
-    ("encoder", "beta"), [({"name": "own_pairs:Four", "width": 4}, 0.5), ("own_pairs:Row", 0), ("timm:resnet10t", 0.5)]
+    ("encoder", "beta"),
+    [({"name": "own_pairs:Four", "width": 4}, 0.5), ("own_pairs:Row", 0), ("timm:test_resnet", 0.5)],
 )
 def test_a_pair_is_trained_with_an_own_encoder_and_resumes(
     encoder: Any, beta: float, pairs: Manifest, tmp_path: Path
 ) -> None:
-    if encoder == "timm:resnet10t":
+    if encoder == "timm:test_resnet":
         pytest.importorskip("timm")
     one = trial(pairs, encoder=encoder, beta=beta, **{"latent.size": 4} if beta else {})
     running = train(one)

@@ -39,8 +39,9 @@ THOUSANDS = {
     "amazon": {"Clothing": (20, 349, 87), "Electronics": (16, 325, 80), "Home": (23, 462, 111)},
     "lazada": {"Clothing": (10, 130, 32), "Electronics": (6, 52, 13), "Home": (5, 47, 13)},
 }
-"""Products, reviews for training and validation, and for tests, rounded to thousands (Liu et al. 2021; Nguyen et al.
-2022, Table 2): enough for a plan."""
+"""Products, reviews for training and validation, and for tests, in thousands: enough for a plan of what is not staged.
+
+Written from memory of Liu et al. 2021 and Nguyen et al. 2022 (Table 2), whose tables were not at hand."""
 ROI_DIM = 2048
 Row = Mapping[str, Any]
 """A line of a published file; its fields are checked as they are read."""

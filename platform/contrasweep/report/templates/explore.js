@@ -1,7 +1,7 @@
 // All trials: a table that is filtered and sorted, and one plot of them in which a range is selected by dragging.
 // Each change is written into the address, so that a link shows the same again.
 const NS = document.createRange().createContextualFragment("<svg>").firstChild.namespaceURI, WIDE = 1040, TALL = 360, EDGE = { left: 70, right: 1020, top: 16, bottom: 320 };
-const KINDS = ["scatter", "parallel", "box", "contour"], PAGE = 100, LINES = 4000, CELLS = 26, CATEGORIES = 12;
+const KINDS = ["scatter", "parallel", "box", "contour", "curves"], PAGE = 100, LINES = 4000, CELLS = 26, CATEGORIES = 12;
 const shape = (tag, attributes, ...inside) => {
   const node = document.createElementNS(NS, tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
@@ -20,7 +20,7 @@ const quantile = (sorted, share) => {
 };
 
 const explore = box => {
-const { columns, start, links, size, metric, settings } = JSON.parse(box.querySelector("script").textContent);
+const { columns, start, links, size, metric, settings, curves } = JSON.parse(box.querySelector("script").textContent);
 const part = name => box.querySelector(name), named = name => columns.findIndex(column => column.name === name);
 const text = (j, i) => {
   const column = columns[j], value = column.words ? column.words[column.at[i]] : column.values[i];
@@ -30,7 +30,7 @@ const value = (j, i) => columns[j].words ? columns[j].at[i] : columns[j].values[
 const arm = named("arm"), status = named("status"), trial = columns.length - 1;
 const numbers = columns.map((column, j) => j).filter(j => !columns[j].words && j !== trial);
 const all = [...Array(size).keys()], lines = [];
-const state = { q: "", sort: "", down: false, kind: "scatter", x: settings[0] ?? "seed", y: metric, zoom: false, hide: new Set(), ranges: {} };
+const state = { q: "", sort: "", down: false, kind: "scatter", x: settings[0] ?? "seed", y: metric, zoom: false, hide: new Set(), ranges: {}, through: null };
 let order = all, rows = all, shown = PAGE, places = [], drawn = null, coming = 0;
 
 const spoken = columns.map((_, j) => j).filter(j => !numbers.includes(j) || settings.includes(columns[j].name));
@@ -43,7 +43,14 @@ const holds = (i, word) => {  // axis=value, a whole number, or a part of any ot
 const inside = i => Object.entries(state.ranges).every(([name, [low, high]]) => {
   const at = value(named(name), i);
   return at >= low && at <= high;
-});
+}) && (!state.through || passes(i, ...state.through));
+const passes = (i, first, last, low, high) => Boolean(curves?.values[i]) && curves.values[i].some(
+  (v, k) => v !== null && v >= low && v <= high && curves.steps[k] >= first && curves.steps[k] <= last);
+const sample = wanted => {  // of very many trials some are drawn as lines, those that are selected before the others
+  const some = (list, most) => list.length > most ? list.filter((_, n) => (Math.imul(n, 2654435761) >>> 16) % Math.ceil(list.length / most) === 0) : list;
+  const chosen = some(rows, LINES);
+  return [...some(all.filter(i => !wanted[i]), Math.max(0, LINES - chosen.length)), ...chosen];
+};
 const sorted = () => {
   const j = named(state.sort), sign = state.down ? -1 : 1;
   if (j < 0) return all;
@@ -61,9 +68,12 @@ const scale = (name, from, to) => {
     return Object.assign(map, { band: Math.abs(to - from) / many, back: p => (p - from) / (to - from) * many - .5,
       ticks: column.words.map((word, v) => [v, word]).filter((_, v) => v % Math.ceil(many / 14) === 0) });
   }
+  return along(from, to, column.values, state.zoom && state.ranges[name]);
+};
+const along = (from, to, values, within) => {  // an axis of numbers, logarithmic where they span much
   let low = Infinity, high = -Infinity;
-  for (const v of column.values) if (v !== null) { if (v < low) low = v; if (v > high) high = v; }
-  if (state.zoom && state.ranges[name]) [low, high] = state.ranges[name];
+  for (const v of values) if (v !== null) { if (v < low) low = v; if (v > high) high = v; }
+  if (within) [low, high] = within;
   if (!(low < high)) [low, high] = Number.isFinite(low) ? [low - .5, low + .5] : [0, 1];
   const log = low > 0 && high / low > 50, into = log ? Math.log10 : v => v, out = log ? v => 10 ** v : v => v;
   const pad = .03 * (into(high) - into(low)), a = into(low) - pad, b = into(high) + pad;
@@ -104,8 +114,8 @@ const parallel = svg => {
   const place = k => EDGE.left + 20 + k / Math.max(1, names.length - 1) * (EDGE.right - EDGE.left - 60);
   const scales = names.map(name => scale(name, EDGE.bottom, EDGE.top + 14)), js = names.map(named);
   places = [];
-  for (let n = 0, step = Math.max(1, size / LINES); n < size; n += step) {
-    const i = Math.floor(n), ys = js.map((j, k) => scales[k](value(j, i)));
+  for (const i of sample(wanted)) {
+    const ys = js.map((j, k) => scales[k](value(j, i)));
     if (ys.some(y => !Number.isFinite(y))) continue;
     (paths[`${columns[arm].at[i]} ${wanted[i] ? "thin" : "faint thin"}`] ??= []).push("M" + ys.map((y, k) => `${place(k).toFixed(1)} ${y.toFixed(1)}`).join("L"));
     if (wanted[i]) ys.forEach((y, k) => places.push([place(k), y, i]));
@@ -126,6 +136,8 @@ const boxes = svg => {
   places = [];
   drawn = null;
   if (found.length > CATEGORIES) return `${state.x} has ${found.length} values; box plots show at most ${CATEGORIES}`;
+  const at = x => found[Math.max(0, Math.min(found.length - 1, Math.floor((x - EDGE.left) / wide)))];
+  drawn = found.length && { ranges: (x0, x1, y0, y1) => ({ [state.x]: [at(x0), at(x1)], [state.y]: [sy.back(y1), sy.back(y0)] }) };
   const sx = Object.assign(v => EDGE.left + (found.indexOf(v) + .5) * wide, { ticks: found.map(v => [v, columns[jx].words ? columns[jx].words[v] : String(short(v))]) });
   across(svg, sx, sy, state.x, state.y);
   const parts = {};
@@ -161,7 +173,24 @@ const contour = svg => {
     shape("text", { class: "label", x: EDGE.right, y: EDGE.top - 5, "text-anchor": "end" }, `${state.y}: ${short(low)} (light) to ${short(high)}, interpolated between trials`));
   drawn = { ranges: (x0, x1, y0, y1) => ({ [across_]: [sx.back(x0), sx.back(x1)], [up]: [sy.back(y1), sy.back(y0)] }) };
 };
-const plots = { scatter, parallel, box: boxes, contour };
+const courses = svg => {
+  places = [];
+  drawn = null;
+  if (!curves) return `no trial has ${metric} at two steps`;
+  const within = state.zoom && state.through, { left, right, top, bottom } = EDGE, wanted = kept(), paths = {};
+  const sx = along(left, right, curves.steps, within && within.slice(0, 2)), sy = along(bottom, top, curves.values.flatMap(c => c || []), within && within.slice(2));
+  across(svg, sx, sy, "step", metric);
+  for (const i of sample(wanted).filter(i => curves.values[i])) {
+    const at = curves.values[i].map((v, k) => [sx(curves.steps[k]), v === null ? NaN : sy(v)]).filter(([x, y]) => y > -TALL && y < 2 * TALL && x > left - 5 && x < right + 5);
+    if (!at.length) continue;
+    const end = text(status, i) === "pruned" ? "m-4 -4l8 8m0-8l-8 8" : at.length > 1 ? "" : "h2";
+    (paths[`${columns[arm].at[i]} ${wanted[i] ? "thin" : "faint thin"}`] ??= []).push("M" + at.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L") + end);
+    if (wanted[i]) for (const [x, y] of at) places.push([x, y, i]);
+  }
+  svg.append(...groups(paths));
+  drawn = { through: (x0, x1, y0, y1) => [sx.back(x0), sx.back(x1), sy.back(y1), sy.back(y0)] };
+};
+const plots = { scatter, parallel, box: boxes, contour, curves: courses };
 
 const plot = () => {
   const svg = shape("svg", { viewBox: `0 0 ${WIDE} ${TALL}`, class: "explored", role: "img", "aria-label": `${state.kind} of ${size} trials` });
@@ -174,6 +203,7 @@ const plot = () => {
   part(".plot").replaceChildren(refused ? make("p", refused) : svg);
   dim();
 };
+const select = (ranges = {}, through = null, zoom = false) => { state.zoom &&= zoom; Object.assign(state, { ranges, through }); shown = PAGE; show(); };
 const where = (svg, event) => {
   const bounds = svg.getBoundingClientRect(), factor = WIDE / bounds.width;
   return { x: (event.clientX - bounds.x) * factor, y: (event.clientY - bounds.y) * factor };
@@ -191,15 +221,15 @@ const brush = (svg, first) => {
   svg.addEventListener("pointermove", move);
   svg.addEventListener("pointerup", () => {
     svg.removeEventListener("pointermove", move);
-    const far = Math.abs(a.y - b.y) > 4 && (drawn.upright || Math.abs(a.x - b.x) > 4), low = Math.min;
-    state.ranges = far ? drawn.ranges(low(a.x, b.x), Math.max(a.x, b.x), low(a.y, b.y), Math.max(a.y, b.y)) : {};
-    state.zoom &&= far;
-    show();
+    const far = Math.abs(a.y - b.y) > 4 && (drawn.upright || Math.abs(a.x - b.x) > 4);
+    const box = [Math.min(a.x, b.x), Math.max(a.x, b.x), Math.min(a.y, b.y), Math.max(a.y, b.y)];
+    select(far && drawn.ranges ? drawn.ranges(...box) : {}, far && drawn.through ? drawn.through(...box) : null, far);
   }, { once: true });
 };
 
+const visible = () => columns.map((_, j) => j).filter(j => !state.hide.has(columns[j].name));
 const table = () => {
-  const seen = columns.map((_, j) => j).filter(j => !state.hide.has(columns[j].name)), top = document.createElement("tr");
+  const seen = visible(), top = document.createElement("tr");
   for (const j of seen) {
     const cell = make("th", columns[j].name);
     if (state.sort === columns[j].name) cell.dataset.dir = state.down ? "down" : "up";
@@ -212,22 +242,31 @@ const table = () => {
     top.append(cell);
   }
   part("thead").replaceChildren(top);
-  part("tbody").replaceChildren(...rows.slice(0, shown).map(i => {
-    const row = document.createElement("tr");
-    for (const j of seen) {
-      const cell = make("td", text(j, i));
-      if (j === status) cell.className = "s-" + text(j, i);
-      if (j === trial && links[i]) {
-        const link = make("a", text(j, i));
-        link.href = start + links[i];
-        cell.replaceChildren(link);
-      }
-      row.append(cell);
-    }
-    return row;
-  }));
+  part("tbody").replaceChildren(...rows.slice(0, shown).map(i => row(seen, i)));
   part(".count").textContent = `${rows.length} of ${size} trials`;
-  part(".more").hidden = rows.length <= shown;
+};
+const row = (seen, i) => {
+  const line = document.createElement("tr");
+  for (const j of seen) {
+    const cell = make("td", text(j, i));
+    if (j === status) cell.className = "s-" + text(j, i);
+    if (j === trial && links[i]) {
+      const link = make("a", text(j, i));
+      link.href = start + links[i];
+      cell.replaceChildren(link);
+    }
+    line.append(cell);
+  }
+  line.addEventListener("pointerenter", () => mark(i));
+  return line;
+};
+const mark = i => {  // where the trial of a row lies in the plot
+  part(".plot").querySelectorAll(".mark").forEach(node => node.remove());
+  for (const [x, y, at] of places) if (at === i) part(".plot svg")?.append(shape("circle", { class: "mark", cx: x, cy: y, r: 7 }));
+};
+const grow = ({ scrollTop, clientHeight, scrollHeight }) => {  // rows are made as they are scrolled to
+  if (scrollTop + 2 * clientHeight < scrollHeight || rows.length <= shown) return;
+  part("tbody").append(...rows.slice(shown, shown += PAGE).map(i => row(visible(), i)));
 };
 const write = () => {
   const said = new URLSearchParams();
@@ -235,12 +274,13 @@ const write = () => {
   for (const name of ["down", "zoom"]) if (state[name]) said.set(name, "1");
   if (state.hide.size) said.set("hide", JSON.stringify([...state.hide]));
   if (Object.keys(state.ranges).length) said.set("ranges", JSON.stringify(state.ranges));
+  if (state.through) said.set("through", JSON.stringify(state.through));
   try { history.replaceState(null, "", `#trials?${said}`); } catch { /* a sandboxed frame has no address of its own */ }
 };
 const show = (keep = true) => {
   const asked = state.q.toLowerCase().split(/\s+/).filter(Boolean);
   rows = order.filter(i => inside(i) && asked.every(word => holds(i, word)));
-  part(".clear").hidden = part(".zoom").hidden = !Object.keys(state.ranges).length;
+  part(".clear").hidden = part(".zoom").hidden = !Object.keys(state.ranges).length && !state.through;
   table();
   cancelAnimationFrame(coming);
   coming = requestAnimationFrame(plot);  // of many trials the table comes first
@@ -248,10 +288,10 @@ const show = (keep = true) => {
 };
 
 const choose = (name, words) => {
-  const select = part(`select[name=${name}]`);
-  select.replaceChildren(...words.map(word => make("option", word)));
-  select.value = state[name];
-  select.addEventListener("change", () => { state[name] = select.value; state.ranges = {}; state.zoom = false; show(); });
+  const list = part(`select[name=${name}]`);
+  list.replaceChildren(...words.map(word => make("option", word)));
+  list.value = state[name];
+  list.addEventListener("change", () => { state[name] = list.value; state.zoom = false; show(); });
 };
 const saved = location.hash.startsWith("#trials?") && !explore.opened;
 if (saved) {
@@ -264,6 +304,8 @@ if (saved) {
   try {
     state.hide = new Set(JSON.parse(said.get("hide") ?? "[]"));
     state.ranges = Object.fromEntries(Object.entries(JSON.parse(said.get("ranges") ?? "{}")).filter(([name, range]) => known(name) && range.every(Number.isFinite)));
+    const through = JSON.parse(said.get("through") ?? "null");
+    if (through?.length === 4 && through.every(Number.isFinite)) state.through = through;
   } catch { /* an address that somebody has changed */ }
   order = sorted();
 }
@@ -274,8 +316,8 @@ choose("y", numbers.map(j => columns[j].name));
 const input = part("input[type=search]");
 input.value = state.q;
 input.addEventListener("input", () => { state.q = input.value; shown = PAGE; show(); });
-part(".more").addEventListener("click", () => { shown += 5 * PAGE; table(); });
-part(".clear").addEventListener("click", () => { state.ranges = {}; state.zoom = false; show(); });
+part(".rows").addEventListener("scroll", () => grow(part(".rows")), { passive: true });
+part(".clear").addEventListener("click", () => select());
 part(".zoom").addEventListener("click", () => { state.zoom = !state.zoom; show(); });
 part(".columns").append(...columns.map(({ name }) => {
   const label = make("label"), tick = make("input");

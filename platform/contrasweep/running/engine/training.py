@@ -22,11 +22,10 @@ from contrasweep.planning.lanes import open_lanes
 from contrasweep.planning.plan import Plan
 from contrasweep.processes import sweep_scratch
 from contrasweep.results.rendering import display_names
-from contrasweep.running.engine.accounts import Accounts
+from contrasweep.running.engine.accounts import Accounts, Overdue
 from contrasweep.running.engine.compacting import compacting
 from contrasweep.running.engine.interim_source import InterimSource
 from contrasweep.running.engine.loop import StudyCode, TrialLoop
-from contrasweep.running.engine.overdue import Overdue
 from contrasweep.running.engine.pilot import PilotSource
 from contrasweep.running.engine.placement import Placements
 from contrasweep.running.engine.session import cluster_hosts, connected, growing_hosts
@@ -36,6 +35,7 @@ from contrasweep.running.prepare import Prepared
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.signals import interruptible
 from contrasweep.storage import compact
+from contrasweep.storage.checkpoints import Retention
 from contrasweep.storage.lease import Lease
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
@@ -114,6 +114,7 @@ def train(
                     study.functions,
                     0.0 if plan.stops_early else REPORT_INTERVAL_S,
                     inventory,
+                    Retention(study.keep, study.metric, study.mode),
                 )
                 TuneEngine(
                     context,

@@ -18,7 +18,7 @@ from pathlib import Path
 from contrasweep.errors import AttemptSuperseded, StorageError
 from contrasweep.running.worker.reports import Reports
 from contrasweep.storage.attempts import Attempt
-from contrasweep.storage.checkpoints import Checkpoints, Extra, files_of
+from contrasweep.storage.checkpoints import Checkpoints, Extra, Retention, files_of
 from contrasweep.storage.record import CodeRef, TrialNotes, unix_time
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
@@ -44,6 +44,7 @@ class Snapshot:
     extra: Extra
     reports: int
     items: tuple[int, bytes] | None = None
+    score: float | None = None
 
 
 class TrialAttempt:
@@ -61,11 +62,13 @@ class TrialAttempt:
         notes: TrialNotes,
         code: CodeRef,
         no_prior_state: bool,
+        retention: Retention,
     ) -> None:
-        """Claim the trial and fetch its checkpoint into the folder `scratch`.
+        """Claim the trial and fetch its checkpoint into the folder `scratch`; `retention`: which ones stay.
 
         With `no_prior_state`, the trial is known to have no checkpoint.
         """
+        self.retention = retention
         self.claim = Attempt(records, trial, no_prior_state=no_prior_state)
         self.checkpoints = Checkpoints(
             records.store, records.key(trial.id, "checkpoint"), no_prior_state=no_prior_state
@@ -75,6 +78,11 @@ class TrialAttempt:
         folder = scratch / "resume"
         folder.mkdir()
         saved = self.checkpoints.fetch(folder)
+        if saved is not None and trial.start is not None and saved.extra.start_ended != trial.start.ended:
+            log.warning("trial %s starts over: %s was trained again", trial.id, trial.start.trial)
+            shutil.rmtree(folder)
+            folder.mkdir()
+            saved = None
         self.reports = Reports(trial, records, saved)
         saved = saved if self.reports.rows else None
         self.resume = folder if saved else None  # the checkpoint that training goes on from
@@ -89,6 +97,7 @@ class TrialAttempt:
             gpus=notes.gpus,
             shared_by=notes.shared_by,
             cost_per_hour=notes.cost_per_hour,
+            start_ended=None if trial.start is None else trial.start.ended,
         )
 
     def save(self, folder: Path, seconds: float) -> None:
@@ -98,7 +107,10 @@ class TrialAttempt:
         """
         reports = self.reports
         extra = replace(self.extra, seconds=seconds, items=reports.items, artifacts=reports.artifacts)
-        self.writer.put(Snapshot(folder, reports.step, extra, len(reports.rows), reports.scores))
+        score = self.retention.score(reports.rows[-1])
+        self.writer.put(Snapshot(folder, reports.step, extra, len(reports.rows), reports.scores, score))
+        if self.retention.each_counts:
+            self.writer.drain()
 
     def store(self, snapshot: Snapshot) -> None:
         """Store a checkpoint after the reports and scores that came before it, so that they agree.
@@ -107,7 +119,14 @@ class TrialAttempt:
         """
         self.claim.check()
         self.reports.write(snapshot.reports, snapshot.items)
-        self.checkpoints.save(snapshot.folder, snapshot.step, snapshot.extra, check=self._check_checkpoint)
+        self.checkpoints.save(
+            snapshot.folder,
+            snapshot.step,
+            snapshot.extra,
+            check=self._check_checkpoint,
+            keep=self.retention.keep,
+            score=snapshot.score,
+        )
 
     def _check_checkpoint(self) -> None:
         """Raise where a checkpoint on its way must not be named as the newest."""

@@ -25,6 +25,7 @@ from contrasweep.running.worker.attempt import TrialAttempt
 from contrasweep.running.worker.output import Output
 from contrasweep.running.worker.recorded_config import RecordedConfig
 from contrasweep.running.worker.reports import SystemUse
+from contrasweep.storage.checkpoints import Checkpoints, Retention
 from contrasweep.storage.record import CodeRef, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Report, Trial
@@ -60,20 +61,27 @@ class Execution:
         limits: AbstractContextManager[None] | None = None,
         output: Output | None = None,
         no_prior_state: bool = False,
+        retention: Retention | None = None,
     ) -> None:
         """Begin one attempt of a trial.
 
         `notes`, `code` and `packages` (name -> version, of what the code imports) go into the record. `limits` (see
         `cluster.guard`) are open from before the trial's first step to its end. `output`, which takes what it prints,
         is open already and closed with it. With `no_prior_state`, the storage is known to have nothing of this trial,
-        and is not asked.
+        and is not asked. `retention` says which checkpoints stay.
         """
         self.metric, self.packages, self.output = metric, dict(packages or {}), output
         self.elsewhere: TrainedElsewhere | None = cast(TrainedElsewhere, function) if is_elsewhere(function) else None
         meter = Meter().start() if self.elsewhere is None else self.elsewhere.meter
         scratch = scratch_folder("trial")
         self.attempt = TrialAttempt(
-            trial, records, scratch, notes=notes or TrialNotes(), code=code or CodeRef(), no_prior_state=no_prior_state
+            trial,
+            records,
+            scratch,
+            notes=notes or TrialNotes(),
+            code=code or CodeRef(),
+            no_prior_state=no_prior_state,
+            retention=retention or Retention(),
         )
         self.reports, resume = self.attempt.reports, self.attempt.resume
         self.seconds = self.attempt.extra.seconds  # of training, over all attempts
@@ -82,7 +90,8 @@ class Execution:
         known = self.elsewhere is not None or hasattr(function, "settings")
         self.watched = None if known else RecordedConfig(trial.config)  # tells which settings are read
         given = trial if self.watched is None else replace(trial, config=self.watched)
-        self.generator = _reports(function, given, resume)
+        start = None if resume is not None or trial.start is None else scratch / "start"
+        self.generator = _reports(function, given, resume, records, start)
         self.finished = False
         self.opened = ExitStack()  # what the trial's end closes, the last one first
         self.opened.callback(shutil.rmtree, scratch, ignore_errors=True)
@@ -150,8 +159,12 @@ class Execution:
                 code=attempt.code,
                 unused_settings=() if self.watched is None else self.watched.unused_settings(),
             )
+            if status.counts and attempt.retention.keep == "best":  # before: a checkpoint that lost would come back
+                attempt.checkpoints.conclude("best", attempt.claim.check)
             if not reports.records.create(record):
                 raise attempt.claim.superseded("another attempt has written its record")
+            if status.counts and attempt.retention.keep == "none":  # after: until then it goes on from it
+                attempt.checkpoints.conclude("none")
         self.close()
         return record
 
@@ -228,9 +241,19 @@ class Execution:
 
 
 def _reports(
-    function: Callable[..., Generator[Report, None, None]], trial: Trial, resume: Path | None
+    function: Callable[..., Generator[Report, None, None]],
+    trial: Trial,
+    resume: Path | None,
+    records: StudyRecords,
+    start: Path | None,
 ) -> Generator[Report, None, None]:
-    """Yield the reports of a trainable, which is called at the first one, so that its errors are the trial's."""
+    """Yield the reports of a trainable, which is called at the first one, so that its errors are the trial's.
+
+    The checkpoint that the trial starts from is fetched into the folder `start`.
+    """
+    if start is not None:
+        _fetch_start(trial, records, start)
+        trial = replace(trial, start_folder=start)
     reports = function(trial, resume=resume)
     if not isinstance(reports, Iterator):
         raise SpecError(
@@ -240,3 +263,20 @@ def _reports(
             hint="use `yield Report(step, metrics)`",
         )
     yield from reports
+
+
+def _fetch_start(trial: Trial, records: StudyRecords, folder: Path) -> None:
+    """Fetch the checkpoint that a trial starts from.
+
+    `StorageError`, which is no fault of the trial, where it is gone, or another one by now.
+    """
+    assert trial.start is not None
+    source = StudyRecords(records.storage, trial.start.study)
+    record = source.read_one(trial.start.trial)
+    folder.mkdir()
+    saved = Checkpoints(source.store, source.key(trial.start.trial, "checkpoint")).fetch(folder)
+    if saved is None or record is None or record.ended != trial.start.ended:
+        raise StorageError(
+            f"the checkpoint of trial {trial.start.trial} of {trial.start.study}, from which this trial starts, was "
+            "deleted or trained again since the study was planned; run the study again"
+        )

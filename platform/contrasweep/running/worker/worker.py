@@ -153,6 +153,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
                 limits=None if is_elsewhere(function) else resources.limits(host_memory=place["limit_host_memory"]),
                 output=output,
                 no_prior_state=no_prior_state,
+                retention=self.context.retention,
             )
             opened.pop_all()  # from here on the execution closes it
         return self.execution

@@ -73,6 +73,8 @@ def describe_run(study: TrackedStudy, trial: TrialOrRecord) -> RunDescription:
         "study": study.name,
         "trainable": trial.trainable,
     }
+    if trial.start is not None:
+        tags["start"] = f"{trial.start.study}/{trial.start.trial}"
     return RunDescription(trial_id, run_name(study, trial), params, tags, data)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from contrasweep.storage import compact
 from contrasweep.storage.attempts import BegunTrial
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
@@ -103,6 +104,7 @@ class Server:
         self.runs: dict[str, Run] = {}
         self.added, self.whole = 0, False
         self.client: Any = None
+        self._evaluations: dict[str, list[Record]] = {}  # of the networks of this study
         self._unsure: set[str] = set()  # trials of which a call failed: it may have worked without an answer
         self._datasets = threading.Lock()  # MLflow breaks when two calls bring it the same new dataset
 
@@ -117,6 +119,7 @@ class Server:
         self.client = self.client or new_client(self.uri)
         self.experiment_id = translate_errors(self._experiment)
         self.runs, parents = {}, []
+        self._evaluations = compact.read_evaluations(self.records, []) if trials else {}
         self.whole = whole
         self._unsure.clear()
         for run in self._search("" if trials else f"tags.`{ROLE_TAG}` = 'study'"):
@@ -159,7 +162,7 @@ class Server:
 
     def shows(self, record: Record) -> bool:
         """Whether the trial's run shows just this record."""
-        run = self.runs.get(record.trial_id)
+        run, record = self.runs.get(record.trial_id), compact.with_scores(record, self._evaluations)
         return run is not None and run.ended > 0 and run.tags.get(DIGEST_TAG) == record_digest(record)
 
     def doubt(self, trial_id: str) -> None:
@@ -177,6 +180,7 @@ class Server:
 
     def show_ended(self, record: Record, files: TrialFiles) -> None:
         """Add what the trial's run lacks, and end it with the status of the record."""
+        record = compact.with_scores(record, self._evaluations)
         description, points = describe_run(self.study, record), _points(files)
         run, missing = self._open_run(description, record.started, points, final_tags(record))
         with files.fetched(record) as folder:
@@ -200,6 +204,7 @@ class Server:
         Returns:
             How many values, or params, it lacked.
         """
+        record = compact.with_scores(record, self._evaluations)
         run, points = self.runs[record.trial_id], _points(files)
         missing = self._missing(run, points)
         if missing is None:
@@ -291,7 +296,7 @@ class Server:
             "plan_digest": study.plan_digest,
             "storage": study.storage,
             "mlflow.note.content": study_note(study)[:7900],
-            **_source_tags(),
+            **source_tags(),
         }
         entity = translate_errors(
             lambda: self.client.create_run(
@@ -379,7 +384,7 @@ class Server:
         return {metric.step: metric.value for metric in history}
 
     def _create(self, description: RunDescription, started: float, tags: Mapping[str, str]) -> Run:
-        own = {**description.tags, **tags, PARENT_TAG: self.parent_id, **_source_tags()}
+        own = {**description.tags, **tags, PARENT_TAG: self.parent_id, **source_tags()}
         entity = translate_errors(
             lambda: self.client.create_run(
                 self.experiment_id, start_time=milliseconds(started), tags=own, run_name=description.name
@@ -486,7 +491,7 @@ def _dataset_input(dataset: DescribedDataset) -> Any:
     return DatasetInput(entity, [InputTag("mlflow.data.context", "training")])
 
 
-def _source_tags() -> dict[str, str]:
+def source_tags() -> dict[str, str]:
     """Return MLflow's tags of who started a run, and with which program."""
     try:
         user = getpass.getuser()

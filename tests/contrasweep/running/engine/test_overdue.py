@@ -8,7 +8,7 @@ import pytest
 from raylets import wait_for
 
 from contrasweep.running import stacks
-from contrasweep.running.engine.overdue import MIN_SILENCE_S, UNKNOWN_SILENCE_S, Overdue
+from contrasweep.running.engine.accounts import MIN_SILENCE_S, UNKNOWN_SILENCE_S, Overdue
 from contrasweep.running.failures import failure_line, place_of
 from contrasweep.running.stacks import innermost, stack_of
 from contrasweep.storage.record import DatasetRef, Record, Status

@@ -8,7 +8,7 @@ from contrasweep import AblationGrid, Arm, Float, Sweep
 from contrasweep.running.driver import run
 from contrasweep.running.engine.loop import TrialLoop
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("running"), pytest.mark.usefixtures("ray_session")]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("running"), pytest.mark.usefixtures("ray_session")]
 
 
 def study(**fields):
@@ -62,7 +62,6 @@ def test_a_study_is_the_same_with_its_trials_fused(alone, tmp_path):
     assert not left, "hosts end with the run"
 
 
-@pytest.mark.long
 def test_a_host_that_is_killed_costs_no_member_more_than_its_steps(alone, tmp_path):
     """SIGKILL of the process that trains several trials, at the second epoch of the first of them."""
     log, once = tmp_path / "log", tmp_path / "once"
@@ -75,14 +74,12 @@ def test_a_host_that_is_killed_costs_no_member_more_than_its_steps(alone, tmp_pa
     assert len(trained) <= 24 + 4 * 2, "from their checkpoints, not from the beginning"
 
 
-@pytest.mark.long
 def test_a_cohort_that_runs_out_of_memory_goes_on_with_half_its_members(alone, tmp_path):
     results = run(study(cohort=4, config={"error": "MemoryError"}), storage=str(tmp_path), tracking="none")
     assert_same(results, alone)
     assert {record.notes.shared_by for record in results.trial_records.values()} == {2}
 
 
-@pytest.mark.long
 def test_a_pruner_keeps_the_best_of_a_cohort(tmp_path, monkeypatch):
     """Members report in step, and a rule that goes by who was there before keeps the best, whichever slot it has: it
     knows the others' reports of a step before it decides on one of them."""

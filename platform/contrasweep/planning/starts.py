@@ -1,0 +1,262 @@
+"""The trials from whose checkpoints others start: which they are, and whether they can be started from."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from contrasweep import canonical
+from contrasweep.code import CurrentCode
+from contrasweep.config import Config
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import ContrasweepError, NotTrainedError, SpecError, choose_from
+from contrasweep.planning.code_comparison import compare_code
+from contrasweep.planning.plan import Plan
+from contrasweep.storage import compact
+from contrasweep.storage.checkpoints import Checkpoints
+from contrasweep.storage.planned import read_planned
+from contrasweep.storage.record import DatasetLike, Record, StartRef
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.study_document import StudyDocument
+from contrasweep.study.arm import Start
+from contrasweep.study.grid import DATA_AXIS
+from contrasweep.trial import Trial
+
+ATTRIBUTE = "start_settings"
+"""Of a trainable that takes a start: the names of the settings that a trial has from the one that it starts from."""
+
+
+@dataclass(frozen=True)
+class SourceTrial:
+    """A trial that others may start from; without a `record` it has not ended yet."""
+
+    id: str
+    config: Config
+    data: DatasetLike
+    fold: int | None
+    seed: int
+    axes: Config
+    record: Record | None = None
+
+
+@dataclass
+class Sources:
+    """The trials of studies that arms start from, as a storage has them, or plans of studies that run before.
+
+    Studies in `before` need not have run: their trials are known without it, unless the best is asked for.
+    """
+
+    storage: str = ""
+    before: Sequence[Plan] = ()
+    _known: dict[tuple[str, str], list[SourceTrial]] = field(default_factory=dict)
+    _fitting: dict[tuple[str, str, str], list[SourceTrial]] = field(default_factory=dict)
+
+    def trials(self, start: Start) -> list[SourceTrial]:
+        """Return the trials of an arm to start from.
+
+        Raises:
+            NotTrainedError: Not all of them have ended, nor are all planned before.
+            SpecError: The study has no such arm.
+        """
+        key = (start.study, start.arm)
+        if key not in self._known:
+            planned = next((plan for plan in self.before if plan.study.name == start.study), None)
+            self._known[key] = self._stored(start) if planned is None else self._planned(start, planned)
+        trials = self._known[key]
+        if start.trial == "best" and (left := sum(trial.record is None for trial in trials)):
+            raise NotTrainedError(start.study, self._command(start.study), left)
+        return trials
+
+    def of(self, start: Start, data: Manifest, fold: int | None, seed: int, axes: Config) -> SourceTrial:
+        """Return the trial to start from for a trial on `data` with this fold, seed and values of axes.
+
+        Raises:
+            NotTrainedError: As for `trials`.
+            SpecError: There is no such trial, it has no network, or its network may have seen what is held out here.
+        """
+        name = f"{start.study}/{start.arm}"
+        trials = self.trials(start)
+        fitting = self._of_data(start, data, trials)
+        folds = {trial.fold for trial in fitting}
+        fitting = [trial for trial in fitting if trial.fold == (fold if fold in folds else None)]
+        shared = [axis for axis in axes if axis != DATA_AXIS and all(axis in trial.axes for trial in fitting)]
+        fitting = [trial for trial in fitting if all(trial.axes[axis] == axes[axis] for axis in shared)]
+        if start.trial == "best":
+            ended = [trial for trial in fitting if trial.record is not None and trial.record.status.counts]
+            document = self._document(start.study)
+            sign = 1 if document.mode == "max" else -1
+            fitting = sorted(ended, key=lambda trial: sign * trial.record.metrics[document.metric])[-1:]  # type: ignore[union-attr]
+        else:
+            fitting = [trial for trial in fitting if trial.seed == seed]
+        what = f"fold {fold}, seed {seed}" if fold is not None else f"seed {seed}"
+        if len(fitting) != 1:
+            has = ", ".join(sorted({str(trial.seed) for trial in trials}, key=int))
+            several = [axis for axis in (fitting[0].axes if fitting else ()) if axis not in shared]
+            raise SpecError(
+                f"{name} has {len(fitting) or 'no'} trials to start from",
+                place="start",
+                value=what,
+                hint=f"give this study its axes ({', '.join(several)}), or say trial: best"
+                if several
+                else f"it has seeds {has}: give this study the same folds and seeds, or say trial: best",
+            )
+        (found,) = fitting
+        if found.record is not None and not found.record.status.counts:
+            raise SpecError(
+                f"a trial of {name} gave no network: it is {found.record.status}",
+                place="start",
+                value=f"{what} (trial {found.id})",
+                hint=f"run {start.study} again with --retry-failed",
+            )
+        return found
+
+    def _of_data(self, start: Start, data: Manifest, trials: list[SourceTrial]) -> list[SourceTrial]:
+        """Those of the `trials` to start from that were trained on `data` and its folds, or all if on other data."""
+        key = (start.study, start.arm, data.digest)
+        if key not in self._fitting:
+            known = {trial.data.name for trial in trials}
+            self._fitting[key] = [t for t in trials if t.data.digest == data.digest] if data.name in known else trials
+        if not self._fitting[key]:
+            raise SpecError(
+                f"{start.study}/{start.arm} was trained on other folds or another version of {data.name}, so that its "
+                "networks may have seen what is held out here",
+                place="start",
+                value=f"{data.folds.count if data.folds else 'no'} folds",
+                hint="give both studies the same data and folds",
+            )
+        return self._fitting[key]
+
+    def _planned(self, start: Start, plan: Plan) -> list[SourceTrial]:
+        """The trials of a study that runs before, with the records that there are."""
+        _check_arm(start, plan.study.arms)
+        keeps = plan.study.keep_checkpoints_of
+        if keeps == "none" or (keeps == "best_of_arm" and start.trial != "best"):
+            raise SpecError(
+                f"{start.study} deletes the checkpoints to start from",
+                place="start",
+                value=f"keep_checkpoints_of: {keeps}",
+            )
+        cells = [cell for cell in plan.cells if cell.arm == start.arm]
+        known = self._records(start.study, {trial.id for cell in cells for trial in cell.trials})
+        trials = [
+            SourceTrial(t.id, t.config, t.data, t.fold, t.seed, cell.axes, known.get(t.id))
+            for cell in cells
+            for t in cell.trials
+        ]
+        if not trials:  # of a search, they are known at its end
+            return self._stored(start)
+        return trials
+
+    def _stored(self, start: Start) -> list[SourceTrial]:
+        """The trials of a study in the storage, all of which have ended."""
+        _check_arm(start, self._document(start.study).arms)
+        frame = read_planned(StudyRecords(self.storage, start.study))
+        rows = frame[frame["arm"] == start.arm].to_dict("records")
+        known = self._records(start.study, {row["trial_id"] for row in rows})
+        if left := len(rows) - len(known) or int(not rows):
+            raise NotTrainedError(start.study, self._command(start.study), left)
+        axes = list(frame.columns[2:-2])
+        of_row = ((known[row["trial_id"]], {axis: row[axis] for axis in axes}) for row in rows)
+        return [SourceTrial(r.trial_id, r.config, r.data, r.fold, r.seed, values, r) for r, values in of_row]
+
+    def _records(self, study: str, ids: Collection[str]) -> dict[str, Record]:
+        if not self.storage:
+            return {}
+        records = StudyRecords(self.storage, study)
+        return compact.read_records(records, records.etags(), only=ids)
+
+    def _document(self, study: str) -> StudyDocument:
+        document = StudyRecords(self.storage, study).document() if self.storage else None
+        if document is None:
+            raise NotTrainedError(study, self._command(study), 0)
+        return document
+
+    def _command(self, study: str) -> str:
+        document = StudyRecords(self.storage, study).document() if self.storage else None
+        known = document.commands[-1] if document and document.commands else ""
+        return known or f"contrasweep run FILE, where FILE declares {study}"
+
+
+def _check_arm(start: Start, arms: Collection[str]) -> None:
+    if start.arm not in arms:
+        raise SpecError(
+            f"{start.study} has no such arm",
+            place="start.arm",
+            value=start.arm,
+            hint=choose_from("arms", arms, start.arm),
+        )
+
+
+def start_ref(start: Start, source: SourceTrial) -> StartRef:
+    """Return what a trial that starts from `source` keeps of it."""
+    return StartRef(start.study, source.id, source.record.ended if source.record else 0.0)
+
+
+def shared_settings(function: Callable[..., Any], trainable: str) -> tuple[str, ...]:
+    """Return the settings that trials of a trainable have from those that they start from.
+
+    Raises `SpecError` where it takes no start.
+    """
+    names = getattr(function, ATTRIBUTE, None)
+    if names is None:
+        raise SpecError(
+            "this trainable starts from no checkpoint",
+            place="start",
+            value=trainable,
+            hint=f"finetune and contrastive do; your own says so with train.{ATTRIBUTE} = ()",
+        )
+    return tuple(names)
+
+
+def with_source(config: Config, names: Sequence[str], source: Config) -> canonical.Config:
+    """Return `config` with the settings `names` of the source where it does not set them itself."""
+    return canonical.Config(
+        {**{name: source[name] for name in names if name in source and name not in config}, **config}
+    )
+
+
+def check_source(whole: Config, names: Sequence[str], source: SourceTrial, start: Start) -> None:
+    """Raise `SpecError` where a resolved config differs from its source's in one of the settings `names`."""
+    for name in names:
+        if whole.get(name) != source.config.get(name):
+            raise SpecError(
+                f"a trial has the {name} of the network that it starts from",
+                place=f"config.{name}",
+                value=whole.get(name),
+                hint=f"leave it out: {start.study}/{start.arm} has {source.config.get(name)}",
+            )
+
+
+def check_starts(plan: Plan, storage: str, current: CurrentCode, finished: Collection[str]) -> None:
+    """Check that the trials of a plan that are not `finished` can start: that networks and their code are there.
+
+    Raises `ContrasweepError`, one line, for networks of other code than there is now, and for deleted checkpoints.
+    """
+    of_study: dict[str, list[Trial]] = defaultdict(list)
+    for trial in plan.trials:
+        if trial.start is not None:
+            of_study[trial.start.study].append(trial)
+    for study, trials in of_study.items():
+        source = StudyRecords(storage, study)
+        used = {trial.start.trial for trial in trials if trial.start}
+        records = compact.read_records(source, source.etags(), only=used).values()
+        named = [record for record in records if not record.trainable.startswith("__main__:")]  # other code is not here
+        if line := compare_code(source, named, (), current, len(named)).line():
+            raise ContrasweepError(
+                f"{plan.study.name} starts from networks of {study}, of which {line}; run {study} first, with "
+                "--rerun-changed or --accept-code"
+            )
+        left = [trial.start for trial in trials if trial.start and trial.id not in finished]
+        wanted = sorted({start.trial for start in left if start.ended})  # others run before, and keep theirs
+
+        def has_none(trial_id: str, source: StudyRecords = source) -> bool:
+            return Checkpoints(source.store, source.key(trial_id, "checkpoint")).latest() is None
+
+        with ThreadPoolExecutor(16) as pool:
+            gone = [trial_id for trial_id, none in zip(wanted, pool.map(has_none, wanted), strict=True) if none]
+        if gone:
+            raise ContrasweepError(
+                f"{plan.study.name} starts from checkpoints of {study}, and {len(gone)} of {len(wanted)} are "
+                f"deleted or were never kept, such as of trial {gone[0]}; train it again with --rerun {gone[0]}"
+            )

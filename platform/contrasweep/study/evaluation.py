@@ -1,0 +1,64 @@
+"""Evaluations that a study declares: scores of its trained networks, computed once it is complete."""
+
+import re
+
+import pydantic
+
+from contrasweep.data.names import parse
+from contrasweep.errors import SpecError, choose_from
+from contrasweep.schema import checked
+
+
+@checked
+class Evaluation:
+    """Scores of a study's networks, which `contrasweep evaluate` computes too. Nothing is trained.
+
+    Args:
+        data: Names of staged datasets of images with labels.
+        function: The dotted path of `f(model, data, trial) -> {metric: number}`, in place of the shipped scores.
+        metrics: Scores that the study decides as it does its own metric, by their names in tables: `DATASET/METRIC`,
+            `FUNCTION/METRIC`, or with both `DATASET/FUNCTION/METRIC`. `alpha` is divided among the metric and these.
+
+    Raises:
+        SpecError: There is nothing to evaluate, or a metric is no score of this evaluation.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> cs.Evaluation(data=["mnist"], metrics=["mnist/knn1"]).prefixes
+        ('mnist/',)
+    """
+
+    data: list[str] = pydantic.Field(default_factory=list)
+    function: str = ""
+    metrics: list[str] = pydantic.Field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.data and not self.function:
+            raise SpecError("an evaluation has data, or a function", place="data", hint="for example data: [digits]")
+        if len(set(self.prefixes)) != len(self.prefixes):
+            raise SpecError("datasets have different names", place="data", value=self.data)
+        for metric in self.metrics:
+            if not metric.startswith(self.prefixes) or metric.endswith("/"):
+                raise SpecError(
+                    "a metric of an evaluation is one of its scores",
+                    place="metrics",
+                    value=metric,
+                    hint=choose_from("scores", [f"{prefix}METRIC" for prefix in self.prefixes], metric),
+                )
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """What the names of its scores begin with, one for each dataset."""
+        own = f"{self.function.rpartition(':')[2]}/" if self.function else ""
+        return tuple(f"{dataset_name(name)}/{own}" for name in self.data) or (own,)
+
+    @property
+    def label(self) -> str:
+        """What the name of its study says: `on-digits-mnist`, `with-robustness`."""
+        own = ["with", self.function.rpartition(":")[2]] if self.function else []
+        return re.sub("[^A-Za-z0-9._-]+", "-", "-".join([*(["on", *self.data] if self.data else []), *own]))
+
+
+def dataset_name(name: str) -> str:
+    """Return what metrics call a dataset."""
+    return parse(name.rstrip("/").rpartition("/")[2]).folder

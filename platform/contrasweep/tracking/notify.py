@@ -1,0 +1,143 @@
+"""Notifications: what happens to a run is told to addresses, each event once, by the process beside the driver."""
+
+import contextlib
+import queue
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Literal
+
+from contrasweep.delivery import Message, deliver
+from contrasweep.errors import BrokenFileError, StorageError
+from contrasweep.live.live_file import SILENT_S, Watched, read_live
+from contrasweep.live.state import RunState, one_line
+from contrasweep.planning.durations import duration
+from contrasweep.secrets import redacted
+from contrasweep.storage.interim_log import VERDICTS, LookAt, LookLog, read_looks
+from contrasweep.storage.record import Status
+from contrasweep.storage.records import StudyRecords
+from contrasweep.tracking.tracker import Outcome
+
+Event = Literal["end", "failure", "look", "silent"]
+POLL_S = 5.0
+PATIENCE_S = 3.0
+"""How long a driver waits at its end for what is not delivered."""
+
+
+class Notifier:
+    """Watches a run in the storage, which begins at `began` (unix seconds) or later, and tells addresses of its events.
+
+    Each address has a thread of its own: one that is dead delays no other, and no driver.
+    """
+
+    def __init__(self, addresses: Sequence[str], records: StudyRecords, began: float) -> None:
+        self.records, self.began = records, began
+        self._queues = {declared: queue.SimpleQueue[Message | None]() for declared in addresses}
+        self._threads = [threading.Thread(target=self._tell, args=(a,), daemon=True) for a in addresses]
+        self._watched, self._told = Watched(), set[Event]()
+        self._looks: int | None = None  # that are told, or older than the run
+        for thread in self._threads:
+            thread.start()
+
+    def look(self) -> None:
+        """Look at the storage once, and tell what is new."""
+        with contextlib.suppress(BrokenFileError):  # the driver says so
+            log = read_looks(self.records) or LookLog("", "")
+            if self._looks is None:
+                self._looks = sum(look.taken < self.began for look in log.looks)
+            if said := decided(log, self._looks):
+                self._send("look", said)
+            self._looks = len(log.looks)
+        state = read_live(self.records)
+        if state is None or state.began < self.began:  # of an earlier run
+            return
+        failed = sum(state.statuses.get(status, 0) for status in Status if status.failed)
+        if failed and "failure" not in self._told:
+            lines = [text for _, text in state.events if text.startswith("failed: ")]
+            self._send("failure", lines[0] if lines else f"{failed} trials failed", state)
+        self._watched.seen(state, time.time(), time.monotonic())
+        if self._watched.silent_s <= SILENT_S:
+            self._told.discard("silent")
+        elif "silent" not in self._told:
+            self._send("silent", _silent(state, f"for {duration(self._watched.silent_s)}"), state)
+
+    def close(self, outcome: Outcome, *, lost: bool) -> None:
+        """Tell how the run ended; `lost`: its driver has ended without a word."""
+        with contextlib.suppress(StorageError):
+            self.look()
+        state = None
+        with contextlib.suppress(StorageError):
+            state = read_live(self.records)
+        if not lost:
+            self._send("end", _ended(state, outcome), state)
+        elif "silent" not in self._told:
+            self._send("silent", _silent(state, "any more") if state else "its driver ended without a word", state)
+        for waiting in self._queues.values():
+            waiting.put(None)
+
+    def join(self, seconds: float) -> bool:
+        """Wait until all is delivered or given up, for `seconds` at most, and return whether it is."""
+        until = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _send(self, event: Event, text: str, state: RunState | None = None) -> None:
+        self._told.add(event)
+        message: Message = {
+            "event": event,
+            "study": self.records.study,
+            "text": one_line(redacted(f"{self.records.study}: {text}")),
+            "storage": redacted(self.records.storage),
+            "host": socket.gethostname(),
+            "time": time.time(),
+            "done": state.done if state else None,
+            "total": state.total if state else None,
+        }
+        for waiting in self._queues.values():
+            waiting.put(message)
+
+    def _tell(self, declared: str) -> None:
+        while (message := self._queues[declared].get()) is not None:
+            if problem := deliver(declared, message):
+                note = f"notify: {declared} was not told of the {message['event']} ({problem})"
+                with contextlib.suppress(OSError):
+                    print(redacted(one_line(note)), file=sys.stderr, flush=True)
+
+
+def decided(log: LookLog, before: int) -> str:
+    """Return what the looks after the first `before` decided, as text; "" where they decided nothing."""
+    said = []
+    for number, look in enumerate(log.looks[before:], before + 1):
+        known = {one.key for past in log.looks[: number - 1] for one in past.comparisons if one.decision in VERDICTS}
+        new = [one for one in look.comparisons if one.decision in VERDICTS and one.key not in known]
+        verdicts = ", ".join(map(_verdict, new))
+        if new:
+            said.append(f"look {number} at {look.replicates} {log.unit} decided: {verdicts}")
+    return "; ".join(said)
+
+
+def _verdict(one: LookAt) -> str:
+    if one.decision == "equivalent":
+        return f"{one.a} equivalent to {one.b}"
+    better, other = (one.a, one.b) if one.decision == "better" else (one.b, one.a)
+    return f"{better} better than {other} by {abs(one.difference):.3g}"
+
+
+def _silent(state: RunState, since: str) -> str:
+    where = f"from process {state.pid} on {state.host}"
+    return f"no sign of life {where} {since}; `contrasweep run` goes on from what is recorded"
+
+
+def _ended(state: RunState | None, outcome: Outcome) -> str:
+    if state is None:
+        return outcome
+    of = "" if state.total is None else f" of {state.total}"
+    reason = state.ended if state.ended not in ("", "complete") else "" if outcome == "complete" else "its budget"
+    how = outcome if not reason or reason == outcome else f"ended early ({reason})"
+    bad = "".join(f", {text}" for text in state.bad)
+    best = state.best
+    score = f"; best {state.name(state.metric)} {best[1].best:.4g} ({state.name(best[0])})" if best else ""
+    return f"{how}, {state.done}{of} trials{bad}{score}"

@@ -1,0 +1,143 @@
+"""Files with several studies, which run in their order and start from each other's checkpoints."""
+
+import json
+import re
+import signal
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from command_line import contrasweep
+from drivers import ray_folder, start_driver
+from raylets import wait_for
+
+import contrasweep as cs
+from contrasweep.storage.records import StudyRecords
+from contrasweep.study.file import load_studies, load_study, study_schema
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "after-training.md"
+EXAMPLE = re.search(r"^```yaml\n(# pipeline\.yaml.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+assert EXAMPLE is not None
+TEXT = EXAMPLE[1]
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(TEXT)
+    return path
+
+
+def edited(file, old, new):
+    assert TEXT.count(old) == 1
+    file.write_text(TEXT.replace(old, new))
+    return str(file)
+
+
+def test_fields_beside_the_studies_are_those_of_each_that_has_no_own(file):
+    studies = load_studies(str(file), ["seeds=[3]", "studies.1.seeds=[4]"])
+    assert [study.name for study in studies] == ["pretrain", "probe", "tenth", "full"]
+    assert [study.seeds for study in studies] == [[3], [4], [3], [3]]
+    assert list(studies[0].arms) == ["supcon", "simclr"] and list(studies[2].arms) == ["none", "supcon", "simclr"]
+    assert studies[1].arms["supcon"].start == cs.Start("pretrain", "supcon")
+    assert load_study(f"{file}:tenth") == load_studies(str(file))[2]
+    jsonschema.validate(yaml.safe_load(TEXT), study_schema())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (
+            "- name: full",
+            "- name: probe",
+            r"pipeline\.yaml: studies\.3: studies of a file have different names, got 'probe'",
+        ),
+        (
+            "  - name: probe\n",
+            "  - name: probe\n    arms: {none: {trainable: finetune, start: {study: full, arm: none}}}\n",
+            r"studies\.1\.arms\.none\.start\.study: a study starts from one that stands before it, got 'full'",
+        ),
+        (
+            "start: {study: pretrain, arm: simclr}",
+            "start: {study: probe, arm: simclr}",
+            r"studies\.1: arms\.simclr\.start\.study: "
+            "a study does not start from itself",
+        ),
+        ("seeds: [0, 1, 2]", "sees: [0]", r"studies\.0: sees: there is no such field; did you mean 'seeds'"),
+    ],
+)
+def test_a_file_that_cannot_run_in_its_order_is_one_line(file, old, new, says):
+    with pytest.raises(cs.SpecError, match=says) as error:
+        load_studies(edited(file, old, new))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("studies", ["3", "[]", "[1]", "{a: 1}"])
+def test_studies_are_a_list_of_mappings(file, studies):
+    file.write_text(f"data: digits-lt\nstudies: {studies}\n")
+    for load in (load_studies, load_study):
+        with pytest.raises(cs.SpecError, match=r"studies is a list of mappings|the file has several"):
+            load(str(file))
+
+
+def test_the_whole_file_is_planned_before_anything_has_run(file, tmp_path):
+    done = contrasweep("plan", "pipeline.yaml", "--json", "--storage", "runs", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert shown["schema"] == "plans/1" and [plan["study"] for plan in shown["studies"]] == [
+        "pretrain",
+        "probe",
+        "tenth",
+        "full",
+    ]
+    assert [plan["trials"] for plan in shown["studies"]] == [6, 9, 9, 9]
+    assert not any(plan["missing"] or plan["other_code"] for plan in shown["studies"])
+    alone = contrasweep("plan", "pipeline.yaml:probe", "--storage", "runs", folder=tmp_path)
+    assert "missing   study pretrain: 2 cells, 6 trials; not trained: contrasweep run" in alone.stdout
+    refused = contrasweep("run", "pipeline.yaml:probe", "--storage", "runs", "--tracking", "none", folder=tmp_path)
+    assert refused.returncode == 2 and len(refused.stderr.splitlines()) == 1 and not (tmp_path / "runs").exists()
+    assert "this study starts from 'pretrain', which was not run in this storage" in refused.stderr
+
+
+def test_commands_of_one_study_say_how_to_name_it(file, tmp_path):
+    done = contrasweep("report", "pipeline.yaml", folder=tmp_path)
+    assert done.returncode == 2 and "name one: pipeline.yaml:NAME" in done.stderr
+    done = contrasweep("run", "pipeline.yaml", "--rerun", "ocl", folder=tmp_path)
+    assert done.returncode == 2 and "contrasweep run pipeline.yaml:NAME --rerun" in done.stderr
+    done = contrasweep("plan", "pipeline.yaml:prob", folder=tmp_path)
+    assert done.returncode == 2 and "did you mean 'probe'" in done.stderr
+
+
+def await_records(driver, records, count):
+    wait_for(lambda: len(records.finished()) >= count or driver.poll() is not None)
+    assert driver.poll() is None, driver.communicate()
+
+
+@pytest.mark.long
+def test_a_pipeline_that_is_killed_within_and_between_its_stages_goes_on(file, tmp_path):
+    """The example of the documentation, as its page says it: one command, killed twice, and one table at the end."""
+    records = {name: StudyRecords(str(tmp_path / "runs"), name) for name in ("pretrain", "probe", "tenth", "full")}
+    words = ["run", "pipeline.yaml", "--storage", "runs", "--tracking", "none"]
+
+    def kept():
+        return {(name, i): r.ended for name, of in records.items() for i, r in of.read(sorted(of.finished())).items()}
+
+    with ray_folder() as ray:
+        for of, count in ((records["pretrain"], 2), (records["probe"], 1)):
+            driver = start_driver(*words, folder=tmp_path, ray=ray)
+            await_records(driver, of, count)
+            driver.send_signal(signal.SIGKILL)
+            driver.communicate()
+            before = kept()
+        assert len(records["pretrain"].finished()) == 6
+        driver = start_driver(*words, folder=tmp_path, ray=ray)
+        printed, errors = driver.communicate()
+        assert driver.returncode == 0, errors
+    assert before.items() <= kept().items() and len(kept()) == 6 + 3 * 9
+    assert re.search(r"^arm +probe +tenth +full", printed, re.MULTILINE)
+    rows = re.findall(r"^(none|supcon|simclr) +[0-9.]", printed.rpartition("\narm ")[2], re.MULTILINE)
+    assert rows == ["none", "supcon", "simclr"]
+    assert "report:   contrasweep report probe tenth full --rows arm --columns study --storage runs" in printed
+    table = cs.load(["probe", "tenth", "full"], storage=str(tmp_path / "runs")).table("arm", "study")
+    assert all(cell.n == 3 for cell in table.cells.values()) and len(table.cells) == 9

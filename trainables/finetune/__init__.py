@@ -1,0 +1,87 @@
+"""Supervised training of an image encoder and a classifier on it: fine-tuning and linear probing of a trained encoder.
+
+    list(train(trial))
+
+An arm's `start` says whose encoder it is; without it, all is trained from new weights. One report an epoch; the last
+has the scores of the held-out part.
+"""
+
+import functools
+import math
+from collections.abc import Generator
+from pathlib import Path
+
+from contrasweep.cluster.memory import GIB, Precision, Workload
+from contrasweep.config import Config
+from contrasweep.data.manifest import Manifest
+from contrasweep.trainables.finetune.settings import Settings
+from contrasweep.trainables.images import rows_to_train, view_shape
+from contrasweep.trainables.optimisation import optimizer_states
+from contrasweep.trainables.pytorch import nn, torch
+from contrasweep.trial import Report, Trial
+
+__all__ = ["Settings", "load_model", "memory", "train"]
+
+
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+    """Train `trial` and yield a report an epoch.
+
+    Every report has `loss`, `grad_norm` and `learning_rate`. Reports of epochs with an evaluation have `accuracy`,
+    `f1_macro` and the F1 of each class, and the last one has `accuracy` of each test item for paired tests.
+
+    Args:
+        trial: The trial; its config is that of `Settings`, its dataset holds images with labels.
+        resume: The checkpoint folder to continue from.
+
+    Yields:
+        Reports, whose `step` is the epoch, from 1.
+    """
+    from contrasweep.trainables import loop
+    from contrasweep.trainables.finetune.method import Finetune
+
+    s = Settings(**trial.config)
+    method = Finetune(trial, s)
+    yield from loop.run(method, trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every)
+
+
+def load_model(folder: Path, trial: Trial) -> "nn.Module":
+    """Return the encoder in a checkpoint of `trial`.
+
+    It takes uint8 images [n c h w] to features, float32 [n d].
+    """
+    from contrasweep.data import open_dataset
+    from contrasweep.trainables import checkpoint, images
+    from contrasweep.trainables.exporting import FromPixels
+    from contrasweep.trainables.finetune.method import network
+
+    s = Settings(**trial.config)
+    part = open_dataset(trial.data).parts(trial.fold)[0]
+    train_part = images.open_images(part, torch.device("cpu"), s.resident_gib, s.view_size)
+    model = network(s, train_part.shape, len(trial.data.classes))
+    model.load_state_dict(checkpoint.part(folder, "model"))
+    return FromPixels(model[0], *train_part.moments(), size=s.view_size or None)
+
+
+def memory(config: Config, data: Manifest) -> Workload:
+    """Return what a trial of this config takes: one step of a batch, with gradients of the encoder where it trains."""
+    s = Settings(**config)
+    shape, classes = view_shape(data, s.view_size), max(2, len(data.classes))
+    pixels = (data.rows("train") + data.rows("test")) * math.prod(shape)
+    precision: Precision = "bf16" if s.autocast else "fp32"
+    return Workload(
+        architecture=f"{s.encoder.name} {precision}",
+        shape=(shape, s.batch_size, classes, s.network_text),
+        build=functools.partial(s.build_network, shape, classes),
+        inputs=(s.batch_size, *shape),
+        optimizer_states=optimizer_states(s.optimizer),
+        precision=precision,
+        resident_bytes=0 if s.view_size or pixels > s.resident_gib * GIB else pixels,
+        device=s.device,
+        cpus=float(s.threads),
+        steps=float(s.epochs * max(1, int(rows_to_train(data) * s.label_fraction) // s.batch_size)),
+    )
+
+
+train.settings = Settings  # type: ignore[attr-defined]
+train.memory = memory  # type: ignore[attr-defined]
+train.start_settings = ("encoder",)  # type: ignore[attr-defined]

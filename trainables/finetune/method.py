@@ -1,0 +1,197 @@
+"""A trial of `finetune` in training; `loop` runs its epochs."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from contrasweep.data import open_dataset
+from contrasweep.errors import DataError
+from contrasweep.trainables import augmentations, checkpoint, images, loop, optimisation, seeding
+from contrasweep.trainables.encoders import Shape
+from contrasweep.trainables.evaluation.scores import classification
+from contrasweep.trainables.finetune.settings import Settings
+from contrasweep.trial import Trial
+
+EVAL_BATCH_ROWS = 1024
+"""Images per forward pass in an evaluation, and at most four batches."""
+
+
+class Finetune:
+    """A trial in training: labelled images, encoder and classifier on the device."""
+
+    def __init__(self, trial: Trial, settings: Settings) -> None:
+        self.settings = settings = settings.resolve(trial.data)
+        self.key, self.classes = (trial.seed, trial.fold), len(trial.data.classes)
+        self.device = seeding.pick_device(settings.device)
+        seeding.prepare(self.device, settings.threads)
+        self.train, self.test = (
+            images.open_images(part, self.device, settings.resident_gib, settings.view_size)
+            for part in open_dataset(trial.data).parts(trial.fold)
+        )
+        if not len(self.test):
+            raise DataError(f"fold {trial.fold} of {trial.data.name} has no test rows")
+        self.normalise = images.Normalise(self.train)
+        self.policy = augmentations.policy_of(settings.augmentation)
+        labels = seeding.generator(*self.key, "labels")
+        self.rows = labelled(self.train.labels.cpu(), settings.label_fraction, labels)
+        self.size = min(settings.batch_size, len(self.rows))
+        seeding.reseed(*self.key, "weights")
+        self.model = network(settings, self.train.shape, self.classes)
+        if trial.start_folder is not None:
+            checkpoint.load_encoder(trial.start_folder, self.model[0])
+        self.model.to(self.device)
+        self.optimizer = self._optimizer()
+        self.schedule = optimisation.Schedule(
+            settings.learning_rate,
+            settings.epochs * self.per_epoch,
+            settings.warmup_epochs * self.per_epoch,
+            constant=settings.schedule == "constant",
+        )
+        self.guard = loop.Guard()
+
+    def _optimizer(self) -> optimisation.Optimizer:
+        s = self.settings
+        if s.layer_decay == 1:
+            whole: optimisation.Optimizer = s.optimizer.build(self.model.parameters(), s.learning_rate)
+            return whole
+        groups = [list(self.model[1].parameters()), *reversed(layers(self.model[0]))]
+        rates = [s.layer_decay**depth for depth in range(len(groups))]
+        each = [s.optimizer.build(group, s.learning_rate * rate) for group, rate in zip(groups, rates, strict=True)]
+        return optimisation.WithOwnRates(each, rates)
+
+    @property
+    def per_epoch(self) -> int:
+        """Steps of an epoch."""
+        return len(self.rows) // self.size
+
+    @property
+    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+        """Return what a checkpoint saves and restores."""
+        return {"model": self.model, "optimizer": self.optimizer}
+
+    def ends(self, epoch: int) -> bool:
+        """Whether training ends after this epoch."""
+        return epoch >= self.settings.epochs
+
+    def epoch(self, epoch: int) -> dict[str, float]:
+        """Train epoch 1, 2, ... and return the means over its steps."""
+        key = (*self.key, epoch)
+        seeding.reseed(*key)
+        self.model.train()
+        if self.settings.frozen:
+            self.model[0].eval()
+        order = self.rows[torch.randperm(len(self.rows), generator=seeding.generator(*key, "order"))]
+        measured = []
+        for step, (inputs, rows) in enumerate(self._batches(order, *key)):
+            self.optimizer.lr = self.schedule.at((epoch - 1) * self.per_epoch + step)
+            compute = partial(self._gradients, inputs, self.train.labels[rows.to(self.device)])
+            if (taken := self.guard.step(self.optimizer, compute, self.settings.clip)) is not None:
+                norm, loss = taken
+                measured.append(torch.stack([loss, norm]))
+        self.guard.require_steps(len(measured), epoch, self._remedy)
+        means = torch.stack(measured).double().mean(0).tolist()
+        return {"loss": means[0], "grad_norm": means[1], "learning_rate": self.optimizer.lr}
+
+    def _batches(self, order: Int[Tensor, " m"], *key: int | None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the inputs of each step, with their rows: images, or of a frozen encoder their features."""
+        if self.settings.frozen and self.settings.augmentation.name == "none":
+            for rows in torch.split(order[: self.per_epoch * self.size], self.size):
+                yield self._features[rows], rows
+            return
+        for views, rows in images.batches(self.train, self.normalise, [self.policy], order, self.size, *key):
+            yield self._encoded(views) if self.settings.frozen else views, rows
+
+    @cached_property
+    def _features(self) -> Float[Tensor, "n d"]:
+        """The features of all training images, which a frozen encoder gives in every epoch again."""
+        return self._forward(self._encoded, self.train.stretches())
+
+    @torch.no_grad()
+    def _encoded(self, normal: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
+            features: Tensor = self.model[0].eval()(normal.to(self.device))
+        return features.float()
+
+    def _gradients(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+        trained = self.model[1] if self.settings.frozen else self.model
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
+            logits = trained(inputs.to(self.device))
+        loss = F.cross_entropy(logits.float(), labels)
+        return loss, optimisation.gradients_of(self.optimizer, loss), loss.detach()
+
+    @torch.no_grad()
+    def _forward(self, network: Callable[[Tensor], Tensor], stretches: Iterable[Tensor]) -> Tensor:
+        size = min(EVAL_BATCH_ROWS, 4 * self.settings.batch_size)
+        chunks = [
+            network(self.normalise(pixels.to(self.device).float() / 255))
+            for stretch in stretches
+            for pixels in torch.split(stretch, size)
+        ]
+        return torch.cat(chunks).float()
+
+    def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
+        """Return the scores of the classifier on the held-out part, and at the end whether each item is right."""
+        model = self.model.eval()
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
+            logits = self._forward(model, self.test.stretches())
+        self.guard.require_finite(logits, "values", self._remedy)
+        predicted = logits.argmax(1)
+        metrics = classification(predicted, self.test.labels, self.classes)
+        if not final:
+            return loop.Evaluation(metrics)
+        right = (predicted == self.test.labels).cpu().numpy().astype(np.uint8)
+        return loop.Evaluation(metrics, {"accuracy": right, **self.test.grouping})
+
+    @property
+    def _remedy(self) -> str:
+        return f"lower learning_rate ({self.settings.learning_rate})"
+
+
+def network(settings: Settings, shape: Shape, classes: int) -> nn.Sequential:
+    """Encoder and classifier for images of `shape` (channels, height, width), in the faster memory layout."""
+    model = settings.build_network(shape, classes)
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
+def labelled(labels: Int[Tensor, " n"], fraction: float, generator: torch.Generator) -> Int[Tensor, " k"]:
+    """Return the rows whose labels are used, in their order: of each class this `fraction`, and at least one row."""
+    if fraction == 1:
+        return torch.arange(len(labels))
+    chosen = []
+    for label in torch.unique(labels):
+        rows = (labels == label).nonzero().flatten()
+        count = max(1, round(fraction * len(rows)))
+        chosen.append(rows[torch.randperm(len(rows), generator=generator)[:count]])
+    return torch.cat(chosen).sort().values
+
+
+def layers(encoder: nn.Module) -> list[list[nn.Parameter]]:
+    """Return the parameters of each layer of an encoder, the first layer first.
+
+    A layer is a child of the encoder; sequences of modules are entered, and so is a module that is an only child.
+    Modules of biases and normalisation alone belong to the layer before them, tokens without a module to the first.
+    """
+    while len(children := list(encoder.children())) == 1:
+        encoder = children[0]
+    first, found = list(encoder.parameters(recurse=False)), list[list[nn.Parameter]]()
+    for module in _blocks(encoder):
+        own = list(module.parameters())
+        if any(parameter.ndim > 1 for parameter in own):
+            found.append(own)
+        else:
+            (found[-1] if found else first).extend(own)
+    return [first + found[0], *found[1:]] if found else [first]
+
+
+def _blocks(module: nn.Module) -> Iterator[nn.Module]:
+    for child in module.children():
+        if isinstance(child, nn.Sequential | nn.ModuleList):
+            yield from _blocks(child)
+        else:
+            yield child
