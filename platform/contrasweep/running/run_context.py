@@ -77,9 +77,7 @@ class RayTrial(Protocol):
 
     config: TrialDescription
     status: str
-    trial_id: str
     max_failures: int
-    is_finished: Any
     update_resources: Any
 
 

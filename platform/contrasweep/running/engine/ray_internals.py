@@ -53,15 +53,7 @@ REFUSED = Feature(
     "a trial whose worker's process cannot take it ends as failed",
 )
 PENDING = Feature(
-    tuple(f"{_CONTROLLER}.{name}" for name in ("_set_trial_status", "_unstage_trial_with_resources")),
-    "trials that wait keep the places that they got first",
-)
-RESOURCES = Feature(
-    (
-        "ray.tune.execution.tune_controller.PlacementGroupResourceManager",
-        "ray.air.execution.resources.fixed.FixedResourceManager",
-    ),
-    "each trial costs Ray a placement group also on a machine alone",
+    (f"{_CONTROLLER}._set_trial_status", *REFUSED.names[1:2]), "trials that wait keep the places that they got first"
 )
 SIGTERM = Feature(
     ("ray._private.utils.set_sigterm_handler",), "SIGTERM while Ray starts may end this process without its line"
@@ -74,7 +66,7 @@ PROCESSES = Feature(
     (f"{_NODE}.all_processes", f"{_NODE}.raylet_socket_name"), "the death of Ray itself is seen after a minute, by Ray"
 )
 ACTORS = Feature(("ray._private.state.actors",), "of a silent trial no stack is kept")
-FEATURES = (CALLBACKS, CREDENTIALS, PREEMPTED, REFUSED, PENDING, RESOURCES, SIGTERM, AUTHENTICATION, PROCESSES, ACTORS)
+FEATURES = (CALLBACKS, CREDENTIALS, PREEMPTED, REFUSED, PENDING, SIGTERM, AUTHENTICATION, PROCESSES, ACTORS)
 TRIAL_NAMES = (
     *("run_metadata.num_failures", "run_metadata.metric_analysis", "run_metadata.metric_n_steps"),
     *("run_metadata.last_result", "temporary_state.ray_actor", "_default_result_or_future"),
@@ -96,22 +88,6 @@ def leave_callbacks_alone() -> None:
     """Usage statistics are off, and counting callbacks for them would import MLflow, for seconds."""
     if _all(CALLBACKS):
         _named("ray.air._internal.usage").tag_callbacks = lambda callbacks: False
-
-
-@contextlib.contextmanager
-def counted_resources(alone: bool) -> Iterator[None]:
-    """While open, let Tune count the cores of a machine that is `alone` in its Ray.
-
-    Tune's own way is a placement group for each trial that waits, which the next trial's use of an old worker cancels.
-    """
-    with contextlib.ExitStack() as kept:
-        if alone and _all(RESOURCES):
-            controller = _named("ray.tune.execution.tune_controller")
-            kept.callback(
-                setattr, controller, "PlacementGroupResourceManager", controller.PlacementGroupResourceManager
-            )
-            controller.PlacementGroupResourceManager = _named(RESOURCES.names[-1])
-        yield
 
 
 def keep_credentials() -> None:

@@ -21,7 +21,6 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from contrasweep.cluster import out_of_memory
-from contrasweep.cluster.hosts import Hosts
 from contrasweep.errors import ContrasweepError, StorageError
 from contrasweep.live.logs import read_log
 from contrasweep.processes import scratch_folder
@@ -150,9 +149,8 @@ class TuneEngine:
         # `TuneCallback` reports lost workers, in one line each
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
         folder = scratch_folder("tune")
-        alone = type(self.loop.queue.hosts) is Hosts and len(ray.nodes()) == 1 and "GPU" not in ray.cluster_resources()
         try:
-            tuner = tune.Tuner(
+            tune.Tuner(
                 tune.with_resources(tune.with_parameters(TuneTrial, context=self.context), bundles),
                 tune_config=tune.TuneConfig(
                     search_alg=TuneSearcher(self.loop, self.context),
@@ -171,9 +169,7 @@ class TuneEngine:
                     failure_config=tune.FailureConfig(max_failures=self.max_failures),
                     checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
                 ),
-            )
-            with ray_internals.counted_resources(alone):
-                tuner.fit()
+            ).fit()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -226,11 +222,6 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
     def __init__(self, loop: TrialLoop) -> None:
         super().__init__()
         self.loop, self.place_again_at = loop, 0.0
-        self._live: dict[str, RayTrial] = {}  # by Tune's id, in the order in which they were handed out
-
-    def on_trial_add(self, tune_controller: Any, trial: RayTrial) -> None:
-        """Note a trial that was handed out."""
-        self._live[trial.trial_id] = trial
 
     def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: StepResult) -> str:
         """Return CONTINUE or STOP."""
@@ -269,16 +260,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         elif self.loop.queue.hosts.autoscaled and time.monotonic() >= self.place_again_at:
             self.place_again_at = time.monotonic() + PLACE_AGAIN_S
             self._place_again(tune_controller)
-        return self._first_waiting()
-
-    def _first_waiting(self) -> Any:
-        """Return the first that waits of those handed out; Tune's own way there looks at all that have ended."""
-        for trial_id, trial in list(self._live.items()):
-            if trial.is_finished():
-                del self._live[trial_id]
-            elif trial.status == "PENDING":
-                return trial
-        return None
+        return super().choose_trial_to_run(tune_controller)
 
     def _place_again(self, tune_controller: Any) -> None:
         """Request other resources for trials that wait, where more is known than when they were handed out."""
