@@ -53,7 +53,8 @@ REFUSED = Feature(
     "a trial whose worker's process cannot take it ends as failed",
 )
 PENDING = Feature(
-    (f"{_CONTROLLER}._set_trial_status", *REFUSED.names[1:2]), "trials that wait keep the places that they got first"
+    tuple(f"{_CONTROLLER}.{name}" for name in ("_set_trial_status", "_unstage_trial_with_resources")),
+    "trials that wait keep the places that they got first",
 )
 SIGTERM = Feature(
     ("ray._private.utils.set_sigterm_handler",), "SIGTERM while Ray starts may end this process without its line"

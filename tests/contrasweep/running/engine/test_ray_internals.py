@@ -44,6 +44,7 @@ def test_where_all_names_are_gone_nothing_is_changed_and_nothing_fails(gone, mon
     ray_internals.forgive_lost_hosts()
     ray_internals.replace_refusing_workers(print)
     ray_internals.forget_authentication()
+    assert ray_internals.waiting_for_resources(object()) == []
     with ray_internals.no_sigterm_handler():
         pass
     assert ray_internals.own_processes() is None and ray_internals.place_of(object()) is None
