@@ -118,7 +118,9 @@ def is_evaluated(results: Results, evaluation: Evaluation) -> bool:
     """Whether every finished trial of the table has scores of the evaluation."""
     finished = [record for record in results.trial_records.values() if record.status.counts]
     return all(
-        any(name.startswith(prefix) for name in record.metrics) for record in finished for prefix in evaluation.prefixes
+        any(evaluation.gives(name, prefix) for name in record.metrics)
+        for record in finished
+        for prefix in evaluation.prefixes
     )
 
 
