@@ -335,6 +335,21 @@ def test_an_evaluation_that_a_study_cannot_declare_is_one_line(fields, said):
         cs.AblationGrid("s", ARMS, "digits", evaluate=[fields])
 
 
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"data": ["nothing"]}, "nothing"),
+        ({"data": ["synthetic-pairs"]}, "evaluate: networks are scored on images with labels"),
+        ({"function": "no_module:f"}, "evaluate: the function's module cannot be imported"),
+    ],
+)
+def test_a_declared_evaluation_that_cannot_be_computed_ends_the_run_before_it_begins(fields, said, tmp_path):
+    study = cs.AblationGrid("s", ARMS, "digits-lt", evaluate=[fields])
+    with pytest.raises(cs.ContrasweepError, match=said):
+        cs.run(study, storage=str(tmp_path), tracking=None)
+    assert not (tmp_path / "s").exists()
+
+
 def test_a_study_that_grows_decides_its_own_metric_alone():
     declared = [{"data": ["digits"], "metrics": ["digits/knn1"]}]
     with pytest.raises(cs.SpecError, match="decides its own metric alone"):
