@@ -40,6 +40,7 @@ docs: $(VENV)/.installed-test
 
 pictures: PICTURES := /tmp/contrasweep-pictures
 pictures: $(VENV)/.installed-test  ## the pictures of the docs; needs Chromium and TeX. Reports show their folder: a neutral one
+	rm -rf $(PICTURES)
 	$(MAKE) demo DEMO=$(PICTURES)/demo
 	$(BIN)/python docs/take_pictures.py $(PICTURES)
 

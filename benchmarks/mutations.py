@@ -522,8 +522,8 @@ MUTANTS = (
         PLAN,
         (
             "arms have other seeds",
-            "whole, data, fold, seed) for fold, seed",
-            "whole, data, fold, seed + len(arm)) for fold, seed",
+            "whole, data, fold, seed, origin)",
+            "whole, data, fold, seed + len(arm), origin)",
             f"{PLAN} {TESTS}/planning/test_plans.py",
         ),
     ),

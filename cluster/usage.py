@@ -197,8 +197,9 @@ def _children(pid: int) -> list[int]:
 
 def _torch_cuda() -> Any:
     """Return torch.cuda where this process has used it already, else None: a meter starts no CUDA context."""
-    torch = sys.modules.get("torch")
-    return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)  # of a torch that another thread still imports: nothing
+    initialized = getattr(cuda, "is_initialized", None)
+    return cuda if initialized is not None and initialized() else None
 
 
 def _devices_busy(cuda: Any) -> float | None:

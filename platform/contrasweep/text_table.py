@@ -4,6 +4,7 @@ import io
 from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -16,7 +17,8 @@ NARROWEST = 4  # letters of a column, below which it is not broken any further
 def text_table(rows: Sequence[Sequence[str]], *, rule: bool = False, width: int | None = None) -> list[str]:
     """Lines with aligned columns; with `rule` the first row is a head with a line below it.
 
-    In a terminal of `width` columns long entries are broken over several lines; nothing is cut off.
+    In a terminal of `width` columns long entries are broken over several lines, between words where those have room;
+    nothing is cut off.
     """
     table = Table(
         box=SIMPLE_HEAD if rule else None,
@@ -26,11 +28,16 @@ def text_table(rows: Sequence[Sequence[str]], *, rule: bool = False, width: int 
         show_header=rule,
         header_style="",
     )
-    for name in rows[0]:
-        table.add_column(Text(name), overflow="fold")
+    columns = UNLIMITED if width is None else max(width, (NARROWEST + 2) * len(rows[0]))
+    words = [
+        max((cell_len(word) for entry in column for word in entry.split()), default=0)
+        for column in zip(*rows, strict=False)
+    ]
+    room = sum(words) + 2 * len(words) <= columns
+    for name, longest in zip(rows[0], words, strict=True):
+        table.add_column(Text(name), overflow="fold", min_width=longest if room else None)
     for row in rows[1:] if rule else rows:
         table.add_row(*map(Text, row))
-    columns = UNLIMITED if width is None else max(width, (NARROWEST + 2) * len(rows[0]))
     sink = io.StringIO()
     Console(file=sink, width=columns, color_system=None, force_terminal=False, force_jupyter=False).print(table)
     return [line.rstrip() for line in sink.getvalue().splitlines()]

@@ -309,3 +309,12 @@ def test_the_meter_reads_nvml_of_this_process_alone(monkeypatch, knows_processes
     with Meter() as meter:
         pass
     assert meter.peak_gpu_memory_gib == 3.0 and meter.gpu_utilisation == pytest.approx(busy) and nvml.closed
+
+
+@pytest.mark.parametrize("torch_so_far", [SimpleNamespace(), SimpleNamespace(cuda=SimpleNamespace())])
+def test_a_meter_goes_on_while_another_thread_imports_torch(monkeypatch, torch_so_far):
+    monkeypatch.setitem(sys.modules, "torch", torch_so_far)
+    meter = Meter().start()
+    meter.sample()
+    meter.stop()
+    assert meter.to_dict()["peak_host_memory_gib"] > 0

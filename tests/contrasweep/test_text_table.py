@@ -33,3 +33,11 @@ def test_in_a_notebook_a_table_is_text_too(monkeypatch):
 def test_characters_of_two_columns_are_counted_as_two():
     first, second = text_table([["統計", "a"], ["abcd", "b"]])
     assert first == "統計  a" and second == "abcd  b"
+
+
+def test_words_are_whole_where_all_of_them_have_room():
+    head = ["", "now: 2 seeds", "4 seeds", "8 seeds", "2 repeats", "10 folds", "80% with"]
+    chances = ["SupCon - Cross-entropy", "undecided", "1% [0, 5]", "5% [0, 28]", "", "", "~ 7 repeats (240 trials)"]
+    price = ["price", "", "40 trials, 9 min", "120 trials, 26 min", "40 trials, 9 min", "80 trials, 17 min", ""]
+    lines = text_table([head, chances, price], rule=True, width=90)
+    assert max(map(len, lines)) <= 90 and any("Cross-entropy" in line for line in lines)

@@ -85,7 +85,9 @@ def _model(source: Trial, config: Config, storage: str) -> "torch.nn.Module":
     """The network in the checkpoint that the evaluation is of."""
     records = StudyRecords(storage, source.study)
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
-        saved = Checkpoints(records.store, records.key(config["source"], "checkpoint")).fetch(Path(folder))
+        given, of = "file" in config, config["source"]
+        place = records.given(of) if given else records.key(of, "checkpoint")
+        saved = Checkpoints(records.store, place).fetch(Path(folder))
         if saved is None or saved.digest != config["checkpoint"]:
             raise SpecError(
                 "the network's checkpoint is deleted or another one by now",
@@ -93,7 +95,7 @@ def _model(source: Trial, config: Config, storage: str) -> "torch.nn.Module":
                 value=config["source"],
                 hint="evaluate the study again",
             )
-        if "file" in config:
+        if given:
             loaded = import_path(source.trainable, kind="function")(Path(folder, config["file"]))
         else:
             loaded = importlib.import_module(source.trainable.partition(":")[0]).load_model(Path(folder), source)

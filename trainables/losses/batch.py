@@ -3,6 +3,7 @@
 Rows belong together that have equal ids, be they labels or instances.
 """
 
+import abc
 from collections.abc import Callable
 
 from jaxtyping import Bool, Float, Int
@@ -13,6 +14,7 @@ from contrasweep.trainables.pytorch import Tensor, torch
 
 Ids = Int[Tensor, " n"]
 Square = Bool[Tensor, "n n"]
+Scalar = Float[Tensor, ""]
 
 
 def masks(ids: Ids) -> tuple[Square, Square]:
@@ -61,6 +63,52 @@ def joined(
         z, ids = gather_with_gradient(z), distributed.gather(ids)
         check_batch(z, ids, None)
     return z, ids
+
+
+class BatchLoss(abc.ABC):
+    """A loss of a batch. It is checked, computed in float32 or float64, and in a process group on the joined batch."""
+
+    weights: object
+    """The module with the parameters that are learned with the network; None where there are none."""
+
+    def __call__(self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None) -> Scalar:
+        """Return the loss of a batch.
+
+        Args:
+            embeddings: One row for each view, [n d].
+            labels: The class of each row, [n].
+            instance_ids: The number of the image whose view each row is, [n].
+
+        Raises:
+            NotFiniteError: The embeddings hold NaN or infinite values.
+            SpecError: A shape does not fit, or the loss needs instance ids.
+        """
+        with torch.autocast(embeddings.device.type, enabled=False):
+            return self.of_rows(*joined(embeddings, labels, instance_ids, self.ids))
+
+    @abc.abstractmethod
+    def of_rows(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
+        """Return the loss of embeddings that were checked."""
+
+    def ids(self, labels: Ids, instance_ids: Ids | None) -> Ids:
+        """Return the ids that rows share which belong together: labels, unless the loss says otherwise."""
+        return labels
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether it has parameters that are learned."""
+        return self.weights is not None
+
+
+def required(instance_ids: Ids | None, loss: str) -> Ids:
+    """Return the instance ids; `SpecError` with the name of the loss where there are none."""
+    if instance_ids is None:
+        raise SpecError(
+            f"{loss} needs the ids of the instances whose views the rows are",
+            place="instance_ids",
+            hint="views of one image have the same id",
+        )
+    return instance_ids
 
 
 def check_batch(

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from jaxtyping import Bool, Float
 
 from contrasweep.config import Config
-from contrasweep.errors import SpecError
 from contrasweep.trainables.losses import distributed, tiled
-from contrasweep.trainables.losses.batch import Ids, joined, masks, others
+from contrasweep.trainables.losses.batch import BatchLoss, Ids, Scalar, masks, others, required
 from contrasweep.trainables.losses.loss import REDUCTIONS, Loss, Terms
 from contrasweep.trainables.pytorch import Tensor, torch
 from contrasweep.trainables.similarities import Similarity
@@ -17,11 +16,9 @@ from contrasweep.trainables.similarities import Similarity
 if TYPE_CHECKING:
     from contrasweep.trainables.losses.weights import LearnedNumbers
 
-Scalar = Float[Tensor, ""]
-
 
 @dataclass(frozen=True)
-class ComposedLoss:
+class ComposedLoss(BatchLoss):
     """The loss that `build` returns: a function of embeddings [n d], labels [n] and, for InfoNCE, instance ids [n].
 
     Computed in float32, or float64 if the embeddings are, whatever the autocast; as always with autocast, call
@@ -45,26 +42,14 @@ class ComposedLoss:
         """Whether it has parameters that are learned."""
         return bool(self.loss.learned) and bool(self.params.get("learned"))
 
-    def __call__(self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None) -> Scalar:
-        """Return the loss of a batch.
-
-        Args:
-            embeddings: One row for each view, [n d].
-            labels: The class of each row, [n].
-            instance_ids: The number of the image whose view each row is, [n].
-
-        Raises:
-            NotFiniteError: The embeddings hold NaN or infinite values.
-            SpecError: A shape does not fit, or the loss needs instance ids.
-        """
+    def of_rows(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
+        """Compute the loss, in tiles where all scores are too many for one matrix."""
         shared = distributed.processes() > 1
-        with torch.autocast(embeddings.device.type, enabled=False):
-            z, ids = joined(embeddings, labels, instance_ids, self.ids)
-            if not len(z):
-                return z.sum()
-            if self.can_tile and (shared or tiled.wanted(z)):
-                return self.in_tiles(z, ids, shared=shared)
-            return self.dense(z, ids)
+        if not len(z):
+            return z.sum()
+        if self.can_tile and (shared or tiled.wanted(z)):
+            return self.in_tiles(z, ids, shared=shared)
+        return self.dense(z, ids)
 
     def dense(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
         """Compute the loss from the matrix of all scores."""
@@ -131,15 +116,7 @@ class ComposedLoss:
 
     def ids(self, labels: Ids, instance_ids: Ids | None) -> Ids:
         """Return the ids that positive pairs share: labels, or instance ids."""
-        if self.loss.positives == "labels":
-            return labels
-        if instance_ids is None:
-            raise SpecError(
-                f"{self.loss.name} needs the ids of the instances whose views the rows are",
-                place="instance_ids",
-                hint="views of one image have the same id",
-            )
-        return instance_ids
+        return labels if self.loss.positives == "labels" else required(instance_ids, self.loss.name)
 
     def terms(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Terms, ...]:
         """The loss's terms; where it gives a value per anchor, an anchor with a positive is one term."""

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from contrasweep.components import one_of, parameters_class, signature_fields
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named, import_path
-from contrasweep.trainables.losses.batch import joined
+from contrasweep.trainables.losses.batch import BatchLoss, Ids, Scalar
 from contrasweep.trainables.losses.loss import Loss
 from contrasweep.trainables.losses.views import ComposedViewsLoss, ViewsLoss
 from contrasweep.trainables.pytorch import Tensor, torch
@@ -87,39 +87,17 @@ def settings(entry: External) -> type:
 
 
 @dataclass(frozen=True)
-class ExternalLoss:
-    """A loss of another package, of embeddings and labels, called like ours.
-
-    It is checked, computed in float32 or float64, and in a process group on the joined batch.
-    """
+class ExternalLoss(BatchLoss):
+    """A loss of another package, of embeddings and labels, called like ours."""
 
     name: str
     function: Callable[[Tensor, Tensor], Any]
     weights: "nn.Module | None" = None
     """The function itself where it is a module with weights."""
 
-    @property
-    def has_weights(self) -> bool:
-        """Return whether the loss has learned parameters."""
-        return self.weights is not None
-
-    def __call__(
-        self, embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], instance_ids: Int[Tensor, " n"] | None = None
-    ) -> Float[Tensor, ""]:
-        """Return the loss of a batch.
-
-        Args:
-            embeddings: One row for each view, [n d].
-            labels: The class of each row, [n].
-            instance_ids: The number of the image whose view each row is, [n].
-
-        Raises:
-            NotFiniteError: The embeddings hold NaN or infinite values.
-            SpecError: A shape does not fit, or the loss needs instance ids.
-        """
-        with torch.autocast(embeddings.device.type, enabled=False):
-            z, labels = joined(embeddings, labels, instance_ids, lambda labels, _: labels)
-            value = self.function(z, labels)
+    def of_rows(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
+        """Call the loss; `SpecError` where it does not give one number."""
+        value = self.function(z, ids)
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise SpecError(f"{self.name} must give one number", value=value)
         return value.reshape(())

@@ -2,14 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import pydantic
 from jaxtyping import Float
 
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
-from contrasweep.trainables.losses.batch import Ids, joined
+from contrasweep.trainables.losses.batch import BatchLoss, Ids, Scalar
 from contrasweep.trainables.losses.loss import FunctionLoss
 from contrasweep.trainables.pytorch import F, Tensor, torch
 from contrasweep.trainables.similarities import cosine
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 Rows = Float[Tensor, "n d"]
 Vectors = Float[Tensor, "k d"]
-Scalar = Float[Tensor, ""]
 Positive = Annotated[float, pydantic.Field(gt=0)]
 Margin = Annotated[float, pydantic.Field(ge=0)]
 
@@ -71,7 +70,7 @@ class ProxyLoss(FunctionLoss):
 
 
 @dataclass(frozen=True)
-class ComposedProxyLoss:
+class ComposedProxyLoss(BatchLoss):
     """A loss of classes with the arguments of all losses: embeddings [n d], labels [n], unused instance ids.
 
     In a process group the loss is that of the joined batch.
@@ -81,22 +80,19 @@ class ComposedProxyLoss:
     params: Config
     weights: "Proxies | None" = None
     """The vectors of the classes, which are learned; without them it cannot be called."""
-    has_weights: ClassVar[bool] = True
+
+    @property
+    def has_weights(self) -> bool:
+        """Always: the vectors of the classes."""
+        return True
 
     @property
     def name(self) -> str:
         """Return the loss's name in the table."""
         return self.loss.name
 
-    def __call__(self, embeddings: Rows, labels: Ids, instance_ids: Ids | None = None) -> Scalar:
-        """Return the loss of a batch.
-
-        Raises:
-            NotFiniteError: The embeddings hold NaN or infinite values.
-            SpecError: A shape does not fit, or the loss was built without `classes` and `dim`.
-        """
+    def of_rows(self, z: Rows, ids: Ids) -> Scalar:
+        """Compute the loss; `SpecError` where it was built without `classes` and `dim`."""
         if self.weights is None:
             raise SpecError(f"{self.name} has a vector for each class", place="classes", hint="give classes and dim")
-        with torch.autocast(embeddings.device.type, enabled=False):
-            z, labels = joined(embeddings, labels, instance_ids, lambda labels, _: labels)
-            return self.loss.function(z, labels, self.weights.rows, **self.params)
+        return self.loss.function(z, ids, self.weights.rows, **self.params)

@@ -10,8 +10,7 @@ import pydantic
 from jaxtyping import Bool, Float, Int
 
 from contrasweep.config import Config
-from contrasweep.errors import SpecError
-from contrasweep.trainables.losses.batch import Ids, joined
+from contrasweep.trainables.losses.batch import BatchLoss, Ids, Scalar, required
 from contrasweep.trainables.losses.loss import FunctionLoss
 from contrasweep.trainables.pytorch import Tensor, torch
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 View = Float[Tensor, "b d"]
-Scalar = Float[Tensor, ""]
 Weight = Annotated[float, pydantic.Field(ge=0)]
 
 
@@ -89,7 +87,7 @@ class ViewsLoss(FunctionLoss):
 
 
 @dataclass(frozen=True)
-class ComposedViewsLoss:
+class ComposedViewsLoss(BatchLoss):
     """A loss of two views with the arguments of all losses: embeddings [n d], unused labels, instance ids [n].
 
     The rows of one instance are taken in pairs in their order: a first and a second view. A row that is left over
@@ -101,39 +99,14 @@ class ComposedViewsLoss:
     weights: "nn.Module | None" = None
     """The function itself where it is a module with weights."""
 
-    @property
-    def has_weights(self) -> bool:
-        """Whether it has parameters that are learned."""
-        return self.weights is not None
-
-    def __call__(self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None) -> Scalar:
-        """Return the loss of a batch.
-
-        Args:
-            embeddings: One row for each view, [n d].
-            labels: The class of each row, [n].
-            instance_ids: The number of the image whose view each row is, [n].
-
-        Raises:
-            NotFiniteError: The embeddings hold NaN or infinite values.
-            SpecError: A shape does not fit, or the loss needs instance ids.
-        """
-        with torch.autocast(embeddings.device.type, enabled=False):
-            z, ids = joined(embeddings, labels, instance_ids, self.ids)
-            first, second = paired_rows(ids)
-            if not len(first):
-                return 0 * z.sum()
-            return self.loss.function(z[first], z[second], **self.params)
+    def of_rows(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
+        """Compute the loss from the pairs of rows."""
+        first, second = paired_rows(ids)
+        return self.loss.function(z[first], z[second], **self.params) if len(first) else 0 * z.sum()
 
     def ids(self, labels: Ids, instance_ids: Ids | None) -> Ids:
         """Return the ids that the rows of a pair share: the instance ids."""
-        if instance_ids is None:
-            raise SpecError(
-                f"{self.loss.name} needs the ids of the instances whose views the rows are",
-                place="instance_ids",
-                hint="views of one image have the same id",
-            )
-        return instance_ids
+        return required(instance_ids, self.loss.name)
 
 
 def paired_rows(ids: Ids) -> tuple[Int[Tensor, " p"], Int[Tensor, " p"]]:

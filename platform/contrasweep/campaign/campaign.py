@@ -141,7 +141,7 @@ class Campaign:
             raise SpecError("a campaign searches nothing", place="incumbent.space", hint="set a value in its config")
         if self.size is not None and self.smallest_difference is None:
             raise SpecError(
-                "a simpler candidate may lose less than the smallest difference, which is not declared",
+                "a campaign with `size` declares a smallest difference, within which the simpler arm wins",
                 place="smallest_difference",
                 hint="for example smallest_difference: 0.01",
             )

@@ -358,8 +358,13 @@ def checkpoints_line(plan: Plan, footprints: Footprints) -> str:
         return "keeps     0 GiB: no checkpoints (keep: none)"
     gib, least = sum(sizes) / len(sizes), "at least " * (study.keep == "all")
     if trials is None:
-        return f"keeps     {least}{gib:.2g} GiB a trial: its checkpoint (keep_checkpoints_of: {keep})"
-    return f"keeps     {least}{gib * trials:.3g} GiB: checkpoints of {trials} trials (keep_checkpoints_of: {keep})"
+        return f"keeps     {least}{_bytes(gib)} a trial: its checkpoint (keep_checkpoints_of: {keep})"
+    return f"keeps     {least}{_bytes(gib * trials)}: checkpoints of {trials} trials (keep_checkpoints_of: {keep})"
+
+
+def _bytes(gib: float) -> str:
+    """Return a size as text: under a tenth of a GiB in MiB."""
+    return f"{gib:.3g} GiB" if gib >= 0.1 else f"{1024 * gib:.2g} MiB"
 
 
 def group_warnings(plan: Plan) -> list[str]:

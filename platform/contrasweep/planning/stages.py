@@ -1,29 +1,17 @@
 """Which replicates of a study the looks so far grant, and when the next look is due."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from contrasweep import canonical
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
-from contrasweep.planning.plan import Cell
+from contrasweep.planning.plan import Cell, Plan
 from contrasweep.storage.interim_log import HALVING, LookLog, read_looks
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.replicates import Replicates
 from contrasweep.study.study import Study
 from contrasweep.trial import Trial
-
-
-class Planned(Protocol):
-    """What of a plan is needed here. The trials of each cell stand replicate by replicate."""
-
-    @property
-    def study(self) -> Study:
-        """The declaration."""
-
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        """The cells of the table."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +39,10 @@ def schedule(study: Study) -> list[Any]:
     return [[declared.looks, declared.of, declared.spending]] if declared else []
 
 
-def stage(plan: Planned, records: StudyRecords) -> Stage:
+def stage(plan: Plan, records: StudyRecords) -> Stage:
     """Return which of the plan's trials may run, given the looks in `records`.
 
-    All may run where the study has a fixed number of replicates.
+    All may run where the study has a fixed number of replicates. The trials of a cell stand replicate by replicate.
     """
     declared = plan.study.replicates
     if declared is None:
@@ -62,7 +50,7 @@ def stage(plan: Planned, records: StudyRecords) -> Stage:
     return stage_after(plan, declared, read_looks(records))
 
 
-def stage_after(plan: Planned, declared: Replicates, log: LookLog | None) -> Stage:
+def stage_after(plan: Plan, declared: Replicates, log: LookLog | None) -> Stage:
     """The same, after the looks of `log`."""
     stopped = {
         cell_name(c.arm, c.axes): None if log is None else log.granted(cell_name(c.arm, c.axes)) for c in plan.cells

@@ -50,6 +50,7 @@ class Sources:
     storage: str = ""
     before: Sequence[Plan] = ()
     _known: dict[tuple[str, str], list[SourceTrial]] = field(default_factory=dict)
+    _fitting: dict[tuple[str, str, str], list[SourceTrial]] = field(default_factory=dict)
 
     def trials(self, start: Start) -> list[SourceTrial]:
         """Return the trials of an arm to start from.
@@ -75,17 +76,8 @@ class Sources:
             SpecError: There is no such trial, it has no network, or its network may have seen what is held out here.
         """
         name = f"{start.study}/{start.arm}"
-        trials = fitting = self.trials(start)
-        if data.name in {trial.data.name for trial in trials}:
-            fitting = [trial for trial in trials if trial.data.digest == data.digest]
-            if not fitting:
-                raise SpecError(
-                    f"{name} was trained on other folds or another version of {data.name}, so that its networks may "
-                    "have seen what is held out here",
-                    place="start",
-                    value=f"{data.folds.count if data.folds else 'no'} folds",
-                    hint="give both studies the same data and folds",
-                )
+        trials = self.trials(start)
+        fitting = self._of_data(start, data, trials)
         folds = {trial.fold for trial in fitting}
         fitting = [trial for trial in fitting if trial.fold == (fold if fold in folds else None)]
         shared = [axis for axis in axes if axis != DATA_AXIS and all(axis in trial.axes for trial in fitting)]
@@ -118,6 +110,22 @@ class Sources:
                 hint=f"run {start.study} again with --retry-failed",
             )
         return found
+
+    def _of_data(self, start: Start, data: Manifest, trials: list[SourceTrial]) -> list[SourceTrial]:
+        """Those of the `trials` to start from that were trained on `data` and its folds, or all if on other data."""
+        key = (start.study, start.arm, data.digest)
+        if key not in self._fitting:
+            known = {trial.data.name for trial in trials}
+            self._fitting[key] = [t for t in trials if t.data.digest == data.digest] if data.name in known else trials
+        if not self._fitting[key]:
+            raise SpecError(
+                f"{start.study}/{start.arm} was trained on other folds or another version of {data.name}, so that its "
+                "networks may have seen what is held out here",
+                place="start",
+                value=f"{data.folds.count if data.folds else 'no'} folds",
+                hint="give both studies the same data and folds",
+            )
+        return self._fitting[key]
 
     def _planned(self, start: Start, plan: Plan) -> list[SourceTrial]:
         """The trials of a study that runs before, with the records that there are."""

@@ -100,7 +100,9 @@ def _of_arms(one: Results, x: str, other: Results, y: str) -> tuple[list[Entry],
     if all(sides) and trainables[0] == trainables[1]:
         settings = [{key: side.get(key, DEFAULT) for key in {**settings[0], **settings[1]}} for side in settings]
     spaces = (_flat({"space": results.document.space(arm)}) for results, arm in ((one, x), (other, y)))
-    entries = [*_rows("arm", *trainables), *_rows("setting", *settings), *_rows("space", *spaces)]
+    starts = (_flat(results.document.start(arm)) for results, arm in ((one, x), (other, y)))
+    entries = [*_rows("arm", *trainables), *_rows("arm", *starts)]
+    entries += [*_rows("setting", *settings), *_rows("space", *spaces)]
     versions = (_joined(record.versions for record in side) for side in sides)
     codes = [max(side, key=lambda record: record.ended).code.digest if side else "" for side in sides]
     if codes[0] == codes[1]:

@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 from contrasweep.config import Config
 from contrasweep.planning.plan import Cell, Plan
-from contrasweep.planning.stages import Planned, Stage, cell_name, spending_time
+from contrasweep.planning.stages import Stage, cell_name, spending_time
 from contrasweep.planning.sweep import SweepPlan
 from contrasweep.results.results import Results
 from contrasweep.results.table import label
@@ -50,7 +50,7 @@ class Compared:
         return self.context, frozenset((self.a, self.b))
 
 
-def take_look(plan: Planned, stage: Stage, records: StudyRecords) -> str:
+def take_look(plan: Plan, stage: Stage, records: StudyRecords) -> str:
     """Judge the family of a study whose trials up to `stage` have ended, write the log, and return a line about it."""
     declared = plan.study.replicates
     assert declared is not None

@@ -100,7 +100,8 @@ def plan_given(name: str, model: str, checkpoint: Path, evaluation: Evaluation, 
     )
     _check_names(study.name, declared, [study.name], storage)
     data = resolve(study.data, folds=None, storage=storage)
-    kept = Checkpoints(*_place(study.name, content, storage))
+    records = StudyRecords(storage, study.name)
+    kept = Checkpoints(records.store, records.given(content))
     if kept.latest() is None:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / checkpoint.name).symlink_to(checkpoint.resolve())
@@ -191,11 +192,6 @@ def _content(checkpoint: Path) -> str:
     if not parts:
         raise SpecError("the checkpoint has no files", place="--checkpoint", value=str(checkpoint))
     return canonical.digest(parts, 16)
-
-
-def _place(study: str, content: str, storage: str) -> tuple[Any, str]:
-    records = StudyRecords(storage, study)
-    return records.store, records.key(content, "checkpoint")
 
 
 def _checkpoint(results: Results, record: Record) -> str:

@@ -177,8 +177,8 @@ def _starting(results: Results, gone: set[str]) -> Iterable[str]:
     for name in study_names(storage) if gone else ():
         records = StudyRecords(storage, name)
         document = records.document()
-        arms = document.spec.get("arms", {}).values() if document else ()
-        if not any((arm.get("start") or {}).get("study") == results.name for arm in arms):
+        starts = [document.start(arm) for arm in document.arms] if document else []
+        if not any(start and start["start"].get("study") == results.name for start in starts):
             continue
         known = compact.read_records(records, records.etags(), [])
         used = {record.start.trial for record in known.values() if record.start} & gone

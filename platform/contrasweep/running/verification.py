@@ -224,6 +224,8 @@ def _file(records: StudyRecords, key: str) -> Iterator[Finding]:
             yield Finding(finding.file, finding.problem, "search", name.partition("/")[0])
     elif folder == "trials" and key.endswith(f"/{ATTEMPT}"):
         yield from _attempt(whole, "delete", lambda: OWNER_FILE.read(store, whole))
+    elif folder == "given" and key.endswith("/latest.json"):
+        yield from _attempt(whole, "delete", lambda: _check_given(records, name.partition("/")[0], whole))
     elif key == "code/accepted.json":
         yield from _attempt(whole, "", lambda: ACCEPTED_FILE.read(store, whole))
     elif folder == "code" and key.endswith(".json"):
@@ -240,6 +242,13 @@ def _check_code(records: StudyRecords, digest: str) -> None:
     version = read_version(records, digest)
     if version is not None and digest_of(version.modules) != digest:
         raise BrokenFileError("", "its modules come to another digest", VERSION_FILE.remedy)
+
+
+def _check_given(records: StudyRecords, content: str, marker: str) -> None:
+    MARKER_FILE.read(records.store, marker)
+    with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
+        if Checkpoints(records.store, records.given(content)).fetch(Path(folder)) is None:
+            raise BrokenFileError(marker, "its files are not those that it names", "evaluate the checkpoint again")
 
 
 def _attempt(key: str, repair: Repair, read: Callable[[], object]) -> Iterator[Finding]:

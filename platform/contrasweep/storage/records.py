@@ -3,6 +3,7 @@
 <study>/study.json                          the resolved spec, versions, plan digest
 <study>/code/<digest>.zip, .json            sources and modules of the code that made trials; see `code_files`
 <study>/evaluations/<name>                  empty: the study of this name evaluates the networks of this one
+<study>/given/<digest>/<step>/...           a checkpoint from elsewhere that is evaluated; latest.json names it
 <study>/archive/<when>/...               what was archived on purpose; see `archive`
 <study>/trials/<id>/metrics.parquet         every report
 <study>/trials/<id>/system.parquet          what it used over time: memory, GPU, the host's cores
@@ -99,6 +100,10 @@ class StudyRecords:
         keys = self.store.list(f"{self.study}/trials/")
         begun = {key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")}
         return begun - self.finished() if begun else begun
+
+    def given(self, content: str) -> str:
+        """Where a checkpoint lies that was made elsewhere; `content` is the digest of its files."""
+        return f"{self.study}/given/{check_name(content)}"
 
     def evaluations(self) -> list[str]:
         """Names of the studies that evaluate the networks of this one; each has left an object of its name."""

@@ -41,6 +41,7 @@ class DeclaredSearch:
 
 class _DeclaredArm(pydantic.BaseModel):
     space: Mapping[str, Config] | None = None
+    start: Config | None = None
 
 
 class _DeclaredEvaluation(pydantic.BaseModel):
@@ -134,6 +135,11 @@ class StudyDocument:
     def train_fraction(self) -> float | None:
         """The part of the data that a fold's trials train on; None where there are no folds."""
         return (self.folds - 1) / self.folds if self.folds else None
+
+    def start(self, arm: str) -> MutableConfig:
+        """Where the trials of an arm start from, as declared: `{"start": {study, arm, trial}}`; {} for new weights."""
+        start = self.spec.get("arms", {}).get(arm, {}).get("start")
+        return {"start": start} if start else {}
 
     def space(self, arm: str) -> MutableConfig:
         """The searched settings of an arm as declared; {} for an arm that is not searched."""

@@ -70,7 +70,7 @@ def main() -> None:
     records = StudyRecords(setup["storage"], study.name)
     followers = [Follower(records, target) for target in targets(trackers, study, records)]
     threads = follow_all(followers, driver.outcome, lambda count: _say({"left": count}))
-    notifier = Notifier(setup["notify"], records) if setup["notify"] else None
+    notifier = Notifier(setup["notify"], records, setup["began"]) if setup["notify"] else None
     while (outcome := driver.outcome(POLL_S if notifier else math.inf)) is None:
         if notifier is not None:
             with contextlib.suppress(StorageError):  # away for now: nothing is known of the run

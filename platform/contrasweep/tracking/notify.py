@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from contrasweep.delivery import Message, deliver
-from contrasweep.errors import StorageError
+from contrasweep.errors import BrokenFileError, StorageError
 from contrasweep.live.live_file import SILENT_S, Watched, read_live
 from contrasweep.live.state import RunState, one_line
 from contrasweep.planning.durations import duration
@@ -27,28 +27,31 @@ PATIENCE_S = 3.0
 
 
 class Notifier:
-    """Watches a run in the storage, and tells each address of its events.
+    """Watches a run in the storage, which begins at `began` (unix seconds) or later, and tells addresses of its events.
 
     Each address has a thread of its own: one that is dead delays no other, and no driver.
     """
 
-    def __init__(self, addresses: Sequence[str], records: StudyRecords) -> None:
-        self.records, self.began = records, time.time()
+    def __init__(self, addresses: Sequence[str], records: StudyRecords, began: float) -> None:
+        self.records, self.began = records, began
         self._queues = {declared: queue.SimpleQueue[Message | None]() for declared in addresses}
         self._threads = [threading.Thread(target=self._tell, args=(a,), daemon=True) for a in addresses]
         self._watched, self._told = Watched(), set[Event]()
-        self._looks = self._read_looks()
+        self._looks: int | None = None  # that are told, or older than the run
         for thread in self._threads:
             thread.start()
 
     def look(self) -> None:
         """Look at the storage once, and tell what is new."""
-        log = self._read_looks()
-        if said := decided(log, len(self._looks.looks)):
-            self._send("look", said)
-        self._looks = log
-        state = self._state()
-        if state is None or state.began < self.began - 1.0:  # of an earlier run
+        with contextlib.suppress(BrokenFileError):  # the driver says so
+            log = read_looks(self.records) or LookLog("", "")
+            if self._looks is None:
+                self._looks = sum(look.taken < self.began for look in log.looks)
+            if said := decided(log, self._looks):
+                self._send("look", said)
+            self._looks = len(log.looks)
+        state = read_live(self.records)
+        if state is None or state.began < self.began:  # of an earlier run
             return
         failed = sum(state.statuses.get(status, 0) for status in Status if status.failed)
         if failed and "failure" not in self._told:
@@ -66,7 +69,7 @@ class Notifier:
             self.look()
         state = None
         with contextlib.suppress(StorageError):
-            state = self._state()
+            state = read_live(self.records)
         if not lost:
             self._send("end", _ended(state, outcome), state)
         elif "silent" not in self._told:
@@ -80,15 +83,6 @@ class Notifier:
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
-
-    def _state(self) -> RunState | None:
-        return read_live(self.records)
-
-    def _read_looks(self) -> LookLog:
-        try:
-            return read_looks(self.records) or LookLog("", "")
-        except StorageError:  # broken or away: the driver says so
-            return getattr(self, "_looks", LookLog("", ""))
 
     def _send(self, event: Event, text: str, state: RunState | None = None) -> None:
         self._told.add(event)

@@ -37,6 +37,7 @@ class TrackingProcess:
             "store": trackers.store.reveal(),
             "others": trackers.others,
             "notify": trackers.notify,
+            "began": time.time(),
             "storage": records.storage,
             "niceness": NICENESS,
             "study": asdict(replace(study, extra=dict(study.extra))),

@@ -15,8 +15,9 @@ from mlflow import MlflowClient
 import contrasweep as cs
 from contrasweep.code import CurrentCode
 from contrasweep.data.resolving import find
+from contrasweep.report import write_report
 from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_given
-from contrasweep.running.prepare import study_document
+from contrasweep.running.prepare import prepare, study_document
 from contrasweep.running.publish import plan_cleaning
 from contrasweep.running.verification import verify
 from contrasweep.running.worker.execution import Execution
@@ -43,11 +44,11 @@ def contents(storage, study):
     return {key: store.read(key) for key in store.list(f"{study}/")}
 
 
-def evaluated(storage, *, on=(), function="", most=99):
+def evaluated(storage, *, on=(), function="", most=99, study="source"):
     """What `evaluate` does, without Ray: at most so many trials of the evaluation that have no record yet."""
-    results = cs.load("source", storage=storage)
+    results = cs.load(study, storage=storage)
     planned = plan_evaluation(results, Evaluation(list(on), function))
-    results.records.store.write(f"source/evaluations/{planned.study.name}", b"")
+    results.records.store.write(f"{study}/evaluations/{planned.study.name}", b"")
     return trained(planned, storage, most), planned.study.name
 
 
@@ -94,6 +95,20 @@ def test_what_was_scored_afterwards_stands_in_tables_and_decides_nothing(storage
         plan_evaluation(own, Evaluation(["digits"]))
 
 
+def test_scores_are_in_every_form_of_a_report_like_any_other_metric(storage, tmp_path):
+    evaluated(storage, on=["digits"])
+    results = cs.load("source", storage=storage)
+    for format in ("text", "markdown", "latex", "html", "csv"):
+        file = tmp_path / f"report.{format}"
+        write_report(results, format, output=file, metric="digits/probe")
+        assert "digits/probe" in file.read_text(), format
+    assert "digits/knn5" in (tmp_path / "report.html").read_text(), "the trials have all metrics"
+    mean = results.done.loc[results.done["arm"] == "ocl", "digits/probe"].mean()
+    assert mean in list(results.table(metric="digits/probe").to_frame()["mean"])
+    (row,) = {name for row in results.trial_rows() for name in row["metrics"] if name == "digits/probe"}
+    assert row and "digits/probe" in results.to_frame()
+
+
 def test_own_code_gets_the_network_the_data_and_the_trial(storage, monkeypatch):
     def spread(model, data, trial):
         assert trial.id in cs.load("source", storage=storage).trial_records
@@ -115,6 +130,19 @@ def test_own_code_gets_the_network_the_data_and_the_trial(storage, monkeypatch):
     _, name = evaluated(storage, function="scores:nothing")
     (error,) = {r.error.splitlines()[-1] for r in cs.load(name, storage=storage).trial_records.values()}
     assert "returns {metric: number}" in error
+
+
+def test_a_network_that_started_from_another_is_evaluated_as_any(storage, monkeypatch):
+    def known(model, data, trial):
+        assert trial.start is not None and trial.id in cs.load("tuned", storage=storage).trial_records
+        return {"features": model(torch.zeros(1, 1, 8, 8, dtype=torch.uint8)).shape[1]}
+
+    monkeypatch.setitem(sys.modules, "scores", types.SimpleNamespace(known=known))
+    arm = cs.Arm("finetune", {"epochs": 1, "frozen": True}, start=cs.Start("source", "ocl"))
+    calm_run(cs.AblationGrid("tuned", {"a": arm}, "digits-lt", folds=2), storage)
+    count, name = evaluated(storage, function="scores:known", study="tuned")
+    assert count == 2 and {r.error for r in cs.load(name, storage=storage).trial_records.values()} == {None}
+    assert (cs.load("tuned", storage=storage).done["known/features"] == 64).all()
 
 
 def test_scores_of_a_network_that_was_trained_again_are_not_shown_and_it_is_scored_again(storage):
@@ -213,6 +241,8 @@ def test_a_checkpoint_from_elsewhere_is_a_study_of_one_cell(tmp_path, scores):
         cs.data.resolve(name, folds=None, storage=storage, write=True)
     evaluation = Evaluation(["digits", "digits-lt"])
     planned = plan_given("", "one_scores:load", scores / "net.pt", evaluation, storage)
+    records = StudyRecords(storage, planned.study.name)
+    prepare(planned, records, CurrentCode({}), extend=True, retry_failed=True, changed="rerun")
     assert trained(planned, storage) == 1 and planned.study.name == "net.on-digits-digits-lt"
     results = cs.load(planned.study.name, storage=storage)
     (record,) = results.trial_records.values()
@@ -224,6 +254,9 @@ def test_a_checkpoint_from_elsewhere_is_a_study_of_one_cell(tmp_path, scores):
     assert record.metrics["digits/knn1"] == pytest.approx((index.labels[near] == test.labels).mean(), abs=0.005)
     assert trained(plan_given("", "one_scores:load", scores / "net.pt", evaluation, storage), storage) == 0
     assert verify(results.records).sound
+    (copy,) = (key for key in records.store.list(f"{records.study}/given/") if key.endswith("net.pt"))
+    records.store.write(copy, b"other")
+    assert not verify(records).sound and verify(records, repair=True).sound and verify(records).sound
     torch.save({"w": 1, "v": 2}, tmp_path / "net.pt")
     with pytest.raises(cs.SpecError, match=r"evaluates something else.*choose another"):
         plan_given("", "one_scores:load", scores / "net.pt", evaluation, storage)

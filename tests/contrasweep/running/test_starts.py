@@ -8,6 +8,7 @@ import contrasweep as cs
 from contrasweep.code import CurrentCode
 from contrasweep.errors import ContrasweepError, NotTrainedError
 from contrasweep.planning.planner import plan_staged
+from contrasweep.results.difference import study_difference
 from contrasweep.running.engine.loop import StudyCode
 from contrasweep.running.prepare import CodeChanged, prepare
 from contrasweep.running.publish import clean, plan_cleaning
@@ -35,8 +36,8 @@ train.start_settings = ()
 class Studies:
     """A study `before` and one that starts from it, of methods in files that a test edits; no Ray."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.storage = folder, str(folder / "storage")
+    def __init__(self, folder: Path, storage: str = "") -> None:
+        self.folder, self.storage = folder, storage or str(folder / "storage")
         for name in ("first", "second", "other"):
             self.write(name, "VALUE = 0.5")
         self.before = self.grid("before", {"a": cs.Arm("first:train"), "b": cs.Arm("other:train")})
@@ -63,10 +64,9 @@ class Studies:
             self.execution(trial, records)
         return len(left)
 
-    @staticmethod
-    def execution(trial: cs.Trial, records: StudyRecords, steps: int = 9) -> Execution:
+    def execution(self, trial: cs.Trial, records: StudyRecords, steps: int = 9) -> Execution:
         namespace: dict[str, object] = {}
-        path = Path(records.storage).parent / f"{trial.trainable.partition(':')[0]}.py"
+        path = self.folder / f"{trial.trainable.partition(':')[0]}.py"
         exec(compile(path.read_text(), str(path), "exec"), namespace)
         code = StudyCode(records, CurrentCode({}), print).of(trial)
         execution = Execution(trial, namespace["train"], records, metric="accuracy", code=code)
@@ -81,8 +81,8 @@ class Studies:
             saved = Checkpoints(records.store, records.key(trial_id, "checkpoint"))
             marker = saved.latest()
             assert marker is not None
-            path = Path(self.storage) / records.key(trial_id, "checkpoint") / str(marker.step) / "weight"
-            found[record.arm, record.fold, record.seed] = path.read_text()
+            weight = records.store.read(f"{records.key(trial_id, 'checkpoint')}/{marker.step}/weight")
+            found[record.arm, record.fold, record.seed] = weight.decode()
         return found
 
 
@@ -90,6 +90,14 @@ class Studies:
 def studies(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     return Studies(tmp_path)
+
+
+def test_a_worker_fetches_the_checkpoint_from_an_object_store(tmp_path, monkeypatch, s3):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    studies = Studies(tmp_path, s3.uri)
+    studies.run(studies.grid("before", {"a": cs.Arm("first:train")}, seeds=[0]))
+    studies.run(studies.grid("after", {"a": studies.arm()}, seeds=[0]))
+    assert studies.weights("after") == {("a", fold, 0): f"new>a{fold}0>a{fold}0" for fold in (0, 1)}
 
 
 def test_a_trial_starts_from_the_trial_of_its_fold_and_seed(studies):
@@ -100,6 +108,15 @@ def test_a_trial_starts_from_the_trial_of_its_fold_and_seed(studies):
         assert weight == f"{source}>{arm}{fold}{seed}"
     assert studies.run(studies.after) == 0
     assert verify(StudyRecords(studies.storage, "after")).sound
+
+
+def test_where_arms_start_from_is_a_difference_of_theirs(studies):
+    studies.run(studies.before)
+    studies.run(studies.after)
+    rows = study_difference("after:a", "after:b", studies.storage).rows
+    assert [(row.kind, row.name, row.a, row.b) for row in rows] == [("arm", "start.arm", "a", "b")]
+    rows = study_difference("after:a", "after:none", studies.storage).rows
+    assert {(row.name, row.b) for row in rows} == {(f"start.{key}", "–") for key in ("study", "arm", "trial")}
 
 
 def test_the_source_is_part_of_a_trials_identity(studies):
@@ -221,8 +238,9 @@ def test_an_unfinished_trial_starts_over_where_its_source_was_trained_again(stud
     again = next(t for t in cs.plan(studies.after, storage=studies.storage).trials if t.id == trial.id)
     assert studies.execution(again, records, steps=0).attempt.resume is None, "it starts over"
     late = next(t for t in plan.trials if t.arm == "a" and t.id != trial.id)  # planned before that
-    studies.execution(late, records)
-    assert "is deleted or another one by now" in records.read_one(late.id).error
+    with pytest.raises(cs.StorageError, match="was deleted or trained again since the study was planned"):
+        studies.execution(late, records)
+    assert records.read_one(late.id) is None, "it is not at fault, and runs again"
 
 
 def test_deleted_checkpoints_are_one_line_before_anything_is_spent(studies):

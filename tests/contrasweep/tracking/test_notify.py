@@ -115,7 +115,7 @@ def test_a_driver_that_is_killed_gives_no_sign_of_life_and_no_end(heard, records
 @pytest.mark.parametrize(("outcome", "lost"), [("interrupted", False), ("interrupted", True)])
 def test_of_a_run_before_this_one_nothing_is_told_but_how_this_one_ended(heard, records, outcome, lost):
     live(records, **FAILED, began=time.time() - 3600, updated=time.time() - 3600)
-    notifier = Notifier([heard.url], records)
+    notifier = Notifier([heard.url], records, time.time())
     notifier.look()
     notifier.close(outcome, lost=lost)
     assert notifier.join(240.0) and heard.events == ["silent" if lost else "end"]
@@ -124,7 +124,7 @@ def test_of_a_run_before_this_one_nothing_is_told_but_how_this_one_ended(heard, 
 def test_a_driver_that_hangs_is_named_once_and_again_only_after_it_has_lived(heard, records, monkeypatch):
     clock = [1000.0]
     monkeypatch.setattr(notify.time, "monotonic", lambda: clock[0])
-    notifier = Notifier([], records)
+    notifier = Notifier([], records, time.time())
     sent: list[str] = []
     monkeypatch.setattr(notifier, "_send", lambda event, *_: (sent.append(event), notifier._told.add(event)))
     for seconds in (0.0, SILENT_S + 1, 1.0):
@@ -144,7 +144,7 @@ def test_a_look_that_decides_is_told_and_one_that_decides_nothing_new_is_not(hea
     study = three_arms()
     records = StudyRecords(str(tmp_path), study.name)
     drive_looks(study, tmp_path, value_of, stop_after=3)
-    notifier = Notifier([heard.url], records)
+    notifier = Notifier([heard.url], records, time.time())
     drive_looks(study, tmp_path, value_of)
     notifier.look()
     notifier.look()
@@ -278,7 +278,7 @@ def test_the_value_of_a_variable_is_not_in_the_study_nor_in_a_message(heard, mon
     heard.answers += [(404, {}, b"no /T0/B0/unseen")]
     study = AblationGrid("s", {"a": Arm("toy:train")}, "digits", notify=["slack:env:HOOK"])
     assert "unseen" not in json.dumps(to_plain(study), default=str) and checked_addresses(study.notify)
-    notifier = Notifier(["slack:env:HOOK"], records)
+    notifier = Notifier(["slack:env:HOOK"], records, time.time())
     notifier.close("complete", lost=False)
     assert notifier.join(240.0)
     said = capfd.readouterr().err
