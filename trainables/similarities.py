@@ -157,6 +157,6 @@ def check_similarity(path: str) -> None:
         rule = "a similarity gives a finite score for each row with each column"
         raise SpecError(rule, place=place, value=f"{shown} for 4 rows and 3 columns", hint=path)
     if not scores.requires_grad:
-        raise SpecError("a similarity has a gradient, so it is of torch's operations", place=place, value=path)
+        raise SpecError("a similarity has a gradient, so it is made of torch's operations", place=place, value=path)
     if scores[:3].diagonal().mean() < scores.mean():
         raise SpecError("a row is more alike itself than others, so a distance is negated", place=place, value=path)

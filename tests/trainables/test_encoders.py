@@ -28,7 +28,7 @@ def test_an_encoder_gives_as_many_features_as_it_says(name: str, shape: tuple[in
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize("name", ["mlp", "cnn", "resnet18"])  # larger ResNets are built by the same function
 def test_the_same_seed_gives_the_same_weights(name: str) -> None:
     weights = []
     for seed in (0, 0, 1):

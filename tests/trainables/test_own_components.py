@@ -141,7 +141,7 @@ def test_a_trial_of_own_parts_trains_resumes_and_is_exported(digits, tmp_path):
         ({"optimizer": "own_components:darker"}, "cannot be built"),
         ({"loss": "own_components:summed"}, "loss: a loss of scores gives one value for each of its rows, got '[] for"),
         ({"loss": "own_components:matrix"}, "loss: own_components:matrix fails on 4 embeddings of 2 classes; Runtime"),
-        ({"loss": "own_components:detached"}, "loss: a loss has a gradient, so it is of torch's operations"),
+        ({"loss": "own_components:detached"}, "loss: a loss has a gradient, so it is made of torch's operations"),
         ({"loss": {"name": "own_components:pulled", "wieght": 2}}, "loss.wieght: loss 'own_components:pulled' has no"),
         ({"optimizer": "LBFGS"}, "optimizer: there is no such optimizer, got 'LBFGS'"),
     ],

@@ -211,7 +211,7 @@ def _try(name: str, loss: AnyLoss) -> None:
     if not isinstance(value, Tensor) or value.shape != () or not torch.isfinite(value):
         raise SpecError("a loss gives one finite number", place="loss", value=kind_of(value))
     if not value.requires_grad or torch.autograd.grad(value, embeddings, allow_unused=True)[0] is None:
-        raise SpecError("a loss has a gradient, so it is of torch's operations", value=name)
+        raise SpecError("a loss has a gradient, so it is made of torch's operations", value=name)
 
 
 def _check_values(loss: ComposedLoss, embeddings: Tensor, labels: Tensor) -> None:

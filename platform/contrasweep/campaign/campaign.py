@@ -141,7 +141,7 @@ class Campaign:
             raise SpecError("a campaign searches nothing", place="incumbent.space", hint="set a value in its config")
         if self.size is not None and self.smallest_difference is None:
             raise SpecError(
-                "a simpler candidate may lose less than the smallest difference, which is not declared",
+                "a campaign with `size` declares a smallest difference, within which the simpler arm wins",
                 place="smallest_difference",
                 hint="for example smallest_difference: 0.01",
             )
@@ -263,8 +263,9 @@ def stored_history(name: str, storage: str) -> History:
     """Return what a campaign decided so far. `SpecError` where there is none of this name in the storage."""
     ledger = Ledger(storage, name).read()
     if ledger.began is None:
-        known = choose_from("campaigns", list(campaign_names(storage)), name)
-        raise SpecError(f"no campaign of this name is in {storage}", place="CAMPAIGN", value=name, hint=known)
+        known = list(campaign_names(storage))
+        hint = choose_from("campaigns", known, name) if known else "it begins with its first: contrasweep decide"
+        raise SpecError(f"no campaign of this name is in {storage}", place="CAMPAIGN", value=name, hint=hint)
     try:
         campaign: Campaign = validate(Campaign, dict(ledger.began.declared))
     except SpecError as error:

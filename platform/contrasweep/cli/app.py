@@ -349,7 +349,7 @@ def list_(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="One of them, or package.module:name: print its settings. Of studies, the package to list."
+            help="An entry, or package.module:name, to print its settings; for studies, the package to list."
         ),
     ] = None,
     json: Json = False,

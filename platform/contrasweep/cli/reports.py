@@ -55,6 +55,7 @@ def report(
         Literal["mean-ci", "mean-std", "mean-se", "mean"],
         typer.Option(help="What stands behind a mean: its interval, a deviation, or nothing."),
     ] = "mean-ci",
+    no_interval: Annotated[bool, typer.Option("--no-interval", help="The same as --cell mean.")] = False,
     over: OverWhat = "replicates",
     output: Output = None,
     caption: Annotated[str, typer.Option(help="Of a paper's table: what stands above it.")] = "",
@@ -99,7 +100,7 @@ def report(
         output=output,
         over=over,
         width=(width() if output is None else None) or WIDTH,
-        style=TableStyle(spread, digits, percent, caption, label, cell=cell, wide=wide),
+        style=TableStyle(spread, digits, percent, caption, label, cell="mean" if no_interval else cell, wide=wide),
     )
 
 

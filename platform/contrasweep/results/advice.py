@@ -212,14 +212,14 @@ class Advice(TextRenderable):
 def advice(
     data: StudyData, answer: Answer, interim: InterimVerdicts | ExtensionVerdicts | None, hours: Hours | None = None
 ) -> Advice:
-    """Return what would decide the comparisons of `answer` that are undecided.
+    """Return what would decide the comparisons of `answer` that are undecided; nothing where they are exploratory.
 
     Of a study that is not at its end nothing is predicted: `pending` counts its trials that are to run.
     """
     document = data.document
     prices = Prices(data.planned, document.folds, data.trial_records.values(), hours)
     pending = sum(trial_id not in data.trial_records for trial_id in data.planned["trial_id"])
-    known = [pair for pair in answer.pairs if pair.comparison.n > 1]
+    known = [pair for pair in answer.pairs if answer.decisive and pair.comparison.n > 1]
     unit: Unit = "repeats" if interim is not None and interim.unit == "repeats" else "seeds"
     fresh = interim is not None and interim.finished
     waiting = isinstance(interim, InterimVerdicts) and not interim.finished

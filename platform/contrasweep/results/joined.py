@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any
 
 import pandas as pd
 
 from contrasweep.errors import SpecError
 from contrasweep.live.overview import study_names
+from contrasweep.results.answer import Answer
 from contrasweep.results.building import names_of
 from contrasweep.results.results import Results
 from contrasweep.results.study_data import Over
@@ -107,7 +107,13 @@ class JoinedResults(Results):
         if STUDY in (*names_of(rows), *names_of(columns)) and STUDY not in self.axes:
             return JoinedResults.join(self.parts, by_study=True).table(rows, columns, metric, over=over, style=style)
         table = super().table(rows, columns, metric, over=over, style=style)
-        return replace(table, notes=(*table.notes, *self._differences()))
+        notes = [*table.notes, *self._differences()]
+        if self._looked_at and over == "replicates":
+            notes.append(
+                f"exploratory: {', '.join(self._looked_at)} had several looks, which the other studies had not"
+            )
+            table = replace(table, given_answer=self._answer(table.metric))
+        return replace(table, notes=tuple(notes))
 
     def settings_difference(self, a: str, b: str) -> pd.DataFrame:
         """Return the settings in which the trials of two arms differ.
@@ -157,9 +163,21 @@ class JoinedResults(Results):
         part = next(part for part in self.parts if trial_id in part.trial_records)
         return part._items(trial_id)
 
-    def _build(self, *args: Any, family: bool = True, **options: Any) -> Table:
-        """As of one study; exploratory where a study was looked at as it grew, whose looks the others did not have."""
-        return super()._build(*args, family=family and not any(part._interim for part in self.parts), **options)
+    @property
+    def _interim(self) -> None:  # type: ignore[override]
+        """None: the looks of a study are not those of several."""
+
+    @property
+    def _looked_at(self) -> list[str]:
+        """The studies that were looked at as they grew or extended after their end, which the others were not."""
+        return [part.name for part in self.parts if part._interim is not None]
+
+    def _decides(self, metric: str) -> bool:
+        return not self._looked_at and super()._decides(metric)
+
+    def _answer(self, metric: str) -> Answer:
+        answer = super()._answer(metric)
+        return answer if self._decides(metric) else replace(answer, question=None)
 
 
 def load_joined(names: Sequence[str], storage: str) -> Results:

@@ -5,6 +5,7 @@ import pytest
 from command_line import contrasweep
 
 import contrasweep as cs
+from contrasweep.results.interim_analysis import count_look
 from contrasweep.results.joined import JoinedResults
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
@@ -50,6 +51,18 @@ def test_arms_of_two_studies_are_paired_by_seed_and_are_one_family(storage):
     assert joined.settings_difference("short/scl", "long/scl").values.tolist() == [["epochs", "3", "9"]]
 
 
+def test_studies_of_which_one_was_extended_are_exploratory_and_are_called_so(storage):
+    """Its looks are not those of the others: no note, correction or advice of one study is told of all."""
+    arms = {arm: cs.Arm("toy:train", {"epochs": 3}) for arm in ("scl", "ocl")}
+    larger = cs.plan(cs.AblationGrid("short", arms, data="digits-lt", seeds=list(range(12))), storage=storage)
+    count_look(larger, StudyRecords(storage, "short"))
+    joined = cs.load(["short", "long"], storage=storage)
+    text = joined.table().to_text(200)
+    assert "Exploratory: " in text and "p not adjusted, no verdicts" in text and "Verdicts" not in text
+    assert "exploratory: short had several looks" in text and "multiplied" not in text and "Holm" not in text
+    assert not joined.advice() and {pair.comparison.verdict for pair in joined.answer.pairs} == {"exploratory"}
+
+
 def test_with_the_study_in_the_rows_each_stands_by_itself(storage, tmp_path):
     table = cs.load("*", storage=storage).table(rows="study", columns="arm")
     assert sorted(row for (row,) in table.rows) == ["long", "short"] and [c for (c,) in table.columns] == ["scl", "ocl"]
@@ -57,7 +70,7 @@ def test_with_the_study_in_the_rows_each_stands_by_itself(storage, tmp_path):
     shown = contrasweep("report", "short", "lo*", "--rows", "study", "--storage", storage, folder=tmp_path)
     assert shown.returncode == 0 and "short + long" in shown.stdout, shown.stderr
     page = contrasweep("report", "short", "long", "--format", "html", "--storage", storage, folder=tmp_path)
-    assert page.returncode == 2 and "one study" in page.stderr and page.stderr.count("\n") == 1
+    assert page.returncode == 2 and "take one study" in page.stderr and page.stderr.count("\n") == 1
 
 
 def test_studies_of_other_data_are_not_paired_and_of_another_metric_are_no_table(storage):

@@ -51,7 +51,7 @@ def population_of(study: Sweep) -> Population | None:
             "the budget of PBT is the size of its population, at least 2",
             place="budget",
             value=str(budget),
-            hint="give trials_per_arm alone; it costs so many times max_step",
+            hint="give trials_per_arm alone: an arm then takes trials_per_arm x max_step epochs",
         )
     for name, given in (("warm_start", study.warm_start), ("freeze", study.freeze), ("constraints", study.constraints)):
         if given:
