@@ -266,16 +266,17 @@ def _reports(
 
 
 def _fetch_start(trial: Trial, records: StudyRecords, folder: Path) -> None:
-    """Fetch the checkpoint that a trial starts from; `SpecError` where it is gone, or another one by now."""
+    """Fetch the checkpoint that a trial starts from.
+
+    `StorageError`, which is no fault of the trial, where it is gone, or another one by now.
+    """
     assert trial.start is not None
     source = StudyRecords(records.storage, trial.start.study)
     record = source.read_one(trial.start.trial)
     folder.mkdir()
     saved = Checkpoints(source.store, source.key(trial.start.trial, "checkpoint")).fetch(folder)
     if saved is None or record is None or record.ended != trial.start.ended:
-        raise SpecError(
-            "the checkpoint that the trial starts from is deleted or another one by now",
-            place=trial.start.study,
-            value=trial.start.trial,
-            hint="run the study again",
+        raise StorageError(
+            f"the checkpoint of trial {trial.start.trial} of {trial.start.study}, from which this trial starts, was "
+            "deleted or trained again since the study was planned; run the study again"
         )
