@@ -1,6 +1,8 @@
 """Results of timing probes of engines, kept in the storage by cohort key and device, and the choice by them.
 
-<storage>/calibration/cohorts/<cohort key>.json     written by the process that probed; may be deleted at any time
+<storage>/calibration/cohorts/<key>.json     written by the driver; may be deleted at any time
+
+Timings are kept by the key of a family (see `Fusible.family`), memory limits by cohort key.
 """
 
 import logging
@@ -25,14 +27,14 @@ MEMBER_START_S = 2.5
 
 @stored
 class KeyEngines:
-    """The facts on one cohort key: timings by kind of device, and how many slots fit the memory (None: no limit)."""
+    """The facts on one key: timings by kind of device, and how many slots fit the memory (None: no limit)."""
 
     timings: dict[Label, tuple[Timing, ...]] = field(default_factory=dict)
     most_slots: Count | None = None
 
 
 ENGINES_FILE = JsonFile(KeyEngines, 1, "delete it; the engines are probed again")
-"""calibration/cohorts/<cohort key>.json, written and read."""
+"""calibration/cohorts/<key>.json, written and read."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,6 @@ class KnownEngines:
     store: Store | None = None
     device: str = "cpu"
     keys: dict[str, KeyEngines] = field(default_factory=dict)
-    compiled: set[str] = field(default_factory=set)
-    """Keys whose graphs a probe has compiled since: that is paid for."""
 
     def of(self, key: str) -> KeyEngines:
         """Return what is known of `key`; read once."""
@@ -72,16 +72,15 @@ class KnownEngines:
 
     def timings(self, key: str) -> tuple[Timing, ...]:
         """Return what a probe of `key` measured on this kind of device; empty where none has."""
-        timings = self.of(key).timings.get(self.device, ())
-        return tuple(replace(t, compile_s=0.0) for t in timings) if key in self.compiled else timings
+        return self.of(key).timings.get(self.device, ())
 
-    def best(self, key: str, sizes: Sequence[int], trials: int) -> Best | None:
+    def best(self, key: str, sizes: Sequence[int], trials: int, *, compiled: bool = False) -> Best | None:
         """Return the engine that takes the least time for so many trials, with its gain over trials alone.
 
         It has one of the `sizes` or is the trainable itself (`UNFUSED`); None where that was not timed. `UNFUSED` where
-        others promise less than `MARGIN` times its rate.
+        others promise less than `MARGIN` times its rate. `compiled`: the graph is on this node, and costs no more.
         """
-        timings = self.timings(key)
+        timings = [replace(t, compile_s=0.0) if compiled else t for t in self.timings(key)]
         reference = next((t for t in timings if t.engine == UNFUSED), None)
         if reference is None:
             return None
@@ -92,7 +91,6 @@ class KnownEngines:
 
     def record(self, key: str, timings: Sequence[Timing]) -> None:
         """Keep the timings of a probe on this device in place of earlier ones."""
-        self.compiled.add(key)
         known = self.of(key)
         self._write(key, KeyEngines({**known.timings, self.device: tuple(timings)}, known.most_slots))
 

@@ -1,7 +1,7 @@
 """Probes of engines, beside the trials of a study with `cohort: auto`.
 
-There is one for each cohort key whose trials still take long enough. The trials that are handed out after it run as it
-says; what it measured stays in the storage.
+There is one for each family of cohort keys, whose trials differ in the loss, if it may save enough. The trials that are
+handed out after it run as it says; what it measured stays in the storage.
 """
 
 import logging
@@ -19,9 +19,9 @@ from contrasweep.trainables.fusing.place import share_compiled
 from contrasweep.trainables.fusing.protocol import Timing, cohorts_of
 
 log = logging.getLogger(__name__)
-WORTH_S = 200.0
-"""A key is probed while its trials still have so many seconds to train, one after the other: a probe takes six seconds
-of a core where it soon finds nothing to gain, a thirtieth of it, and tens where it compiles."""
+WORTH_S = 60.0
+"""A family is probed while this may save so many seconds of its training: a probe takes six seconds of a core where it
+soon finds nothing to gain, and twenty where it compiles; each further loss compiles for some eight."""
 CHECK_S = 1.0
 
 
@@ -48,9 +48,11 @@ class Probes:
                 self.running = None
                 self._take(key, pending)
         if self.running is None:
-            for key, trial, left_s in self.fusion.unprobed():
-                if left_s >= WORTH_S:
-                    self.say(f"probing the engines of cohort {key[:6]}: its trials have about {left_s:.0f} s to train")
+            for key, trial, left_s, saved_s in self.fusion.unprobed():
+                if saved_s >= WORTH_S:
+                    self.say(
+                        f"probing the engines of cohort {key[:6]}: trials alike have about {left_s:.0f} s to train"
+                    )
                     described = self.context.describe(trial, {}, TrialNotes(), CodeRef())
                     share = max(
                         (float(place.share) for place in self.fusion.footprints.options(trial)[:1]), default=0.0
@@ -68,8 +70,7 @@ class Probes:
             self.fusion.separate(key, f"the probe of its engines failed ({reason})")
             self.say(f"cohort {key[:6]}: the probe of its engines failed, its trials run alone ({reason})")
             return
-        self.fusion.known.record(key, timings)
-        self.fusion.changed = True
+        self.fusion.probed(key, timings)
         self.say(f"cohort {key[:6]}: {self.fusion.verdict(key)}")
 
 

@@ -120,6 +120,13 @@ class Fusible(Protocol):
         Must neither read the data nor touch a GPU. Raises `CannotFuse` with the reason where the trial cannot be fused.
         """
 
+    def family(self, trial: Trial) -> str:
+        """Return what trials have in common of which a step takes about as long, as a cohort key is given.
+
+        A probe of one holds for all of them. Here their cohort key; a trial has one.
+        """
+        return self.key(trial)
+
     def open(self, trial: Trial, slots: int, engine: str = AUTO) -> Cohort:
         """Open a cohort of `slots` free slots for the key of `trial`, in the process that trains it.
 

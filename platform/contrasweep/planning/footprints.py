@@ -255,6 +255,11 @@ class Footprints:
         known = [speeds[gpu] * seconds for gpu, seconds in each if seconds is not None]
         return work.steps * max(known) if known else None
 
+    def operations(self, trial: Trial) -> float | None:
+        """Return the floating-point operations of the whole training of `trial`; None where they are not counted."""
+        work, counted = self._workload(trial, cell_of(trial)), self._count_of(trial, cell_of(trial))
+        return work.steps * counted.work.operations or None if work and counted else None
+
     def checkpoint_gib(self, trial: Trial) -> float | None:
         """The counted size of a checkpoint of `trial`: network and optimiser; None where it cannot be counted."""
         counted = self._count_of(trial, cell_of(trial))

@@ -51,9 +51,10 @@ def test_fused_gives_the_records_of_off(tmp_path):
     """As if a probe had shown that two together take a tenth of the time."""
     storage = str(tmp_path / "fused")
     planned = plan(study(cohort="auto"), storage=storage)
-    chosen = fusion_of(planned, Footprints(study(cohort=2), Inventory((Node(2, 16),)), Learned()), ())
+    known = KnownEngines(LocalStore(tmp_path / "fused"))
+    chosen = fusion_of(planned, Footprints(study(cohort=2), Inventory((Node(2, 16),)), Learned()), (), known)
     (key,) = {chosen.of(trial).key for trial in planned.sample_trials}
-    KnownEngines(LocalStore(tmp_path / "fused")).record(key, [Timing("unfused", 1, 100.0), Timing("grouped", 2, 10.0)])
+    chosen.probed(key, [Timing("unfused", 1, 100.0), Timing("grouped", 2, 10.0)])
     results = run(study(cohort="auto"), storage=storage, tracking="none")
     expected = run(study(cohort="off"), storage=str(tmp_path / "off"), tracking="none")
     here, there = records(results), records(expected)

@@ -218,7 +218,7 @@ def test_auto_goes_by_the_probe_with_its_compilation(monkeypatch, tmp_path):
     alone = chosen.of(trials[0])
     assert alone.reason == "its engines have not been probed" and chosen.unprobed() == []
     chosen.ended(trials[0], 100.0)
-    assert [(key, left) for key, _, left in chosen.unprobed()] == [(alone.key, 900.0)]
+    assert [(key, left) for key, _, left, _ in chosen.unprobed()] == [(alone.key, 900.0)]
     chosen.known.record(alone.key, timings(4.0, compile_s=10.0))
     assert chosen.unprobed() == []
     again, _ = fusion(study, known=KnownEngines(store))
@@ -229,6 +229,41 @@ def test_auto_goes_by_the_probe_with_its_compilation(monkeypatch, tmp_path):
     assert elsewhere.of(trials[0]).reason == alone.reason, "another device"
     elsewhere.ended(trials[0], 100.0)
     assert [key for key, *_ in elsewhere.unprobed()] == [alone.key], "is probed too"
+
+
+def two_losses(monkeypatch):
+    """A study of two cohort keys of one family, and one of each key's five trials."""
+    monkeypatch.setattr(toy_cohort.ToyCohorts, "probe", lambda self, trial, slots: [], raising=False)
+    monkeypatch.setattr(toy_cohort.ToyCohorts, "key", lambda self, trial: trial.arm)
+    monkeypatch.setattr(toy_cohort.ToyCohorts, "family", lambda self, trial: "both")
+    chosen, trials = fusion(grid(arms={"a": Arm(TRAIN), "b": Arm(TRAIN)}, cohort="auto"))
+    first, second = (next(trial for trial in trials if trial.arm == arm) for arm in "ab")
+    assert chosen.of(first).key != chosen.of(second).key
+    return chosen, first, second
+
+
+def test_a_probe_holds_for_a_family_and_each_of_its_keys_pays_for_its_graph(monkeypatch):
+    chosen, first, second = two_losses(monkeypatch)
+    chosen.ended(first, 20.0)
+    chosen.ended(second, 10.0)
+    ((key, trial, left_s, _),) = chosen.unprobed()
+    assert (key, trial, left_s) == (chosen.of(first).key, first, 80.0 + 40.0), (
+        "the one with the most left stands for both"
+    )
+    chosen.probed(key, [Timing("unfused", 1, 10.0), Timing("compiled", 1, 4.0, compile_s=20.0)])
+    assert chosen.of(first).gain == pytest.approx(50 / 20), "the probe has compiled it"
+    assert chosen.of(second).gain == pytest.approx(50 / 40)
+    chosen.probed(key, [Timing("unfused", 1, 10.0), Timing("compiled", 1, 4.0, compile_s=30.0)])
+    assert chosen.of(second).reason == "the probe shows no gain"
+
+
+@pytest.mark.parametrize(("operations", "saved"), [(2e12, 0.0), (2e11, 0.75 * 80), (None, (1 - 1 / 1.43) * 80)])
+def test_what_a_probe_may_save_follows_from_the_rate_of_trials_alone(monkeypatch, operations, saved):
+    monkeypatch.setattr(Footprints, "operations", lambda self, trial: operations)
+    chosen, first, _ = two_losses(monkeypatch)
+    chosen.ended(first, 20.0)
+    ((*_, saved_s),) = chosen.unprobed()
+    assert saved_s == pytest.approx(saved), "of 80 s"
 
 
 def test_auto_leaves_trials_for_every_core(monkeypatch):
@@ -244,7 +279,7 @@ def test_a_trial_alone_may_have_another_engine(monkeypatch):
     monkeypatch.setattr(toy_cohort.ToyCohorts, "probe", lambda self, trial, slots: [], raising=False)
     known, study = KnownEngines(), grid(cohort="auto")
     chosen, trials = fusion(study, known=known)
-    known.record(chosen.of(trials[0]).key, [*timings(8.0), Timing("compiled", 1, 4.0, compile_s=5.0)])
+    chosen.probed(chosen.of(trials[0]).key, [*timings(8.0), Timing("compiled", 1, 4.0, compile_s=5.0)])
     assert chosen.of(trials[0]) == Fused(chosen.of(trials[0]).key, 1, "compiled", pytest.approx(50 / 20)), (
         "the probe has compiled it"
     )

@@ -65,6 +65,10 @@ class MethodCohorts(Fusible):
         """
         return canonical.digest(self.structure(self._settings(trial), trial.data), 16)
 
+    def family(self, trial: Trial) -> str:
+        """Return the same without the loss: nearly all of a step's time is the encoder's."""
+        return canonical.digest(self.structure(self._settings(trial), trial.data) | {"loss": ""}, 16)
+
     def open(self, trial: Trial, slots: int, engine: str = AUTO) -> FusedCohort[Any]:
         """Return a cohort of `slots` free slots for trials of the key of `trial`.
 

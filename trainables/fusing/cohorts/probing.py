@@ -110,9 +110,8 @@ def probe(trial: Trial, slots: Sequence[int], subject: Subject, open_cohort: Ope
 def candidates(slots: Sequence[int], rows: int, device: str, potential: float = math.inf) -> list[tuple[str, int]]:
     """Return the engines and numbers of slots to try for members whose step has `rows` rows.
 
-    A step would be `potential` times faster at the rate of a product of matrices. On a CPU a graph takes tens of
-    seconds to compile, and gains with one member what it gains with four; a step that is near that rate already gains
-    nothing.
+    A step would be `potential` times faster at the rate of a product of matrices. On a CPU it is one trial compiled:
+    several members take 1.0 to 2.3 times as long for each. A step that is near that rate already gains nothing.
     """
     compiled = [engine.name for engine in ENGINES.values() if engine.compiled]
     if device != "cpu":
@@ -121,7 +120,7 @@ def candidates(slots: Sequence[int], rows: int, device: str, potential: float = 
     if potential < POTENTIAL:
         return []
     best = "products-compiled" if rows <= PRODUCT_ROWS else "grouped-compiled"
-    return [(best, 1), *(("grouped", count) for count in slots[:2])]
+    return [(best, 1)]
 
 
 class Clock:

@@ -292,6 +292,13 @@ def test_a_cohort_names_its_engine(digits: Manifest) -> None:
     assert cohorts_of(train).open(trial(digits, 0), 1, "products").engine == "products"
 
 
+def test_trials_that_differ_in_the_loss_are_one_family_of_several_keys(digits: Manifest) -> None:
+    lane = cohorts_of(train)
+    one, other, larger = (trial(digits, 0, **own) for own in ({}, {"loss": "ocl"}, {"batch_size": 32}))
+    assert len({lane.key(each) for each in (one, other, larger)}) == 3
+    assert lane.family(one) == lane.family(other) != lane.family(larger)
+
+
 def test_a_trial_of_another_key_is_refused_and_nothing_changes(digits: Manifest) -> None:
     cohort = cohorts_of(train).open(trial(digits, 0), 2)
     with pytest.raises(CannotFuse, match="differs from its cohort in loss, batch_size"):
@@ -352,7 +359,7 @@ def test_a_probe_that_fails_leaves_no_files(digits: Manifest, tmp_path: Path, mo
 
 
 def test_a_processor_compiles_one_member_and_a_gpu_the_largest_cohort() -> None:
-    assert candidates([2, 4, 8], 64, "cpu") == [("products-compiled", 1), ("grouped", 2), ("grouped", 4)]
+    assert candidates([2, 4, 8], 64, "cpu") == [("products-compiled", 1)]
     assert candidates([], 256, "cpu") == [("grouped-compiled", 1)]
     assert candidates([2, 4], 64, "cpu", potential=1.5) == [], "it is near the rate of products already"
     on_gpu = candidates([2, 4], 64, "cuda")

@@ -74,7 +74,7 @@ def begun(tasks):
 def test_a_probe_has_the_share_of_a_gpu_that_its_trials_have(begun, tasks):
     """The trial that it times has ended by now, and holds no place any more."""
     assert tasks.options_given == [{"num_cpus": 0, "num_gpus": 1 / 9, "max_retries": 0}]
-    assert begun[1][0].endswith("its trials have about 1900 s to train")
+    assert begun[1][0].endswith("trials alike have about 1900 s to train")
 
 
 def test_trials_are_fused_as_the_probe_says(begun, tasks):
