@@ -136,7 +136,9 @@ def is_evaluated(results: Results, evaluation: Evaluation) -> bool:
 def _evaluable(results: Results, evaluation: Evaluation) -> list[tuple[Record, str]]:
     """The finished trials of the table that have a checkpoint, with its digest."""
     if results.document.evaluates:
-        raise SpecError("this study is an evaluation", place="STUDY", value=results.name, hint="name the one it is of")
+        raise SpecError(
+            "this study is an evaluation", place="STUDY", value=results.name, hint="name the study that it evaluates"
+        )
     import_from_here()
     _check_function(evaluation)
     finished = [record for record in results.trial_records.values() if record.status.counts]
