@@ -268,7 +268,13 @@ MUTANTS = (
             "if not (to / name).exists() or _sha256(to / name) != digest:",
             "if not (to / name).exists():",
         ),
-        ("the older checkpoint stays", "if before is not None and before.step != step:", "if False:"),
+        ("the older checkpoint stays", 'for old in earlier if keep != "all" else ():', "for old in ():"),
+        (
+            "the best checkpoint goes",
+            "if best is None or old.step != best.step:",
+            "if True:",
+            "tests/contrasweep/running/test_cleaning.py",
+        ),
         (
             "the marker is written before the files",
             "        for name, path in files_of(folder).items():\n            files[name]",
@@ -277,8 +283,8 @@ MUTANTS = (
         ),
         (
             "nobody is asked before the marker",
-            "        check()\n        saved = Saved(",
-            "        saved = Saved(",
+            "        check()\n        earlier = [",
+            "        earlier = [",
             f"{ATTEMPTS} {CHECKPOINTS}",
         ),
     ),

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import anyio
 import jsonschema
@@ -19,9 +20,12 @@ from mcp.client.stdio import stdio_client
 from mcp.shared.exceptions import MCPError
 
 from contrasweep import AblationGrid, Arm
+from contrasweep.cli import mcp_server
 from contrasweep.cli.documents import document_schema
 from contrasweep.cli.mcp_server import MAX_LIST, MAX_LOG, MAX_TEXT, Allowance, Tools, bounded, make_server
 from contrasweep.errors import SpecError
+from contrasweep.planning.budget import Spent
+from contrasweep.results.ledger import Ledger
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import to_plain
 
@@ -214,6 +218,14 @@ def test_runs_share_one_budget_and_wait_for_each_other():
     allowance.give({"gpu_hours": 0.5})
     with pytest.raises(SpecError, match="needs more"):
         allowance.take("nothing to do", {"gpu_hours": 0.0, "cost": 0.0})
+
+
+def test_trials_that_run_are_counted_at_the_price_of_those_that_have_ended(tools, monkeypatch):
+    live = SimpleNamespace(running={"t": SimpleNamespace(started=0.0)}, ended="", updated=7200.0)
+    monkeypatch.setattr(mcp_server, "study_names", lambda storage: ["speed.1", "speedy.1"])
+    monkeypatch.setattr(mcp_server, "read_live", lambda records: live)
+    monkeypatch.setattr(Ledger, "spent", Spent(4, 1.5, 6.0))
+    assert tools._spent_by("speed") == {"gpu_hours": 3.5, "cost": 14.0}
 
 
 def test_what_is_long_is_cut_and_said_to_be():

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from to_the_bit import numbers
 
 from contrasweep import AblationGrid, Arm, plan
 from contrasweep.data import open_dataset, resolve
@@ -26,7 +27,7 @@ from contrasweep.trainables.contrastive import method as contrastive_method
 from contrasweep.trainables.contrastive import train
 from contrasweep.trainables.contrastive.sampling import SAMPLINGS
 from contrasweep.trainables.contrastive.settings import Settings
-from contrasweep.trial import Report, Trial
+from contrasweep.trial import Trial
 
 torch.set_num_threads(1)
 QUICK = {"encoder": {"name": "mlp", "width": 64}, "epochs": 4, "batch_size": 64, "checkpoint_every": 1}
@@ -44,11 +45,6 @@ def make_trial(digits: Manifest) -> MakeTrial:
         return Trial("study", "arm", "contrasweep.trainables.contrastive:train", QUICK | config, data, fold, seed)
 
     return make
-
-
-def numbers(reports: list[Report]) -> list[tuple[Any, ...]]:
-    """Everything a report says, in a form that compares to the bit."""
-    return [(r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports]
 
 
 @pytest.mark.slow

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from to_the_bit import trained_and_resumed
 
 import contrasweep as cs
 from contrasweep.data import resolve
@@ -17,7 +17,7 @@ from contrasweep.trainables import checkpoint, contrastive
 from contrasweep.trainables.encoders import ENCODERS
 from contrasweep.trainables.finetune import Settings, load_model, memory, train
 from contrasweep.trainables.finetune.method import Finetune, labelled, layers
-from contrasweep.trial import Report, Trial
+from contrasweep.trial import Trial
 
 torch.set_num_threads(1)
 CNN = {"name": "cnn", "width": 8}
@@ -48,10 +48,6 @@ def trial(data: Manifest, start: Path | None = None, seed: int = 0, **config: An
 def built(data: Manifest, start: Path | None = None, **config: Any) -> Finetune:
     given = trial(data, start, **config)
     return Finetune(given, Settings(**given.config))
-
-
-def numbers(reports: list[Report]) -> list[tuple[Any, ...]]:
-    return [(r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports]
 
 
 def weights(method: Finetune) -> dict[str, torch.Tensor]:
@@ -99,13 +95,9 @@ def test_a_frozen_encoder_stays_to_the_bit_and_another_moves(
 def test_a_resumed_trial_gives_the_same_reports(
     digits: Manifest, pretrained: Path, tmp_path: Path, config: dict[str, Any]
 ) -> None:
-    running = train(trial(digits, pretrained, **config))
-    first = next(running)
-    assert first.checkpoint is not None
-    shutil.copytree(first.checkpoint, tmp_path / "saved")
-    reports = [first, *running]
-    resumed = replace(trial(digits, pretrained, **config), start_folder=None)  # what it started from is not needed
-    assert numbers(list(train(resumed, resume=tmp_path / "saved"))) == numbers(reports[1:])
+    one = trial(digits, pretrained, **config)
+    again = replace(one, start_folder=None)  # what it started from is not needed
+    reports = trained_and_resumed(train, one, tmp_path, again)
     assert {"accuracy", "f1_macro"} <= reports[-1].metrics.keys() and set(reports[-1].items) == {"accuracy"}
     assert reports[-1].items["accuracy"].mean() == pytest.approx(reports[-1].metrics["accuracy"])
 

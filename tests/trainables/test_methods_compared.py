@@ -1,12 +1,12 @@
 """The contrastive trainable with queues, momentum encoders, losses of two views, and other datasets than its own."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from to_the_bit import trained_and_resumed
 
 from contrasweep import AblationGrid, Arm, plan
 from contrasweep.data import resolve, stage
@@ -16,7 +16,7 @@ from contrasweep.schema import resolved_config
 from contrasweep.trainables import checkpoint
 from contrasweep.trainables.contrastive import train
 from contrasweep.trainables.contrastive.settings import Settings
-from contrasweep.trial import Report, Trial
+from contrasweep.trial import Trial
 
 QUICK = {"encoder": {"name": "mlp", "width": 32}, "epochs": 2, "batch_size": 128, "checkpoint_every": 1}
 COMPARED: dict[str, dict[str, Any]] = {
@@ -51,22 +51,11 @@ def trial(data: Manifest, fold: int | None = 0, **config: Any) -> Trial:
     return Trial("study", "arm", "contrasweep.trainables.contrastive:train", QUICK | config, data, fold, 0)
 
 
-def numbers(report: Report) -> tuple[Any, ...]:
-    return report.step, dict(report.metrics), {k: np.asarray(v).tobytes() for k, v in report.items.items()}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMPARED)
 def test_each_trains_and_resumes_to_the_bit(digits: Manifest, tmp_path: Path, name: str) -> None:
-    one = trial(digits, **COMPARED[name])
-    running = train(one)
-    first = next(running)
-    assert first.checkpoint is not None
-    shutil.copytree(first.checkpoint, tmp_path / "1")
-    last = list(running)[-1]
+    _, last = trained_and_resumed(train, trial(digits, **COMPARED[name]), tmp_path)
     assert last.metrics["knn1"] > 0.6 and np.isfinite(last.metrics["loss"])
-    (resumed,) = train(one, resume=tmp_path / "1")
-    assert numbers(resumed) == numbers(last)
 
 
 @pytest.mark.parametrize(("name", "parts"), [("moco", {"momentum_encoder", "queue"}), ("xbm", {"memory"})])

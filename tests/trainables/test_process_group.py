@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import joined_trial
-import numpy as np
 import psutil
 import pytest
 import torch
 import torch.distributed as dist
+from to_the_bit import numbers
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
@@ -27,7 +27,7 @@ from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trainables.contrastive import memory, train
 from contrasweep.trainables.contrastive.settings import Settings
-from contrasweep.trial import Report, Trial
+from contrasweep.trial import Trial
 
 pytestmark = pytest.mark.xdist_group("distributed")
 QUICK: dict[str, Any] = {"encoder": {"name": "mlp", "width": 16}, "epochs": 2, "batch_size": 64, "checkpoint_every": 1}
@@ -55,10 +55,6 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 
 def trial(data: Manifest, **config: Any) -> Trial:
     return Trial("study", "arm", "contrasweep.trainables.contrastive:train", QUICK | config, data, 0, 0)
-
-
-def numbers(report: Report) -> tuple[Any, ...]:
-    return report.step, dict(report.metrics), {k: np.asarray(v).tobytes() for k, v in report.items.items()}
 
 
 def children() -> list[psutil.Process]:
@@ -114,7 +110,7 @@ def test_a_trial_of_two_processes_is_that_of_one_and_resumes_to_the_bit(digits: 
         assert last.metrics[name] == pytest.approx(alone.metrics[name], rel=1e-3), name
     assert last.metrics["knn1"] == pytest.approx(alone.metrics["knn1"], abs=0.05)
     (resumed,) = train(trial(digits, **TWO), resume=tmp_path / "1")
-    assert numbers(resumed) == numbers(last)
+    assert numbers([resumed]) == numbers([last])
 
 
 @pytest.mark.long

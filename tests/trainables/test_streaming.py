@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
+from to_the_bit import numbers
 
 from contrasweep.data import open_dataset, resolve, stage
 from contrasweep.data.column_files import EncodedFile, EncodedWriter
@@ -22,7 +23,7 @@ from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables import images
 from contrasweep.trainables.contrastive import memory, train
 from contrasweep.trainables.images import prefetched
-from contrasweep.trial import Report, Trial
+from contrasweep.trial import Trial
 
 QUICK: dict[str, Any] = {"encoder": {"name": "mlp", "width": 32}, "epochs": 2, "batch_size": 50, "checkpoint_every": 1}
 
@@ -34,10 +35,6 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 
 def trial(data: Manifest, **config: Any) -> Trial:
     return Trial("study", "arm", "contrasweep.trainables.contrastive:train", QUICK | config, data, 0, 0)
-
-
-def numbers(reports: list[Report]) -> list[tuple[Any, ...]]:
-    return [(r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports]
 
 
 @pytest.mark.slow

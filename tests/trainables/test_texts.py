@@ -1,7 +1,6 @@
 """Sentence embeddings on real SICK pairs: which sentences are alike, what is refused, learning and resuming."""
 
 import math
-import shutil
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -9,13 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from to_the_bit import trained_and_resumed
 
 from contrasweep.data import open_dataset, stage
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables.texts import Settings, memory, train
 from contrasweep.trainables.texts.method import Texts, pairs_of
-from contrasweep.trial import Report, Trial
+from contrasweep.trial import Trial
 
 torch.set_num_threads(1)
 QUICK: dict[str, Any] = {
@@ -41,10 +41,6 @@ def sick(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 
 def trial(data: Manifest, **config: Any) -> Trial:
     return Trial("study", "arm", "contrasweep.trainables.texts:train", QUICK | config, data, None, 0)
-
-
-def numbers(reports: list[Report]) -> list[tuple[int, dict[str, float]]]:
-    return [(report.step, dict(report.metrics)) for report in reports]
 
 
 def test_sentences_are_alike_as_the_setting_says(sick: Manifest) -> None:
@@ -99,15 +95,10 @@ def test_hard_negatives_are_of_the_batchs_premises_and_drawn_anew_each_epoch(sic
 def test_it_learns_deterministically_and_resumes_bit_for_bit(
     sick: Manifest, tmp_path: Path, config: dict[str, Any]
 ) -> None:
-    running = train(trial(sick, **config))
-    first = next(running)
-    assert first.checkpoint is not None
-    shutil.copytree(first.checkpoint, tmp_path / "saved")
-    reports = [first, *running]
-    assert numbers(list(train(trial(sick, **config), resume=tmp_path / "saved"))) == numbers(reports[1:])
+    reports = trained_and_resumed(train, trial(sick, **config), tmp_path)
     assert reports[-1].metrics["loss"] < reports[0].metrics["loss"]
     assert 0.3 < reports[-1].metrics["spearman"] < 1 and "spearman" not in reports[0].metrics
-    learned = {"loss_temperature", "loss_bias"} & set(first.metrics)
+    learned = {"loss_temperature", "loss_bias"} & set(reports[0].metrics)
     assert learned == ({"loss_temperature", "loss_bias"} if config.get("learnable_temperature") else set())
 
 

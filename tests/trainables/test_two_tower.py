@@ -1,6 +1,5 @@
 """Two towers on real digits with class-name captions, and on images with captions of their own."""
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from to_the_bit import trained_and_resumed
 
 from contrasweep import AblationGrid, Arm, plan
 from contrasweep.data import resolve, stage
@@ -17,7 +17,7 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables.two_tower import Settings, memory, train
 from contrasweep.trainables.two_tower.method import TwoTower, recalls
-from contrasweep.trial import Report, Trial
+from contrasweep.trial import Trial
 
 torch.set_num_threads(1)
 PATH = "contrasweep.trainables.two_tower:train"
@@ -49,10 +49,6 @@ def trial(data: Manifest, fold: int | None = None, **config: Any) -> Trial:
     return Trial("study", "arm", PATH, QUICK | config, data, fold, 0)
 
 
-def numbers(reports: list[Report]) -> list[tuple[Any, ...]]:
-    return [(r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports]
-
-
 def test_recall_is_that_of_a_loop() -> None:
     generator = torch.Generator().manual_seed(0)
     queries, found = torch.randn(30, 4, generator=generator), torch.randn(12, 4, generator=generator)
@@ -71,13 +67,7 @@ def test_it_learns_classes_by_their_names_and_resumes_bit_for_bit(
     digits: Manifest, tmp_path: Path, loss: str, learned: bool
 ) -> None:
     config = {"loss": loss, "learnable_temperature": learned}
-    running = train(trial(digits, **config))
-    first = next(running)
-    assert first.checkpoint is not None
-    shutil.copytree(first.checkpoint, tmp_path / "saved")
-    reports = [first, *running]
-    assert numbers(list(train(trial(digits, **config), resume=tmp_path / "saved"))) == numbers(reports[1:])
-    last = reports[-1]
+    first, *_, last = trained_and_resumed(train, trial(digits, **config), tmp_path)
     assert last.metrics["zero_shot"] == last.metrics["accuracy"] == last.items["zero_shot"].mean() > 0.6
     assert last.metrics["image_to_text_recall_at_1"] == last.metrics["zero_shot"], "captions are the prompts here"
     assert last.metrics["image_to_text_recall_at_10"] == 1.0, "there are ten distinct captions"

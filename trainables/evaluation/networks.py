@@ -90,7 +90,7 @@ def _model(source: Trial, config: Config, storage: str) -> "torch.nn.Module":
         saved = Checkpoints(records.store, place).fetch(Path(folder))
         if saved is None or saved.digest != config["checkpoint"]:
             raise SpecError(
-                "the network's checkpoint is deleted or another one by now",
+                "the network's checkpoint was deleted or replaced",
                 place=source.study,
                 value=config["source"],
                 hint="evaluate the study again",

@@ -113,7 +113,7 @@ class Settings:
             raise SpecError("use_text and use_images cannot both be off", place="use_text")
         if self.distances and not self.model.entry.gives_features:
             raise SpecError(
-                "distances are measured on post-interaction features, which this model has none of",
+                "distances are measured on post-interaction features, which this model does not have",
                 place="distances",
                 value=self.model.name,
                 hint=f"known: {', '.join(name for name, model in MODELS.items() if model.gives_features)}",

@@ -263,8 +263,9 @@ def stored_history(name: str, storage: str) -> History:
     """Return what a campaign decided so far. `SpecError` where there is none of this name in the storage."""
     ledger = Ledger(storage, name).read()
     if ledger.began is None:
-        known = choose_from("campaigns", list(campaign_names(storage)), name)
-        raise SpecError(f"no campaign of this name is in {storage}", place="CAMPAIGN", value=name, hint=known)
+        known = list(campaign_names(storage))
+        hint = choose_from("campaigns", known, name) if known else "it begins with its first: contrasweep decide"
+        raise SpecError(f"no campaign of this name is in {storage}", place="CAMPAIGN", value=name, hint=hint)
     try:
         campaign: Campaign = validate(Campaign, dict(ledger.began.declared))
     except SpecError as error:

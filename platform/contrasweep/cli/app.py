@@ -432,7 +432,7 @@ def mcp(
     limits = {name: value for name, value in (("gpu_hours", gpu_hours), ("cost", cost)) if value is not None}
     if (allow == "run") != bool(limits):
         hint = "--allow run --gpu-hours 2"
-        raise SpecError("runs are allowed within a budget", place="--allow", value=allow, hint=hint)
+        raise SpecError("`--allow run` and a budget go together", place="--allow", value=allow, hint=hint)
     if not folder.is_dir():
         raise SpecError("a folder that is there", place="--folder", value=str(folder))
     tools = Tools(storage, folder, tracking, Allowance(limits) if limits else None)

@@ -298,15 +298,16 @@ class Tools:
         return needed, spent, limits
 
     def _spent_by(self, campaign: str) -> dict[str, float]:
-        """Return what the trials of a campaign's studies have taken, those that run included."""
-        ended = Ledger(self.storage, campaign).read().spent
-        spent = {name: getattr(ended, name) for name in BUDGETS}
+        """Return what the trials of a campaign's studies have taken, those that run at the price of others."""
+        spent = Ledger(self.storage, campaign).read().spent
+        running = 0.0
         for name in study_names(self.storage):
             if name.startswith(f"{campaign}."):
                 live = read_live(StudyRecords(self.storage, name))
                 for trial in live.running.values() if live is not None and not live.ended else ():
-                    spent["gpu_hours"] += max(0.0, live.updated - trial.started) / 3600 if live else 0.0
-        return spent
+                    running += max(0.0, live.updated - trial.started) / 3600 if live else 0.0
+        price = spent.cost / spent.gpu_hours if spent.gpu_hours else 0.0
+        return {"gpu_hours": spent.gpu_hours + running, "cost": spent.cost + running * price}
 
     def _records(self, study: str) -> StudyRecords:
         name = self._study(study)

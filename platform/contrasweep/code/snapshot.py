@@ -49,7 +49,7 @@ def unpack(data: bytes) -> dict[str, str]:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
             if len(entries) > MAX_MODULES or sum(entry.file_size for entry in entries) > MAX_BYTES:
-                raise StorageError("this code snapshot is larger than contrasweep writes any, so it is not read")
+                raise StorageError("this code snapshot is larger than any that contrasweep writes, so it is not read")
             for entry in entries:
                 _check_name(entry.filename)
             return {entry.filename: _text(archive, entry) for entry in entries}

@@ -220,7 +220,7 @@ def make_plan(
     settings = SettingsOfArms(study.arms)
     for cell in declared:
         settings.build(cell.arm, cell.config, [axis for axis, value in cell.axes.items() if value is not None])
-    starting = {name: _shared(study, settings, name) for name, arm in study.arms.items() if arm.start}
+    starting = {name: shared_settings(settings.functions[name], arm, name) for name, arm in study.arms.items()}
     declared = [cell for cell in declared if cell.data not in without and cell.arm not in waiting]
     replicates = _replicates(study)
     manifests = _manifests(dict.fromkeys(cell.data for cell in declared), resolve)
@@ -249,14 +249,6 @@ def make_plan(
         ]
         cells[key] = Cell(arm, _joined(same.axes, axes, arm) if same else axes, tuple(trials))
     return GridPlan(study, tuple(cells.values()), {manifest.digest: name for name, manifest in manifests.items()})
-
-
-def _shared(study: AblationGrid, settings: SettingsOfArms, arm: str) -> tuple[str, ...]:
-    """The settings that an arm has from the trials that it starts from; `SpecError` where it takes no start."""
-    try:
-        return shared_settings(settings.functions[arm], study.arms[arm].path)
-    except SpecError as error:
-        raise error.at(f"arms.{arm}") from None
 
 
 def cells_by_dataset(study: AblationGrid) -> Counter[str]:

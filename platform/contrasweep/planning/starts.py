@@ -19,7 +19,7 @@ from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import DatasetLike, Record, StartRef
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
-from contrasweep.study.arm import Start
+from contrasweep.study.arm import Arm, Start
 from contrasweep.study.grid import DATA_AXIS
 from contrasweep.trial import Trial
 
@@ -193,17 +193,17 @@ def start_ref(start: Start, source: SourceTrial) -> StartRef:
     return StartRef(start.study, source.id, source.record.ended if source.record else 0.0)
 
 
-def shared_settings(function: Callable[..., Any], trainable: str) -> tuple[str, ...]:
-    """Return the settings that trials of a trainable have from those that they start from.
+def shared_settings(function: Callable[..., Any], arm: Arm, name: str) -> tuple[str, ...]:
+    """Return the settings that trials of an arm have from those that they start from; () without a start.
 
-    Raises `SpecError` where it takes no start.
+    Raises `SpecError` where its trainable, which is `function`, takes no start. `name` is the arm's.
     """
-    names = getattr(function, ATTRIBUTE, None)
+    names = () if arm.start is None else getattr(function, ATTRIBUTE, None)
     if names is None:
         raise SpecError(
             "this trainable starts from no checkpoint",
-            place="start",
-            value=trainable,
+            place=f"arms.{name}.start",
+            value=arm.path,
             hint=f"finetune and contrastive do; your own says so with train.{ATTRIBUTE} = ()",
         )
     return tuple(names)

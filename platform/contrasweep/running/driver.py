@@ -17,7 +17,7 @@ from contrasweep.planning import learned
 from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
-from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_given
+from contrasweep.running.evaluation import check_declared, is_evaluated, plan_evaluation, plan_given
 from contrasweep.running.prepare import Changed, prepare, tracked_study
 from contrasweep.running.publish import clean, plan_cleaning, publish
 from contrasweep.storage.lease import exclusive_driver
@@ -81,6 +81,7 @@ def run(
     planned = study if isinstance(study, GridPlan) else plan(study, storage=storage)
     trackers = checked_tracking(tracking_of(tracking, planned.study.tracking))
     trackers = replace(trackers, notify=checked_addresses(planned.study.notify))
+    check_declared(planned.study.evaluate or (), planned.study.folds, storage)
     records = StudyRecords(storage, planned.study.name)
     records.store.check_writable()
     tracked = tracked_study(planned, storage)

@@ -114,18 +114,31 @@ def plan_given(name: str, model: str, checkpoint: Path, evaluation: Evaluation, 
     return GridPlan(study, (Cell(ARM, {}, (trial,)),), {data.digest: study.data})
 
 
+def check_declared(evaluations: Iterable[Evaluation], folds: int | None, storage: str) -> None:
+    """Raise, before anything is trained, where a study declares what cannot be evaluated here."""
+    for evaluation in evaluations:
+        import_from_here()
+        _check_function(evaluation, "evaluate")
+        for name in evaluation.data:
+            _with_digest(name, storage, folds, "evaluate")
+
+
 def is_evaluated(results: Results, evaluation: Evaluation) -> bool:
     """Whether every finished trial of the table has scores of the evaluation."""
     finished = [record for record in results.trial_records.values() if record.status.counts]
     return all(
-        any(name.startswith(prefix) for name in record.metrics) for record in finished for prefix in evaluation.prefixes
+        any(evaluation.gives(name, prefix) for name in record.metrics)
+        for record in finished
+        for prefix in evaluation.prefixes
     )
 
 
 def _evaluable(results: Results, evaluation: Evaluation) -> list[tuple[Record, str]]:
     """The finished trials of the table that have a checkpoint, with its digest."""
     if results.document.evaluates:
-        raise SpecError("this study is an evaluation", place="STUDY", value=results.name, hint="name the one it is of")
+        raise SpecError(
+            "this study is an evaluation", place="STUDY", value=results.name, hint="name the study that it evaluates"
+        )
     import_from_here()
     _check_function(evaluation)
     finished = [record for record in results.trial_records.values() if record.status.counts]
@@ -144,9 +157,9 @@ def _evaluable(results: Results, evaluation: Evaluation) -> list[tuple[Record, s
     return done
 
 
-def _check_function(evaluation: Evaluation) -> None:
+def _check_function(evaluation: Evaluation, place: str = "--with") -> None:
     if evaluation.function:
-        import_path(evaluation.function, "--with", "function")
+        import_path(evaluation.function, place, "function")
 
 
 def _metric(evaluation: Evaluation) -> str:
@@ -200,11 +213,11 @@ def _checkpoint(results: Results, record: Record) -> str:
     return saved.digest if saved else ""
 
 
-def _with_digest(name: str, storage: str, folds: int | None) -> str:
+def _with_digest(name: str, storage: str, folds: int | None, place: str = "--on") -> str:
     """The dataset's name with its digest; an error where its images cannot be scored on so many folds."""
     manifest = find(name, storage=storage)
     if manifest.kind != "image" or not manifest.classes:
-        raise SpecError("networks are scored on images with labels", place="--on", value=name, hint=manifest.kind)
+        raise SpecError("networks are scored on images with labels", place=place, value=name, hint=manifest.kind)
     resolve(name, folds=folds, storage=storage)
     return f"{name}#{manifest.digest[:DIGITS]}"
 

@@ -129,7 +129,7 @@ class Rule:
             raise SpecError("the smallest difference is a positive number", place="margin", value=self.margin)
         if self.simpler and self.margin is None:
             raise SpecError(
-                "a simpler candidate may lose less than the smallest difference", place="margin", value=None
+                "a simpler candidate is kept within a smallest difference, which is needed", place="margin", value=None
             )
 
     def screen(self, differences: ArrayLike) -> Literal["pass", "stop", "more"]:

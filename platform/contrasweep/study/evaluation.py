@@ -38,7 +38,7 @@ class Evaluation:
         if len(set(self.prefixes)) != len(self.prefixes):
             raise SpecError("datasets have different names", place="data", value=self.data)
         for metric in self.metrics:
-            if not metric.startswith(self.prefixes) or metric.endswith("/"):
+            if not any(self.gives(metric, prefix) for prefix in self.prefixes):
                 raise SpecError(
                     "a metric of an evaluation is one of its scores",
                     place="metrics",
@@ -51,6 +51,11 @@ class Evaluation:
         """What the names of its scores begin with, one for each dataset."""
         own = f"{self.function.rpartition(':')[2]}/" if self.function else ""
         return tuple(f"{dataset_name(name)}/{own}" for name in self.data) or (own,)
+
+    def gives(self, metric: str, prefix: str) -> bool:
+        """Whether a metric of this name may be one of its scores with this prefix."""
+        rest = metric.removeprefix(prefix)
+        return metric.startswith(prefix) and bool(rest) and (bool(self.function) or "/" not in rest)
 
     @property
     def label(self) -> str:

@@ -50,8 +50,7 @@ class Notifier:
             if said := decided(log, self._looks):
                 self._send("look", said)
             self._looks = len(log.looks)
-        state = read_live(self.records)
-        if state is None or state.began < self.began:  # of an earlier run
+        if (state := self._state()) is None:
             return
         failed = sum(state.statuses.get(status, 0) for status in Status if status.failed)
         if failed and "failure" not in self._told:
@@ -69,7 +68,7 @@ class Notifier:
             self.look()
         state = None
         with contextlib.suppress(StorageError):
-            state = read_live(self.records)
+            state = self._state()
         if not lost:
             self._send("end", _ended(state, outcome), state)
         elif "silent" not in self._told:
@@ -83,6 +82,10 @@ class Notifier:
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
+
+    def _state(self) -> RunState | None:
+        state = read_live(self.records)
+        return None if state is None or state.began < self.began else state  # that of an earlier run
 
     def _send(self, event: Event, text: str, state: RunState | None = None) -> None:
         self._told.add(event)

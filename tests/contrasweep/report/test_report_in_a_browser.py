@@ -208,6 +208,19 @@ def test_all_plots_of_a_search_show_one_selection_however_many_trials_there_are(
 
 
 @pytest.mark.slow
+def test_a_link_shows_the_trials_below_pictures_of_any_height(tmp_path):
+    tall = "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' width='9' height='4000'/>"
+    page_file = tmp_path / "report.html"
+    page_file.write_text(
+        str(search_page(50)).replace('<section id="trials"', f'<img src="{tall}"><section id="trials"')
+    )
+    top = """(async () => { for (let i = 0; i < 5; i++) await new Promise(requestAnimationFrame);
+        return document.getElementById('trials').getBoundingClientRect().top; })()"""
+    shown, wrong = seen(page_file, *LAPTOP, top, part="#trials?kind=parallel")
+    assert wrong == [] and 0 <= shown < 200
+
+
+@pytest.mark.slow
 def test_rows_are_added_as_the_table_is_scrolled_and_a_zoom_fills_the_plot(tmp_path):
     page_file = tmp_path / "report.html"
     page_file.write_text(search_page(300))

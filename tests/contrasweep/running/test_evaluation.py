@@ -95,6 +95,14 @@ def test_what_was_scored_afterwards_stands_in_tables_and_decides_nothing(storage
         plan_evaluation(own, Evaluation(["digits"]))
 
 
+def test_shipped_scores_and_those_of_a_function_on_the_same_data_are_two_evaluations(scores, tmp_path):
+    calm_run(cs.AblationGrid("source", {"ocl": ARMS["ocl"]}, "digits-lt", metric="knn1"), tmp_path)
+    evaluated(str(tmp_path), on=["digits"], function="one_scores:hits")
+    results = cs.load("source", storage=str(tmp_path))
+    assert is_evaluated(results, Evaluation(["digits"], "one_scores:hits"))
+    assert not is_evaluated(results, Evaluation(["digits"]))
+
+
 def test_scores_are_in_every_form_of_a_report_like_any_other_metric(storage, tmp_path):
     evaluated(storage, on=["digits"])
     results = cs.load("source", storage=storage)
@@ -125,6 +133,7 @@ def test_own_code_gets_the_network_the_data_and_the_trial(storage, monkeypatch):
     done = cs.load("source", storage=storage).done
     assert (done["spread/rows"] > 100).all() and done["spread/weights"].nunique() == 1
     evaluated(storage, on=["digits"], function="scores:spread")
+    assert is_evaluated(cs.load("source", storage=storage), Evaluation(["digits"], "scores:spread"))
     both = cs.load("source", storage=storage).done
     assert (both["digits/spread/rows"] > both["spread/rows"]).all()
     _, name = evaluated(storage, function="scores:nothing")
@@ -317,12 +326,28 @@ def test_declared_scores_are_decided_at_a_share_of_alpha_and_others_are_not(tmp_
         ({"data": ["digits"], "metrics": ["mnist/knn1"]}, "is one of its scores"),
         ({"data": ["digits"], "function": "m:f", "metrics": ["digits/knn1"]}, "digits/f/METRIC"),
         ({"data": ["digits", "./digits"]}, "different names"),
+        ({"data": ["digits"], "metrics": ["digits/f/score"]}, "is one of its scores"),
         ({"data": ["digits"], "metrics": ["digits/knn1", "digits/knn1"]}, "decided once"),
     ],
 )
 def test_an_evaluation_that_a_study_cannot_declare_is_one_line(fields, said):
     with pytest.raises(cs.SpecError, match=said):
         cs.AblationGrid("s", ARMS, "digits", evaluate=[fields])
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"data": ["nothing"]}, "nothing"),
+        ({"data": ["synthetic-pairs"]}, "evaluate: networks are scored on images with labels"),
+        ({"function": "no_module:f"}, "evaluate: the function's module cannot be imported"),
+    ],
+)
+def test_a_declared_evaluation_that_cannot_be_computed_ends_the_run_before_it_begins(fields, said, tmp_path):
+    study = cs.AblationGrid("s", ARMS, "digits-lt", evaluate=[fields])
+    with pytest.raises(cs.ContrasweepError, match=said):
+        cs.run(study, storage=str(tmp_path), tracking=None)
+    assert not (tmp_path / "s").exists()
 
 
 def test_a_study_that_grows_decides_its_own_metric_alone():

@@ -202,3 +202,13 @@ def test_a_hopeless_confirmation_ends_before_its_last_look_and_a_hopeful_one_goe
 def test_a_rule_that_cannot_work_is_refused(wrong):
     with pytest.raises(SpecError):
         Rule(**wrong)
+
+
+@pytest.mark.parametrize(("most", "count"), [(8, 2), (12, 9), (16, 35), (20, 129)])
+def test_so_many_confirmations_may_keep_nothing_until_no_result_of_few_seeds_is_enough(most, count):
+    """As docs/keep-or-discard.md says."""
+    rule, past = Rule(most=most), []
+    last = len(rule.looks()) - 1
+    while 0.5**most <= rule.look_level(rule.granted(past), last):
+        past.append(Confirmation(rule.granted(past), False, 1.0))
+    assert len(past) == count

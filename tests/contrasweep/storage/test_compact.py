@@ -40,7 +40,17 @@ def finish(records, trial_id, value):
     records.write_metrics(trial_id, rows)
     records.write(
         Record(
-            trial_id, "compacted", "a", "m:f", {}, DatasetRef("d", "x"), 0, 0, Status.DONE, {"accuracy": value}, step=2
+            trial_id,
+            "compacted",
+            "a",
+            "m:f",
+            {},
+            DatasetRef("d", "x"),
+            0,
+            0,
+            status=Status.DONE,
+            metrics={"accuracy": value},
+            step=2,
         )
     )
 

@@ -1,14 +1,13 @@
 """Sentence pairs: words, the encoder's padding, and the same guarantees as image pairs, on real SICK pairs."""
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from to_the_bit import numbers, trained_and_resumed
 
 from contrasweep.data import resolve
 from contrasweep.data.manifest import Manifest
@@ -17,7 +16,7 @@ from contrasweep.trainables.paired_texts import Settings, train
 from contrasweep.trainables.paired_texts.inputs import TextInputs
 from contrasweep.trainables.texts.networks import ConvolutionEncoder
 from contrasweep.trainables.texts.words import PADDING, UNKNOWN, tokens, vocabulary
-from contrasweep.trial import Report, Trial
+from contrasweep.trial import Trial
 
 torch.set_num_threads(1)
 QUICK: dict[str, Any] = {
@@ -33,10 +32,6 @@ QUICK: dict[str, Any] = {
 @pytest.fixture(scope="session")
 def sick(staged: Callable[[str], str]) -> Manifest:
     return resolve(staged("sick"), folds=None, storage="unused")
-
-
-def numbers(reports: list[Report]) -> list[tuple[Any, ...]]:
-    return [(r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports]
 
 
 def trial(data: Manifest, **config: Any) -> Trial:
@@ -81,13 +76,8 @@ def test_views_hide_words_and_never_padding(sick: Manifest) -> None:
 def test_it_learns_deterministically_and_resumes_bit_for_bit(
     sick: Manifest, tmp_path: Path, config: dict[str, Any]
 ) -> None:
-    running = train(trial(sick, **config))
-    first = next(running)
-    assert first.checkpoint is not None
-    shutil.copytree(first.checkpoint, tmp_path / "saved")
-    reports = [first, *running]
+    reports = trained_and_resumed(train, trial(sick, **config), tmp_path)
     assert numbers([next(train(trial(sick, **config)))]) == numbers(reports[:1])
-    assert numbers(list(train(trial(sick, **config), resume=tmp_path / "saved"))) == numbers(reports[1:])
     assert reports[-1].metrics["contrast_z"] < reports[0].metrics["contrast_z"]
     assert {"f1_class_0", "f1_class_2", "f1_macro"} <= set(reports[-1].metrics)
     assert len(reports[-1].items["correct"]) == 4906

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from to_the_bit import numbers
 
 from contrasweep.data import open_dataset, resolve
 from contrasweep.data.manifest import Manifest
@@ -24,7 +25,7 @@ from contrasweep.trainables.paired.tables import class_names
 from contrasweep.trainables.paired_images import train
 from contrasweep.trainables.paired_images.inputs import ImageInputs, moments
 from contrasweep.trainables.paired_images.settings import Settings
-from contrasweep.trial import Report, Trial
+from contrasweep.trial import Trial
 
 MakeTrial = Callable[..., Trial]
 STILL = {"name": "pairs", "dihedral": False}
@@ -34,11 +35,6 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "ocl-pair": {"loss": "ocl", "beta": 0.0},
     "local": {"loss": "ocl", "beta": 0.5},
 }
-
-
-def numbers(reports: list[Report]) -> list[tuple[Any, ...]]:
-    """Everything a report says, in a form that compares to the bit."""
-    return [(r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports]
 
 
 @pytest.mark.slow

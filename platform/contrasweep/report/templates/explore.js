@@ -353,5 +353,6 @@ part(".png").addEventListener("click", () => {
   image.src = URL.createObjectURL(picture());
 });
 show(false);
-if (saved) box.scrollIntoView();
+const see = () => box.closest("section").scrollIntoView({ behavior: "instant" });
+if (saved) document.readyState === "complete" ? see() : addEventListener("load", see);  // pictures above have their heights by then
 };
