@@ -223,7 +223,8 @@ def _gaps(cells: Collection[Cell]) -> list[str]:
     if not missing:
         return []
     left = ", ".join(f"{n} {status}" for status, n in missing.items() if n)
-    return [f"3/5: finished/planned; not in the table: {left}"]
+    partly = next((f"{cell.n}/{cell.planned}: finished/planned; " for cell in cells if 0 < cell.n < cell.planned), "")
+    return [f"{partly}not in the table: {left}"]
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,7 @@ def test_what_is_missing_is_shown_and_stands_for_no_number(frame):
     assert built.cells[("4",), ("supcon",)].n == 3
     text = built.to_text()
     assert "3/5" in text and "infeasible" in text and "not finite" in text and "1 failed" in text
+    assert f"{built.cells[('4',), ('supcon',)].n}/5: finished/planned" in text  # the legend shows a cell of this table
     assert built.cells[("8",), ("sincere",)].mean is None
     assert "nan" not in built.to_text() + built.to_html() + built.to_latex() + built.to_markdown()
 
