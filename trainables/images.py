@@ -428,12 +428,11 @@ def _batches(
         drawn = [views(piece) for piece in _pieces(part, at_once)]
         if normalise is not None:
             drawn = [list(map(normalise, piece)) for piece in drawn]
-        each = size // share[1]  # where a batch has several pieces, it has all of them
+        each = size // share[1]
         for i in range(0, len(rows), each):
-            yield (
-                torch.cat([view[i : i + each] for pieces in zip(*drawn, strict=True) for view in pieces]),
-                rows[i : i + each],
-            )
+            # a batch that has several pieces has all of each; of one piece it may be a part
+            batch = [view[i : i + each] for pieces in zip(*drawn, strict=True) for view in pieces]
+            yield torch.cat(batch), rows[i : i + each]
 
 
 def _pieces(places: slice | Int[Tensor, " k"], size: int) -> list[Any]:

@@ -76,7 +76,7 @@ def _connection() -> Iterator[None]:
 
 
 def _start(address: str, options: dict[str, bool], watch: RayWatch) -> None:
-    """Call `ray.init`, and once more where a busy machine took too long.
+    """Call `ray.init`, and again where a busy machine took too long.
 
     Raises `ContrasweepError` where Ray does not start.
     """
