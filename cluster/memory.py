@@ -11,6 +11,7 @@ batches (the roofline model of Williams, Waterman and Patterson 2009, and what P
 pass does what the forward pass does twice over. A trial on a share of a GPU has that share of both. Beside the training
 of ResNet-50 that NVIDIA publishes (DeepLearningExamples, 224 px, one GPU: 367 and 938 images a second in float32 on a
 V100 and an A100, 1200 and 2470 in half precision), what is counted here is .97 to 1.54 of the time.
+Steps of models of reviews, which have LSTMs, were timed on a CPU alone (benchmarks/results/review_hours.md).
 """
 
 import contextlib
