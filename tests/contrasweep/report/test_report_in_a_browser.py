@@ -198,13 +198,47 @@ def test_all_plots_of_a_search_show_one_selection_however_many_trials_there_are(
     )
     assert wrong == [] and 0 < selected < trials and linked == [selected] * len(kinds)
     values = list(map(float, scores))
-    assert values == sorted(values, reverse=True) and len(values) == min(selected, 100), "rows as they are scrolled to"
+    assert values == sorted(values, reverse=True) and len(values) == min(selected, 40), "rows as they are scrolled to"
     assert set(arms) == {"a", "b"}
     assert ring == 1 and bytes(png).startswith(b"\x89PNG") and bytes(svg).startswith(b"<svg ")
     again, of_arms, kind, wrong = seen(
         page_file, *LAPTOP, COUNT, column.format(0), "document.querySelector('select[name=kind]').value", part=address
     )
     assert again == both and set(of_arms) == {"a"} and kind == "box" and wrong == []
+
+
+@pytest.mark.slow
+def test_very_many_trials_are_pixels_on_the_screen_and_vectors_on_paper_and_in_files(tmp_path):
+    """In the colours of the arms that are shown, light or dark; sorting draws nothing again."""
+    page_file = tmp_path / "report.html"
+    page_file.write_text(search_page(10_000))
+    colours = """(() => { const canvas = document.querySelector('.plot canvas'), found = new Map();
+        const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+        for (let p = 0; p < data.length; p += 4) { const rgb = data.slice(p, p + 3).join();
+            if (data[p + 3] > 150) found.set(rgb, (found.get(rgb) ?? 0) + 1); }
+        return [...found].filter(([, n]) => n > 400).map(([rgb]) => rgb.split(',').map(Number)); })()"""
+    arm = "document.querySelector('.key').click()"
+    printed = """['beforeprint', 'afterprint'].map(when => { dispatchEvent(new Event(when));
+        return [document.querySelectorAll('.plot canvas').length, document.querySelectorAll('.plot path').length]; })"""
+    sort = "const c = document.querySelector('.plot canvas'); document.querySelector('.trials th').click()"
+    frames = "await new Promise(requestAnimationFrame);" * 2
+    both, _, one, _, dark, paper, file, same, wrong = seen(
+        page_file,
+        *LAPTOP,
+        f"(async () => {{ {frames} return {colours}; }})()",
+        arm,
+        colours,
+        "document.getElementById('theme').click()",
+        colours,
+        printed,
+        f"{arm}; {SAVE.replace('TYPE', 'svg+xml').replace('BUTTON', 'svg').replace('.slice(0, 8)', '.length')}",
+        f"{sort}; (async () => {{ {frames} return c === document.querySelector('.plot canvas'); }})()",
+    )
+    blue, orange, light_orange = (37, 99, 168), (209, 88, 15), (255, 148, 80)
+    has = [[any(np.allclose(a, b, atol=2) for b in found) for a in (blue, orange)] for found in (both, one)]
+    assert wrong == [] and has == [[True, True], [False, True]]
+    assert any(np.allclose(light_orange, found, atol=2) for found in dark)
+    assert paper == [[0, 4], [1, 0]] and file > 10_000 * len("M1 1h0") and same
 
 
 @pytest.mark.slow
@@ -226,7 +260,7 @@ def test_rows_are_added_as_the_table_is_scrolled_and_a_zoom_fills_the_plot(tmp_p
     page_file.write_text(search_page(300))
     rows = "document.querySelectorAll('.trials tbody tr').length"
     scroll = f"""(async () => {{ const box = document.querySelector('.rows'); box.scrollTop = box.scrollHeight;
-        while ({rows} === 100) await new Promise(requestAnimationFrame); return {rows}; }})()"""
+        while ({rows} === 40) await new Promise(requestAnimationFrame); return {rows}; }})()"""
     drag = DRAG.replace("FROM", "0.9, 0.02").replace("TO", "0.99, 0.3")
     tick = "Math.min(...[...document.querySelectorAll('.plot text.tick[text-anchor=end]')].map(t => +t.textContent))"
     zoom = f"""(async () => {{ await {pick("curves")}; await {drag}; const before = {tick};
@@ -234,7 +268,7 @@ def test_rows_are_added_as_the_table_is_scrolled_and_a_zoom_fills_the_plot(tmp_p
         document.querySelector('button.zoom').click(); await new Promise(requestAnimationFrame);
         await new Promise(requestAnimationFrame); return [before, same, {tick}]; }})()"""
     first, more, (before, other, after), wrong = seen(page_file, *LAPTOP, rows, scroll, zoom)
-    assert wrong == [] and first == 100 and more == 200
+    assert wrong == [] and first == 40 and more == 80
     assert before < 0.5 and other == before and after > 0.6, "another plot begins without the zoom"
 
 
