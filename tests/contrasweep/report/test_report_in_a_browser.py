@@ -238,7 +238,7 @@ def test_very_many_trials_are_pixels_on_the_screen_and_vectors_on_paper_and_in_f
     has = [[any(np.allclose(a, b, atol=2) for b in found) for a in (blue, orange)] for found in (both, one)]
     assert wrong == [] and has == [[True, True], [False, True]]
     assert any(np.allclose(light_orange, found, atol=2) for found in dark)
-    assert paper == [[0, 4], [1, 0]] and file > 10_000 * len("M1 1h0") and same
+    assert paper == [[0, 3], [1, 0]] and file > 10_000 * len("M1 1h0") and same
 
 
 @pytest.mark.slow
