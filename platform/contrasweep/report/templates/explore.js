@@ -42,7 +42,7 @@ const holders = word => {  // the trials with axis=value, a whole number, or a p
     const column = columns[k], { at } = column;
     if (!exact && numbers.includes(k) && /[^-+.\de–]/.test(word)) continue;  // no number is written so
     const said = column.said ??= (column.words ?? Array.from(all, i => String(text(k, i)))).map(part => part.toLowerCase());
-    const yes = Uint8Array.from(said, fits);
+    const yes = said.map(fits);
     for (let i = 0; i < size; i++) found[i] |= yes[column.words ? at[i] : i];
   }
   return found;
@@ -121,7 +121,7 @@ const paint = canvas => {  // the same in pixels, of very many trials; marks of 
   const context = canvas.getContext("2d"), image = context.createImageData(width, height), { data } = image;
   for (const { at, kind, name, colour, style } of piles()) if (!hidden.has(name)) {
     canvas.setAttribute("class", `${colour} ${style}`);
-    const { color, opacity, strokeWidth } = getComputedStyle(canvas), half = parseFloat(strokeWidth) * fine / 2, reach = Math.ceil(kind === 1 ? 4 * fine : half);
+    const { color, opacity, strokeWidth } = getComputedStyle(canvas), share = opacity / 255, half = parseFloat(strokeWidth) * fine / 2, reach = Math.ceil(kind === 1 ? 4 * fine : half);
     const steps = [], stamp = [], cover = new Uint8Array(width * height), seen = new Uint8Array(width * height), [red, green, blue] = color.match(/\d+/g).map(Number);
     for (let y = -reach; y <= reach; y++) for (let x = -reach; x <= reach; x++) {
       const far = kind === 1 ? Math.min(Math.abs(x - y), Math.abs(x + y)) / Math.SQRT2 : Math.hypot(x, y), alpha = 255 * Math.min(1, half + .5 - far) | 0;
@@ -134,7 +134,7 @@ const paint = canvas => {  // the same in pixels, of very many trials; marks of 
       for (let n = 0; n < steps.length; n++) if (cover[middle + steps[n]] < stamp[n]) cover[middle + steps[n]] = stamp[n];
     }
     for (let p = 0; p < cover.length; p++) if (cover[p]) {
-      const over = cover[p] * opacity / 255, under = data[4 * p + 3] / 255 * (1 - over), both = over + under;
+      const over = cover[p] * share, under = data[4 * p + 3] / 255 * (1 - over), both = over + under;
       data[4 * p] = (red * over + data[4 * p] * under) / both;
       data[4 * p + 1] = (green * over + data[4 * p + 1] * under) / both;
       data[4 * p + 2] = (blue * over + data[4 * p + 2] * under) / both;
