@@ -21,7 +21,7 @@ from contrasweep.trial import Trial
 torch.set_num_threads(1)
 MakeTrial = Callable[..., Trial]
 TINY: dict[str, Any] = {
-    "encoder": {"name": "resnet10", "width": 4, "stem": "small"},
+    "encoder": {"name": "resnet10", "width": 8, "stem": "small"},
     "classifier": {"hidden": 8},
     "projection": {"dim": 8},
     "image_size": 8,
@@ -145,7 +145,7 @@ OTHER: list[dict[str, Any]] = [
     {"centre": "both"},
     {"image_size": 16},
     {"latent": {"blocks": "3-4"}},
-    {"encoder": {"width": 8}},
+    {"encoder": {"width": 12}},
     {"encoder": {"bn": "frozen"}},
     {"projection": {"dim": 6}},
     {"classifier": {"hidden": 6}},
