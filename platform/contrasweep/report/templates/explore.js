@@ -20,7 +20,7 @@ const quantile = (sorted, share) => {
 };
 
 const explore = box => {
-const { columns, start, links, size, metric, settings, curves } = JSON.parse(box.querySelector("script").textContent);
+const { columns, start, links, size, tones, stopped, metric, settings, curves } = JSON.parse(box.querySelector("script").textContent);
 const part = name => box.querySelector(name), named = name => columns.findIndex(column => column.name === name);
 const arm = named("arm"), status = named("status"), trial = columns.length - 1, all = Uint32Array.from({ length: size }, (_, i) => i);
 const numbers = columns.map((column, j) => j).filter(j => !columns[j].words && j !== trial);
@@ -107,7 +107,7 @@ const across = (svg, sx, sy, x, y) => {
     shape("text", { class: "label", x: (left + right) / 2, y: bottom + 36, "text-anchor": "middle" }, x), shape("text", { class: "label", x: left, y: top - 5 }, y));
 };
 // What is drawn of the trials, a list for each arm, whether selected, and kind: x and y in turn, or lines as paths.
-const MARKS = ["points", "crosses", "thin", "points strong"], pruned = columns[status].words.indexOf("pruned"), CROSS = "m-4 -4l8 8m0-8l-8 8";
+const MARKS = ["points", "crosses", "thin", "points strong"], crossed = columns[status].words.map(word => stopped.includes(word)), CROSS = "m-4 -4l8 8m0-8l-8 8";
 const pile = (i, kind) => paths[columns[arm].at[i] * 8 + wanted[i] * 4 + kind] ??= [];
 const piles = () => Object.entries(paths).sort(([a], [b]) => (a & 4) - (b & 4)).map(([code, at]) => (
   { at, kind: code & 3, name: columns[arm].words[code >> 3], colour: `c${(code >> 3) % 12}`, style: MARKS[code & 3] + (code & 4 ? "" : " faint") }));
@@ -151,7 +151,7 @@ const scatter = svg => {
   for (let i = 0; i < size; i++) {
     const jitter = sx.band && .6 * sx.band * ((i * 61 % 97) / 97 - .5), x = sx(value(jx, i)) + jitter, y = sy(value(jy, i));
     if (!Number.isFinite(x + y) || x < EDGE.left - 5 || x > EDGE.right + 5 || y < 0 || y > EDGE.bottom + 5) continue;
-    pile(i, +(columns[status].at[i] === pruned)).push(x, y);
+    pile(i, +crossed[columns[status].at[i]]).push(x, y);
     if (wanted[i]) places.push(x, y, i);
   }
   drawn = { ranges: (x0, x1, y0, y1) => ({ [state.x]: [sx.back(x0), sx.back(x1)], [state.y]: [sy.back(y1), sy.back(y0)] }) };
@@ -224,7 +224,7 @@ const courses = svg => {
   for (const i of sample()) if (curves.values[i]) {
     const at = curves.values[i].map((v, k) => [sx(curves.steps[k]), v === null ? NaN : sy(v)]).filter(([x, y]) => y > -TALL && y < 2 * TALL && x > left - 5 && x < right + 5);
     if (!at.length) continue;
-    pile(i, 2).push("M" + at.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L") + (columns[status].at[i] === pruned ? CROSS : at.length > 1 ? "" : "h2"));
+    pile(i, 2).push("M" + at.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L") + (crossed[columns[status].at[i]] ? CROSS : at.length > 1 ? "" : "h2"));
     if (wanted[i]) for (const [x, y] of at) places.push(x, y, i);
   }
   drawn = { through: (x0, x1, y0, y1) => [sx.back(x0), sx.back(x1), sy.back(y1), sy.back(y0)] };
@@ -300,7 +300,7 @@ const row = (seen, i) => {
   const line = document.createElement("tr");
   for (const j of seen) {
     const cell = make("td", text(j, i));
-    if (j === status) cell.className = "s-" + text(j, i);
+    if (j === status) cell.className = tones[text(j, i)] ?? "";
     if (j === trial && links[i]) {
       const link = make("a", text(j, i));
       link.href = start + links[i];
