@@ -20,7 +20,7 @@ const quantile = (sorted, share) => {
 };
 
 const explore = box => {
-const { columns, start, links, size, metric, settings, curves } = JSON.parse(box.querySelector("script").textContent);
+const { columns, start, links, size, tones, stopped, metric, settings, curves } = JSON.parse(box.querySelector("script").textContent);
 const part = name => box.querySelector(name), named = name => columns.findIndex(column => column.name === name);
 const text = (j, i) => {
   const column = columns[j], value = column.words ? column.words[column.at[i]] : column.values[i];
@@ -102,7 +102,7 @@ const scatter = svg => {
   for (const i of all) {
     const jitter = sx.band && .6 * sx.band * ((i * 61 % 97) / 97 - .5), x = sx(value(jx, i)) + jitter, y = sy(value(jy, i));
     if (!Number.isFinite(x + y) || x < EDGE.left - 5 || x > EDGE.right + 5 || y < 0 || y > EDGE.bottom + 5) continue;
-    const cross = text(status, i) === "pruned", key = `${columns[arm].at[i]} ${wanted[i] ? "" : "faint "}${cross ? "crosses" : "points"}`;
+    const cross = stopped.includes(text(status, i)), key = `${columns[arm].at[i]} ${wanted[i] ? "" : "faint "}${cross ? "crosses" : "points"}`;
     (paths[key] ??= []).push(`M${x.toFixed(1)} ${y.toFixed(1)}` + (cross ? "m-4 -4l8 8m0-8l-8 8" : "h0"));
     if (wanted[i]) places.push([x, y, i]);
   }
@@ -183,7 +183,7 @@ const courses = svg => {
   for (const i of sample(wanted).filter(i => curves.values[i])) {
     const at = curves.values[i].map((v, k) => [sx(curves.steps[k]), v === null ? NaN : sy(v)]).filter(([x, y]) => y > -TALL && y < 2 * TALL && x > left - 5 && x < right + 5);
     if (!at.length) continue;
-    const end = text(status, i) === "pruned" ? "m-4 -4l8 8m0-8l-8 8" : at.length > 1 ? "" : "h2";
+    const end = stopped.includes(text(status, i)) ? "m-4 -4l8 8m0-8l-8 8" : at.length > 1 ? "" : "h2";
     (paths[`${columns[arm].at[i]} ${wanted[i] ? "thin" : "faint thin"}`] ??= []).push("M" + at.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L") + end);
     if (wanted[i]) for (const [x, y] of at) places.push([x, y, i]);
   }
@@ -249,7 +249,7 @@ const row = (seen, i) => {
   const line = document.createElement("tr");
   for (const j of seen) {
     const cell = make("td", text(j, i));
-    if (j === status) cell.className = "s-" + text(j, i);
+    if (j === status) cell.className = tones[text(j, i)] ?? "";
     if (j === trial && links[i]) {
       const link = make("a", text(j, i));
       link.href = start + links[i];
