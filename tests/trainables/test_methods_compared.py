@@ -28,6 +28,7 @@ COMPARED: dict[str, dict[str, Any]] = {
     "dino": {"targets": {"name": "dino", "prototypes": 64, "momentum": 0.9}, "n_views": 4},
     "swav": {"targets": {"name": "swav", "prototypes": 32}, "n_views": 3},
     "views": {"loss": "supcon", "n_views": 3, "view_augmentations": ["none", {"name": "photos", "flip": 0}]},
+    "one view": {"loss": "supcon", "n_views": 1},
     "barlow_twins": {"loss": "barlow_twins", "learning_rate": 0.01},
     "vicreg": {"loss": "vicreg", "learning_rate": 0.01},
     "learnable temperature": {"loss": "sincere", "learnable_temperature": True},
