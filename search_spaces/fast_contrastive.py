@@ -52,8 +52,8 @@ def _against_plain(data: str, third: int, look: str) -> AblationGrid:
     )
 
 
-DIGITS = _against_plain("digits", 4, "glyphs")
-MNIST = _against_plain("mnist", 2, "glyphs")
+DIGITS = _against_plain("digits", 2, "glyphs")
+MNIST = _against_plain("mnist", 1, "glyphs")
 CIFAR = _against_plain("cifar10-lt", 2, "photos")
 
 _WHOLE: MutableConfig = FAST | {"augmentation": MILD["glyphs"]}
@@ -82,4 +82,4 @@ def _parts(data: str, third: int) -> AblationGrid:
     )
 
 
-DIGITS_PARTS, MNIST_PARTS = _parts("digits", 4), _parts("mnist", 2)
+DIGITS_PARTS, MNIST_PARTS = _parts("digits", 2), _parts("mnist", 1)
