@@ -1,8 +1,9 @@
 """How fast is supervised contrastive learning of small images? A recipe, and what each of its parts brings.
 
 The plain recipe is SupCon as `survey` trains it, scored on the encoder's features, which are better there. The fast one
-differs in five parts, which were chosen on MNIST, on images and seeds (0 to 2) that decide nothing here.
-`benchmarks/results/fast_contrastive.md` says on which images, what else was tried, and what came out.
+differs in five parts, which were chosen on 5,000 images of MNIST with seeds 0 to 2. What decides is other images, other
+datasets, and seeds from 100 on. `benchmarks/results/fast_contrastive.md` says which images, what else was tried, what
+came out, and which of these studies have not been run yet.
 
 `accuracy` is that of the nearest neighbour; what it cost is another column of the same trials:
 
