@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO := build/demo
 
-.PHONY: demo test test-long test-fast gpu-test same check docs pictures install clean
+.PHONY: demo test tests test-long test-fast gpu-test same check docs pictures install clean
 
 demo: $(VENV)/.installed
 	$(BIN)/contrasweep run contrasweep.search_spaces.demo:STUDY --storage $(DEMO)/runs --tracking sqlite:///$(DEMO)/mlflow.db
@@ -13,11 +13,14 @@ demo: $(VENV)/.installed
 	@echo "report:    $(DEMO)/report.html"
 	@echo "MLflow UI: $(BIN)/contrasweep ui --tracking sqlite:///$(DEMO)/mlflow.db --study demo"
 
-test: $(VENV)/.installed-test check
+test: $(VENV)/.installed-test  ## the checks of style, types and imports beside the tests: they use one core
+	$(MAKE) --no-print-directory --jobs 2 check tests
+
+tests: $(VENV)/.installed-test
 	$(BIN)/pytest -n 2 --dist loadgroup --durations=15 -m "not long"
 
 test-long: $(VENV)/.installed-test  ## three at once on two cores: they mostly wait
-	$(BIN)/pytest -n 3 --dist loadgroup --durations=15 -m long
+	$(BIN)/pytest -n 3 --dist loadgroup --durations=15 -m long $$(grep -rl --include='test_*.py' mark.long tests)
 
 test-fast: $(VENV)/.installed-test
 	$(BIN)/pytest -n 2 --dist loadgroup --durations=15 -m "not slow and not long"

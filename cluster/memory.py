@@ -11,6 +11,7 @@ batches (the roofline model of Williams, Waterman and Patterson 2009, and what P
 pass does what the forward pass does twice over. A trial on a share of a GPU has that share of both. Beside the training
 of ResNet-50 that NVIDIA publishes (DeepLearningExamples, 224 px, one GPU: 367 and 938 images a second in float32 on a
 V100 and an A100, 1200 and 2470 in half precision), what is counted here is .97 to 1.54 of the time.
+Steps of models of reviews, which have LSTMs, were timed on a CPU alone (benchmarks/results/review_hours.md).
 """
 
 import contextlib
@@ -87,6 +88,9 @@ def counted_work() -> Iterator[Callable[[], Work]]:
                 self.moved += sum(x.numel() * x.element_size() for x in (*read, *written))
                 if (operations := flop_registry.get(overloads(func))) is not None:
                     self.operations += operations(*args, **(kwargs or {}), out_val=result)
+                elif func.name().startswith("aten::mkldnn_rnn_layer"):  # an LSTM's, which the registry lacks
+                    words, rows = args[0].shape[:2]
+                    self.operations += 2 * words * rows * (args[1].numel() + args[2].numel())
             return result
 
     with Counting() as counting:

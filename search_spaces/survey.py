@@ -99,7 +99,8 @@ MINING = _study(
     {"hard": 0.1, "semi-hard": 0.1},
     LONG,
 )
-"""The survey: most triplets are easy and teach nothing, so hard ones are chosen (Schroff et al. 2015)."""
+"""The survey: a triplet teaches only while its loss is positive, so such triplets are to be found (Schroff et al.
+2015)."""
 
 LIFTED = _study(
     "survey-lifted",

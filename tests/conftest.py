@@ -22,6 +22,8 @@ hypothesis.settings.register_profile("here", untimed)
 hypothesis.settings.register_profile("ci", untimed, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
 
+gc.disable()  # what is imported and collected stays: see pytest_collection_finish
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two cores, two test workers
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes here import the project
 sys.dont_write_bytecode = False
@@ -129,15 +131,20 @@ def unchecked_shapes() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tutorials first, which take minutes: what comes last is waited for by all other workers."""
-    items.sort(key=lambda item: item.path.name != "test_tutorials.py")
+    """The tutorials first, which take minutes: what comes last is waited for by all other workers. Those on a Ray of
+    two cores stand together, since another kind of Ray is another start."""
+
+    def order(item: pytest.Item) -> tuple[bool, bool]:
+        return item.path.name != "test_tutorials.py", "ray_session" in getattr(item, "fixturenames", ())
+
+    items.sort(key=order)
 
 
 def pytest_collection_finish() -> None:
     """What is imported by now stays: the garbage collector, which takes a tenth of the time, leaves it alone."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:

@@ -87,7 +87,7 @@ def test_it_lists_what_there_is_and_plans_the_quickstart(core: Path) -> None:
 
 @pytest.mark.long
 def test_it_runs_the_quickstart(core: Path) -> None:
-    words = ["run", "contrasweep.search_spaces.quickstart:STUDY", "--tracking", "none"]
+    words = ["run", "contrasweep.search_spaces.quickstart:STUDY", "--set", "folds=2", "--tracking", "none"]
     with ray_folder() as ray:
         driver = start_driver(*words, folder=core, ray=ray, environment=environment(core))
         printed, errors = driver.communicate()

@@ -15,6 +15,8 @@ from pathlib import Path
 import grimp
 import pytest
 
+from contrasweep.storage.record import Status
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [
     *(ROOT / "platform" / "contrasweep").rglob("*.py"),
@@ -172,6 +174,9 @@ def test_a_status_is_asked_and_not_compared():
     own = "platform/contrasweep/storage/record.py"
     places = [path.relative_to(ROOT).as_posix() for path in SOURCES if COMPARED.search(path.read_text())]
     assert places == [own]
+    named = re.compile(rf"(['\"]|\.s-)({'|'.join(status.value for status in Status)})\b")
+    pages = (ROOT / "platform/contrasweep/report/templates").rglob("*.*")
+    assert [path.name for path in pages if named.search(path.read_text())] == []
 
 
 OWN_PATH = re.compile(r"['\"](contrasweep(?:\.\w+)+):(\w+)['\"]")

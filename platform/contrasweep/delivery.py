@@ -86,11 +86,11 @@ def checked_addresses(declared: str | Sequence[str] | None) -> tuple[str, ...]:
     addresses = dict.fromkeys([declared] if isinstance(declared, str) else declared or ())
     for declared in addresses:
         address = Address.of(declared)
-        if address.kind == "function":
+        if address.kind == "command":
+            _words(address)
+        elif address.kind == "function":
             import_from_here()
             import_path(declared, "notify", "function")
-        elif address.kind == "command":
-            _words(address)
     return tuple(addresses)
 
 

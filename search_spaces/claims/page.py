@@ -25,11 +25,14 @@ from contrasweep.search_spaces.claims.ledger import Claim
 from contrasweep.statistics.comparison import Relevance, Verdict, in_words, relevance_of
 from contrasweep.storage.record import COUNTING
 from contrasweep.study.file import load_study
+from contrasweep.study.grid import DATA_AXIS
 from contrasweep.terminal_text import write
 
 NOT_RUN = "not run"
 NOT_SHOWN = "not shown here"
 ESTIMATES = "estimates.json"
+UNNAMED = "its records do not name"
+"""In the note of an estimate whose trials' code is not known."""
 FRESH_SEEDS = 5000
 """The first of the seeds that no study of a ledger uses but to be asked again."""
 
@@ -116,8 +119,8 @@ class Row:
         return (self.decides.scores if self.decides else {}) | self.elsewhere
 
     @property
-    def unlearned(self) -> list[str]:
-        """The arms of the claim that are below the floor: as they were trained, they did not learn."""
+    def below_floor(self) -> list[str]:
+        """The arms of the claim whose mean is below that of the floor."""
         claim, scores = self.claim, self.scores
         if claim.floor not in scores or self.decides is None or not self.decides.complete:
             return []
@@ -131,8 +134,8 @@ class Row:
         seen = self.decides
         if seen is None or not seen.complete:
             return self.verdict
-        if self.unlearned:
-            return f"{NOT_SHOWN}: {' and '.join(self.unlearned)} did not learn"
+        if low := self.below_floor:
+            return f"{NOT_SHOWN}: {' and '.join(low)} {'are' if len(low) > 1 else 'is'} below the floor"
         said = held(seen.decision, relevance_of(seen.low, seen.high, self.study.smallest_difference), self.claim.same)
         return said + f", {self.claim.under}" * bool(self.claim.under)
 
@@ -310,7 +313,10 @@ def _estimate(claim: Claim, study: Any, storage: str, kept: Kept) -> Estimate | 
 
 
 def _elsewhere(role: str, name: str, asks: Any, storage: str, kept: Kept) -> dict[str, float]:
-    """Return the mean of an arm of another study, by the metric of the one that `asks`; empty where it was not run."""
+    """Return the mean of an arm of another study, by the metric of the one that `asks`; empty where it was not run.
+
+    Where both go over datasets, the mean is of those that `asks` has.
+    """
     path, _, arm = name.rpartition("/")
     study: Any = load_study(path)
     if arm not in study.arms or study.data != asks.data:
@@ -320,11 +326,13 @@ def _elsewhere(role: str, name: str, asks: Any, storage: str, kept: Kept) -> dic
             value=name,
             hint=f"on {study.data} it has the arms {', '.join(study.arms)}; {asks.name} is on {asks.data}",
         )
-    key = f"{study.name}/{arm}/{asks.metric}"
+    shared = (asks.axes or {}).get(DATA_AXIS) if DATA_AXIS in (study.axes or {}) else None
+    key = "/".join([study.name, arm, asks.metric, *(shared or [])])
     try:
         frame = Results.load(study.name, storage).to_frame()
     except SpecError:
         return {name: kept.means[key]} if key in kept.means else {}
+    frame = frame if shared is None else frame[frame[DATA_AXIS].isin(shared)]
     values = frame[frame["status"].isin(COUNTING) & (frame["arm"] == arm)].get(asks.metric)
     if values is None or values.empty:
         return {}
@@ -334,26 +342,29 @@ def _elsewhere(role: str, name: str, asks: Any, storage: str, kept: Kept) -> dic
 
 HEAD = """# Claims of papers, and what studies decided
 
-Each claim is asked by a study that two cores run in minutes, on small networks and small data: a row holds for what
-its title and its settings say, and is no verdict on the paper's own scale. Where a paper describes a device and does
-not say that it is better, the row asks whether it is; each section begins with what the paper says. The smallest
-difference of interest was declared before a study was run and is justified beside it. Settings were chosen on other
-data than those that decide, unless a section says otherwise.
+Each claim is asked by a study that two cores run in minutes to two hours, on small networks and small data: a row
+holds for what its title and its settings say, and is no verdict on the paper's own scale. Where a paper describes a
+device and does not say that it is better, the row asks whether it is; each section begins with what the paper says. The
+smallest difference of interest was declared before a study was run and is justified where the study is declared.
+Settings were chosen on other data than those that decide, unless a section says otherwise.
 
 - **held?** is about the claim, the **verdict** is about its first arm. A claim that two arms do as well is *held*
   where the difference is surely less than matters, and *contradicted* where there surely is one that may matter. A
   claim that an arm is better is *contradicted* where it is worse, or no better by as much as matters. The rest is
   *not shown here*.
-- **did not learn**: the arm is below the floor, an arm that learns nothing of the kind. The difference may be real, but
-  it is one from an arm that was not trained well enough to be of use, and shows nothing about its method.
+- **below the floor**: the arm's mean is below that of an arm that learns nothing of the kind. No test is made of that.
+  The difference may be real, but it is one from an arm that, as it was trained here, is of no use.
 - **first** is the study as declared, which stops when it is decided, so that its estimates are a little too large.
   **fresh** is the same study on seeds that it never used, of a fixed number, judged once. Where there is a fresh
   estimate, it decides. *Other design* is what a study found that asked otherwise; its section says how.
 - Verdicts count all comparisons and looks of their study, and so do intervals, unless a section says otherwise. They
   do not count that a study was **declared** more than once, that one test part decides many studies, or what another
   choice of settings would have given: most were chosen by one seed.
-- **cross-entropy** is the mean of a network that cross-entropy alone trains on the same data. It is another network
-  than that of the survey's rows, trained longer, and no ceiling.
+- **cross-entropy** is the mean of a network that cross-entropy alone trains on the same data, by the row's metric.
+  Where the section names another study for it, network and epochs may be others. It is no ceiling and is not tested.
+- **Means** are of all trials of an arm. The difference is of the seeds that both arms had, which may be fewer.
+- **At the paper's scale** stands a study of such arms that was not run, also where the paper has no such table. Its
+  hours follow from its counted work.
 """
 HOW = """
 `contrasweep claims --run --cluster INVENTORY --output FILE --reports FOLDER` makes this page again, and `contrasweep
@@ -404,8 +415,10 @@ def _totals(rows: Sequence[Row]) -> list[str]:
         lines.append(
             f"In {above} of {len(beside)} rows with cross-entropy beside them one of the two arms is above it."
         )
-    if other := sum(bool(row.decides and row.decides.changed) for row in rows):
-        lines.append(f"Trials of {other} were made by other code than that which wrote this page.")
+    if other := sum(bool(row.decides and (row.decides.changed or UNNAMED in row.decides.note)) for row in rows):
+        lines.append(
+            f"Trials of {other} were made by other code than that which wrote this page, or by code not named."
+        )
     return lines
 
 
@@ -421,7 +434,7 @@ def _uses(rows: Sequence[Row]) -> list[str]:
         part = "the test part" if row.study.folds is None else f"{row.study.folds} folds held out in turn"
         data = (row.study.labels or {}).get(row.study.data, row.study.data).partition("?")[0]
         where = used.setdefault(f"{data}, {part}", [0, 0, 0])
-        times = row.claim.declared + bool(row.fresh and row.fresh.complete)
+        times = row.claim.declared - (row.decides is None) + bool(row.fresh and row.fresh.complete)
         shown = sum(other.claim.study == row.claim.study for other in rows)
         for i, count in enumerate((1, times, shown * times)):
             where[i] += count
@@ -463,9 +476,9 @@ def _section(number: int, row: Row, reports: Path | None, seen: str) -> list[str
     ):
         if one is not None and (one.complete or one is row.first):
             lines += [f"- {kind}: {_numbers(row, one)}" + _link(name, reports, seen)]
-    if row.earlier is not None:
-        lines += [f"- Asked before, {claim.before}: {_numbers(row, row.earlier)}"]
-    lines += [f"- {arm} did not learn: it is below the floor, {claim.floor}." for arm in row.unlearned]
+    if claim.before:
+        lines += [f"- Asked before, {claim.before}" + (f": {_numbers(row, row.earlier)}" if row.earlier else ".")]
+    lines += [f"- {arm} is below the floor, {claim.floor}." for arm in row.below_floor]
     if row.elsewhere:
         means = ", ".join(f"{arm} {score:.3f}" for arm, score in row.elsewhere.items())
         lines += [f"- By other studies of the same data: {means}."]
@@ -473,7 +486,9 @@ def _section(number: int, row: Row, reports: Path | None, seen: str) -> list[str
         lines += [f"- Settings: {claim.tried}."]
     full = f"at the paper's scale: {row.cost or claim.full}." if claim.full else "no study here has these arms at it."
     lines += [f"- {full[0].upper()}{full[1:]}" if claim.full else f"- At the paper's scale: {full}"]
-    lines += ["", "```", f"contrasweep run {claim.study}", f"contrasweep report {claim.study} --format html"]
+    lines += ["", "```", *([f"contrasweep data stage {claim.stage}"] if claim.stage else [])]
+    lines += [f"contrasweep run {claim.study}", f"contrasweep report {claim.study} --format html"]
+    lines += [f"contrasweep claims {row.study.name} --run   # on fresh seeds too"] if claim.fresh else []
     if claim.full:
         lines += [f"contrasweep plan {claim.full} --cluster {INVENTORY}   # at the paper's scale"]
     return [*lines, "```"]

@@ -216,7 +216,7 @@ STUDY = """#!{python}
 import os, sys, time
 import ray
 ray.init(logging_level="ERROR")
-deadline = time.time() + 60
+deadline = time.time() + 600
 while len(ray.nodes()) < 2 and time.time() < deadline:
     time.sleep(0.5)
 alive = sum(n["Alive"] for n in ray.nodes())

@@ -234,6 +234,11 @@ def test_what_is_not_known_has_no_seconds():
     assert NO_WORK.seconds("A100", half=False) is None
 
 
+def test_an_lstm_counts_its_four_gates_in_every_word():
+    work = count(lambda: nn.LSTM(5, 7, batch_first=True), (3, 11, 5)).work
+    assert work.operations == 3 * 2 * (3 * 11) * 4 * 7 * (5 + 7), "three passes of multiplications and additions"
+
+
 def test_parts_of_a_batch_are_scaled_and_their_kernels_are_not():
     one = Workload("tiny", (2,), lambda: nn.Linear(4, 4), (2, 4)).count().work
     ten = Workload("tiny", (2,), lambda: nn.Linear(4, 4), (2, 4), parts=10).count().work

@@ -11,11 +11,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from raylets import alive_nodes, wait_for
 from without_packages import HIDE
 
 import contrasweep as cs
@@ -475,15 +475,8 @@ def head():
     patch.setenv("RAY_AUTH_MODE", "token")
     patch.setenv("RAY_AUTH_TOKEN", TOKEN)
     try:
-        deadline = time.monotonic() + 120
-        while True:
-            try:
-                assert len(Dashboard(address).nodes()) == 1
-                break
-            except (SubmissionError, AssertionError):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    pytest.fail(f"the head did not start: {Path(folder, 'head.log').read_text()[-2000:]}")
-                time.sleep(1)
+        wait_for(lambda: process.poll() is not None or alive_nodes(address) == 1)
+        assert process.poll() is None, f"the head did not start: {Path(folder, 'head.log').read_text()[-2000:]}"
         yield address
     finally:
         patch.undo()
@@ -634,9 +627,7 @@ def test_stopping_lets_the_job_clean_up(head, tmp_path):
         "signal.signal(signal.SIGTERM, end); print('READY', flush=True); time.sleep(300)"
     )
     job = submission.submit(["python", "-c", code], address=head, working_dir=tmp_path, uris={})
-    deadline = time.monotonic() + 60
-    while "READY\n" not in job.logs() and time.monotonic() < deadline:
-        time.sleep(0.5)
+    wait_for(lambda: "READY\n" in job.logs())
     assert job.stop() == "STOPPED"
     assert marker.exists()
 

@@ -1,5 +1,6 @@
 """The claims of papers: each row's study can decide it on data of its own, and the committed page has these rows."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,8 +10,9 @@ from command_line import contrasweep
 from drivers import ray_folder, start_driver
 
 from contrasweep import SpecError
-from contrasweep.planning.planner import plan
-from contrasweep.search_spaces import survey
+from contrasweep.planning.planner import plan, plan_staged
+from contrasweep.running.prepare import study_document
+from contrasweep.search_spaces import orthonormal, survey
 from contrasweep.search_spaces.claims import CLAIMS, Claim
 from contrasweep.search_spaces.claims.ledger import DIGITS, RAW_PIXELS
 from contrasweep.search_spaces.claims.page import (
@@ -27,6 +29,9 @@ from contrasweep.search_spaces.claims.page import (
     paper_scale_cost,
     read,
 )
+from contrasweep.storage.planned import write_planned
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import load_study
 from contrasweep.study.grid import AblationGrid
 
@@ -162,14 +167,14 @@ def estimate(decision: str, low: float, high: float, **scores: float) -> Estimat
 
 
 @pytest.mark.parametrize(("mode", "below"), [("max", ["a"]), ("min", ["b"])])
-def test_one_arm_below_the_floor_did_not_learn(mode: str, below: list[str], tmp_path: Path) -> None:
+def test_an_arm_below_the_floor_shows_nothing(mode: str, below: list[str], tmp_path: Path) -> None:
     claim = Claim("x", "y", "m:S", "a", "b", floor="pixels")
     study = SimpleNamespace(mode=mode, smallest_difference=0.01)
     row = Row(claim, study, estimate("worse", -0.4, -0.2, a=0.4, b=0.7, pixels=0.6))
-    assert row.unlearned == below and row.held == f"not shown here: {below[0]} did not learn"
+    assert row.below_floor == below and row.held == f"not shown here: {below[0]} is below the floor"
     assert row.verdict == "worse and it matters", "the verdict is about the arms"
     learned = replace(row, first=estimate("worse", -0.4, -0.2, a=0.4, b=0.7))
-    assert not learned.unlearned and learned.held == "contradicted"
+    assert not learned.below_floor and learned.held == "contradicted"
 
 
 @pytest.mark.parametrize(
@@ -218,6 +223,60 @@ def test_the_estimates_of_earlier_pages_are_kept(tmp_path: Path) -> None:
     assert all(not claim.earlier or claim.earlier in known for claim in CLAIMS)
 
 
+def test_the_committed_page_is_what_the_kept_estimates_say(tmp_path: Path) -> None:
+    folder = PAGE.parent / "claims"
+    kept = Kept.of(folder)
+    written = page([read(one, str(tmp_path), kept) for one in CLAIMS], folder, "claims")
+    hours = "- At the paper's scale: "
+    shown = [[line for line in text.splitlines() if not line.startswith(hours)] for text in (written, PAGE.read_text())]
+    assert shown[0] == shown[1]
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_an_estimate_is_that_of_its_report(fresh: bool) -> None:
+    folder = PAGE.parent / "claims"
+    for key, one in Kept.of(folder).estimates.items():
+        name, arm, against, *at = key.split("/")
+        if name == "before" or name.endswith("-fresh") != fresh:
+            continue
+        (cell,) = at or [""]
+        about = rf"- {cell.replace('=', ' ')}[: ]*(?:{arm}|{against}) .*(?:{arm}|{against})\b(?!-)"
+        (line,) = (each for each in (folder / f"{name}.md").read_text().splitlines() if re.match(about, each))
+        first = re.search(rf"\b({arm}|{against}) ", line)
+        numbers = [float(number) for number in re.findall(r"[+-]\d\.\d+", line)[:3]]
+        sign = 1 if first and first[1] == arm else -1
+        expected = [one.difference, *sorted([sign * one.low, sign * one.high])]
+        digits = len(re.findall(r"[+-]\d\.(\d+)", line)[0])
+        assert numbers == pytest.approx([sign * expected[0], *expected[1:]], abs=0.51 * 10**-digits), line
+
+
+def test_a_fresh_estimate_has_the_seeds_that_were_declared() -> None:
+    known = Kept.of(PAGE.parent / "claims").estimates
+    for claim in CLAIMS:
+        at = "".join(f"/{axis}={value}" for axis, value in (claim.at or {}).items())
+        fresh = known.get(f"{load_study(claim.study).name}-fresh/{claim.arm}/{claim.against}{at}")
+        assert fresh is None or fresh.n == claim.fresh or fresh.note.startswith(f"Of the {claim.fresh} seeds")
+
+
+def test_a_declaration_that_was_not_run_counts_as_none_and_an_earlier_one_is_told(tmp_path: Path) -> None:
+    (row,) = (read(one, str(tmp_path)) for one in CLAIMS if one.before and not one.earlier and one.arm == "parabolic")
+    text = page([row])
+    assert "\n- Asked before, on 32 other seeds: the inverse fall was undecided.\n" in text
+    assert "| digits-lt, the test part | 1 | 1 | 1 |" in text
+    run = replace(row, first=estimate("better", 0.02, 0.04, parabolic=0.5, constant=0.5))
+    assert "| digits-lt, the test part | 1 | 2 | 2 |" in page([run])
+
+
+def test_commands_stage_what_does_not_come_with_the_packages(tmp_path: Path) -> None:
+    for claim in CLAIMS:
+        _, missing = plan_staged(load_study(claim.study), storage=str(tmp_path))
+        assert bool(claim.stage) == bool(missing), claim.study
+        assert (
+            not claim.stage
+            or f"contrasweep data stage {claim.stage}\ncontrasweep run {claim.study}" in PAGE.read_text()
+        )
+
+
 def test_a_claim_of_an_arm_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"arm: the study survey-sincere has no such arm, got 'ocl'; its arms: sincere"):
         read(Claim("x", "y", "contrasweep.search_spaces.survey:SUPERVISED", "ocl", "supcon"), str(tmp_path))
@@ -232,6 +291,27 @@ def test_a_floor_of_another_study_is_of_the_same_data(tmp_path: Path) -> None:
         with pytest.raises(SpecError, match=says):
             _elsewhere("floor", name, load_study(claim.study), str(tmp_path), Kept())
     assert _elsewhere("floor", RAW_PIXELS, load_study(claim.study), str(tmp_path), Kept()) == {}, "not run"
+
+
+def test_a_floor_over_more_datasets_is_of_those_that_the_study_has(tmp_path: Path) -> None:
+    """Records of nearest neighbours at three imbalances, as a floor of a study at two of them."""
+    planned, records = (
+        plan(orthonormal.LONG_TAILS, storage=str(tmp_path)),
+        StudyRecords(str(tmp_path), "local-long-tails"),
+    )
+    records.claim(study_document(planned))
+    write_planned(records, planned.to_frame())
+    scores = {"digits-lt": 0.9, "digits-lt?imbalance_factor=50": 0.8, "digits-lt?imbalance_factor=100": 0.1}
+    for trial in planned.trials:
+        if trial.arm == "raw-pixels":
+            records.write(
+                Record.of(trial, status=Status.DONE, metrics={"f1_macro": scores[trial.data.name]}, seconds=1.0)
+            )
+    name, kept = "contrasweep.search_spaces.orthonormal:LONG_TAILS/raw-pixels", Kept()
+    found = _elsewhere("floor", name, orthonormal.CLASS_WEIGHTS, str(tmp_path), kept)
+    assert found == {name: pytest.approx(0.85)}
+    assert _elsewhere("floor", name, orthonormal.CLASS_WEIGHTS, str(tmp_path / "none"), kept) == found
+    assert _elsewhere("floor", name, orthonormal.ALPHA, str(tmp_path), kept) == {name: pytest.approx(0.6)}
 
 
 def test_claims_are_chosen_by_the_names_of_their_studies() -> None:

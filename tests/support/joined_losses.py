@@ -41,7 +41,7 @@ def value_and_gradients(
 def main(rank: int, size: int, rendezvous: str, jobs_file: str, output: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=size, timeout=timedelta(seconds=120)
+        "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=size, timeout=timedelta(seconds=600)
     )
     collected = []
     for job in torch.load(jobs_file):

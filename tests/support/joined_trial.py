@@ -36,7 +36,7 @@ def first_step(trial: Trial) -> tuple[torch.Tensor, list[torch.Tensor], dict[str
 def main(rank: int, size: int, folder: Path) -> None:
     torch.set_num_threads(1)
     meet = f"file://{folder / 'meet'}"
-    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=size, timeout=timedelta(seconds=120))
+    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=size, timeout=timedelta(seconds=600))
     trials = pickle.loads((folder / "trials").read_bytes())
     torch.save([first_step(trial) for trial in trials], folder / f"{rank}.pt")
     dist.destroy_process_group()

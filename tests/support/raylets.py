@@ -127,10 +127,7 @@ class RayCluster:
 
     def alive(self) -> int:
         """Nodes that the head believes alive; 0 if it does not answer."""
-        try:
-            return sum(node.alive for node in Dashboard(self.address).nodes())
-        except SubmissionError:
-            return 0
+        return alive_nodes(self.address)
 
     def wait_for_nodes(self, count: int) -> None:
         wait_for(lambda: self.alive() == count, lambda: "".join(n.log.read_text()[-2000:] for n in self.nodes.values()))
@@ -148,6 +145,14 @@ class RayCluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def alive_nodes(address: str) -> int:
+    """Nodes that the head of this dashboard believes alive; 0 if it does not answer."""
+    try:
+        return sum(node.alive for node in Dashboard(address).nodes())
+    except SubmissionError:
+        return 0
+
+
 def kill(processes: Iterable[psutil.Process]) -> None:
     """`kill -9` of each that still lives."""
     for process in processes:
@@ -156,8 +161,8 @@ def kill(processes: Iterable[psutil.Process]) -> None:
 
 
 def wait_for(true: Callable[[], object], said: Callable[[], str] = lambda: "") -> None:
-    """Ask every tenth of a second; AssertionError with what `said` gives once nothing can be expected any more."""
-    until = time.monotonic() + 300
+    """Ask every tenth of a second; AssertionError with what `said` gives shortly before the test's own time is up."""
+    until = time.monotonic() + 800
     while not true():
         assert time.monotonic() < until, said()
         time.sleep(0.1)

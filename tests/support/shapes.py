@@ -6,22 +6,22 @@ from contextlib import contextmanager
 from typing import Any
 
 import jaxtyping
-from beartype import BeartypeConf, BeartypeHintOverrides, beartype
-from jaxtyping import Float
-from numpy.typing import ArrayLike
-from torch import Tensor
 
 CALLS_A_TEST = 10
 """How many calls of a function are checked in each test: a property's hundredth example costs no more checks."""
-_CONFIG = BeartypeConf(
-    hint_overrides=BeartypeHintOverrides(
-        {
-            ArrayLike: object,  # its protocols refuse a tuple of numbers
-            float: float | int | Float[Tensor, ""],  # an int, as mypy has it; a tensor where members' numbers differ
-        }
-    )
-)
 _calls: dict[int, int] = {}
+
+
+@functools.cache
+def _checker() -> Callable[..., Any]:
+    """What is imported here takes seconds, which the process that only starts the workers does without."""
+    from beartype import BeartypeConf, BeartypeHintOverrides, beartype
+    from numpy.typing import ArrayLike
+    from torch import Tensor
+
+    number = float | int | jaxtyping.Float[Tensor, ""]  # an int, as mypy has it; a tensor where members' numbers differ
+    overrides = BeartypeHintOverrides({ArrayLike: object, float: number})  # ArrayLike's protocols refuse tuples
+    return functools.partial(beartype, conf=BeartypeConf(hint_overrides=overrides))
 
 
 def check(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,7 +36,7 @@ def check(function: Callable[..., Any]) -> Callable[..., Any]:
         count = _calls[key] = _calls.get(key, 0) + 1
         if count > CALLS_A_TEST:
             return None
-        checked = checked or beartype(function, conf=_CONFIG)
+        checked = checked or _checker()(function)
         return checked(*args, **kwargs)
 
     return limited

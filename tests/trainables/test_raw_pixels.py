@@ -33,7 +33,7 @@ def test_the_nearest_training_image_votes(digits: Manifest) -> None:
 
 def test_it_reports_what_a_network_reports(digits: Manifest) -> None:
     (floor,) = raw_pixels.train(trial(digits, neighbours=5))
-    settings = {"input": "single", "beta": 0.0, "epochs": 1, "encoder": {"name": "resnet10", "width": 4}}
+    settings = {"input": "single", "beta": 0.0, "epochs": 1, "encoder": {"name": "resnet10", "width": 8}}
     (network,) = paired_images.train(
         Trial("s", "a", "t", settings | {"batch_size": 64, "artifacts": "none"}, digits, None, 0)
     )

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from contrasweep.cluster import out_of_memory
 from contrasweep.running.run_context import RunContext, TrialDescription
 from contrasweep.trainables.fusing.host.messages import CohortFault
-from contrasweep.trainables.fusing.place import cohort_place, share_compiled
+from contrasweep.trainables.fusing.place import cohort_place
 from contrasweep.trainables.fusing.protocol import CannotFuse, Cohort, cohorts_of
 from contrasweep.trial import Report, Trial
 
@@ -22,7 +22,6 @@ _open: OrderedDict[tuple[str, str], Cohort] = OrderedDict()
 
 def cohort_of_one(context: RunContext, described: TrialDescription) -> "CohortOfOne":
     """Return the runner of trials that train by another engine; see `contrasweep.planning.lanes.Ride`."""
-    share_compiled()
     cohort = cohort_place(described)
     return CohortOfOne(context.function(described["trial"]["trainable"]), cohort.key, cohort.engine)
 

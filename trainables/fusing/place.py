@@ -1,9 +1,7 @@
-"""The place of a cohort: the cohort in a trial's description, and the folder of compiled graphs."""
+"""The place of a cohort: the cohort in a trial's description."""
 
-import os
 from typing import NamedTuple
 
-from contrasweep.data.cache import cache_folder
 from contrasweep.running.run_context import TrialDescription
 
 
@@ -20,11 +18,3 @@ def cohort_place(described: TrialDescription) -> CohortPlace:
     """Return the cohort of a trial that is described with a ride of `contrasweep.trainables.fusing.lane`."""
     ride = described["place"]["ride"]
     return CohortPlace(str(ride["details"]["key"]), ride["members"], str(ride["details"]["engine"]), ride["gpu_share"])
-
-
-CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
-
-
-def share_compiled() -> None:
-    """Let this process and its children keep compiled graphs in that folder, unless the variable is set."""
-    os.environ.setdefault(CACHE_VARIABLE, str(cache_folder() / "inductor"))

@@ -15,7 +15,6 @@ from contrasweep.running.run_context import RunContext, TrialDescription
 from contrasweep.storage.record import CodeRef, TrialNotes
 from contrasweep.study.arm import COHORT_SIZES as SIZES
 from contrasweep.trainables.fusing.choices import Fusion
-from contrasweep.trainables.fusing.place import share_compiled
 from contrasweep.trainables.fusing.protocol import Timing, cohorts_of
 
 log = logging.getLogger(__name__)
@@ -76,6 +75,5 @@ class Probes:
 
 def _probe(context: RunContext, described: TrialDescription, sizes: Sequence[int]) -> list[Timing]:
     """Time the engines of a trial's key, in a process of its own."""
-    share_compiled()
     fusible: Any = cohorts_of(context.function(described["trial"]["trainable"]))
     return list(fusible.probe(context.trial(described), [size for size in SIZES if size in sizes]))

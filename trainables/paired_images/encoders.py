@@ -59,12 +59,11 @@ class ResNetParameters:
 class BasicResNetParameters(ResNetParameters):
     """The parameters of a ResNet of basic blocks; bottleneck blocks have a fixed width."""
 
-    width: Annotated[int, pydantic.Field(ge=4, multiple_of=4)] = 64
-    """Channels of the first stage."""
+    width: Annotated[int, pydantic.Field(ge=8, multiple_of=4)] = 64
+    """Channels of the first stage. With 4 the backward pass of torch 2.15 corrupts the heap on CPUs without AVX-512."""
 
     def __post_init__(self) -> None:
         if self.bn == "groupnorm" and self.width < 16:
-            # and torch 2.15's backward pass corrupts the heap for 4 channels on the CPU
             raise SpecError(
                 "groupnorm needs a width of 16 or more",
                 place="width",

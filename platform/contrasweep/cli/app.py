@@ -130,7 +130,7 @@ def _planned(
     advised, text = None, "" if json else "\n".join([expected.to_text(width()), *lines])
     try:
         # A part of a study, or one with unchecked settings, is another plan than the whole, which may have been run.
-        if not missing and not unimportable(declared):
+        if not any(one.cells for one in missing) and not unimportable(declared):
             check_plan(planned, records, extend=extend)
         known = expected.records and (document := records.document()) and document.plan_digest == planned.digest
         if known and document and is_installed("pandas") and is_installed("scipy"):  # one that only plans has none

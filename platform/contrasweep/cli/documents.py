@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 import pydantic
 from pydantic.json_schema import GenerateJsonSchema
@@ -28,6 +28,7 @@ from contrasweep.planning.budget import BudgetRow
 from contrasweep.planning.planner import MissingDataset
 from contrasweep.planning.power import PlannedSize
 from contrasweep.schema import JsonSchema
+from contrasweep.storage.record import Status
 
 Number = float | None
 Value = pydantic.JsonValue
@@ -169,7 +170,7 @@ class PlansDocument(TypedDict):
     studies: list[Values]
 
 
-StatusWord = Literal["done", "pending", "failed", "infeasible", "pruned", "broken"]
+StatusWord = Annotated[str, pydantic.WithJsonSchema({"enum": [status.value for status in Status], "type": "string"})]
 
 
 class CellRow(TypedDict):

@@ -68,6 +68,11 @@ class CodeComparison:
         return f"{' and '.join(counts)} {' and '.join(kinds.values())}: {what}" if counts else ""
 
 
+def is_other(record: Record, current: CurrentCode) -> bool:
+    """Whether other code than there is now made a trial."""
+    return record.code.digest != current.of(record.trainable, record.config).version.digest
+
+
 def compare_code(
     records: StudyRecords, finished: Iterable[Record], trials: Sequence[Trial], current: CurrentCode, total: int | None
 ) -> CodeComparison:

@@ -1,7 +1,7 @@
 """The plan of an `AblationGrid`: its cells and trials."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, NotStagedError, SpecError
 from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
 from contrasweep.planning.stages import schedule, stage
-from contrasweep.planning.starts import Sources, check_source, shared_settings, start_ref, with_source
+from contrasweep.planning.starts import Sources
 from contrasweep.storage.record import Record, StartRef
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
@@ -220,29 +220,20 @@ def make_plan(
     settings = SettingsOfArms(study.arms)
     for cell in declared:
         settings.build(cell.arm, cell.config, [axis for axis, value in cell.axes.items() if value is not None])
-    starting = {name: shared_settings(settings.functions[name], arm, name) for name, arm in study.arms.items()}
     declared = [cell for cell in declared if cell.data not in without and cell.arm not in waiting]
     replicates = _replicates(study)
     manifests = _manifests(dict.fromkeys(cell.data for cell in declared), resolve)
     _check_data(study, manifests)
     cells: dict[tuple[str, str, str], Cell] = {}
     for arm, name, axes, config in declared:
-        data = manifests[name]
-        starts: list[StartRef | None] = [None] * len(replicates)
-        if (start := study.arms[arm].start) is None:
+        path, start, data = study.arms[arm].path, study.arms[arm].start, manifests[name]
+        starts: Sequence[StartRef | None] = [None] * len(replicates)
+        if start is None:
             whole = settings.resolve(arm, config, data)
         else:
-            try:
-                found = [(sources or Sources()).of(start, data, fold, seed, axes) for fold, seed in replicates]
-                whole = settings.resolve(arm, with_source(config, starting[arm], found[0].config), data)
-                for source in found:
-                    check_source(whole, starting[arm], source, start)
-            except SpecError as error:
-                raise error if error.place.startswith("arms.") else error.at(f"arms.{arm}") from None
-            starts = [start_ref(start, source) for source in found]
+            whole, starts = (sources or Sources()).started(settings, arm, start, config, axes, data, replicates)
         key = (arm, whole.text, data.digest)
         same = cells.get(key)
-        path = study.arms[arm].path
         trials = [
             Trial(study.name, arm, path, whole, data, fold, seed, origin)
             for (fold, seed), origin in zip(replicates, starts, strict=True)

@@ -48,21 +48,24 @@ def plan(study: Study | str | Path | Config, *, storage: str = STORAGE, before: 
     """
     declared = as_study(study)
     check_looks(declared)
-
-    def resolve(name: str) -> Manifest:
-        return data.resolve(name, folds=declared.folds, storage=storage)
-
+    resolve = functools.cache(functools.partial(data.resolve, folds=declared.folds, storage=storage))
+    planned: Plan
     if isinstance(declared, Sweep):
-        return make_sweep_plan(declared, resolve)
-    return make_plan(declared, resolve, sources=Sources(storage, before))
+        planned = make_sweep_plan(declared, resolve)
+    else:
+        planned = make_plan(declared, resolve, sources=Sources(storage, before))
+    for evaluation in declared.evaluate or ():
+        evaluation.check(resolve, "evaluate")
+    return planned
 
 
 @dataclass(frozen=True)
 class MissingDataset:
     """A dataset that is not staged: its name in the study, and the command that stages it from its `requires`.
 
-    `cells` (of a sweep: arms) with `trials` trials wait for it (None: not known). With `described` they are in the
-    plan, because the dataset's paper gives its rows and shapes.
+    `cells` (of a sweep: arms) with `trials` trials wait for it (None: not known); if it has no cells, scores that
+    `evaluate` declares do. With `described` they are in the plan, because the dataset's paper gives its rows and
+    shapes.
     """
 
     name: str
@@ -75,6 +78,8 @@ class MissingDataset:
     @property
     def waiting(self) -> str:
         """Return what waits for this dataset: `2 cells, 40 trials`."""
+        if not self.cells:
+            return "the scores that evaluate declares"
         what = "arm" if self.trials is None else "cell"
         trials = "" if self.trials is None else f", {self.trials} trial{'s' * (self.trials != 1)}"
         return f"{self.cells} {what}{'s' * (self.cells != 1)}{trials}"
@@ -119,7 +124,8 @@ def plan_staged(
     """
     check_looks(study)
     find = functools.cache(functools.partial(data.resolve, folds=study.folds, storage=storage))
-    cells = {study.data: len(study.arms)} if isinstance(study, Sweep) else cells_by_dataset(study)
+    cells = {name: 0 for evaluation in study.evaluate or () for name in evaluation.data}
+    cells |= {study.data: len(study.arms)} if isinstance(study, Sweep) else cells_by_dataset(study)
     missing, described = [], {}
     for name, count in cells.items():
         try:
@@ -134,9 +140,11 @@ def plan_staged(
     def resolve(name: str) -> Manifest:
         return described[name] if name in described else find(name)
 
+    for evaluation in study.evaluate or ():
+        evaluation.check(resolve, "evaluate", without)
     if isinstance(study, Sweep):
         check_arms(study)
-        return None if without else make_sweep_plan(study, resolve), tuple(missing)
+        return None if study.data in without else make_sweep_plan(study, resolve), tuple(missing)
     sources = Sources(storage, before)
     waiting: dict[str, NotTrainedError] = {}
     for name, arm in study.arms.items():

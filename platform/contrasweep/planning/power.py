@@ -165,13 +165,13 @@ def study_power(
     from contrasweep.statistics.family import Family, family_size
     from contrasweep.statistics.power_of_designs import planned_power
 
-    cells = _cells(study)
+    cells, design = _cells(study), study_design(study, noise)
     asked = question or (study.question if isinstance(study, AblationGrid) else "overall")
     size = family_size(cells, study.reference, asked)
     if not size:
         return None
     what = asked if len(cells) > 1 else ""
-    design, family = study_design(study, noise), Family(size, study.level, study.smallest_difference)
+    family = Family(size, study.level, study.smallest_difference)
     return _in_units(planned_power(design, family, what=what), noise)
 
 

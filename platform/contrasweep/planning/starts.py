@@ -1,10 +1,10 @@
 """The trials from whose checkpoints others start: which they are, and whether they can be started from."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import product
 
 from contrasweep import canonical
 from contrasweep.code import CurrentCode
@@ -19,12 +19,10 @@ from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import DatasetLike, Record, StartRef
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
-from contrasweep.study.arm import Arm, Start
+from contrasweep.study.arm import Start
 from contrasweep.study.grid import DATA_AXIS
+from contrasweep.study.trainables import START_SETTINGS, SettingsOfArms
 from contrasweep.trial import Trial
-
-ATTRIBUTE = "start_settings"
-"""Of a trainable that takes a start: the names of the settings that a trial has from the one that it starts from."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +65,41 @@ class Sources:
         if start.trial == "best" and (left := sum(trial.record is None for trial in trials)):
             raise NotTrainedError(start.study, self._command(start.study), left)
         return trials
+
+    def started(
+        self,
+        settings: SettingsOfArms,
+        arm: str,
+        start: Start,
+        config: Config,
+        axes: Config,
+        data: Manifest,
+        replicates: Sequence[tuple[int | None, int]],
+    ) -> tuple[canonical.Config, list[StartRef]]:
+        """Return the whole config of a cell whose trials start from others, and where each of its replicates starts.
+
+        What `config` does not set of the trainable's `start_settings`, the cell has from these trials.
+
+        Raises:
+            NotTrainedError: As for `trials`.
+            SpecError: As for `of`, or `config` sets such a setting otherwise.
+        """
+        names = getattr(settings.functions[arm], START_SETTINGS)
+        try:
+            found = [self.of(start, data, fold, seed, axes) for fold, seed in replicates]
+            taken = {name: found[0].config[name] for name in names if name in found[0].config}
+            whole = settings.resolve(arm, canonical.Config({**taken, **config}), data)
+            for source, name in product(found, names):
+                if whole.get(name) != source.config.get(name):
+                    raise SpecError(
+                        f"a trial has the {name} of the network that it starts from",
+                        place=f"config.{name}",
+                        value=whole.get(name),
+                        hint=f"leave it out: {start.study}/{start.arm} has {source.config.get(name)}",
+                    )
+        except SpecError as error:
+            raise error if error.place.startswith("arms.") else error.at(f"arms.{arm}") from None
+        return whole, [StartRef(start.study, one.id, one.record.ended if one.record else 0.0) for one in found]
 
     def of(self, start: Start, data: Manifest, fold: int | None, seed: int, axes: Config) -> SourceTrial:
         """Return the trial to start from for a trial on `data` with this fold, seed and values of axes.
@@ -186,46 +219,6 @@ def _check_arm(start: Start, arms: Collection[str]) -> None:
             value=start.arm,
             hint=choose_from("arms", arms, start.arm),
         )
-
-
-def start_ref(start: Start, source: SourceTrial) -> StartRef:
-    """Return what a trial that starts from `source` keeps of it."""
-    return StartRef(start.study, source.id, source.record.ended if source.record else 0.0)
-
-
-def shared_settings(function: Callable[..., Any], arm: Arm, name: str) -> tuple[str, ...]:
-    """Return the settings that trials of an arm have from those that they start from; () without a start.
-
-    Raises `SpecError` where its trainable, which is `function`, takes no start. `name` is the arm's.
-    """
-    names = () if arm.start is None else getattr(function, ATTRIBUTE, None)
-    if names is None:
-        raise SpecError(
-            "this trainable starts from no checkpoint",
-            place=f"arms.{name}.start",
-            value=arm.path,
-            hint=f"finetune and contrastive do; your own says so with train.{ATTRIBUTE} = ()",
-        )
-    return tuple(names)
-
-
-def with_source(config: Config, names: Sequence[str], source: Config) -> canonical.Config:
-    """Return `config` with the settings `names` of the source where it does not set them itself."""
-    return canonical.Config(
-        {**{name: source[name] for name in names if name in source and name not in config}, **config}
-    )
-
-
-def check_source(whole: Config, names: Sequence[str], source: SourceTrial, start: Start) -> None:
-    """Raise `SpecError` where a resolved config differs from its source's in one of the settings `names`."""
-    for name in names:
-        if whole.get(name) != source.config.get(name):
-            raise SpecError(
-                f"a trial has the {name} of the network that it starts from",
-                place=f"config.{name}",
-                value=whole.get(name),
-                hint=f"leave it out: {start.study}/{start.arm} has {source.config.get(name)}",
-            )
 
 
 def check_starts(plan: Plan, storage: str, current: CurrentCode, finished: Collection[str]) -> None:

@@ -20,14 +20,13 @@ from contrasweep.report.datasets import datasets_section
 from contrasweep.report.formats import render_template
 from contrasweep.report.svg import COLOURS
 from contrasweep.report.tables import pair_rows
-from contrasweep.report.trials import figures_section, items_section, trials_section
+from contrasweep.report.trials import TONES, figures_section, items_section, trials_section
 from contrasweep.report.utilisation import budget_section
 from contrasweep.results.answer import Answer
 from contrasweep.storage.record import Phase, Status
 
 MAX_CAUSES = 20
 MAX_SENTENCES = 6
-TONES = {status: "open" if status.pending else "bad" for status in Status if not status.trained}
 
 
 @dataclass(frozen=True)

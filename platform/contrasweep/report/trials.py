@@ -19,7 +19,7 @@ from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.results import Results
 from contrasweep.results.study_data import OWN_COLUMNS
 from contrasweep.results.table import Table, label
-from contrasweep.storage.record import COUNTING, Record
+from contrasweep.storage.record import COUNTING, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.tuning.pruners.scheduled import last_settings
@@ -30,7 +30,8 @@ CURVE_STEPS, CURVE_VALUES = 60, 200_000
 """Steps at which a page has the curve of a trial at most, and the values of all curves together."""
 OWN = (*OWN_COLUMNS, *SPENT, "error", "phase")
 """What a frame has beside settings and metrics."""
-
+TONES = {status.value: "open" if status.pending else "bad" for status in Status if not status.trained}
+"""How the page marks a status that is not as it should be."""
 
 Column = dict[str, Any]
 """What the page's script is given of the trials, as JSON has it: a name, and values or words."""
@@ -58,6 +59,8 @@ def trials_section(data: ReportData) -> Variables:
     listed: Column = {
         "columns": [*columns, {"name": "trial", "values": trials}],
         "size": len(frame),
+        "tones": TONES,
+        "stopped": [status.value for status in Status if status.stopped_early],
         "metric": data.names(data.metric),
         "settings": list(map(data.names, settings)),
         "curves": _curves(data, trials),

@@ -4,6 +4,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,12 @@ from contrasweep.code import CurrentCode
 from contrasweep.config import Config
 from contrasweep.data import resolve
 from contrasweep.defaults import OF_STUDY, STORAGE
-from contrasweep.delivery import checked_addresses
 from contrasweep.errors import StorageError
 from contrasweep.planning import learned
 from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
-from contrasweep.running.evaluation import check_declared, is_evaluated, plan_evaluation, plan_given
+from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_given
 from contrasweep.running.prepare import Changed, prepare, tracked_study
 from contrasweep.running.publish import clean, plan_cleaning, publish
 from contrasweep.storage.lease import exclusive_driver
@@ -79,9 +79,7 @@ def run(
     if storage.startswith("memory://"):
         raise StorageError(f"storage {storage} is seen by this process alone, and trials run in others; take a folder")
     planned = study if isinstance(study, GridPlan) else plan(study, storage=storage)
-    trackers = checked_tracking(tracking_of(tracking, planned.study.tracking))
-    trackers = replace(trackers, notify=checked_addresses(planned.study.notify))
-    check_declared(planned.study.evaluate or (), planned.study.folds, storage)
+    trackers = checked_tracking(tracking_of(tracking, planned.study.tracking), notify=planned.study.notify)
     records = StudyRecords(storage, planned.study.name)
     records.store.check_writable()
     tracked = tracked_study(planned, storage)
@@ -109,8 +107,9 @@ def run(
         for evaluation in planned.study.evaluate or () if evaluated else ():
             if not is_evaluated(results, evaluation):
                 options = {"max_concurrent": max_concurrent, "cluster": cluster, "quiet": quiet}
-                results, own = evaluate_networks(results, evaluation, tracking=None, **options)
-                evaluated = evaluated and own.complete
+                scoring = plan_evaluation(results, evaluation)
+                own = _run_evaluation(scoring, storage, None, **options)
+                results, evaluated = Results.load(records.study, storage), evaluated and own.complete
         published = publish(results, trackers, tracked, planned.datasets, ran=not prepared.complete, gap=gap)
         keep = "none" if planned.study.keep == "none" else planned.study.keep_checkpoints_of
         if evaluated and keep != "all":
@@ -149,20 +148,11 @@ def evaluate(
         SpecError: There is nothing to evaluate, or nothing to evaluate it with.
         DataError: A dataset is not staged.
     """
-    results = Results.load(study, open_store(storage).uri)
-    return evaluate_networks(results, Evaluation(list(on), function), tracking=tracking, **options)
-
-
-def evaluate_networks(
-    results: Results, evaluation: Evaluation, *, tracking: str | Sequence[str] | None, **options: Any
-) -> tuple[Results, Results]:
-    """Evaluate the networks of a study; see `evaluate`."""
-    records, planned = results.records, plan_evaluation(results, evaluation)
-    if lacking := sum(record.status.counts for record in results.trial_records.values()) - planned.total:
-        print(f"{lacking} finished trials have no checkpoint and are left out", file=sys.stderr)
-    records.store.write(f"{results.name}/evaluations/{planned.study.name}", b"")
-    own = _run_evaluation(planned, records.storage, None, **options)
-    results = Results.load(results.name, records.storage)
+    storage = open_store(storage).uri
+    results, evaluation = Results.load(study, storage), Evaluation(list(on), function)
+    evaluation.check(partial(resolve, folds=results.document.folds, storage=storage))
+    own = _run_evaluation(plan_evaluation(results, evaluation), storage, None, **options)
+    results, records = Results.load(study, storage), StudyRecords(storage, study)
     trackers = checked_tracking((read_links(records).tracking or None) if tracking == OF_STUDY else tracking)
     return publish(results, trackers, TrackedStudy.stored(records), {}, ran=False), own
 
@@ -198,8 +188,9 @@ def evaluate_checkpoint(
         SpecError: The checkpoint or its loader cannot be read, or the name is taken.
         DataError: A dataset is not staged.
     """
-    storage = open_store(storage).uri
-    planned = plan_given(name, model, Path(checkpoint), Evaluation(list(on), function), storage)
+    storage, evaluation = open_store(storage).uri, Evaluation(list(on), function)
+    evaluation.check(partial(resolve, folds=None, storage=storage))
+    planned = plan_given(name, model, Path(checkpoint), evaluation, storage)
     return _run_evaluation(planned, storage, None if tracking == OF_STUDY else tracking, **options)
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,17 +35,21 @@ ARM = "given"
 
 
 def plan_evaluation(results: Results, evaluation: Evaluation) -> GridPlan:
-    """Return the plan of an evaluation: a trial for each finished trial of the table that has a checkpoint."""
-    storage, done = results.records.storage, _evaluable(results, evaluation)
+    """Return the plan of an evaluation: a trial for each finished trial of the table that has a checkpoint.
+
+    The storage learns the name of its study, whose scores `results` then have.
+    """
+    records, done = results.records, _evaluable(results)
+    storage, name = records.storage, f"{results.name}.{evaluation.label}"
+    declared = {"data": evaluation.data, "function": evaluation.function}
+    _check_names(name, declared, [name, *records.evaluations()], storage)
     spec, frame = results.document.spec, results.planned.set_index("trial_id")
-    folds = spec.get("folds") if any(record.fold is not None for record, _ in done) else None
-    others = [_with_digest(name, storage, folds) for name in evaluation.data]
+    others = _with_digests(evaluation.data, storage)
     names = dict.fromkeys([spec["data"], *(spec.get("axes") or {}).get("data", ())])
     manifests = {name: resolve(name, folds=spec.get("folds"), storage=storage) for name in names}
     axes = {axis: _different(frame[axis].tolist()) for axis in results.axes}
-    declared = {"data": evaluation.data, "function": evaluation.function}
     study = AblationGrid(
-        f"{results.name}.{evaluation.label}",
+        name,
         {arm: Arm(EVALUATION, declared) for arm in results.document.arms},
         spec["data"],
         axes,
@@ -54,7 +59,6 @@ def plan_evaluation(results: Results, evaluation: Evaluation) -> GridPlan:
         description=f"The networks of {results.name}, evaluated {evaluation.label.replace('-', ' ', 1)}",
         pilot=False,
     )
-    _check_names(study.name, declared, [study.name, *results.records.evaluations()], storage)
     cells: dict[str, Cell] = {}
     for record, checkpoint in done:
         shared = {"study": results.name, "trainable": record.trainable, "config": record.config, "on": others}
@@ -66,6 +70,9 @@ def plan_evaluation(results: Results, evaluation: Evaluation) -> GridPlan:
         values = {axis: frame.at[record.trial_id, axis] for axis in results.axes}
         key = canonical.dumps([record.arm, values])
         cells[key] = Cell(record.arm, values, (*(cells[key].trials if key in cells else ()), trial))
+    if lacking := sum(record.status.counts for record in results.trial_records.values()) - len(done):
+        print(f"{lacking} finished trials have no checkpoint and are left out", file=sys.stderr)
+    records.store.write(f"{results.name}/evaluations/{name}", b"")
     return GridPlan(study, tuple(cells.values()), {manifest.digest: name for name, manifest in manifests.items()})
 
 
@@ -81,12 +88,11 @@ def plan_given(name: str, model: str, checkpoint: Path, evaluation: Evaluation, 
     """
     import_from_here()
     import_path(model, "--model", "function")
-    _check_function(evaluation)
     if not evaluation.data:
         raise SpecError(
             "a checkpoint from elsewhere is evaluated on data", place="--on", hint="for example --on digits"
         )
-    others = [_with_digest(other, storage, None) for other in evaluation.data]
+    others = _with_digests(evaluation.data, storage)
     content = _content(checkpoint)
     declared = {"data": evaluation.data, "function": evaluation.function, "model": model, "content": content}
     slug = re.sub("[^A-Za-z0-9._-]+", "-", checkpoint.stem).lstrip("._-") or ARM
@@ -114,15 +120,6 @@ def plan_given(name: str, model: str, checkpoint: Path, evaluation: Evaluation, 
     return GridPlan(study, (Cell(ARM, {}, (trial,)),), {data.digest: study.data})
 
 
-def check_declared(evaluations: Iterable[Evaluation], folds: int | None, storage: str) -> None:
-    """Raise, before anything is trained, where a study declares what cannot be evaluated here."""
-    for evaluation in evaluations:
-        import_from_here()
-        _check_function(evaluation, "evaluate")
-        for name in evaluation.data:
-            _with_digest(name, storage, folds, "evaluate")
-
-
 def is_evaluated(results: Results, evaluation: Evaluation) -> bool:
     """Whether every finished trial of the table has scores of the evaluation."""
     finished = [record for record in results.trial_records.values() if record.status.counts]
@@ -133,14 +130,13 @@ def is_evaluated(results: Results, evaluation: Evaluation) -> bool:
     )
 
 
-def _evaluable(results: Results, evaluation: Evaluation) -> list[tuple[Record, str]]:
+def _evaluable(results: Results) -> list[tuple[Record, str]]:
     """The finished trials of the table that have a checkpoint, with its digest."""
     if results.document.evaluates:
         raise SpecError(
             "this study is an evaluation", place="STUDY", value=results.name, hint="name the study that it evaluates"
         )
     import_from_here()
-    _check_function(evaluation)
     finished = [record for record in results.trial_records.values() if record.status.counts]
     for trainable in sorted({record.trainable for record in finished}):
         import_path(f"{trainable.partition(':')[0]}:load_model", "STUDY", "loader")
@@ -155,11 +151,6 @@ def _evaluable(results: Results, evaluation: Evaluation) -> list[tuple[Record, s
             hint="a method yields Report(..., checkpoint=folder), and `contrasweep clean` deletes it",
         )
     return done
-
-
-def _check_function(evaluation: Evaluation, place: str = "--with") -> None:
-    if evaluation.function:
-        import_path(evaluation.function, place, "function")
 
 
 def _metric(evaluation: Evaluation) -> str:
@@ -182,7 +173,7 @@ def _check_names(own: str, declared: Config, names: Iterable[str], storage: str)
                     value=function,
                     hint=f"{name} has those of {other}; give yours another name",
                 )
-            if name == own and canonical.dumps(earlier) != canonical.dumps(declared):
+            if name == own and earlier != declared:
                 raise SpecError(
                     "a study of this name evaluates something else", place="STUDY", value=name, hint="choose another"
                 )
@@ -213,13 +204,10 @@ def _checkpoint(results: Results, record: Record) -> str:
     return saved.digest if saved else ""
 
 
-def _with_digest(name: str, storage: str, folds: int | None, place: str = "--on") -> str:
-    """The dataset's name with its digest; an error where its images cannot be scored on so many folds."""
-    manifest = find(name, storage=storage)
-    if manifest.kind != "image" or not manifest.classes:
-        raise SpecError("networks are scored on images with labels", place=place, value=name, hint=manifest.kind)
-    resolve(name, folds=folds, storage=storage)
-    return f"{name}#{manifest.digest[:DIGITS]}"
+def _with_digests(names: Iterable[str], storage: str) -> list[str]:
+    """The names of datasets, each with the digest of what was staged."""
+    manifests = {name: find(name, storage=storage) for name in names}
+    return [f"{name}#{manifest.digest[:DIGITS]}" for name, manifest in manifests.items()]
 
 
 def _different(values: Sequence[Any]) -> list[Any]:

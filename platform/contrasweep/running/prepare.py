@@ -13,11 +13,11 @@ from contrasweep.code import CurrentCode
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import ContrasweepError, SpecError, check_known, choose_from
 from contrasweep.planning import learned
-from contrasweep.planning.code_comparison import CodeComparison, compare_plan
+from contrasweep.planning.code_comparison import CodeComparison, compare_plan, is_other
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.stages import check_log
 from contrasweep.planning.starts import check_starts
-from contrasweep.running.failures import lacks_metric, unreported_metric
+from contrasweep.running.failures import run_again
 from contrasweep.running.versions import versions
 from contrasweep.secrets import redacted
 from contrasweep.storage import compact
@@ -78,8 +78,8 @@ def prepare(
     log = read_looks(records)
     check_log(plan.study.replicates, log)
     decision = decide(plan, records, code, changed=changed, rerun=rerun, retry_failed=retry_failed)
-    check_starts(plan, records.storage, code, records.finished() - decision.again)
     document = study_document(plan)
+    check_starts(plan, records.storage, code, records.finished() - decision.again)
     if extend:
         from contrasweep.results.interim_analysis import count_look  # brings pandas, which `submit` does without
 
@@ -204,8 +204,7 @@ def decide(
     selected = selected_trials(plan, recorded, rerun) if rerun else set()
     selected &= {*recorded, *records.begun()}
     kept = {i: record for i, record in recorded.items() if i not in selected}
-    lost = {i for i, record in kept.items() if record.status.failed and (retry_failed or _may_succeed(record))}
-    lost |= _mended(plan, kept, current, lost)
+    lost = run_again(plan.study.metric, kept, current, retry_failed)
     comparison, notes = compare_plan(plan, records, current, kept, selected)
     if changed == "stop" and (line := comparison.line()):
         raise CodeChanged(
@@ -214,7 +213,7 @@ def decide(
         )
     infeasible = infeasible_records(kept)
     notes += _stale_generations(kept, infeasible)
-    restarted = set() if changed == "accept" else {i for i in lost if _is_other(kept[i], current)}
+    restarted = set() if changed == "accept" else {i for i in lost if is_other(kept[i], current)}
     anew = new_searches(plan, recorded, current, selected, comparison if changed == "rerun" else None)
     if anew.searches:
         many = len(anew.searches) > 1
@@ -261,28 +260,13 @@ def _cell(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: str) ->
     for part in word.removeprefix(f"{arm}/").split(","):
         path, value = parse_set(part)
         axis = ".".join(path)
-        if axis not in axes:
-            raise SpecError("there is no such axis", place="--rerun", value=axis, hint=choose_from("axes", axes, axis))
+        check_known(axis, "axes", axes, "there is no such axis", place="--rerun")
         kept &= pd.Series([_equal(v, value) for v in frame[axis]], frame.index, dtype=bool)
     return set(frame["trial_id"][kept])
 
 
 def _equal(one: Any, other: Any) -> bool:
     return type(one) is type(other) and one == other if isinstance(other, bool) else bool(one == other)
-
-
-def _mended(plan: Plan, recorded: Mapping[str, Record], current: CurrentCode, again: Collection[str]) -> set[str]:
-    """Return the trials that failed without the study's metric, which the study or the code has changed since.
-
-    `ContrasweepError` where all trials failed so and nothing has changed; trials that run `again` anyway do not count.
-    """
-    metric = plan.study.metric
-    lacking = {i: record for i, record in recorded.items() if lacks_metric(record)}
-    mended = {i for i, record in lacking.items() if metric in record.metrics or _is_other(record, current)}
-    left = [record for i, record in lacking.items() if i not in mended and i not in again]
-    if left and not any(metric in record.metrics for record in recorded.values()):
-        raise ContrasweepError(unreported_metric(metric, left[0]))
-    return mended
 
 
 def infeasible_records(recorded: Mapping[str, Record]) -> dict[str, Record]:
@@ -324,7 +308,7 @@ def new_searches(
 
     These are all that `comparison` has, or those of whole arms that were `selected`.
     """
-    arms = {recorded[i].arm for i in selected if i in recorded and _is_other(recorded[i], current)}
+    arms = {recorded[i].arm for i in selected if i in recorded and is_other(recorded[i], current)}
     searched = {i: r for i, r in recorded.items() if r.notes.phase == Phase.SEARCH}
     arms -= {record.arm for i, record in searched.items() if i not in selected}
     for other in comparison.others if comparison else ():
@@ -341,18 +325,6 @@ def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
     own = plan.own(etags)
     known = compact.read_records(records, etags, only=own)
     return {i: record for i, record in known.items() if record.arm in plan.study.arms}
-
-
-def _may_succeed(record: Record) -> bool:
-    """Whether a failed trial runs again without being asked to.
-
-    Its method is not to blame, and no search has gone on from its failure.
-    """
-    return record.missing and record.notes.phase != Phase.SEARCH
-
-
-def _is_other(record: Record, current: CurrentCode) -> bool:
-    return record.code.digest != current.of(record.trainable, record.config).version.digest
 
 
 def study_document(plan: Plan) -> StudyDocument:

@@ -38,6 +38,12 @@ COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "step", "time", "etag", 
 """What a table of trials has beside axes and metrics."""
 MEASURED = ("seconds", "gpu_memory_gib")
 """What the platform measures of each trial."""
+NO_RESULT = (
+    *("name", "description", "labels", "tracking", "max_failures", "budget_hours", "budget_gpu_hours", "budget_cost"),
+    *("smallest_difference", "trial_hours", "report_minutes", "notify", "pilot", "evaluate"),
+    *("keep", "keep_checkpoints_of", "process", "cohort"),
+)
+"""Fields that change no result: a Sweep that has run takes another value of one. A new field is named here too."""
 MAX_CELLS = 50_000
 MAX_TRIALS = 200_000
 _TRIAL_ID = re.compile(r"[0-9a-f]{16}")

@@ -1,11 +1,15 @@
 """Evaluations that a study declares: scores of its trained networks, computed once it is complete."""
 
+import contextlib
 import re
+from collections.abc import Callable, Collection
 
 import pydantic
 
+from contrasweep.data.manifest import Manifest
 from contrasweep.data.names import parse
 from contrasweep.errors import SpecError, choose_from
+from contrasweep.imports import import_from_here, import_path
 from contrasweep.schema import checked
 
 
@@ -45,6 +49,21 @@ class Evaluation:
                     value=metric,
                     hint=choose_from("scores", [f"{prefix}METRIC" for prefix in self.prefixes], metric),
                 )
+
+    def check(self, resolve: Callable[[str], Manifest], place: str = "", without: Collection[str] = ()) -> None:
+        """Raise `SpecError` where a dataset has no images with labels, or the function is not there.
+
+        The error is at `place`; without one, at the option of `contrasweep evaluate`. Datasets `without` are left out.
+        """
+        for name in self.data:
+            manifest = None if name in without else resolve(name)
+            if manifest and (manifest.kind != "image" or not manifest.classes):
+                rule = "networks are scored on images with labels"
+                raise SpecError(rule, place=place or "--on", value=name, hint=manifest.kind)
+        if self.function:
+            import_from_here()
+            with contextlib.suppress(ModuleNotFoundError):  # of a package that is where trials are trained
+                import_path(self.function, place or "--with", "function")
 
     @property
     def prefixes(self) -> tuple[str, ...]:

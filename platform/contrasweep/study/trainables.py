@@ -23,6 +23,9 @@ from contrasweep.study.grid import DATA_AXIS
 from contrasweep.study.study import Study
 from contrasweep.study.sweep import Sweep
 
+START_SETTINGS = "start_settings"
+"""Of a trainable that takes a start: the names of the settings that a trial has from the one that it starts from."""
+
 
 def find_trainable(arm: Arm, place: str) -> Callable[..., Any]:
     """Return the arm's generator function.
@@ -133,6 +136,14 @@ class SettingsOfArms:
     def __init__(self, arms: Mapping[str, Arm]) -> None:
         self.functions = {name: find_trainable(arm, f"arms.{name}.trainable") for name, arm in arms.items()}
         _check_names(arms, self.functions)
+        for name, arm in arms.items():
+            if arm.start is not None and not hasattr(self.functions[name], START_SETTINGS):
+                raise SpecError(
+                    "this trainable starts from no checkpoint",
+                    place=f"arms.{name}.start",
+                    value=arm.path,
+                    hint=f"finetune and contrastive do; your own says so with train.{START_SETTINGS} = ()",
+                )
         self._built: dict[tuple[Any, str], Any] = {}
         self._resolved: dict[tuple[Any, str, str], Config] = {}
 

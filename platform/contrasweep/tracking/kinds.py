@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from contrasweep.defaults import OF_STUDY, TRACKING
+from contrasweep.delivery import checked_addresses
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import import_from_here, import_path
 from contrasweep.secrets import redacted
@@ -54,9 +55,12 @@ def tracking_of(
 
 
 def checked_tracking(
-    tracking: str | Sequence[str] | TrackingAddress | Trackers | None, *, connect: bool = True
+    tracking: str | Sequence[str] | TrackingAddress | Trackers | None,
+    *,
+    notify: str | Sequence[str] | None = None,
+    connect: bool = True,
 ) -> Trackers:
-    """Return the addresses as they must be for any working directory.
+    """Return the addresses as they must be for any working directory, with those that a study's `notify` names.
 
     One text may hold several, with commas between them. `SpecError` or `StorageError` for one that cannot work.
     """
@@ -67,7 +71,8 @@ def checked_tracking(
     stores, others = parted(tracking)
     if len(stores) > 1:
         raise SpecError("one MLflow store at a time", place="tracking", value=[redacted(uri) for uri in stores])
-    return Trackers(checked_uri(*stores or [NONE], connect=connect), tuple(map(_checked, others)))
+    store = checked_uri(*stores or [NONE], connect=connect)
+    return Trackers(store, tuple(map(_checked, others)), checked_addresses(notify))
 
 
 def parted(tracking: str | Sequence[str] | None) -> tuple[list[str], list[str]]:

@@ -10,6 +10,7 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
 from contrasweep.study import dotted
 from contrasweep.study.arm import Arm
+from contrasweep.study.base import NO_RESULT
 from contrasweep.study.file import to_plain
 from contrasweep.study.space import sample
 from contrasweep.study.sweep import Sweep
@@ -20,12 +21,6 @@ from contrasweep.tuning.pruners import scheduled
 
 DEV_SPLITS = ("dev", "validation")
 """Splits of a dataset that a search without folds looks at."""
-NO_RESULT = (
-    *("name", "description", "labels", "tracking", "max_failures", "budget_hours", "budget_gpu_hours", "budget_cost"),
-    *("question", "smallest_difference", "trial_hours", "report_minutes", "process", "cohort", "pilot"),
-    *("keep", "keep_checkpoints_of", "notify", "evaluate"),
-)
-"""Fields of a study that change no result."""
 SEARCH_FIELDS = (
     *("searcher", "searcher_options", "pruner", "pruner_options", "search_seed", "metric", "mode"),
     *("warm_start", "objectives", "constraints"),

@@ -224,7 +224,7 @@ def test_trials_that_start_at_once_decode_once(tmp_path: Path) -> None:
     processes = [context.Process(target=_read, args=(manifest.uri, count, results)) for _ in range(4)]
     for process in processes:
         process.start()
-    sums = {results.get(timeout=60) for _ in processes}
+    sums = {results.get(timeout=600) for _ in processes}
     for process in processes:
         process.join()
     assert count.value == 1 and len(sums) == 1

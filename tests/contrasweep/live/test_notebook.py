@@ -27,7 +27,7 @@ def test_a_notebook_plans_runs_and_shows_a_study(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ROOT / "platform", ROOT / "tests" / "support"))))
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "cache"))
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
-    NotebookClient(notebook, timeout=250, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(notebook, timeout=800, resources={"metadata": {"path": str(tmp_path)}}).execute()
     # Ray and tqdm say on standard error that ipywidgets is missing: what is displayed has data.
     shown = [[output["data"] for output in cell.outputs if "data" in output] for cell in notebook.cells]
     assert shown[0][-1]["text/plain"].startswith("GridPlan(nb: 4 trials") and "<td>a</td>" in shown[0][-1]["text/html"]

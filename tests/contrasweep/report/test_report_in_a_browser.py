@@ -1,7 +1,9 @@
 """The HTML report as a reader has it: in headless Chromium, at the widths of a laptop and of a phone."""
 
 import asyncio
+import contextlib
 import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -46,25 +48,29 @@ def page_file(tmp_path_factory) -> Path:
     return path
 
 
-def seen(page_file: Path, width: int, height: int, *codes: str, part: str = "") -> list:
-    """The values of `codes` in the opened page, one after the other, and the errors of its scripts."""
+@pytest.fixture(scope="module")
+def seen() -> Iterator[Callable[..., list]]:
+    """seen(file, width, height, *codes): the values of `codes` in the opened page, one after the other, and the errors
+    of its scripts. One browser for all of them, which takes seconds to start."""
+    with asyncio.Runner() as loop, contextlib.ExitStack() as opened:
+        context = browser()
+        page = loop.run(context.__aenter__())
+        opened.callback(lambda: loop.run(context.__aexit__(None, None, None)))
+        errors = "window.wrong = []; onerror = (...all) => wrong.push(String(all))"
+        loop.run(page.call("Page.addScriptToEvaluateOnNewDocument", source=errors))
 
-    async def look():
-        async with browser() as page:
+        async def look(page_file: Path, width: int, height: int, *codes: str, part: str = "") -> list:
             await page.resize(width, height)
-            await page.call(
-                "Page.addScriptToEvaluateOnNewDocument",
-                source="window.wrong = []; onerror = (...all) => wrong.push(String(all))",
-            )
+            await page.open("about:blank")  # an address that differs in its part alone would load nothing
             await page.open(page_file.as_uri() + part)
             return [*[await page.js(code) for code in codes], await page.js("wrong")]
 
-    return asyncio.run(look())
+        yield lambda *words, **options: loop.run(look(*words, **options))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "height"), [LAPTOP, PHONE])
-def test_the_page_fits(page_file, width, height):
+def test_the_page_fits(page_file, width, height, seen):
     wide, small, wrong = seen(
         page_file,
         width,
@@ -80,7 +86,7 @@ def test_the_page_fits(page_file, width, height):
 
 
 @pytest.mark.slow
-def test_trials_are_filtered_sorted_and_linked(page_file):
+def test_trials_are_filtered_sorted_and_linked(page_file, seen):
     column = "[...document.querySelectorAll('.trials tbody tr')].map(row => row.children[5].innerText)"
     result, order, link, same, wrong = seen(
         page_file,
@@ -110,7 +116,7 @@ DRAG = """(async () => { const frame = () => new Promise(requestAnimationFrame);
 
 
 @pytest.mark.slow
-def test_trials_are_selected_in_the_plot_and_the_address_keeps_what_is_shown(page_file):
+def test_trials_are_selected_in_the_plot_and_the_address_keeps_what_is_shown(page_file, seen):
     """The upper half of a scatter is dragged over: fewer trials, all of them above the middle; the same by a link."""
     drag = DRAG.replace("FROM", "0.07, 0.0").replace("TO", "0.99, 0.45")
     choose = (
@@ -131,7 +137,7 @@ def test_trials_are_selected_in_the_plot_and_the_address_keeps_what_is_shown(pag
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["scatter", "parallel", "box", "contour", "curves"])
-def test_each_plot_is_drawn_and_given_as_a_file(page_file, kind):
+def test_each_plot_is_drawn_and_given_as_a_file(page_file, kind, seen):
     """As SVG with its colours in it; a plot that these trials do not have says why."""
     drawn, file, wrong = seen(
         page_file,
@@ -173,7 +179,7 @@ def pick(kind: str, x: str = "") -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trials", [50, 10_000, pytest.param(100_000, marks=pytest.mark.long)])
-def test_all_plots_of_a_search_show_one_selection_however_many_trials_there_are(tmp_path, trials):
+def test_all_plots_of_a_search_show_one_selection_however_many_trials_there_are(tmp_path, trials, seen):
     """Sorted, brushed in the curves and in the boxes, given as files, and again by the link."""
     page_file = tmp_path / "report.html"
     page_file.write_text(search_page(trials))
@@ -198,7 +204,7 @@ def test_all_plots_of_a_search_show_one_selection_however_many_trials_there_are(
     )
     assert wrong == [] and 0 < selected < trials and linked == [selected] * len(kinds)
     values = list(map(float, scores))
-    assert values == sorted(values, reverse=True) and len(values) == min(selected, 100), "rows as they are scrolled to"
+    assert values == sorted(values, reverse=True) and len(values) == min(selected, 40), "rows as they are scrolled to"
     assert set(arms) == {"a", "b"}
     assert ring == 1 and bytes(png).startswith(b"\x89PNG") and bytes(svg).startswith(b"<svg ")
     again, of_arms, kind, wrong = seen(
@@ -208,7 +214,41 @@ def test_all_plots_of_a_search_show_one_selection_however_many_trials_there_are(
 
 
 @pytest.mark.slow
-def test_a_link_shows_the_trials_below_pictures_of_any_height(tmp_path):
+def test_very_many_trials_are_pixels_on_the_screen_and_vectors_on_paper_and_in_files(tmp_path, seen):
+    """In the colours of the arms that are shown, light or dark; sorting draws nothing again."""
+    page_file = tmp_path / "report.html"
+    page_file.write_text(search_page(10_000))
+    colours = """(() => { const canvas = document.querySelector('.plot canvas'), found = new Map();
+        const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+        for (let p = 0; p < data.length; p += 4) { const rgb = data.slice(p, p + 3).join();
+            if (data[p + 3] > 150) found.set(rgb, (found.get(rgb) ?? 0) + 1); }
+        return [...found].filter(([, n]) => n > 400).map(([rgb]) => rgb.split(',').map(Number)); })()"""
+    arm = "document.querySelector('.key').click()"
+    printed = """['beforeprint', 'afterprint'].map(when => { dispatchEvent(new Event(when));
+        return [document.querySelectorAll('.plot canvas').length, document.querySelectorAll('.plot path').length]; })"""
+    sort = "const c = document.querySelector('.plot canvas'); document.querySelector('.trials th').click()"
+    frames = "await new Promise(requestAnimationFrame);" * 2
+    both, _, one, _, dark, paper, file, same, wrong = seen(
+        page_file,
+        *LAPTOP,
+        f"(async () => {{ {frames} return {colours}; }})()",
+        arm,
+        colours,
+        "document.getElementById('theme').click()",
+        colours,
+        printed,
+        f"{arm}; {SAVE.replace('TYPE', 'svg+xml').replace('BUTTON', 'svg').replace('.slice(0, 8)', '.length')}",
+        f"{sort}; (async () => {{ {frames} return c === document.querySelector('.plot canvas'); }})()",
+    )
+    blue, orange, light_orange = (37, 99, 168), (209, 88, 15), (255, 148, 80)
+    has = [[any(np.allclose(a, b, atol=2) for b in found) for a in (blue, orange)] for found in (both, one)]
+    assert wrong == [] and has == [[True, True], [False, True]]
+    assert any(np.allclose(light_orange, found, atol=2) for found in dark)
+    assert paper == [[0, 3], [1, 0]] and file > 10_000 * len("M1 1h0") and same
+
+
+@pytest.mark.slow
+def test_a_link_shows_the_trials_below_pictures_of_any_height(tmp_path, seen):
     tall = "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' width='9' height='4000'/>"
     page_file = tmp_path / "report.html"
     page_file.write_text(
@@ -221,12 +261,12 @@ def test_a_link_shows_the_trials_below_pictures_of_any_height(tmp_path):
 
 
 @pytest.mark.slow
-def test_rows_are_added_as_the_table_is_scrolled_and_a_zoom_fills_the_plot(tmp_path):
+def test_rows_are_added_as_the_table_is_scrolled_and_a_zoom_fills_the_plot(tmp_path, seen):
     page_file = tmp_path / "report.html"
     page_file.write_text(search_page(300))
     rows = "document.querySelectorAll('.trials tbody tr').length"
     scroll = f"""(async () => {{ const box = document.querySelector('.rows'); box.scrollTop = box.scrollHeight;
-        while ({rows} === 100) await new Promise(requestAnimationFrame); return {rows}; }})()"""
+        while ({rows} === 40) await new Promise(requestAnimationFrame); return {rows}; }})()"""
     drag = DRAG.replace("FROM", "0.9, 0.02").replace("TO", "0.99, 0.3")
     tick = "Math.min(...[...document.querySelectorAll('.plot text.tick[text-anchor=end]')].map(t => +t.textContent))"
     zoom = f"""(async () => {{ await {pick("curves")}; await {drag}; const before = {tick};
@@ -234,12 +274,12 @@ def test_rows_are_added_as_the_table_is_scrolled_and_a_zoom_fills_the_plot(tmp_p
         document.querySelector('button.zoom').click(); await new Promise(requestAnimationFrame);
         await new Promise(requestAnimationFrame); return [before, same, {tick}]; }})()"""
     first, more, (before, other, after), wrong = seen(page_file, *LAPTOP, rows, scroll, zoom)
-    assert wrong == [] and first == 100 and more == 200
+    assert wrong == [] and first == 40 and more == 80
     assert before < 0.5 and other == before and after > 0.6, "another plot begins without the zoom"
 
 
 @pytest.mark.slow
-def test_an_arm_is_hidden_and_values_are_read_off_a_chart(page_file):
+def test_an_arm_is_hidden_and_values_are_read_off_a_chart(page_file, seen):
     point = """(() => { const svg = document.querySelector('#curves svg'), box = svg.getBoundingClientRect();
         const at = {bubbles: true, clientX: box.right - 14, clientY: box.y + box.height / 2};
         svg.dispatchEvent(new PointerEvent('pointermove', at));

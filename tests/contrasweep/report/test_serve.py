@@ -11,6 +11,7 @@ from dataclasses import asdict
 
 import pytest
 from benchmarks.browser import browser, chromium
+from raylets import wait_for
 from toy import train
 
 import contrasweep as cs
@@ -58,7 +59,7 @@ class Served:
 
     def get(self, path, host=None):
         port = self.server.server_address[1]
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
         connection.request("GET", path, headers={"Host": host or f"127.0.0.1:{port}"})
         answer = connection.getresponse()
         return answer.status, answer.read().decode(), answer.headers
@@ -96,9 +97,7 @@ def test_the_report_is_written_anew_when_a_trial_has_ended(served):
     version = served.now()["version"]
     _, before, _ = served.get("/")
     served.end(served.plan.trials[2])
-    until = time.monotonic() + 60
-    while served.now()["version"] == version and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_for(lambda: served.now()["version"] != version)
     status, after, _ = served.get("/")
     assert status == 200
     assert "<b>1</b> done" in before and "<b>2</b> done" in after
@@ -109,9 +108,7 @@ def test_of_a_newer_report_only_what_is_new_is_told(served):
     version, page = served.now()["version"], served.live._version.html
     assert served.changed(version)["changes"] == [[0, len(page)]]
     served.end(served.plan.trials[2])
-    until = time.monotonic() + 60
-    while served.now()["version"] == version and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_for(lambda: served.now()["version"] != version)
     told = served.changed(version)
     newer = "".join(part if isinstance(part, str) else page[part[0] : part[1]] for part in told["changes"])
     assert told["version"] == version + 1 and newer == served.live._version.html != page
@@ -122,7 +119,7 @@ def test_of_a_newer_report_only_what_is_new_is_told(served):
 def test_a_page_is_packed_for_who_can_unpack_it(served):
     plain = served.get("/")[1].encode()
     port = served.server.server_address[1]
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     connection.request("GET", "/", headers={"Accept-Encoding": "gzip, br"})
     answer = connection.getresponse()
     packed = answer.read()
@@ -137,9 +134,7 @@ def test_records_are_listed_again_only_when_the_run_tells_of_one_or_after_a_whil
     def look():
         served.live._now = (0.0, "")
         html = served.live.now()["html"]
-        until = time.monotonic() + 60
-        while served.live._writing and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_for(lambda: not served.live._writing)
         return html
 
     look()
@@ -185,10 +180,8 @@ def test_only_this_machine_is_answered(served):
 def test_a_storage_that_breaks_leaves_the_last_report_and_says_so(served):
     served.end(served.plan.trials[2])
     served.live._write = lambda: (_ for _ in ()).throw(cs.StorageError("the bucket is away"))
-    until = time.monotonic() + 60
-    while "the bucket is away" not in (html := served.now()["html"]) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert "not up to date" in html
+    wait_for(lambda: "the bucket is away" in served.now()["html"])
+    assert "not up to date" in served.now()["html"]
     assert served.get("/")[0] == 200
 
 
@@ -201,8 +194,7 @@ def test_a_port_that_is_taken_is_one_line(served):
 @pytest.mark.skipif(chromium() is None, reason="Chromium is not installed")
 def test_a_browser_shows_new_values_and_keeps_what_its_reader_has_opened(served):
     async def until(page, code):
-        until = time.monotonic() + 60
-        while not (found := await page.js(code)) and time.monotonic() < until:
+        while not (found := await page.js(code)):
             await asyncio.sleep(0.05)
         return found
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from calm import calm_run
+from command_line import contrasweep
 from drivers import ray_folder, start_driver
 from mlflow import MlflowClient
 
@@ -177,7 +178,7 @@ def test_scores_of_a_network_that_was_trained_again_are_not_shown_and_it_is_scor
 )
 def test_what_cannot_be_evaluated_is_one_line_before_anything_runs(storage, on, function, said):
     with pytest.raises(cs.ContrasweepError, match=said):
-        plan_evaluation(cs.load("source", storage=storage), Evaluation(on, function))
+        cs.load("source", storage=storage).evaluate(on, function)
 
 
 @pytest.fixture
@@ -348,6 +349,35 @@ def test_a_declared_evaluation_that_cannot_be_computed_ends_the_run_before_it_be
     with pytest.raises(cs.ContrasweepError, match=said):
         cs.run(study, storage=str(tmp_path), tracking=None)
     assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        ("function: no_module:f", "evaluate: the function's module cannot be imported"),
+        ("function: scores:non", "did you mean 'none'?"),
+        ("data: [synthetic-pairs]", "evaluate: networks are scored on images with labels"),
+        ("data: [nothing]", "there is no dataset 'nothing'"),
+    ],
+)
+def test_a_plan_refuses_a_declared_evaluation_that_cannot_be_computed_in_one_line(declared, said, tmp_path):
+    (tmp_path / "scores.py").write_text("def none(model, data, trial):\n    return {}\n")
+    (tmp_path / "study.yaml").write_text(DECLARED)
+    done = contrasweep("plan", "study.yaml", "--set", f"evaluate=[{{{declared}}}]", folder=tmp_path)
+    assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    assert not done.stdout and sorted(path.name for path in tmp_path.iterdir() if path.suffix) == [
+        "scores.py",
+        "study.yaml",
+    ]
+
+
+def test_a_plan_names_the_command_for_data_that_its_evaluation_waits_for(tmp_path):
+    (tmp_path / "study.yaml").write_text(DECLARED)
+    done = contrasweep("plan", "study.yaml", "--set", "evaluate=[{data: [digits, mnist]}]", folder=tmp_path)
+    assert done.returncode == 0 and "trials    4: 0 done, 4 to run" in done.stdout, done.stderr
+    (missing,) = [line for line in done.stdout.splitlines() if line.startswith("missing")]
+    assert missing.startswith("missing   mnist: the scores that evaluate declares")
+    assert "not staged: contrasweep data stage mnist --source PATH" in missing
 
 
 def test_a_study_that_grows_decides_its_own_metric_alone():

@@ -1,12 +1,12 @@
 """A study whose data and storage both lie on an object store, killed and resumed. Google's protocol, without the kill,
 is in tests/test_own_parts.py."""
 
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from drivers import ray_folder, start_driver
+from raylets import wait_for
 
 from contrasweep.data import stage
 from contrasweep.storage.records import StudyRecords
@@ -40,11 +40,8 @@ def test_a_study_from_a_store_to_it_survives_a_kill(
     records = StudyRecords(storage, "kept")
     with ray_folder() as ray:
         first = start_driver(*words, folder=tmp_path, ray=ray)
-        until = time.monotonic() + 180
-        while len(records.finished()) < 2:
-            assert first.poll() is None, first.communicate()[1]
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        wait_for(lambda: len(records.finished()) >= 2 or first.poll() is not None)
+        assert first.poll() is None, first.communicate()[1]
         first.kill()
         first.communicate()
         before = {i: record.ended for i, record in records.read(records.finished()).items()}

@@ -16,7 +16,7 @@ from contrasweep.trainables.fusing.protocol import Timing
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("running"), pytest.mark.usefixtures("ray_session")]
 
 SMALL = {
-    "encoder": {"name": "resnet10", "width": 4, "stem": "small"},
+    "encoder": {"name": "resnet10", "width": 8, "stem": "small"},
     "projection": {"dim": 8},
     "classifier": {"hidden": 8},
     "alpha": 0.5,

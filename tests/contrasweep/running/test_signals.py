@@ -182,18 +182,18 @@ def test_a_gcs_that_dies_while_ray_starts_is_said_in_one_line(tmp_path: Path) ->
 
 
 @pytest.mark.long
-def test_sigterm_at_any_moment_of_a_study(tmp_path: Path) -> None:
+def test_a_signal_at_any_moment_of_a_study(tmp_path: Path) -> None:
     """After some eighths of the time that the command takes: 130 and one line, or 0 where it had ended."""
     (tmp_path / "study.yaml").write_text(STUDY.format(trainable="toy:train"))
     began, took, ended = time.monotonic(), None, []
-    for eighth in (8, 1, 3, 5, 7):  # `python -m benchmarks.stops` tries many more
+    for eighth in (8, 2, 5, 7):  # `python -m benchmarks.stops` tries many more
         words = ("run", "study.yaml", "--storage", f"runs-{eighth}", "--tracking", "none")
         with ray_folder() as ray:
             driver = start_driver(*words, folder=tmp_path, ray=ray)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 driver.wait(took and took * eighth / 8)
             took = took or time.monotonic() - began
-            driver.send_signal(signal.SIGTERM)
+            driver.send_signal(signal.SIGHUP if eighth == 5 else signal.SIGTERM)
             errors = driver.communicate()[1]
         ended.append(driver.returncode)
         one_line = errors.endswith(LINE) and errors.count("contrasweep:") == 1

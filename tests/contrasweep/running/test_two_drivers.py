@@ -1,6 +1,5 @@
 """Two runs of one study on one S3 prefix: the second is refused, and takes over once the first is killed."""
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -58,10 +57,9 @@ def drivers(s3: Any, tmp_path: Path) -> Iterator[Drivers]:
 
 
 def test_of_two_runs_on_one_prefix_one_trains_and_the_next_takes_over(drivers: Drivers) -> None:
-    first, until = drivers.start(), time.monotonic() + 250
-    while not drivers.records.finished():
-        assert first.poll() is None and time.monotonic() < until
-        time.sleep(0.1)
+    first = drivers.start()
+    wait_for(lambda: drivers.records.finished() or first.poll() is not None)
+    assert first.poll() is None, first.communicate()
     drivers.gate.touch()  # the next trial waits, so that the first run goes on as long as it takes
     before = {i: record.ended for i, record in drivers.records.read(drivers.records.finished()).items()}
     assert 1 <= len(before) < 3, "one of the last two trials is held"

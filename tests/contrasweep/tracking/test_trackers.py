@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -180,6 +180,25 @@ def test_wandb_runs_are_written_offline(records, trial, tmp_path):
     assert tracked("wandb:w", records, trial) == ""
     [run] = (tmp_path / "w" / "wandb").glob("offline-run-*")
     assert run.name.endswith(trial.id) and list(run.glob("*.wandb"))
+
+
+EVERY = ["own_trackers:Lines", "tensorboard:tb", pytest.param("wandb:w", marks=pytest.mark.slow)]
+"""The shared suite: a new tracker is one more address here."""
+
+
+@pytest.mark.parametrize("uri", EVERY)
+def test_a_tracker_takes_a_trial_that_starts_over_and_one_that_failed_and_is_told_nothing_twice(uri, records, trial):
+    pytest.importorskip({"tensorboard": "tensorboardX"}.get(kind := uri.partition(":")[0], kind))
+    failed = replace(trial, seed=3)
+    records.write(Record.of(failed, status=Status.FAILED, error="RuntimeError: before its first report"))
+    report(records, trial, (0.5, 0.6))
+    first = follower_of(uri, records)
+    first.look()
+    first.close("interrupted")
+    assert tracked(uri, records, trial, values=(0.25, 0.75)) == "", "its successor lacks nothing"
+    again = follower_of(uri, records)
+    again.follow(lambda seconds: "complete", lambda left: None)
+    assert (again.gap(), again.shown, len(again.ended)) == ("", 0, 2)
 
 
 def test_an_own_tracker_is_given_the_four_calls(records, trial):

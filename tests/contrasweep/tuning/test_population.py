@@ -69,6 +69,13 @@ def left(storage, name="toy-sweep"):
     return records.read(records.finished()), records
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A population trained to its end: its source, and where its records lie."""
+    folder = tmp_path_factory.mktemp("whole")
+    return search(study(), folder), folder
+
+
 def test_the_worst_go_on_from_the_best_with_settings_of_the_space():
     members = [
         Member(i, ((0, {"lr": 0.1 * (i + 1), "kind": "abc"[i % 3], "width": 2 + 2 * i}),), (), float(i))
@@ -89,12 +96,12 @@ def test_the_worst_go_on_from_the_best_with_settings_of_the_space():
 
 
 @pytest.mark.slow
-def test_a_record_says_with_which_settings_every_step_was_trained(tmp_path):
+def test_a_record_says_with_which_settings_every_step_was_trained(whole):
     """Every generation's metrics are those of its schedule trained from its start, and what it goes on from is a part
     of it; so the whole search costs the population's whole trials and no more."""
-    source = search(study(), tmp_path)
-    result, records = left(tmp_path)
-    planned = plan(study(), storage=str(tmp_path))
+    source, folder = whole
+    result, records = left(folder)
+    planned = plan(study(), storage=str(folder))
     for record in result.values():
         ends = [step for step, _ in record.config["schedule"]] + [record.config["until"]]
         assert ends == sorted(set(ends)) and record.step == record.config["until"]
@@ -121,12 +128,10 @@ def test_a_record_says_with_which_settings_every_step_was_trained(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kill", [7, 31])
-def test_a_killed_population_goes_on_as_if_it_were_not(tmp_path, kill):
-    search(study(), tmp_path / "calm")
-    search(study(), tmp_path / "shaken", stop_after=kill)
-    search(study(), tmp_path / "shaken", last_first=True)
-    (calm, calm_records), (shaken, shaken_records) = left(tmp_path / "calm"), left(tmp_path / "shaken")
+def test_a_population_that_is_killed_twice_goes_on_as_if_it_were_not(whole, tmp_path):
+    for reports in (7, 24, 10**9):
+        search(study(), tmp_path, stop_after=reports, last_first=reports > 24)
+    (calm, calm_records), (shaken, shaken_records) = left(whole[1]), left(tmp_path)
     assert set(calm) == set(shaken)
     for trial_id in calm:
         one, other = (

@@ -122,7 +122,7 @@ def test_what_learns_ends_nearer_than_random(name, mode):
             searcher.tell(config, distances[-1] if mode == "min" else -distances[-1])
         return float(np.median(distances[-8:]))
 
-    seeds = range(3)
+    seeds = range(1 if name == "gp" else 3)  # whose models take seconds
     assert np.median([last(build(name, space, seed=s, mode=mode, budget=24)) for s in seeds]) < np.median(
         [last(build("random", space, seed=s, mode=mode, budget=24)) for s in seeds]
     )

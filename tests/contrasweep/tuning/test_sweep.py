@@ -14,6 +14,7 @@ from contrasweep.report.trials import trials_of_sweep
 from contrasweep.results.search import start_notes
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.records import StudyRecords
+from contrasweep.study.base import NO_RESULT, StudyBase
 from contrasweep.tuning.source import Finished
 from contrasweep.tuning.sweep_source import SweepSource
 
@@ -62,6 +63,17 @@ def test_a_search_with_start_points_is_another_search_than_without():
     one, other = (plan(sweep(**fields)) for fields in ({}, {"arms": arms}))
     assert one.search_digest("short") == other.search_digest("short")
     assert one.search_digest("long") != other.search_digest("long")
+
+
+def test_a_field_of_every_study_is_of_its_question_or_changes_no_result():
+    """A field that is neither named here nor in `NO_RESULT` would make another study of every Sweep that has run."""
+    shared = {field.name for field in dataclasses.fields(StudyBase)}
+    assert shared - set(NO_RESULT) == {"arms", "data", "folds", "replicates", "metric", "mode", "reference", "alpha"}
+    assert set(NO_RESULT) <= shared
+    asked = plan(sweep()).digest
+    assert plan(sweep(alpha=0.1)).digest != asked
+    for field, value in {"report_minutes": 3.0, "keep": "all", "pilot": True, "description": "another"}.items():
+        assert plan(sweep(**{field: value})).digest == asked, field
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from contrasweep.trial import Trial
 torch.set_num_threads(1)
 MakeTrial = Callable[..., Trial]
 TINY: dict[str, Any] = {
-    "encoder": {"name": "resnet10", "width": 4, "stem": "small"},
+    "encoder": {"name": "resnet10", "width": 8, "stem": "small"},
     "classifier": {"hidden": 8},
     "projection": {"dim": 8},
     "image_size": 8,
@@ -63,16 +63,16 @@ def member(make_trial: MakeTrial, number: int, **config: Any) -> Trial:
 
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("loss", ["ocl", "supcon", "triplet"])
-def test_after_fifty_steps_members_are_where_they_are_alone(make_trial: MakeTrial, loss: str) -> None:
+def test_after_twenty_steps_members_are_where_they_are_alone(make_trial: MakeTrial, loss: str) -> None:
     """Three slots, one of them empty; LOCAL, L-SCL, and a loss that is computed member by member. At ten times these
     rates training itself makes a difference ten times larger in every epoch, whatever it comes from."""
     sgd = [{"learning_rate": 5e-4 * (1 + number), "optimizer": {"name": "sgd"}} for number in (0, 1)]
-    trials = [member(make_trial, number, loss={"name": loss}, epochs=5, **sgd[number]) for number in (0, 1)]
+    trials = [member(make_trial, number, loss={"name": loss}, **sgd[number]) for number in (0, 1)]
     assert len({cohorts_of(train).key(one) for one in trials}) == 1
     reports = fused(train, trials, slots=3)
     for one in trials:
         alone = list(train(one))
-        assert alone[-1].metrics["steps"] >= 50
+        assert alone[-1].metrics["steps"] >= 20
         assert differ(alone, reports[one.id]) < 1e-10
 
 
@@ -89,7 +89,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_of_the_family_is_folded(make_trial: MakeTrial, variant: str) -> None:
-    trials = [member(make_trial, number, **VARIANTS[variant]) for number in (0, 1)]
+    trials = [member(make_trial, number, epochs=1, **VARIANTS[variant]) for number in (0, 1)]
     reports = fused(train, trials)
     for one in trials:
         assert differ(list(train(one)), reports[one.id]) < 1e-10
@@ -97,16 +97,15 @@ def test_every_variant_of_the_family_is_folded(make_trial: MakeTrial, variant: s
 
 @pytest.mark.usefixtures("float64")
 def test_batched_products_report_the_same(make_trial: MakeTrial) -> None:
-    trials = [member(make_trial, number) for number in (0, 1)]
+    trials = [member(make_trial, number, epochs=1) for number in (0, 1)]
     reports = fused(train, trials, engine="products")
     for one in trials:
         assert differ(list(train(one)), reports[one.id]) < 1e-10
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_a_trial_goes_from_alone_to_fused_and_back(make_trial: MakeTrial, tmp_path: Path, optimizer: str) -> None:
-    chosen = {"epochs": 5, "optimizer": {"name": optimizer}}
+def test_a_trial_goes_from_alone_to_fused_and_back(make_trial: MakeTrial, tmp_path: Path) -> None:
+    chosen = {"epochs": 5, "optimizer": {"name": "adamw"}}
     one = member(make_trial, 1, **chosen)
     assert differ(list(train(one)), back_and_forth(train, one, member(make_trial, 0, **chosen), tmp_path)) < 1e-10
     plain, alone = (checkpoint.part(tmp_path / name, "model") for name in ("fused", "alone"))
@@ -145,7 +144,7 @@ OTHER: list[dict[str, Any]] = [
     {"centre": "both"},
     {"image_size": 16},
     {"latent": {"blocks": "3-4"}},
-    {"encoder": {"width": 8}},
+    {"encoder": {"width": 12}},
     {"encoder": {"bn": "frozen"}},
     {"projection": {"dim": 6}},
     {"classifier": {"hidden": 6}},
@@ -170,13 +169,6 @@ def test_what_cannot_be_fused_says_why(make_trial: MakeTrial, pairs: Manifest) -
         cohorts_of(train).key(make_trial(data=replace(pairs, classes=())))
 
 
-def test_a_trial_of_another_key_is_refused_and_nothing_changes(make_trial: MakeTrial) -> None:
-    cohort = cohorts_of(train).open(member(make_trial, 0), 2)
-    with pytest.raises(CannotFuse, match="differs from its cohort in loss, batch_size"):
-        cohort.join(member(make_trial, 1, batch_size=8, loss={"name": "supcon"}), None)
-    assert cohort.members == {}
-
-
 def test_members_share_the_images_of_a_fold_and_nothing_of_their_settings(make_trial: MakeTrial) -> None:
     cohort = cohorts_of(train).open(member(make_trial, 0), 3)
     for number in (0, 5, 1):  # of folds 0, 0 and 1
@@ -184,14 +176,6 @@ def test_members_share_the_images_of_a_fold_and_nothing_of_their_settings(make_t
     first, again, other = (entry.method.inputs for entry in cohort.members.values())
     assert first.sides is again.sides and first.sides is not other.sides
     assert first.settings.learning_rate != again.settings.learning_rate
-
-
-def test_a_probe_times_the_trial_alone_and_engines(make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "candidates", lambda slots, *_: [("grouped", count) for count in slots])
-    alone, *together = cohorts_of(train).probe(member(make_trial, 0), [2])
-    assert (alone.engine, alone.slots) == ("unfused", 1) and alone.trial_s > 0
-    assert [(timing.engine, timing.slots) for timing in together] == [("grouped", 2)]
-    assert all(timing.trial_s > 0 for timing in together)
 
 
 def test_large_networks_are_known_by_one_step_of_few_pairs(

@@ -72,15 +72,19 @@ def test_views_hide_words_and_never_padding(sick: Manifest) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [{"loss": "ocl", "beta": 0.5}, {"loss": "supcon", "beta": 0.0}])
-def test_it_learns_deterministically_and_resumes_bit_for_bit(
-    sick: Manifest, tmp_path: Path, config: dict[str, Any]
-) -> None:
-    reports = trained_and_resumed(train, trial(sick, **config), tmp_path)
-    assert numbers([next(train(trial(sick, **config)))]) == numbers(reports[:1])
+def test_it_learns_deterministically_and_resumes_bit_for_bit(sick: Manifest, tmp_path: Path) -> None:
+    one = trial(sick, loss="ocl", beta=0.5)
+    reports = trained_and_resumed(train, one, tmp_path)
+    assert numbers([next(train(one))]) == numbers(reports[:1])
     assert reports[-1].metrics["contrast_z"] < reports[0].metrics["contrast_z"]
     assert {"f1_class_0", "f1_class_2", "f1_macro"} <= set(reports[-1].metrics)
     assert len(reports[-1].items["correct"]) == 4906
+
+
+@pytest.mark.slow
+def test_it_trains_without_l(sick: Manifest) -> None:
+    metrics = next(train(trial(sick, loss="supcon", beta=0.0))).metrics
+    assert metrics["contrast_z"] > 0 and "contrast_l" not in metrics
 
 
 def test_images_are_refused(sick: Manifest) -> None:

@@ -1,12 +1,12 @@
 """Timings of a few steps of each engine for trials of one key, by which a study chooses the trials to fuse.
 
-On a CPU, seconds are those of the processor, so that what else runs on the machine changes them little; those of
-compiling, which has processes of its own, are the clock's.
+On a CPU, seconds are those of the processor, so that what else runs on the machine changes them little.
 """
 
 import itertools
 import logging
 import math
+import os
 import statistics
 import tempfile
 import time
@@ -136,6 +136,10 @@ class Clock:
         torch.cuda.synchronize(self.device)
         return time.perf_counter()
 
+    def with_compilers(self) -> float:
+        """Return the seconds so far of this process and of the compilers that it has waited for."""
+        return sum(os.times()[:4]) if self.device.type != "cuda" else time.perf_counter()
+
     def of(self, act: Callable[[], object]) -> float:
         """Return the seconds of one call."""
         start = self.now()
@@ -215,8 +219,8 @@ def _fused(clock: Clock, trial: Trial, open_cohort: Callable[[], FusedCohort[Any
     if twice:
         with _started(clock, trial, open_cohort) as (_, _, cold_s, _):
             pass
-    with _started(clock, trial, open_cohort) as (cohort, start_s, wall_s, batches):
-        return Fused(clock.median(cohort.network.step, batches), start_s, max(0.0, cold_s - wall_s))
+    with _started(clock, trial, open_cohort) as (cohort, start_s, warm_s, batches):
+        return Fused(clock.median(cohort.network.step, batches), start_s, max(0.0, cold_s - warm_s))
 
 
 @contextmanager
@@ -225,11 +229,11 @@ def _started(
 ) -> Iterator[tuple[FusedCohort[Any], float, float, list[dict[int, Batch[Any]]]]]:
     """Start a cohort; yield it after its first step, with the time that this took and batches for more steps.
 
-    The times are seconds of work and of the clock, beside the members' own start.
+    The times are seconds of work, without and with those of compilers, beside the members' own start.
     """
-    start, wall = clock.now(), time.perf_counter()
+    start, whole = clock.now(), clock.with_compilers()
     with closing(open_cohort()) as cohort:
-        start, wall = clock.now() - start, time.perf_counter() - wall
+        start, whole = clock.now() - start, clock.with_compilers() - whole
         for number in range(cohort.slots):
             cohort.join(replace(trial, seed=trial.seed + number), None)
         members = list(cohort.members.values())
@@ -237,6 +241,6 @@ def _started(
             cohort.prepare(member)
         count = min(WARM + STEPS, *(member.running.count for member in members))
         batches = [{member.slot: member.draw() for member in members} for _ in range(count)]
-        first = time.perf_counter()
+        first = clock.with_compilers()
         start += clock.of(lambda: cohort.network.step(batches[0]))
-        yield cohort, start, wall + time.perf_counter() - first, batches
+        yield cohort, start, whole + clock.with_compilers() - first, batches

@@ -22,11 +22,11 @@ from contrasweep.running.stacks import answer_signal
 from contrasweep.running.worker.orphans import guard_children
 from contrasweep.trainables.fusing.host.host import Answer, CohortHost
 from contrasweep.trainables.fusing.host.messages import Message
-from contrasweep.trainables.fusing.place import CACHE_VARIABLE, cohort_place
+from contrasweep.trainables.fusing.place import cohort_place
 from contrasweep.trainables.fusing.protocol import Cohort, cohorts_of
 from contrasweep.trial import Trial
 
-ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", CACHE_VARIABLE)
+ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
 """What a host takes over from its first member: its part of the machine."""
 NAMESPACE = "contrasweep"
 MAX_HOSTS = 1024

@@ -12,7 +12,6 @@ from contrasweep.running.run_context import RunContext, TrialDescription
 from contrasweep.storage.record import TrialNotes
 from contrasweep.trainables.fusing.host.actor import HostConnection
 from contrasweep.trainables.fusing.host.messages import Usage
-from contrasweep.trainables.fusing.place import share_compiled
 from contrasweep.trial import Report, Trial
 
 WAIT_S = 10.0
@@ -51,7 +50,6 @@ class CohortMember:
     """
 
     def __init__(self, context: RunContext, described: TrialDescription) -> None:
-        share_compiled()  # its host takes the folder over
         self.context, self.described = context, described
         self.notes = TrialNotes()
         self.meter = MemberMeter()

@@ -1,7 +1,7 @@
 // All trials: a table that is filtered and sorted, and one plot of them in which a range is selected by dragging.
 // Each change is written into the address, so that a link shows the same again.
 const NS = document.createRange().createContextualFragment("<svg>").firstChild.namespaceURI, WIDE = 1040, TALL = 360, EDGE = { left: 70, right: 1020, top: 16, bottom: 320 };
-const KINDS = ["scatter", "parallel", "box", "contour", "curves"], PAGE = 100, LINES = 4000, CELLS = 26, CATEGORIES = 12;
+const KINDS = ["scatter", "parallel", "box", "contour", "curves"], PAGE = 40, VECTORS = 2000, CELLS = 26, CATEGORIES = 12;
 const shape = (tag, attributes, ...inside) => {
   const node = document.createElementNS(NS, tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
@@ -20,45 +20,63 @@ const quantile = (sorted, share) => {
 };
 
 const explore = box => {
-const { columns, start, links, size, metric, settings, curves } = JSON.parse(box.querySelector("script").textContent);
+const { columns, start, links, size, tones, stopped, metric, settings, curves } = JSON.parse(box.querySelector("script").textContent);
 const part = name => box.querySelector(name), named = name => columns.findIndex(column => column.name === name);
-const text = (j, i) => {
-  const column = columns[j], value = column.words ? column.words[column.at[i]] : column.values[i];
-  return value === null ? "–" : short(value);
-};
-const value = (j, i) => columns[j].words ? columns[j].at[i] : columns[j].values[i] ?? NaN;
-const arm = named("arm"), status = named("status"), trial = columns.length - 1;
+const arm = named("arm"), status = named("status"), trial = columns.length - 1, all = Uint32Array.from({ length: size }, (_, i) => i);
 const numbers = columns.map((column, j) => j).filter(j => !columns[j].words && j !== trial);
-const all = [...Array(size).keys()], lines = [];
+for (const [j, column] of columns.entries()) column.at = j === trial ? all : column.words ? Uint32Array.from(column.at) : new Float64Array(column.values.map(v => v ?? NaN));
+const value = (j, i) => columns[j].at[i];
+const text = (j, i) => {
+  const { words, values, at } = columns[j];
+  return words ? words[at[i]] : values[i] === null ? "–" : short(values[i]);
+};
 const state = { q: "", sort: "", down: false, kind: "scatter", x: settings[0] ?? "seed", y: metric, zoom: false, hide: new Set(), ranges: {}, through: null };
-let order = all, rows = all, shown = PAGE, places = [], drawn = null, coming = 0;
+let order = all, rows = all, wanted = new Uint8Array(size), words = {}, shown = PAGE, paths = [], places = [], front = null, drawn = null, coming = 0;
 
 const spoken = columns.map((_, j) => j).filter(j => !numbers.includes(j) || settings.includes(columns[j].name));
-const line = i => lines[i] ??= ` ${spoken.map(j => text(j, i)).join(" ")} `.toLowerCase();
-const holds = (i, word) => {  // axis=value, a whole number, or a part of any other word
-  const [name, wanted] = word.split("="), j = columns.findIndex(column => column.name.toLowerCase() === name);
-  if (wanted !== undefined && j >= 0) return String(text(j, i)).toLowerCase() === wanted;
-  return line(i).includes(/^[\d.]+$/.test(word) ? ` ${word} ` : word);
+const holders = word => {  // the trials with axis=value, a whole number, or a part of any other word
+  const [name, wish] = word.split("="), j = columns.findIndex(column => column.name.toLowerCase() === name), exact = wish !== undefined && j >= 0;
+  const fits = /^[\d.]+$/.test(word) ? said => ` ${said} `.includes(` ${word} `) : exact ? said => said === wish : said => said.includes(word);
+  const found = new Uint8Array(size);
+  for (const k of exact ? [j] : spoken) {
+    const column = columns[k], { at } = column;
+    if (!exact && numbers.includes(k) && /[^-+.\de–]/.test(word)) continue;  // no number is written so
+    const said = column.said ??= (column.words ?? Array.from(all, i => String(text(k, i)))).map(part => part.toLowerCase());
+    const yes = said.map(fits);
+    for (let i = 0; i < size; i++) found[i] |= yes[column.words ? at[i] : i];
+  }
+  return found;
 };
-const inside = i => Object.entries(state.ranges).every(([name, [low, high]]) => {
-  const at = value(named(name), i);
-  return at >= low && at <= high;
-}) && (!state.through || passes(i, ...state.through));
 const passes = (i, first, last, low, high) => Boolean(curves?.values[i]) && curves.values[i].some(
   (v, k) => v !== null && v >= low && v <= high && curves.steps[k] >= first && curves.steps[k] <= last);
-const sample = wanted => {  // of very many trials some are drawn as lines, those that are selected before the others
+const sift = () => {
+  const asked = new Set(state.q.toLowerCase().split(/\s+/).filter(Boolean));
+  words = Object.fromEntries([...asked].map(word => [word, words[word] ?? holders(word)]));
+  wanted.fill(1);
+  for (const holds of Object.values(words)) for (let i = 0; i < size; i++) wanted[i] &= holds[i];
+  for (const [name, [low, high]] of Object.entries(state.ranges)) {
+    const { at } = columns[named(name)];
+    for (let i = 0; i < size; i++) if (!(at[i] >= low && at[i] <= high)) wanted[i] = 0;
+  }
+  if (state.through) for (let i = 0; i < size; i++) if (wanted[i] && !passes(i, ...state.through)) wanted[i] = 0;
+  rows = order.filter(i => wanted[i]);
+};
+const sample = () => {  // of very many trials some are drawn as lines, those that are selected before the others
   const some = (list, most) => list.length > most ? list.filter((_, n) => (Math.imul(n, 2654435761) >>> 16) % Math.ceil(list.length / most) === 0) : list;
-  const chosen = some(rows, LINES);
-  return [...some(all.filter(i => !wanted[i]), Math.max(0, LINES - chosen.length)), ...chosen];
+  const chosen = some(all.filter(i => wanted[i]), VECTORS);
+  return [...some(all.filter(i => !wanted[i]), Math.max(0, VECTORS - chosen.length)), ...chosen];
 };
 const sorted = () => {
-  const j = named(state.sort), sign = state.down ? -1 : 1;
-  if (j < 0) return all;
-  const column = columns[j], { compare } = new Intl.Collator(undefined, { numeric: true }), rank = [];
-  if (column.words) [...column.words.keys()].sort((a, b) => compare(column.words[a], column.words[b])).forEach((w, at) => { rank[w] = at; });
-  const keys = all.map(i => column.words ? rank[column.at[i]] : j === trial ? i : column.values[i] ?? NaN);
-  return [...all].sort((a, b) => Number.isNaN(keys[a]) || Number.isNaN(keys[b])
-    ? Number.isNaN(keys[a]) - Number.isNaN(keys[b]) : sign * (keys[a] - keys[b]) || a - b);
+  const column = columns[named(state.sort)];
+  if (!column) return all;
+  const { compare } = new Intl.Collator(undefined, { numeric: true }), keys = new Float64Array(column.at);
+  if (column.words) {
+    const rank = [];
+    [...column.words.keys()].sort((a, b) => compare(column.words[a], column.words[b])).forEach((w, at) => { rank[w] = at; });
+    for (let i = 0; i < size; i++) keys[i] = rank[keys[i]];
+  }
+  if (state.down) for (let i = 0; i < size; i++) keys[i] = -keys[i];
+  return all.slice().sort((a, b) => keys[a] - keys[b] || Number.isNaN(keys[a]) - Number.isNaN(keys[b]) || a - b);
 };
 
 const scale = (name, from, to) => {
@@ -68,11 +86,11 @@ const scale = (name, from, to) => {
     return Object.assign(map, { band: Math.abs(to - from) / many, back: p => (p - from) / (to - from) * many - .5,
       ticks: column.words.map((word, v) => [v, word]).filter((_, v) => v % Math.ceil(many / 14) === 0) });
   }
-  return along(from, to, column.values, state.zoom && state.ranges[name]);
+  return along(from, to, column.at, state.zoom && state.ranges[name]);
 };
 const along = (from, to, values, within) => {  // an axis of numbers, logarithmic where they span much
   let low = Infinity, high = -Infinity;
-  for (const v of values) if (v !== null) { if (v < low) low = v; if (v > high) high = v; }
+  for (const v of values) { if (v < low) low = v; if (v > high) high = v; }  // a NaN is neither
   if (within) [low, high] = within;
   if (!(low < high)) [low, high] = Number.isFinite(low) ? [low - .5, low + .5] : [0, 1];
   const log = low > 0 && high / low > 50, into = log ? Math.log10 : v => v, out = log ? v => 10 ** v : v => v;
@@ -88,42 +106,69 @@ const across = (svg, sx, sy, x, y) => {
   svg.append(shape("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }),
     shape("text", { class: "label", x: (left + right) / 2, y: bottom + 36, "text-anchor": "middle" }, x), shape("text", { class: "label", x: left, y: top - 5 }, y));
 };
-const groups = paths => Object.entries(paths).map(([key, d]) => {
-  const [i, ...kind] = key.split(" ");
-  return shape("g", { class: `c${i % 12}`, "data-name": columns[arm].words[i] }, shape("path", { class: kind.join(" "), d: d.join("") }));
+// What is drawn of the trials, a list for each arm, whether selected, and kind: x and y in turn, or lines as paths.
+const MARKS = ["points", "crosses", "thin", "points strong"], crossed = columns[status].words.map(word => stopped.includes(word)), CROSS = "m-4 -4l8 8m0-8l-8 8";
+const pile = (i, kind) => paths[columns[arm].at[i] * 8 + wanted[i] * 4 + kind] ??= [];
+const piles = () => Object.entries(paths).sort(([a], [b]) => (a & 4) - (b & 4)).map(([code, at]) => (
+  { at, kind: code & 3, name: columns[arm].words[code >> 3], colour: `c${(code >> 3) % 12}`, style: MARKS[code & 3] + (code & 4 ? "" : " faint") }));
+const vectors = () => piles().map(({ at, kind, name, colour, style }) => {
+  let d = kind === 2 ? at.join("") : "";
+  if (kind !== 2) for (let k = 0; k < at.length; k += 2) d += `M${at[k].toFixed(1)} ${at[k + 1].toFixed(1)}${kind === 1 ? CROSS : "h0"}`;
+  return shape("g", { class: colour, "data-name": name }, shape("path", { class: style, d }));
 });
-const kept = () => { const wanted = new Uint8Array(size); for (const i of rows) wanted[i] = 1; return wanted; };
+const paint = canvas => {  // the same in pixels, of very many trials; marks of one list do not add up, as in a path
+  const fine = Math.min(2, devicePixelRatio), width = canvas.width = Math.round(WIDE * fine), height = canvas.height = Math.round(TALL * fine);
+  const context = canvas.getContext("2d"), image = context.createImageData(width, height), { data } = image;
+  for (const { at, kind, name, colour, style } of piles()) if (!hidden.has(name)) {
+    canvas.setAttribute("class", `${colour} ${style}`);
+    const { color, opacity, strokeWidth } = getComputedStyle(canvas), share = opacity / 255, half = parseFloat(strokeWidth) * fine / 2, reach = Math.ceil(kind === 1 ? 4 * fine : half);
+    const steps = [], stamp = [], cover = new Uint8Array(width * height), seen = new Uint8Array(width * height), [red, green, blue] = color.match(/\d+/g).map(Number);
+    for (let y = -reach; y <= reach; y++) for (let x = -reach; x <= reach; x++) {
+      const far = kind === 1 ? Math.min(Math.abs(x - y), Math.abs(x + y)) / Math.SQRT2 : Math.hypot(x, y), alpha = 255 * Math.min(1, half + .5 - far) | 0;
+      if (alpha > 0) { steps.push(y * width + x); stamp.push(alpha); }
+    }
+    for (let k = 0; k < at.length; k += 2) {
+      const middle = (at[k + 1] * fine | 0) * width + (at[k] * fine | 0);
+      if (seen[middle]) continue;
+      seen[middle] = 1;
+      for (let n = 0; n < steps.length; n++) if (cover[middle + steps[n]] < stamp[n]) cover[middle + steps[n]] = stamp[n];
+    }
+    for (let p = 0; p < cover.length; p++) if (cover[p]) {
+      const over = cover[p] * share, under = data[4 * p + 3] / 255 * (1 - over), both = over + under;
+      data[4 * p] = (red * over + data[4 * p] * under) / both;
+      data[4 * p + 1] = (green * over + data[4 * p + 1] * under) / both;
+      data[4 * p + 2] = (blue * over + data[4 * p + 2] * under) / both;
+      data[4 * p + 3] = 255 * both;
+    }
+  }
+  canvas.removeAttribute("class");
+  context.putImageData(image, 0, 0);
+};
 
 const scatter = svg => {
   const sx = scale(state.x, EDGE.left, EDGE.right), sy = scale(state.y, EDGE.bottom, EDGE.top), jx = named(state.x), jy = named(state.y);
-  const paths = {}, wanted = kept();
   across(svg, sx, sy, state.x, state.y);
-  places = [];
-  for (const i of all) {
+  for (let i = 0; i < size; i++) {
     const jitter = sx.band && .6 * sx.band * ((i * 61 % 97) / 97 - .5), x = sx(value(jx, i)) + jitter, y = sy(value(jy, i));
     if (!Number.isFinite(x + y) || x < EDGE.left - 5 || x > EDGE.right + 5 || y < 0 || y > EDGE.bottom + 5) continue;
-    const cross = text(status, i) === "pruned", key = `${columns[arm].at[i]} ${wanted[i] ? "" : "faint "}${cross ? "crosses" : "points"}`;
-    (paths[key] ??= []).push(`M${x.toFixed(1)} ${y.toFixed(1)}` + (cross ? "m-4 -4l8 8m0-8l-8 8" : "h0"));
-    if (wanted[i]) places.push([x, y, i]);
+    pile(i, +crossed[columns[status].at[i]]).push(x, y);
+    if (wanted[i]) places.push(x, y, i);
   }
-  svg.append(...groups(paths));
   drawn = { ranges: (x0, x1, y0, y1) => ({ [state.x]: [sx.back(x0), sx.back(x1)], [state.y]: [sy.back(y1), sy.back(y0)] }) };
 };
 const parallel = svg => {
-  const names = [...new Set(["arm", ...settings, state.y])].filter(name => named(name) >= 0).slice(0, 12), wanted = kept(), paths = {};
+  const names = [...new Set(["arm", ...settings, state.y])].filter(name => named(name) >= 0).slice(0, 12);
   const place = k => EDGE.left + 20 + k / Math.max(1, names.length - 1) * (EDGE.right - EDGE.left - 60);
   const scales = names.map(name => scale(name, EDGE.bottom, EDGE.top + 14)), js = names.map(named);
-  places = [];
-  for (const i of sample(wanted)) {
+  for (const i of sample()) {
     const ys = js.map((j, k) => scales[k](value(j, i)));
     if (ys.some(y => !Number.isFinite(y))) continue;
-    (paths[`${columns[arm].at[i]} ${wanted[i] ? "thin" : "faint thin"}`] ??= []).push("M" + ys.map((y, k) => `${place(k).toFixed(1)} ${y.toFixed(1)}`).join("L"));
-    if (wanted[i]) ys.forEach((y, k) => places.push([place(k), y, i]));
+    pile(i, 2).push("M" + ys.map((y, k) => `${place(k).toFixed(1)} ${y.toFixed(1)}`).join("L"));
+    if (wanted[i]) ys.forEach((y, k) => places.push(place(k), y, i));
   }
-  svg.append(...groups(paths));
   names.forEach((name, k) => {
-    svg.append(shape("line", { class: "axis", x1: place(k), x2: place(k), y1: EDGE.top + 14, y2: EDGE.bottom }), shape("text", { class: "label", x: place(k), y: EDGE.top, "text-anchor": "middle" }, name));
-    for (const [v, word] of scales[k].ticks) svg.append(shape("text", { class: "tick halo", x: place(k) + 5, y: scales[k](v) + 4 }, word));
+    front.append(shape("line", { class: "axis", x1: place(k), x2: place(k), y1: EDGE.top + 14, y2: EDGE.bottom }), shape("text", { class: "label", x: place(k), y: EDGE.top, "text-anchor": "middle" }, name));
+    for (const [v, word] of scales[k].ticks) front.append(shape("text", { class: "tick halo", x: place(k) + 5, y: scales[k](v) + 4 }, word));
   });
   drawn = { upright: true, ranges: (x0, x1, y0, y1) => {
     const k = names.reduce((best, _, at) => Math.abs(place(at) - x0) < Math.abs(place(best) - x0) ? at : best, 0);
@@ -131,33 +176,32 @@ const parallel = svg => {
   } };
 };
 const boxes = svg => {
-  const jx = named(state.x), jy = named(state.y), found = [...new Set(rows.map(i => value(jx, i)))].filter(Number.isFinite).sort((a, b) => a - b);
+  const jx = named(state.x), jy = named(state.y), chosen = all.filter(i => wanted[i]), found = [...new Set(Array.from(chosen, i => value(jx, i)))].filter(Number.isFinite).sort((a, b) => a - b);
   const sy = scale(state.y, EDGE.bottom, EDGE.top), arms = columns[arm].words.length, wide = (EDGE.right - EDGE.left) / Math.max(1, found.length);
-  places = [];
-  drawn = null;
   if (found.length > CATEGORIES) return `${state.x} has ${found.length} values; box plots show at most ${CATEGORIES}`;
   const at = x => found[Math.max(0, Math.min(found.length - 1, Math.floor((x - EDGE.left) / wide)))];
   drawn = found.length && { ranges: (x0, x1, y0, y1) => ({ [state.x]: [at(x0), at(x1)], [state.y]: [sy.back(y1), sy.back(y0)] }) };
   const sx = Object.assign(v => EDGE.left + (found.indexOf(v) + .5) * wide, { ticks: found.map(v => [v, columns[jx].words ? columns[jx].words[v] : String(short(v))]) });
   across(svg, sx, sy, state.x, state.y);
   const parts = {};
-  for (const i of rows) if (Number.isFinite(value(jy, i))) (parts[`${value(jx, i)} ${columns[arm].at[i]}`] ??= []).push(i);
+  for (const i of chosen) if (Number.isFinite(value(jy, i))) (parts[`${value(jx, i)} ${columns[arm].at[i]}`] ??= []).push(i);
   for (const [key, members] of Object.entries(parts)) {
-    const [v, a] = key.split(" ").map(Number), ys = members.map(i => value(jy, i)).sort((p, q) => p - q), [q1, q2, q3] = [.25, .5, .75].map(s => sy(quantile(ys, s)));
+    const [v, a] = key.split(" ").map(Number), ys = Float64Array.from(members, i => value(jy, i)).sort(), [q1, q2, q3] = [.25, .5, .75].map(s => sy(quantile(ys, s)));
     const half = .36 * wide / arms, x = sx(v) + (a - (arms - 1) / 2) * 2.2 * half, [low, high] = [sy(ys[0]), sy(ys[ys.length - 1])];
     svg.append(shape("g", { class: `c${a % 12}`, "data-name": columns[arm].words[a] }, shape("path", { class: "stroke", d: `M${x} ${low}V${q1}M${x} ${q3}V${high}M${x - half} ${q2}h${2 * half}M${x - half} ${q1}h${2 * half}V${q3}h${-2 * half}z` })));
-    for (const i of members) places.push([x, sy(value(jy, i)), i]);
+    for (const i of members) places.push(x, sy(value(jy, i)), i);
   }
 };
 const contour = svg => {
   const others = settings.filter(name => name !== state.x && !columns[named(name)].words), across_ = state.x, up = others[0];
-  places = [];
-  drawn = null;
   if (!up || columns[named(across_)].words) return "a contour needs two settings that are numbers";
-  const sx = scale(across_, EDGE.left, EDGE.right), sy = scale(up, EDGE.bottom, EDGE.top), jz = named(state.y), points = [];
-  for (const i of rows) {
-    const point = [sx(value(named(across_), i)), sy(value(named(up), i)), value(jz, i)];
-    if (point.every(Number.isFinite)) { points.push(point); places.push([point[0], point[1], i]); }
+  const sx = scale(across_, EDGE.left, EDGE.right), sy = scale(up, EDGE.bottom, EDGE.top), [jx, jy, jz] = [across_, up, state.y].map(named), points = [], strong = paths[7] = [];
+  for (const i of all.filter(i => wanted[i])) {
+    const point = [sx(value(jx, i)), sy(value(jy, i)), value(jz, i)];
+    if (!point.every(Number.isFinite)) continue;
+    points.push(point);
+    places.push(point[0], point[1], i);
+    strong.push(point[0], point[1]);
   }
   const few = points.filter((_, n) => n % Math.ceil(points.length / 600) === 0), zs = few.map(p => p[2]), low = Math.min(...zs), high = Math.max(...zs);
   const w = (EDGE.right - EDGE.left) / CELLS, h = (EDGE.bottom - EDGE.top) / CELLS;
@@ -169,40 +213,45 @@ const contour = svg => {
     svg.append(shape("rect", { x: EDGE.left + a * w, y: EDGE.top + b * h, width: w, height: h, "shape-rendering": "crispEdges", fill: "var(--c0)", opacity: (.06 + .8 * share).toFixed(3) }));
   }
   across(svg, sx, sy, across_, up);
-  svg.append(shape("path", { class: "points strong", d: places.map(([x, y]) => `M${x.toFixed(1)} ${y.toFixed(1)}h0`).join("") }),
-    shape("text", { class: "label", x: EDGE.right, y: EDGE.top - 5, "text-anchor": "end" }, `${state.y}: ${short(low)} (light) to ${short(high)}, interpolated between trials`));
+  svg.append(shape("text", { class: "label", x: EDGE.right, y: EDGE.top - 5, "text-anchor": "end" }, `${state.y}: ${short(low)} (light) to ${short(high)}, interpolated between trials`));
   drawn = { ranges: (x0, x1, y0, y1) => ({ [across_]: [sx.back(x0), sx.back(x1)], [up]: [sy.back(y1), sy.back(y0)] }) };
 };
 const courses = svg => {
-  places = [];
-  drawn = null;
   if (!curves) return `no trial has ${metric} at two steps`;
-  const within = state.zoom && state.through, { left, right, top, bottom } = EDGE, wanted = kept(), paths = {};
-  const sx = along(left, right, curves.steps, within && within.slice(0, 2)), sy = along(bottom, top, curves.values.flatMap(c => c || []), within && within.slice(2));
+  const within = state.zoom && state.through, { left, right, top, bottom } = EDGE;
+  const sx = along(left, right, curves.steps, within && within.slice(0, 2)), sy = along(bottom, top, curves.all ??= curves.values.flatMap(c => c || []).filter(v => v !== null), within && within.slice(2));
   across(svg, sx, sy, "step", metric);
-  for (const i of sample(wanted).filter(i => curves.values[i])) {
+  for (const i of sample()) if (curves.values[i]) {
     const at = curves.values[i].map((v, k) => [sx(curves.steps[k]), v === null ? NaN : sy(v)]).filter(([x, y]) => y > -TALL && y < 2 * TALL && x > left - 5 && x < right + 5);
     if (!at.length) continue;
-    const end = text(status, i) === "pruned" ? "m-4 -4l8 8m0-8l-8 8" : at.length > 1 ? "" : "h2";
-    (paths[`${columns[arm].at[i]} ${wanted[i] ? "thin" : "faint thin"}`] ??= []).push("M" + at.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L") + end);
-    if (wanted[i]) for (const [x, y] of at) places.push([x, y, i]);
+    pile(i, 2).push("M" + at.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L") + (crossed[columns[status].at[i]] ? CROSS : at.length > 1 ? "" : "h2"));
+    if (wanted[i]) for (const [x, y] of at) places.push(x, y, i);
   }
-  svg.append(...groups(paths));
   drawn = { through: (x0, x1, y0, y1) => [sx.back(x0), sx.back(x1), sy.back(y1), sy.back(y0)] };
 };
 const plots = { scatter, parallel, box: boxes, contour, curves: courses };
 
-const plot = () => {
-  const svg = shape("svg", { viewBox: `0 0 ${WIDE} ${TALL}`, class: "explored", role: "img", "aria-label": `${state.kind} of ${size} trials` });
-  const refused = plots[state.kind](svg);
+const plot = (exact = size <= VECTORS || !["scatter", "contour"].includes(state.kind)) => {
+  const viewBox = `0 0 ${WIDE} ${TALL}`, svg = shape("svg", { viewBox, class: "explored", role: "img", "aria-label": `${state.kind} of ${size} trials` });
+  front = exact ? shape("g", {}) : shape("svg", { viewBox, class: "over" });
+  [paths, places, drawn] = [[], [], null];
+  const refused = plots[state.kind](svg), canvas = document.createElement("canvas");
+  canvas.paint = () => paint(canvas);
+  if (exact) svg.append(...vectors(), front);
   svg.tell = event => {
-    const at = where(svg, event), near = places.reduce((best, p) => Math.hypot(p[0] - at.x, p[1] - at.y) < best[0] ? [Math.hypot(p[0] - at.x, p[1] - at.y), p[2]] : best, [14, -1])[1];
+    const at = where(svg, event);
+    let [best, near] = [14, -1];
+    for (let k = 0; k < places.length; k += 3) {
+      const far = Math.hypot(places[k] - at.x, places[k + 1] - at.y);
+      if (far < best) [best, near] = [far, places[k + 2]];
+    }
     return near < 0 ? [] : [make("b", `${text(arm, near)} ${text(named(metric), near)}`), ...["status", ...settings, "fold", "seed"].filter(name => named(name) >= 0).map(name => make("div", `${name} ${text(named(name), near)}`)), make("div", text(trial, near))];
   };
   svg.addEventListener("pointerdown", event => drawn && brush(svg, event));
-  part(".plot").replaceChildren(refused ? make("p", refused) : svg);
+  part(".plot").replaceChildren(...refused ? [make("p", refused)] : exact ? [svg] : [svg, canvas, front]);
   dim();
 };
+part(".plot").draw = plot;
 const select = (ranges = {}, through = null, zoom = false) => { state.zoom &&= zoom; Object.assign(state, { ranges, through }); shown = PAGE; show(); };
 const where = (svg, event) => {
   const bounds = svg.getBoundingClientRect(), factor = WIDE / bounds.width;
@@ -211,7 +260,7 @@ const where = (svg, event) => {
 const brush = (svg, first) => {
   const a = where(svg, first), frame = shape("rect", { class: "brush" });
   let b = a;
-  svg.append(frame);
+  front.append(frame);
   svg.setPointerCapture(first.pointerId);
   const move = event => {
     b = where(svg, event);
@@ -237,19 +286,21 @@ const table = () => {
       state.down = state.sort === columns[j].name ? !state.down : !columns[j].words;
       state.sort = columns[j].name;
       order = sorted();
-      show();
+      sift();
+      table();
+      write();
     });
     top.append(cell);
   }
   part("thead").replaceChildren(top);
-  part("tbody").replaceChildren(...rows.slice(0, shown).map(i => row(seen, i)));
+  part("tbody").replaceChildren(...Array.from(rows.subarray(0, shown), i => row(seen, i)));
   part(".count").textContent = `${rows.length} of ${size} trials`;
 };
 const row = (seen, i) => {
   const line = document.createElement("tr");
   for (const j of seen) {
     const cell = make("td", text(j, i));
-    if (j === status) cell.className = "s-" + text(j, i);
+    if (j === status) cell.className = tones[text(j, i)] ?? "";
     if (j === trial && links[i]) {
       const link = make("a", text(j, i));
       link.href = start + links[i];
@@ -262,11 +313,11 @@ const row = (seen, i) => {
 };
 const mark = i => {  // where the trial of a row lies in the plot
   part(".plot").querySelectorAll(".mark").forEach(node => node.remove());
-  for (const [x, y, at] of places) if (at === i) part(".plot svg")?.append(shape("circle", { class: "mark", cx: x, cy: y, r: 7 }));
+  for (let k = 0; k < places.length; k += 3) if (places[k + 2] === i) front.append(shape("circle", { class: "mark", cx: places[k], cy: places[k + 1], r: 7 }));
 };
 const grow = ({ scrollTop, clientHeight, scrollHeight }) => {  // rows are made as they are scrolled to
   if (scrollTop + 2 * clientHeight < scrollHeight || rows.length <= shown) return;
-  part("tbody").append(...rows.slice(shown, shown += PAGE).map(i => row(visible(), i)));
+  part("tbody").append(...Array.from(rows.subarray(shown, shown += PAGE), i => row(visible(), i)));
 };
 const write = () => {
   const said = new URLSearchParams();
@@ -278,12 +329,11 @@ const write = () => {
   try { history.replaceState(null, "", `#trials?${said}`); } catch { /* a sandboxed frame has no address of its own */ }
 };
 const show = (keep = true) => {
-  const asked = state.q.toLowerCase().split(/\s+/).filter(Boolean);
-  rows = order.filter(i => inside(i) && asked.every(word => holds(i, word)));
+  sift();
   part(".clear").hidden = part(".zoom").hidden = !Object.keys(state.ranges).length && !state.through;
   table();
   cancelAnimationFrame(coming);
-  coming = requestAnimationFrame(plot);  // of many trials the table comes first
+  coming = requestAnimationFrame(() => plot());  // of many trials the table comes first
   if (keep) write();
 };
 
@@ -340,8 +390,9 @@ const picture = () => {  // the drawing with its colours written into it, since 
   copy.prepend(shape("rect", { width: WIDE, height: TALL, fill: getComputedStyle(root).getPropertyValue("--card") }));
   return new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" });
 };
+const exactly = () => { plot(true); const content = picture(); plot(); return content; };
 const give = (content, name) => { const link = make("a"); link.href = URL.createObjectURL(content); link.download = name; link.click(); };
-part(".svg").addEventListener("click", () => part(".plot svg") && give(picture(), "trials.svg"));
+part(".svg").addEventListener("click", () => part(".plot svg") && give(exactly(), "trials.svg"));
 part(".png").addEventListener("click", () => {
   if (!part(".plot svg")) return;
   const image = new Image(), canvas = document.createElement("canvas");
@@ -350,7 +401,7 @@ part(".png").addEventListener("click", () => {
     canvas.getContext("2d").drawImage(image, 0, 0, 2 * WIDE, 2 * TALL);
     canvas.toBlob(content => give(content, "trials.png"));
   };
-  image.src = URL.createObjectURL(picture());
+  image.src = URL.createObjectURL(exactly());
 });
 show(false);
 const see = () => box.closest("section").scrollIntoView({ behavior: "instant" });

@@ -5,12 +5,13 @@ const hidden = new Set();
 const dim = () => {
   document.querySelectorAll(".key").forEach(k => k.setAttribute("aria-pressed", String(!hidden.has(k.dataset.name))));
   document.querySelectorAll("svg [data-name]").forEach(g => g.classList.toggle("off", hidden.has(g.dataset.name)));
+  document.querySelectorAll(".plot canvas").forEach(canvas => canvas.paint());
 };
 const make = (tag, text) => { const node = document.createElement(tag); node.textContent = text ?? ""; return node; };
 const short = value => typeof value === "number" ? String(+value.toPrecision(5)) : value;
 
 const dress = part => {  // again a part of a served page that was replaced
-part.querySelectorAll("#theme").forEach(button => button.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; }));
+part.querySelectorAll("#theme").forEach(button => button.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; dim(); }));
 
 part.querySelectorAll(".key").forEach(key => key.addEventListener("click", () => {
   const name = key.dataset.name;
@@ -39,6 +40,10 @@ part.querySelectorAll(".command button").forEach(button => button.addEventListen
 part.querySelectorAll(".trials").forEach(explore);
 };
 dress(document);
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", dim);
+addEventListener("beforeprint", () => document.querySelectorAll(".plot").forEach(box => box.draw(true)));
+addEventListener("afterprint", () => document.querySelectorAll(".plot").forEach(box => box.draw()));
 
 const tip = make("div");
 tip.id = "tip";

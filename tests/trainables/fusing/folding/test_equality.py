@@ -1,4 +1,4 @@
-"""A member of a folded step is the trial alone: weights, statistics and losses, in float64 after 50 steps."""
+"""A member of a folded step is the trial alone: weights, statistics and losses, in float64 after 20 steps."""
 
 import pytest
 import torch
@@ -38,11 +38,11 @@ def doubles(values: list[list[float]]) -> torch.Tensor:
 
 @pytest.mark.parametrize("engine", ["grouped", "products"])
 @pytest.mark.parametrize("encoder", ["cnn", "mlp"])
-def test_an_encoder_after_fifty_steps(encoder: str, engine: str) -> None:
+def test_an_encoder_after_twenty_steps(encoder: str, engine: str) -> None:
     trials = members(network(encoder, **ENCODERS_TO_FOLD[encoder]), 3)
     step = folded_step(trials, engine)
-    alone = [trial.train(range(50), 8, SHAPE) for trial in trials]
-    fused = train(step, trials, range(50), 8, SHAPE)
+    alone = [trial.train(range(20), 8, SHAPE) for trial in trials]
+    fused = train(step, trials, range(20), 8, SHAPE)
     torch.testing.assert_close(doubles(fused), doubles(alone), rtol=1e-10, atol=0)
     assert furthest(step, trials) < 1e-10
 
@@ -78,7 +78,7 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_an_optimizer_after_fifty_steps(name: str) -> None:
+def test_an_optimizer_after_twenty_steps(name: str) -> None:
     plain, options = OPTIMIZERS[name]
     trials = members(network("cnn", width=4), 2, plain=plain, options=options, lr=0.01)
     for k, trial in enumerate(trials):
@@ -86,8 +86,8 @@ def test_an_optimizer_after_fifty_steps(name: str) -> None:
         trial.clip = 0.1 * k
     step = folded_step(trials, "products")
     for trial in trials:
-        trial.train(range(3, 53), 8, SHAPE)
-    train(step, trials, range(3, 53), 8, SHAPE)
+        trial.train(range(3, 23), 8, SHAPE)
+    train(step, trials, range(3, 23), 8, SHAPE)
     assert furthest(step, trials) < 1e-10
     for k, trial in enumerate(trials):
         state, taken = trial.optimizer.state_dict(), step.optimizer.take(k)
@@ -124,11 +124,11 @@ def two(encoder: str, loss: str) -> list[Member]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("encoder", "loss", "engine"), EVERY)
-def test_every_loss_after_fifty_steps(encoder: str, loss: str, engine: str) -> None:
+def test_every_loss_after_twenty_steps(encoder: str, loss: str, engine: str) -> None:
     trials = two(encoder, loss)
     step = folded_step(trials, engine)
-    alone = [trial.train(range(50), 4, shape_of(encoder)) for trial in trials]
-    fused = train(step, trials, range(50), 4, shape_of(encoder))
+    alone = [trial.train(range(20), 4, shape_of(encoder)) for trial in trials]
+    fused = train(step, trials, range(20), 4, shape_of(encoder))
     torch.testing.assert_close(doubles(fused), doubles(alone), rtol=1e-10, atol=1e-12)
 
 
