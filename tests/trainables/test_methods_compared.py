@@ -14,7 +14,7 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import resolved_config
 from contrasweep.trainables import checkpoint
-from contrasweep.trainables.contrastive import train
+from contrasweep.trainables.contrastive import timed, train
 from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trial import Trial
 
@@ -28,6 +28,7 @@ COMPARED: dict[str, dict[str, Any]] = {
     "dino": {"targets": {"name": "dino", "prototypes": 64, "momentum": 0.9}, "n_views": 4},
     "swav": {"targets": {"name": "swav", "prototypes": 32}, "n_views": 3},
     "views": {"loss": "supcon", "n_views": 3, "view_augmentations": ["none", {"name": "photos", "flip": 0}]},
+    "one view": {"loss": "supcon", "n_views": 1},
     "barlow_twins": {"loss": "barlow_twins", "learning_rate": 0.01},
     "vicreg": {"loss": "vicreg", "learning_rate": 0.01},
     "learnable temperature": {"loss": "sincere", "learnable_temperature": True},
@@ -56,6 +57,15 @@ def trial(data: Manifest, fold: int | None = 0, **config: Any) -> Trial:
 def test_each_trains_and_resumes_to_the_bit(digits: Manifest, tmp_path: Path, name: str) -> None:
     _, last = trained_and_resumed(train, trial(digits, **COMPARED[name]), tmp_path)
     assert last.metrics["knn1"] > 0.6 and np.isfinite(last.metrics["loss"])
+
+
+def test_a_clock_changes_no_other_number_and_goes_on(digits: Manifest) -> None:
+    one_view = trial(digits, **COMPARED["one view"])
+    plain, clocked = (list(method(one_view)) for method in (train, timed.train))
+    seconds = [dict(report.metrics).pop("processor_seconds") for report in clocked]
+    assert 0 < seconds[0] < seconds[1]
+    for report, other in zip(plain, clocked, strict=True):
+        assert report.metrics == {k: v for k, v in other.metrics.items() if k != "processor_seconds"}
 
 
 @pytest.mark.parametrize(("name", "parts"), [("moco", {"momentum_encoder", "queue"}), ("xbm", {"memory"})])

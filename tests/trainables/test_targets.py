@@ -310,6 +310,8 @@ def test_a_learned_temperature_is_the_temperature_with_its_derivative(name: str)
         ),
         ({"targets": "byol", "n_views": 3}, "n_views: targets 'byol' compare two views, got 3; .* batch, xbm, dino"),
         ({"n_views": 3, "loss": "vicreg"}, "n_views: a loss of two views takes views in pairs, got 3"),
+        ({"n_views": 1, "loss": "infonce"}, "n_views: positives are views of one image here, got 1; take 2"),
+        ({"n_views": 1, "targets": "dino"}, "n_views: positives are views of one image here, got 1; take 2"),
         ({"view_augmentations": ["none"] * 3}, "view_augmentations: each image has 2 views, got 3"),
         ({"view_augmentations": ["nome"]}, "view_augmentations.0: there is no such augmentation, got 'nome'"),
     ],

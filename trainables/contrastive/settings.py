@@ -72,8 +72,9 @@ class Settings:
     """Side of the square views. Each is a crop of the whole image, as torchvision's RandomResizedCrop draws it by the
     augmentation's `area` and `aspect`; an evaluation sees the centre. 0: that of the images, which are all of one size
     then."""
-    n_views: Annotated[int, pydantic.Field(ge=2), OMIT_DEFAULT] = 2
-    """Views of each image in a step; the loss sees so many rows an image."""
+    n_views: Annotated[Count, OMIT_DEFAULT] = 2
+    """Views of each image in a step; the loss sees so many rows an image. With 1, for losses of labels, the positives
+    are other images of the class, and an epoch costs half."""
     view_augmentations: Annotated[tuple[ViewAugmentation, ...], OMIT_DEFAULT] = ()
     """Augmentations of the first views, one a view, where they differ; the other views have `augmentation`."""
     optimizer: Component = OPTIMIZERS.setting("sgd", weight_decay=1e-4)
@@ -161,6 +162,8 @@ class Settings:
             )
         if self.n_views % 2 and isinstance(loss, losses.ComposedViewsLoss) and looks_at_loss(self.targets):
             raise SpecError("a loss of two views takes views in pairs", place="n_views", value=self.n_views)
+        if self.n_views == 1 and not self._positives_by_label(loss):
+            raise SpecError("positives are views of one image here", place="n_views", value=1, hint="take 2")
 
     def _check_resources(self) -> None:
         size = self.resources.size
@@ -236,10 +239,12 @@ class Settings:
     @property
     def needs_labels(self) -> bool:
         """Whether training looks at labels."""
-        loss = self.build_loss()
+        return self.sampling != "shuffled" or self._positives_by_label(self.build_loss())
+
+    def _positives_by_label(self, loss: losses.AnyLoss) -> bool:
         by_views = isinstance(loss, losses.ComposedViewsLoss)
         by_instance = isinstance(loss, losses.ComposedLoss) and loss.loss.positives == "instances"
-        return self.sampling != "shuffled" or (looks_at_loss(self.targets) and not (by_views or by_instance))
+        return looks_at_loss(self.targets) and not (by_views or by_instance)
 
     def build_loss(self, dim: int = 0, classes: int = 0) -> losses.AnyLoss:
         """The loss as a function of (embeddings, labels, instance_ids); `SpecError` if it cannot be built.
