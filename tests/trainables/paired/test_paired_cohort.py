@@ -92,7 +92,7 @@ def test_every_variant_of_the_family_is_folded(make_trial: MakeTrial, variant: s
     trials = [member(make_trial, number, epochs=1, **VARIANTS[variant]) for number in (0, 1)]
     reports = fused(train, trials)
     for one in trials:
-        assert differ(list(train(one)), reports[one.id]) < 1e-10
+        assert differ(list(train(one)), reports[one.id]) < 1e-9  # raw z collapses, which magnifies rounding
 
 
 @pytest.mark.usefixtures("float64")
