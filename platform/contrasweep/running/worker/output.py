@@ -26,6 +26,8 @@ from contrasweep.storage.store import LocalStore
 
 LIMIT, HEAD, TAIL = 4 * 2**20, 2**18, 2**20
 """Bytes of a log; of a longer one its beginning and its end are kept."""
+ROUNDS = 20
+"""How often a log is shortened at a newer end, where what is written outruns the copy."""
 CHECK_S, SEND_S = 0.25, 5.0
 EXIT_CALLED = "os._exit was called"
 SHARE = 0.01  # of the time that may go into sending a log
@@ -111,17 +113,25 @@ class Output:
         self.due = time.monotonic() + max(SEND_S, (time.monotonic() - began) / SHARE)
 
     def _shorten(self) -> None:
-        """Leave out the middle of a log that is too long. What is written meanwhile may be lost with it."""
+        """Leave out the middle of a log that is too long.
+
+        What is written meanwhile is kept too, but for the instant between the last look at the end and the cut.
+        """
         if (size := self.path.stat().st_size) <= LIMIT:
             return
-        self.left_out += size - HEAD - TAIL
-        mark = f"\n--- {self.left_out:,} bytes are left out here\n".encode()
-        with self.path.open("r+b") as file:
-            file.seek(-TAIL, os.SEEK_END)
-            kept = mark + file.read(TAIL)
-            file.seek(HEAD)
-            file.write(kept)
-            file.truncate()
+        with self.path.open("r+b", buffering=0) as file:
+            for _ in range(ROUNDS):
+                left_out, source, target = self.left_out + size - HEAD - TAIL, size - TAIL, HEAD
+                part = f"\n--- {left_out:,} bytes are left out here\n".encode()
+                while part and target <= LIMIT - TAIL:
+                    target += os.pwrite(file.fileno(), part, target)
+                    part = os.pread(file.fileno(), TAIL, source)
+                    source += len(part)
+                if not part:
+                    break
+                size = self.path.stat().st_size
+            file.truncate(target)
+        self.left_out = left_out
 
 
 def _telling(leave: Callable[[int], NoReturn], process: int) -> Callable[[int], NoReturn]:

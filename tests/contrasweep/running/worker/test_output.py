@@ -92,3 +92,17 @@ def test_on_an_object_store_the_log_is_sent_and_goes_on_where_it_was(s3, monkeyp
             assert not taken.path.exists()
     log = remote.store.read(remote.key("i", "log.txt")).decode()
     assert log.startswith("first\n--- again on ") and log.endswith("second\n")
+
+
+@pytest.mark.slow
+def test_the_last_words_of_a_flood_are_kept_while_the_log_is_shortened(records):
+    for moment in range(12):
+        code = (
+            f"import time; until = time.monotonic() + .26 + .004 * {moment}\n"
+            "while time.monotonic() < until: os.write(1, b'x' * 2**20)\n"
+            "os.write(1, b'the last words'); taken.close()"
+        )
+        assert in_a_process(records, code).returncode == 0
+        log = log_of(records).read_bytes()
+        assert log.endswith(b"the last words") and b"bytes are left out here" in log and len(log) <= output.LIMIT
+        log_of(records).unlink()
