@@ -1,16 +1,15 @@
 """Trials per hour of whole studies, `cohort: auto` against `off`, through `contrasweep run`.
 
-    python -m benchmarks.engines [--trials 1000] [--batches 16 32 128] [--together] [--turns 1] [--encoder cnn]
-        [--data digits-lt] [--epochs 12] [--output benchmarks/results]
+    python -m benchmarks.engines [--trials 1000] [--batches 16 32 128] [--together] [--losses supcon sincere ocl]
+        [--turns 1] [--encoder cnn] [--data digits-lt] [--epochs 12] [--output benchmarks/results]
 
-A study is the quickstart's cnn, or another encoder, with SupCon on digits-lt or other data at one batch size, or with
-`--together` at all of them, five folds and as many seeds as it takes, on the machine's cores; `--batches 0` is the
-quickstart itself. Each run is a
-command of its own with a Ray of its own. `off` and `auto` have a new storage, and `auto` has a cache of compiled graphs
-of its own, so that its time has all: the start, probes, compilation, the report. `again` is another study after `auto`
-on the same storage and cache. Runs take turns, and ratios are of medians: of seconds of the clock, which other work on
-the machine lengthens, and of processor seconds of all processes of a run. Prints each run, and appends the table to
-engines.md.
+A study is the quickstart's cnn, or another encoder, with SupCon on digits-lt or other losses and data at one batch
+size, or with `--together` at all of them, five folds and as many seeds as it takes, on the machine's cores;
+`--batches 0` is the quickstart itself. Each run is a command of its own with a Ray of its own. `off` and `auto` have
+a new storage, and `auto` has a cache of compiled graphs of its own, so that its time has all: the start, probes,
+compilation, the report. `again` is another study after `auto` on the same storage and cache. Runs take turns, and
+ratios are of medians: of seconds of the clock, which other work on the machine lengthens, and of processor seconds of
+all processes of a run. Prints each run, and appends the table to engines.md.
 """
 
 import argparse
@@ -22,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,13 +58,15 @@ def study_file(
     name: str = "engines",
     encoder: str = "cnn",
     data: str = "digits-lt",
+    losses: Sequence[str] = ("supcon",),
 ) -> Path:
     """The study as YAML."""
-    seeds = -(-trials // (FOLDS * len(batches)))
-    config = BASE | {"epochs": epochs, "encoder": encoder, "loss": {"name": "supcon", "temperature": 0.2}}
+    seeds = -(-trials // (FOLDS * len(batches) * len(losses)))
+    config = BASE | {"epochs": epochs, "encoder": encoder}
+    arms = {loss: config | {"loss": {"name": loss, "temperature": 0.2}} for loss in losses}
     study = {
         "name": name,
-        "arms": {"supcon": {"trainable": TRAIN, "config": config}},
+        "arms": {loss: {"trainable": TRAIN, "config": config} for loss, config in arms.items()},
         "axes": {"batch_size": batches},
         "data": data,
         "folds": FOLDS,
@@ -146,19 +148,20 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--batches", nargs="+", type=int, default=[16, 32, 128])
     parser.add_argument("--together", action="store_true", help="one study of all batch sizes")
+    parser.add_argument("--losses", nargs="+", default=["supcon"], help="one arm each")
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--encoder", default="cnn")
     parser.add_argument("--data", default="digits-lt", help="a dataset's name, or where one was staged")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    study = {"epochs": options.epochs, "encoder": options.encoder, "data": options.data}
+    study = {"epochs": options.epochs, "encoder": options.encoder, "data": options.data, "losses": options.losses}
     for batches in [options.batches] if options.together else [[batch] for batch in options.batches]:
         load = Path("/proc/loadavg").read_text().split()[0]
         lines = [
             f"{datetime.date.today()}, {processor()}, {os.cpu_count()} cores, {options.encoder} on "
-            f"{Path(options.data).name}, {options.turns} turns, {options.epochs} epochs; load average at the "
-            f"start: {load}.",
+            f"{Path(options.data).name}, {' '.join(options.losses)}, {options.turns} turns, {options.epochs} epochs; "
+            f"load average at the start: {load}.",
             "",
             "| batch | trials | run | alone | seconds | trials an hour | ratio | processor s | ratio | mean macro F1 |",
             "|---|---|---|---|---|---|---|---|---|---|",
