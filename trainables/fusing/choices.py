@@ -24,6 +24,8 @@ PRODUCT_RATE = 1e11
 GAIN = 0.4
 """The part of what is left to that rate that compiled trials gain: small networks that compute alone at .15, .23 and
 .31 of it were seen to take 1/2.4, 1/1.8 and 1/1.0 of the time."""
+FURTHER_S = 15.0
+"""Processor seconds in which a further graph of a family is compiled."""
 UNKNOWN_GAIN = 1.43
 """What a probe is expected to find where a trial's operations are not counted."""
 
@@ -67,7 +69,6 @@ class Fusion:
         self._trained: dict[str, list[float]] = {}  # key -> seconds of its trials that have ended
         self._separate: dict[str, str] = {}  # key -> why its trials run alone from now on
         self._families: dict[str, str] = {}  # key -> that of its family, by which timings are kept
-        self._compiled: set[str] = set()  # keys whose graphs a probe has compiled since: that is paid for
 
     @property
     def used(self) -> bool:
@@ -159,17 +160,20 @@ class Fusion:
         most = min(most, self.known.most_slots(key))
         return [size for size in SIZES if size <= most and self.options(trial, size)]
 
-    def ended(self, trial: Trial, seconds: float) -> None:
-        """Note how long a trial that ran alone took."""
+    def ended(self, trial: Trial, seconds: float, *, compiled: bool = False) -> None:
+        """Note how long a trial that ran alone took, or that one was trained by its `compiled` graph."""
         if self.choice(trial.arm) != "off" and isinstance(key := self._key(trial), str):
-            self._trained.setdefault(key, []).append(seconds)
+            if compiled:
+                self.known.compiled(key)
+            else:
+                self._trained.setdefault(key, []).append(seconds)
 
     def unprobed(self) -> list[tuple[str, Trial, float, float]]:
         """Return a key of each family that needs a probe, first those with the most training left.
 
         It is the family's key with the most training left. With each come a trial, the seconds that the family's
         trials still have to train if they take as long as those that have ended, and how many of these a probe may
-        save.
+        save, less what the graphs of the family's further keys cost.
         """
         families: dict[str, list[tuple[float, float, str]]] = {}
         for key, trial in self._unprobed.items():
@@ -179,7 +183,12 @@ class Fusion:
                 saved_s = left_s * (1 - 1 / self._expected_gain(trial, statistics.median(took)))
                 families.setdefault(family, []).append((left_s, saved_s, key))
         waiting = [
-            (key, self._unprobed[key], sum(left_s for left_s, *_ in each), sum(saved_s for _, saved_s, _ in each))
+            (
+                key,
+                self._unprobed[key],
+                sum(left_s for left_s, *_ in each),
+                sum(saved_s for _, saved_s, _ in each) - FURTHER_S * (len(each) - 1),
+            )
             for each in families.values()
             for *_, key in [max(each)]
         ]
@@ -188,7 +197,7 @@ class Fusion:
     def probed(self, key: str, timings: Sequence[Timing]) -> None:
         """Keep the timings of a probe of this key, which hold for its family."""
         self.known.record(self._families[key], timings)
-        self._compiled.add(key)
+        self.known.compiled(key)
         self.changed = True
 
     def _expected_gain(self, trial: Trial, seconds: float) -> float:
@@ -201,7 +210,7 @@ class Fusion:
 
     def _best(self, key: str, sizes: Sequence[int]) -> Best | None:
         """Return the engine for trials of this key, as far as its family has been timed."""
-        return self.known.best(self._families[key], sizes, self.counts[key], compiled=key in self._compiled)
+        return self.known.best(key, self._families[key], sizes, self.counts[key])
 
     def verdict(self, key: str) -> str:
         """Return what a probe's figures come to, in words."""

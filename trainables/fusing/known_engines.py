@@ -21,16 +21,23 @@ log = logging.getLogger(__name__)
 _FOLDER = "calibration/cohorts/"
 MARGIN = 1.1
 """An engine has to promise so many times the trials per hour of alone: what is timed in seconds holds for minutes."""
+FURTHER_GRAPH = 0.5
+"""What a further graph of a family costs of the first one's compilation, as most of its kernels are there: .33 to .6 on
+a CPU."""
 MEMBER_START_S = 2.5
 """Seconds of a core in which a member's process starts, which imports Ray and no torch; processes are used again."""
 
 
 @stored
 class KeyEngines:
-    """The facts on one key: timings by kind of device, and how many slots fit the memory (None: no limit)."""
+    """The facts on one key: timings by kind of device, and how many slots fit the memory (None: no limit).
+
+    `compiled`: kinds of device for which its graph was compiled, so that the nodes' caches hold it.
+    """
 
     timings: dict[Label, tuple[Timing, ...]] = field(default_factory=dict)
     most_slots: Count | None = None
+    compiled: tuple[Label, ...] = ()
 
 
 ENGINES_FILE = JsonFile(KeyEngines, 1, "delete it; the engines are probed again")
@@ -74,13 +81,15 @@ class KnownEngines:
         """Return what a probe of `key` measured on this kind of device; empty where none has."""
         return self.of(key).timings.get(self.device, ())
 
-    def best(self, key: str, sizes: Sequence[int], trials: int, *, compiled: bool = False) -> Best | None:
+    def best(self, key: str, family: str, sizes: Sequence[int], trials: int) -> Best | None:
         """Return the engine that takes the least time for so many trials, with its gain over trials alone.
 
-        It has one of the `sizes` or is the trainable itself (`UNFUSED`); None where that was not timed. `UNFUSED` where
-        others promise less than `MARGIN` times its rate. `compiled`: the graph is on this node, and costs no more.
+        It has one of the `sizes` or is the trainable itself (`UNFUSED`); None where the family was not timed. `UNFUSED`
+        where others promise less than `MARGIN` times its rate. The probe compiled one graph of the family; one that was
+        compiled costs no more.
         """
-        timings = [replace(t, compile_s=0.0) if compiled else t for t in self.timings(key)]
+        share = 0.0 if self.device in self.of(key).compiled else FURTHER_GRAPH
+        timings = [replace(t, compile_s=share * t.compile_s) for t in self.timings(family)]
         reference = next((t for t in timings if t.engine == UNFUSED), None)
         if reference is None:
             return None
@@ -92,12 +101,17 @@ class KnownEngines:
     def record(self, key: str, timings: Sequence[Timing]) -> None:
         """Keep the timings of a probe on this device in place of earlier ones."""
         known = self.of(key)
-        self._write(key, KeyEngines({**known.timings, self.device: tuple(timings)}, known.most_slots))
+        self._write(key, replace(known, timings={**known.timings, self.device: tuple(timings)}))
 
     def limit(self, key: str, slots: int) -> None:
         """Keep that more than so many slots run out of memory."""
+        self._write(key, replace(self.of(key), most_slots=min(slots, self.most_slots(key))))
+
+    def compiled(self, key: str) -> None:
+        """Keep that trials of this key have trained by a compiled graph on this device."""
         known = self.of(key)
-        self._write(key, KeyEngines(known.timings, min(slots, self.most_slots(key))))
+        if self.device not in known.compiled:
+            self._write(key, replace(known, compiled=(*known.compiled, self.device)))
 
     def _write(self, key: str, content: KeyEngines) -> None:
         self.keys[key] = content

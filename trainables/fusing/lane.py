@@ -67,9 +67,9 @@ class Fusing:
         return "as before" if ride.members > 1 else "by memory"
 
     def ended(self, trial: Trial, ride: Ride | None, record: Record) -> None:
-        """Learn how long a trial takes alone."""
-        if ride is None and record.status.counts:
-            self.fusion.ended(trial, record.seconds)
+        """Learn how long a trial takes alone, and which graphs are compiled."""
+        if record.status.counts and (ride is None or ride.members == 1):
+            self.fusion.ended(trial, record.seconds, compiled=ride is not None)
 
     def arranged(self, trials: Iterable[Trial]) -> Iterator[Trial]:
         """Trials of one cohort key together."""

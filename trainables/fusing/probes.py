@@ -19,8 +19,8 @@ from contrasweep.trainables.fusing.protocol import Timing, cohorts_of
 
 log = logging.getLogger(__name__)
 WORTH_S = 60.0
-"""A family is probed while this may save so many seconds of its training: a probe takes six seconds of a core where it
-soon finds nothing to gain, and twenty where it compiles; each further loss compiles for some eight."""
+"""A family is probed while this may save so many seconds of its training beside its further graphs: a probe takes six
+seconds of a core where it soon finds nothing to gain, and up to 45 where it compiles."""
 CHECK_S = 1.0
 
 

@@ -17,7 +17,7 @@ from contrasweep.cluster.inventory import Gpu, Inventory, Node
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan
-from contrasweep.planning.lanes import Lanes
+from contrasweep.planning.lanes import Lanes, Ride
 from contrasweep.planning.learned import Learned, peak_of
 from contrasweep.planning.plan import PlanRow
 from contrasweep.planning.sweep import make_sweep_plan
@@ -222,7 +222,8 @@ def test_auto_goes_by_the_probe_with_its_compilation(monkeypatch, tmp_path):
     chosen.known.record(alone.key, timings(4.0, compile_s=10.0))
     assert chosen.unprobed() == []
     again, _ = fusion(study, known=KnownEngines(store))
-    assert again.of(trials[0]) == Fused(alone.key, 4, "products", pytest.approx(100 / 60)), "4 x 10 + 10 + 4 x 2.5 s"
+    further = pytest.approx(100 / 55)
+    assert again.of(trials[0]) == Fused(alone.key, 4, "products", further), "4 x 10 + 10 / 2 + 4 x 2.5 s"
     chosen.known.record(alone.key, timings(4.0, compile_s=100.0))
     assert fusion(study, known=KnownEngines(store))[0].of(trials[0]).reason == "the probe shows no gain"
     elsewhere, _ = fusion(study, known=KnownEngines(store, "H100"))
@@ -246,15 +247,32 @@ def test_a_probe_holds_for_a_family_and_each_of_its_keys_pays_for_its_graph(monk
     chosen, first, second = two_losses(monkeypatch)
     chosen.ended(first, 20.0)
     chosen.ended(second, 10.0)
-    ((key, trial, left_s, _),) = chosen.unprobed()
+    ((key, trial, left_s, saved_s),) = chosen.unprobed()
+    assert saved_s == pytest.approx(120 * (1 - 1 / 1.43) - 15.0), "less the graph of the other key"
     assert (key, trial, left_s) == (chosen.of(first).key, first, 80.0 + 40.0), (
         "the one with the most left stands for both"
     )
     chosen.probed(key, [Timing("unfused", 1, 10.0), Timing("compiled", 1, 4.0, compile_s=20.0)])
     assert chosen.of(first).gain == pytest.approx(50 / 20), "the probe has compiled it"
-    assert chosen.of(second).gain == pytest.approx(50 / 40)
-    chosen.probed(key, [Timing("unfused", 1, 10.0), Timing("compiled", 1, 4.0, compile_s=30.0)])
+    assert chosen.of(second).gain == pytest.approx(50 / 30), "its graph costs half"
+    chosen.probed(key, [Timing("unfused", 1, 10.0), Timing("compiled", 1, 4.0, compile_s=60.0)])
     assert chosen.of(second).reason == "the probe shows no gain"
+
+
+def test_a_graph_that_an_earlier_run_compiled_costs_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(toy_cohort.ToyCohorts, "probe", lambda self, trial, slots: [], raising=False)
+    study, store = grid(cohort="auto"), LocalStore(tmp_path)
+    chosen, trials = fusion(study, known=KnownEngines(store))
+    key = chosen.of(trials[0]).key
+    chosen.known.record(key, [Timing("unfused", 1, 10.0), Timing("compiled", 1, 9.0, compile_s=60.0)])
+    assert chosen.of(trials[0]).reason == "the probe shows no gain"
+    ended = SimpleNamespace(status=Status.DONE, seconds=9.0)
+    Fusing(chosen).ended(trials[0], Ride("", 1, {"key": key, "engine": "compiled"}, TrialNotes()), ended)
+    assert chosen.of(trials[0]).gain == pytest.approx(10 / 9)
+    again, _ = fusion(study, known=KnownEngines(store))
+    assert again.of(trials[0]).gain == pytest.approx(10 / 9), "the storage keeps it"
+    elsewhere, _ = fusion(study, known=KnownEngines(store, "H100"))
+    assert elsewhere.known.of(key).compiled == ("cpu",)
 
 
 @pytest.mark.parametrize(("operations", "saved"), [(2e12, 0.0), (2e11, 0.75 * 80), (None, (1 - 1 / 1.43) * 80)])
