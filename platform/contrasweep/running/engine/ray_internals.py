@@ -56,6 +56,18 @@ PENDING = Feature(
     tuple(f"{_CONTROLLER}.{name}" for name in ("_set_trial_status", "_unstage_trial_with_resources")),
     "trials that wait keep the places that they got first",
 )
+LOCATION = Feature(
+    ("ray.tune.experiment.Trial.set_ray_actor",), "each worker is asked for its host as it begins a trial, in vain"
+)
+_MANAGER = "ray.air.execution.resources.placement_group.PlacementGroupResourceManager"
+PLACES = Feature(
+    (f"{_MANAGER}.request_resources", f"{_MANAGER}.cancel_resource_request"),
+    "for each trial a placement group is made that nobody uses",
+)
+REGISTRY = Feature(
+    ("ray.tune.registry._global_registry.contains", "ray.tune.registry._global_registry.get"),
+    "the driver reads its trainable from Ray's GCS several times a trial",
+)
 SIGTERM = Feature(
     ("ray._private.utils.set_sigterm_handler",), "SIGTERM while Ray starts may end this process without its line"
 )
@@ -67,7 +79,10 @@ PROCESSES = Feature(
     (f"{_NODE}.all_processes", f"{_NODE}.raylet_socket_name"), "the death of Ray itself is seen after a minute, by Ray"
 )
 ACTORS = Feature(("ray._private.state.actors",), "of a silent trial no stack is kept")
-FEATURES = (CALLBACKS, CREDENTIALS, PREEMPTED, REFUSED, PENDING, SIGTERM, AUTHENTICATION, PROCESSES, ACTORS)
+FEATURES = (
+    *(CALLBACKS, CREDENTIALS, PREEMPTED, REFUSED, PENDING, LOCATION),
+    *(PLACES, REGISTRY, SIGTERM, AUTHENTICATION, PROCESSES, ACTORS),
+)
 TRIAL_NAMES = (
     *("run_metadata.num_failures", "run_metadata.metric_analysis", "run_metadata.metric_n_steps"),
     *("run_metadata.last_result", "temporary_state.ray_actor", "_default_result_or_future"),
@@ -133,6 +148,77 @@ def replace_refusing_workers(say: Callable[[str], object]) -> None:
 
     on_trial_reset.plain = plain  # type: ignore[attr-defined]
     controllers._on_trial_reset = on_trial_reset
+
+
+def ask_no_location() -> None:
+    """Tune asks each worker for its host as it begins a trial, and nobody reads the answer: a call more a trial."""
+    if _all(LOCATION):
+        TuneTrial.set_ray_actor = lambda trial, actor: setattr(trial.temporary_state, "ray_actor", actor)
+
+
+def keep_places() -> Callable[[], None]:
+    """Let the placement group of a trial that got another's worker serve the next trial that asks for its like.
+
+    Returns what is to be called in each turn of Tune's loop: it removes the groups that nobody has asked for within a
+    turn. Tune itself would make and remove one for each trial.
+    """
+    if not _all(PLACES):
+        return lambda: None
+    managers, now, before = _named(_MANAGER), list[tuple[Any, Any]](), list[tuple[Any, Any]]()
+    request = getattr(managers.request_resources, "plain", managers.request_resources)
+    cancel = getattr(managers.cancel_resource_request, "plain", managers.cancel_resource_request)
+
+    def request_resources(manager: Any, resource_request: Any) -> None:
+        for given_up in (before, now):
+            if (manager, resource_request) in given_up:
+                given_up.remove((manager, resource_request))
+                return
+        request(manager, resource_request)
+
+    def cancel_resource_request(manager: Any, resource_request: Any) -> None:
+        now.append((manager, resource_request))
+
+    def remove_unused() -> None:
+        while before:
+            cancel(*before.pop())
+        before.extend(now)
+        now.clear()
+
+    request_resources.plain, cancel_resource_request.plain = request, cancel  # type: ignore[attr-defined]
+    managers.request_resources, managers.cancel_resource_request = request_resources, cancel_resource_request
+    return remove_unused
+
+
+@contextlib.contextmanager
+def registry_read_once() -> Iterator[None]:
+    """Within it, Tune reads what is registered once; else it asks the GCS, and unpickles, several times a trial."""
+    if not _all(REGISTRY):
+        yield
+        return
+    registry, known = _named("ray.tune.registry._global_registry"), dict[tuple[str, str], Any]()
+    read, register = registry.get, registry.register
+
+    def get(category: str, key: str) -> Any:
+        if (category, key) not in known:
+            known[category, key] = read(category, key)
+        return known[category, key]
+
+    def register_anew(category: str, key: str, value: Any) -> None:
+        known.pop((category, key), None)
+        register(category, key, value)
+
+    contains = registry.contains
+    own = {
+        "get": get,
+        "register": register_anew,
+        "contains": lambda category, key: (category, key) in known or contains(category, key),
+    }
+    vars(registry).update(own)
+    try:
+        yield
+    finally:
+        for name in own:
+            del vars(registry)[name]
 
 
 def waiting_for_resources(controller: Any) -> list[Any]:

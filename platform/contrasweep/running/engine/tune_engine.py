@@ -58,6 +58,8 @@ MAX_PENDING_TRIALS, DEMANDED_TRIALS = "16", "200"
 """Trials of a plan that wait as placement groups: few on hosts that stay as they are, and where an autoscaler starts
 hosts, as many as it is to start places for at once. Of a search one waits, or as many as `max_concurrent`: a
 configuration that is suggested later knows more results."""
+WATCH_S = 1.0
+"""How often it is looked whether any trial runs, which asks all trials so far."""
 PLACE_AGAIN_S = 2.0
 """How often trials that wait are placed anew, where many do."""
 LOST = (
@@ -146,11 +148,12 @@ class TuneEngine:
         ray_internals.forgive_lost_hosts()
         ray_internals.replace_refusing_workers(self.loop.progress.say)
         ray_internals.keep_credentials()
+        ray_internals.ask_no_location()
         # `TuneCallback` reports lost workers, in one line each
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
         folder = scratch_folder("tune")
         try:
-            tune.Tuner(
+            tuner = tune.Tuner(
                 tune.with_resources(tune.with_parameters(TuneTrial, context=self.context), bundles),
                 tune_config=tune.TuneConfig(
                     search_alg=TuneSearcher(self.loop, self.context),
@@ -165,11 +168,13 @@ class TuneEngine:
                     storage_path=str(folder),
                     verbose=0,
                     progress_reporter=NoReporter(),
-                    callbacks=[TuneCallback(self.loop)],
+                    callbacks=[TuneCallback(self.loop, ray_internals.keep_places())],
                     failure_config=tune.FailureConfig(max_failures=self.max_failures),
                     checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
                 ),
-            ).fit()
+            )
+            with ray_internals.registry_read_once():
+                tuner.fit()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -253,14 +258,21 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         super().on_trial_error(tune_controller, trial)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
-        """Return the first that waits; none once a budget is used up."""
+        """Return the first that waits; none once a budget is used up.
+
+        Tune's own FIFO looks at every trial that has ended, in each turn of its loop.
+        """
         if self.loop.accounts.closing():
             for trial in [trial for trial in tune_controller.get_trials() if trial.status == "PENDING"]:
                 tune_controller.stop_trial(trial)
         elif self.loop.queue.hosts.autoscaled and time.monotonic() >= self.place_again_at:
             self.place_again_at = time.monotonic() + PLACE_AGAIN_S
             self._place_again(tune_controller)
-        return super().choose_trial_to_run(tune_controller)
+        waiting = [one for one in tune_controller.get_live_trials() if one.status in ("PENDING", "PAUSED")]
+        order = {trial_id: number for number, trial_id in enumerate(self.loop.accounts.active)}
+        return min(
+            waiting, key=lambda one: (one.status == "PAUSED", order.get(one.config["id"], len(order))), default=None
+        )
 
     def _place_again(self, tune_controller: Any) -> None:
         """Request other resources for trials that wait, where more is known than when they were handed out."""
@@ -278,9 +290,10 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
 class TuneCallback(tune.Callback):  # type: ignore[misc]
     """Receives the results and the end of each trial. Its methods never raise, which would end the whole study."""
 
-    def __init__(self, loop: TrialLoop) -> None:
-        self.loop, self.watchdog = loop, Watchdog(loop)
+    def __init__(self, loop: TrialLoop, remove_unused_places: Callable[[], None]) -> None:
+        self.loop, self.watchdog, self.remove_unused_places = loop, Watchdog(loop), remove_unused_places
         self.idle_message_at = time.monotonic() + IDLE_S
+        self.watch_at = 0.0
 
     def on_step_begin(self, iteration: int, trials: list[RayTrial], **info: Any) -> None:
         """Look at the running trials, in each turn of Tune's loop."""
@@ -288,6 +301,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         self._safely(self._watch, trials)
         self._safely(self.watchdog.check, trials)
         self._safely(self.loop.placements.lanes.check)
+        self._safely(self.remove_unused_places)
 
     def on_trial_recover(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         """Note that a trial whose worker failed will be retried."""
@@ -335,6 +349,9 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
     def _watch(self, trials: list[RayTrial]) -> None:
         """Say what is waited for where no trial has run for a while: hosts that went, or are not there yet."""
         now, active = time.monotonic(), self.loop.accounts.active
+        if now < self.watch_at:
+            return
+        self.watch_at = now + WATCH_S
         if any(trial.status == "RUNNING" for trial in reversed(trials)):  # the thousands that have ended come first
             self.idle_message_at = now + IDLE_S
         elif now >= self.idle_message_at and (

@@ -67,7 +67,8 @@ def test_a_gcs_that_is_killed_in_its_first_moment_is_said_soon(run: Run) -> None
     while gcs is None:
         assert process.poll() is None, process.communicate()[1]
         with contextlib.suppress(psutil.NoSuchProcess):
-            gcs = next((p for p in psutil.Process(process.pid).children() if p.name() == "gcs_server"), None)
+            started = [p for p in psutil.Process(process.pid).children() if p.name() == "gcs_server"]
+            gcs = next((p for p in started if p.environ()), None)  # the kernel shows it a moment after the name
     wait_s = gcs.environ()["RAY_gcs_server_port_wait_time_s"]
     gcs.kill()  # before it wrote its port: Ray waits for that, and no thread of Python runs meanwhile
     _, errors = process.communicate()

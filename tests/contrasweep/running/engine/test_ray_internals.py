@@ -7,6 +7,7 @@ import sys
 import pytest
 import ray
 from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.registry import _global_registry as registry
 
 import contrasweep as cs
 from contrasweep.running.engine import ray_internals
@@ -44,6 +45,12 @@ def test_where_all_names_are_gone_nothing_is_changed_and_nothing_fails(gone, mon
     ray_internals.forgive_lost_hosts()
     ray_internals.replace_refusing_workers(print)
     ray_internals.forget_authentication()
+    asked = TuneTrial.set_ray_actor
+    ray_internals.ask_no_location()
+    assert TuneTrial.set_ray_actor is asked
+    with ray_internals.registry_read_once():
+        assert "get" not in vars(registry)
+    ray_internals.keep_places()()
     assert ray_internals.waiting_for_resources(object()) == []
     with ray_internals.no_sigterm_handler():
         pass
@@ -85,6 +92,61 @@ def test_a_lost_host_is_no_failure_and_another_loss_is(monkeypatch):
     ray_internals.forgive_lost_hosts()
     assert error("The actor is temporarily unavailable: rpc error", None).preempted
     assert not ray.exceptions.ActorDiedError().preempted
+
+
+def test_what_is_registered_is_read_once_and_anew_after_it_is_registered_again(monkeypatch):
+    kept, read = {("env", "a"): 1}, []
+    monkeypatch.setattr(type(registry), "get", lambda self, *key: (read.append(key), kept[key])[1])
+    monkeypatch.setattr(type(registry), "contains", lambda self, *key: key in kept)
+    monkeypatch.setattr(
+        type(registry), "register", lambda self, category, key, value: kept.update({(category, key): value})
+    )
+    with ray_internals.registry_read_once():
+        assert not registry.contains("env", "b") and registry.contains("env", "a")
+        assert [registry.get("env", "a") for _ in range(3)] == [1, 1, 1] and len(read) == 1
+        registry.register("env", "a", 2)
+        registry.register("env", "b", 3)
+        assert (registry.get("env", "a"), registry.get("env", "b")) == (2, 3) and registry.contains("env", "b")
+    kept["env", "a"] = 4
+    assert registry.get("env", "a") == 4, "after a run Ray's own reading is back"
+
+
+def test_a_placement_group_serves_the_next_of_its_kind_or_goes_after_a_turn(monkeypatch):
+    manager_class, made, removed = pkgutil.resolve_name(ray_internals._MANAGER), [], []
+    monkeypatch.setattr(
+        manager_class, "request_resources", lambda self, resource_request: made.append(resource_request)
+    )
+    monkeypatch.setattr(
+        manager_class, "cancel_resource_request", lambda self, resource_request: removed.append(resource_request)
+    )
+    remove_unused = ray_internals.keep_places()
+    remove_unused = ray_internals.keep_places()  # a second run in this process: wrapped once
+    manager, other = (object.__new__(manager_class) for _ in range(2))
+    for one in (manager, other):
+        one.clear = lambda: None  # of `__del__`
+    manager.request_resources(resource_request="one core")
+    manager.cancel_resource_request(resource_request="one core")
+    remove_unused()
+    manager.request_resources(resource_request="one core")
+    assert (made, removed) == (["one core"], []), "kept over a turn, and used"
+    manager.cancel_resource_request(resource_request="one core")
+    manager.request_resources(resource_request="two cores")
+    other.request_resources(resource_request="one core")
+    assert made == ["one core", "two cores", "one core"], "neither another's nor of other resources"
+    remove_unused()
+    assert removed == []
+    remove_unused()
+    assert removed == ["one core"], "nobody asked within a turn"
+    remove_unused()
+    assert removed == ["one core"]
+
+
+def test_a_worker_is_not_asked_where_it_runs(monkeypatch):
+    monkeypatch.setattr(TuneTrial, "set_ray_actor", TuneTrial.set_ray_actor)
+    ray_internals.ask_no_location()
+    trial, actor = TuneTrial("none", stub=True), object()
+    trial.set_ray_actor(actor)
+    assert ray_internals.actor_of(trial) is actor and trial._default_result_or_future is None
 
 
 @pytest.mark.long
