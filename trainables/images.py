@@ -307,6 +307,20 @@ class Normalise:
         """Return the normal values of images, which have values in [0, 1]."""
         return (values - self.mean).div_(self.std).contiguous(memory_format=torch.channels_last)
 
+    def joined(self, parts: Sequence[Float[Tensor, "_ c h w"]]) -> Float[Tensor, "n c h w"]:
+        """Return the normal values of several stretches of images as one batch, copied once."""
+        shape = parts[0].shape[1:]
+        ambiguous = shape[0] == 1 or shape[1:].numel() == 1  # then torch.cat keeps rows first
+        joined = torch.empty(
+            (sum(map(len, parts)), *shape),
+            dtype=torch.result_type(parts[0], self.mean),
+            device=self.mean.device,
+            memory_format=torch.contiguous_format if ambiguous else torch.channels_last,
+        )
+        for part, place in zip(parts, joined.split(list(map(len, parts))), strict=True):
+            place.copy_((part - self.mean).div_(self.std))
+        return joined
+
 
 class Views:
     """What is drawn for the views of an epoch, one for each of `policies`: from `key` for each place in `order`."""
@@ -426,13 +440,11 @@ def _batches(
         part = whole if share[1] == 1 else _share_of(whole, size, *share)
         rows = order[part]
         drawn = [views(piece) for piece in _pieces(part, at_once)]
-        if normalise is not None:
-            drawn = [list(map(normalise, piece)) for piece in drawn]
         each = size // share[1]
         for i in range(0, len(rows), each):
             # a batch that has several pieces has all of each; of one piece it may be a part
             batch = [view[i : i + each] for pieces in zip(*drawn, strict=True) for view in pieces]
-            yield torch.cat(batch), rows[i : i + each]
+            yield torch.cat(batch) if normalise is None else normalise.joined(batch), rows[i : i + each]
 
 
 def _pieces(places: slice | Int[Tensor, " k"], size: int) -> list[Any]:
