@@ -108,6 +108,7 @@ def run(
             if not is_evaluated(results, evaluation):
                 options = {"max_concurrent": max_concurrent, "cluster": cluster, "quiet": quiet}
                 scoring = plan_evaluation(results, evaluation)
+                records.add_evaluation(scoring.study.name)
                 own = _run_evaluation(scoring, storage, None, **options)
                 results, evaluated = Results.load(records.study, storage), evaluated and own.complete
         published = publish(results, trackers, tracked, planned.datasets, ran=not prepared.complete, gap=gap)
@@ -151,7 +152,9 @@ def evaluate(
     storage = open_store(storage).uri
     results, evaluation = Results.load(study, storage), Evaluation(list(on), function)
     evaluation.check(partial(resolve, folds=results.document.folds, storage=storage))
-    own = _run_evaluation(plan_evaluation(results, evaluation), storage, None, **options)
+    scoring = plan_evaluation(results, evaluation)
+    results.records.add_evaluation(scoring.study.name)
+    own = _run_evaluation(scoring, storage, None, **options)
     results, records = Results.load(study, storage), StudyRecords(storage, study)
     trackers = checked_tracking((read_links(records).tracking or None) if tracking == OF_STUDY else tracking)
     return publish(results, trackers, TrackedStudy.stored(records), {}, ran=False), own

@@ -35,10 +35,7 @@ ARM = "given"
 
 
 def plan_evaluation(results: Results, evaluation: Evaluation) -> GridPlan:
-    """Return the plan of an evaluation: a trial for each finished trial of the table that has a checkpoint.
-
-    The storage learns the name of its study, whose scores `results` then have.
-    """
+    """Return the plan of an evaluation: a trial for each finished trial of the table that has a checkpoint."""
     records, done = results.records, _evaluable(results)
     storage, name = records.storage, f"{results.name}.{evaluation.label}"
     declared = {"data": evaluation.data, "function": evaluation.function}
@@ -72,7 +69,6 @@ def plan_evaluation(results: Results, evaluation: Evaluation) -> GridPlan:
         cells[key] = Cell(record.arm, values, (*(cells[key].trials if key in cells else ()), trial))
     if lacking := sum(record.status.counts for record in results.trial_records.values()) - len(done):
         print(f"{lacking} finished trials have no checkpoint and are left out", file=sys.stderr)
-    records.store.write(f"{results.name}/evaluations/{name}", b"")
     return GridPlan(study, tuple(cells.values()), {manifest.digest: name for name, manifest in manifests.items()})
 
 

@@ -109,6 +109,10 @@ class StudyRecords:
         """Names of the studies that evaluate the networks of this one; each has left an object of its name."""
         return [key.rpartition("/")[2] for key in self.store.list(f"{self.study}/evaluations/")]
 
+    def add_evaluation(self, name: str) -> None:
+        """Leave the object by which `evaluations` finds a study that evaluates the networks of this one."""
+        self.store.write(f"{self.study}/evaluations/{name}", b"")
+
     def with_files(self) -> set[str]:
         """Return the ids of trials with any file but a record."""
         folder = f"{self.study}/trials/"

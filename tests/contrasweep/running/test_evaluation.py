@@ -49,7 +49,7 @@ def evaluated(storage, *, on=(), function="", most=99, study="source"):
     """What `evaluate` does, without Ray: at most so many trials of the evaluation that have no record yet."""
     results = cs.load(study, storage=storage)
     planned = plan_evaluation(results, Evaluation(list(on), function))
-    results.records.store.write(f"{study}/evaluations/{planned.study.name}", b"")
+    results.records.add_evaluation(planned.study.name)
     return trained(planned, storage, most), planned.study.name
 
 
@@ -69,6 +69,8 @@ def trained(planned, storage, most=99):
 
 def test_scores_are_those_of_transfer_to_the_last_digit_and_nothing_trained_is_touched(storage):
     before = contents(storage, "source")
+    plan_evaluation(cs.load("source", storage=storage), Evaluation(["digits"]))
+    assert contents(storage, "source") == before, "a plan writes nothing"
     assert evaluated(storage, on=["digits"], most=1)[0] == 1
     assert evaluated(storage, on=["digits"])[0] == 3 and evaluated(storage, on=["digits"]) == (0, "source.on-digits")
     after = contents(storage, "source")
