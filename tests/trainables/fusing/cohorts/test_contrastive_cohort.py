@@ -47,9 +47,10 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 @pytest.fixture
 def float64(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks and their inputs in double precision, alone and fused."""
-    network, normalise = Settings.build_network, images.Normalise.__call__
+    network, normalise, joined = Settings.build_network, images.Normalise.__call__, images.Normalise.joined
     monkeypatch.setattr(Settings, "build_network", lambda *given: network(*given).double())
     monkeypatch.setattr(images.Normalise, "__call__", lambda self, values: normalise(self, values.double()))
+    monkeypatch.setattr(images.Normalise, "joined", lambda self, parts: joined(self, [part.double() for part in parts]))
 
 
 def trial(digits: Manifest, number: int, **config: Any) -> Trial:
