@@ -317,7 +317,7 @@ class Normalise:
             device=self.mean.device,
             memory_format=torch.contiguous_format if ambiguous else torch.channels_last,
         )
-        for part, place in zip(parts, joined.split(list(map(len, parts))), strict=True):
+        for part, place in zip(parts, torch.split(joined, list(map(len, parts))), strict=True):
             place.copy_((part - self.mean).div_(self.std))
         return joined
 
