@@ -12,8 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -135,25 +133,27 @@ def body_of(address: Address, message: Mapping[str, object]) -> tuple[str, Messa
     return address.target, dict(message)
 
 
-class _Direct(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: a POST is not repeated elsewhere, and no answer names a file of this machine."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """Return None: the redirect is an error."""
-
-
 def post(url: str, body: Mapping[str, object]) -> str:
     """Send one JSON POST, with two more tries where nobody received it; return why it failed, or ""."""
+    from urllib.error import HTTPError  # which every command would import else
+    from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+    class Direct(HTTPRedirectHandler):
+        """Follows no redirect: a POST is not repeated elsewhere, and no answer names a file of this machine."""
+
+        def redirect_request(self, *_: Any) -> None:
+            """Return None: the redirect is an error."""
+
     headers = {"Content-Type": "application/json", "User-Agent": "contrasweep"}
-    opener = urllib.request.build_opener(_Direct)
+    opener = build_opener(Direct)
     problem = ""
     for pause in PAUSES_S:
-        request = urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST")
+        request = Request(url, json.dumps(body).encode(), headers, method="POST")
         try:
             with opener.open(request, timeout=ANSWER_S) as answer:
                 answer.read(MAX_ANSWER)
             return ""
-        except urllib.error.HTTPError as error:
+        except HTTPError as error:
             problem = f"HTTP status {error.code}{', and redirects are not followed' * (error.code < 400)}"
             error.close()
             if error.code != 429 and error.code < 500:

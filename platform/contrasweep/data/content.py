@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from contrasweep.data.manifest import ColumnSpec, Folds
 from contrasweep.schema import checked
+
+if TYPE_CHECKING:  # names of datasets are read where nothing else needs it
+    import pyarrow as pa
 
 
 @dataclass
@@ -46,7 +47,7 @@ class Content:
     """
 
     kind: str
-    splits: Mapping[str, Iterable[pa.Table]]
+    splits: Mapping[str, Iterable["pa.Table"]]
     classes: tuple[str, ...] = ()
     columns: Mapping[str, ColumnSpec] = field(default_factory=dict)
     folds: Folds | None = None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
@@ -14,7 +15,7 @@ from contrasweep.schema import validate
 from contrasweep.storage.record import COUNTING, Phase, Record, Status
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study import dotted
-from contrasweep.study.objectives import front, value_of, violation
+from contrasweep.study.objectives import value_of, violation
 from contrasweep.study.space import Parameter, drawn_from
 from contrasweep.tuning.pruners import scheduled
 
@@ -284,3 +285,16 @@ def _plain(settings: Config) -> MutableConfig:
         for key, value in settings.items()
         if value is not None and not (isinstance(value, float) and np.isnan(value))
     }
+
+
+def front(values: NDArray[np.float64], modes: Sequence[str], feasible: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which of `values` [n k] are on the Pareto front.
+
+    Those are feasible, and no feasible one is as good in all of the k objectives and better in one. Rows with NaN never
+    are.
+    """
+    gains = values * [1.0 if mode == "max" else -1.0 for mode in modes]
+    usable = feasible & ~np.isnan(gains).any(1)
+    as_good = (gains[:, None] >= gains[None]).all(2)  # [i j]: i is as good as j in all
+    better = (gains[:, None] > gains[None]).any(2)
+    return np.asarray(usable & ~(as_good & better & usable[:, None]).any(0))

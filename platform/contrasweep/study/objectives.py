@@ -1,11 +1,7 @@
-"""Several objectives and constraints: the values of a configuration, its violated constraints, the Pareto front."""
+"""Several objectives and constraints: the values of a configuration and its violated constraints."""
 
 import math
 import re
-from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
 
 from contrasweep.errors import SpecError
 from contrasweep.storage.record import Record
@@ -41,16 +37,3 @@ def violation(metric: str, constraint: str, value: float) -> float:
             hint="for example '<= 2.0'",
         ) from None
     return value - limit if sign == "<=" else limit - value
-
-
-def front(values: NDArray[np.float64], modes: Sequence[str], feasible: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which of `values` [n k] are on the Pareto front.
-
-    Those are feasible, and no feasible one is as good in all of the k objectives and better in one. Rows with NaN never
-    are.
-    """
-    gains = values * [1.0 if mode == "max" else -1.0 for mode in modes]
-    usable = feasible & ~np.isnan(gains).any(1)
-    as_good = (gains[:, None] >= gains[None]).all(2)  # [i j]: i is as good as j in all
-    better = (gains[:, None] > gains[None]).any(2)
-    return np.asarray(usable & ~(as_good & better & usable[:, None]).any(0))

@@ -14,10 +14,11 @@ from contrasweep.canonical import dumps
 from contrasweep.planning.planner import plan
 from contrasweep.report import render
 from contrasweep.results.results import Results
+from contrasweep.results.search import front
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.records import StudyRecords
-from contrasweep.study.objectives import front, value_of, violation
+from contrasweep.study.objectives import value_of, violation
 from contrasweep.tuning.searchers import build
 
 SPACE = {"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)}
