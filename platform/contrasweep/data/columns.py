@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from contrasweep.data.manifest import REMEDY, ColumnSpec
 from contrasweep.errors import DataError
 
+FLOATS = {"float": "float32", "double": "float64"}
+"""Names of types in Arrow, where NumPy has others."""
+
 
 def spec(dtype: str, shape: Sequence[int], *, several: bool = False) -> ColumnSpec:
     """Return the manifest's entry of an array column: its dtype, the shape of an item, whether a row has several."""
@@ -63,9 +66,18 @@ def check_stored(column: pa.Array, spec: ColumnSpec, where: str) -> None:
 
 def table(columns: Mapping[str, object], specs: Mapping[str, ColumnSpec]) -> pa.Table:
     """Return a table of `columns`; array columns carry their spec in the metadata of their field."""
-    arrays = {name: value if isinstance(value, pa.Array) else pa.array(value) for name, value in columns.items()}
+    arrays = {name: _array(value) for name, value in columns.items()}
     fields = [pa.field(name, array.type, metadata=_metadata(specs.get(name))) for name, array in arrays.items()]
     return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
+
+
+def _array(value: Any) -> pa.Array:
+    if (
+        isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iuf"
+    ):  # pa.array imports pandas for it
+        buffer = pa.py_buffer(np.ascontiguousarray(value))
+        return pa.Array.from_buffers(pa.from_numpy_dtype(value.dtype), len(value), [None, buffer])
+    return value if isinstance(value, pa.Array) else pa.array(value)
 
 
 def _metadata(spec: ColumnSpec | None) -> dict[str, str] | None:
@@ -89,10 +101,27 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
+def numbers(column: pa.Array) -> NDArray[Any]:
+    """Return a column's values as an array; integers and fractions without pandas, which `to_numpy` imports."""
+    kind = str(column.type)
+    if column.null_count or not (pa.types.is_integer(column.type) or kind in FLOATS):
+        values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        return values
+    dtype = np.dtype(FLOATS.get(kind, kind))
+    return np.frombuffer(column.buffers()[1] or b"", dtype, len(column), column.offset * dtype.itemsize)
+
+
+def _valid(column: pa.Array) -> NDArray[np.bool_]:
+    if not column.null_count:  # `to_numpy` imports pandas
+        return np.ones(len(column), bool)
+    valid: NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
 def _feed_chunks(state: Any, kind: pa.DataType, chunks: Sequence[pa.Array]) -> None:
     """Feed a column to a hash: its type, which rows are null, lengths of values of any length, and all bytes."""
     state.update(f"{kind}\0".encode())
-    valid = [chunk.is_valid().to_numpy(zero_copy_only=False) for chunk in chunks]
+    valid = [_valid(chunk) for chunk in chunks]
     state.update(np.packbits(np.concatenate(valid) if valid else np.zeros(0, bool)).tobytes())
     if pa.types.is_fixed_size_binary(kind):
         for chunk in chunks:
@@ -108,6 +137,10 @@ def _feed_chunks(state: Any, kind: pa.DataType, chunks: Sequence[pa.Array]) -> N
             state.update(memoryview(chunk.buffers()[2])[of_chunk[0] : of_chunk[-1]])
 
 
+def _filled(column: pa.Array, value: object) -> pa.Array:
+    return column.fill_null(value) if column.null_count else column
+
+
 def _feed(state: Any, column: pa.Array) -> None:
     kind = column.type
     if pa.types.is_dictionary(kind):
@@ -116,11 +149,11 @@ def _feed(state: Any, column: pa.Array) -> None:
         return _feed_chunks(state, kind, [column])
     # Parquet renames the field inside a list type, so its text is no part of the content.
     state.update(b"list\0" if pa.types.is_list(kind) else f"{kind}\0".encode())
-    state.update(np.packbits(column.is_valid().to_numpy(zero_copy_only=False)).tobytes())
+    state.update(np.packbits(_valid(column)).tobytes())
     if pa.types.is_list(kind):
-        lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+        lengths = numbers(_filled(column.value_lengths(), 0))
         state.update(np.ascontiguousarray(lengths, "<i8").data)
         return _feed(state, column.flatten())
-    values = column.fill_null(False if pa.types.is_boolean(kind) else 0).to_numpy(zero_copy_only=False)
+    values = numbers(_filled(column, False if pa.types.is_boolean(kind) else 0))
     state.update(np.ascontiguousarray(values, values.dtype.newbyteorder("<")).data)
     return None

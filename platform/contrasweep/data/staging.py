@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from contrasweep.config import Config
-from contrasweep.data.columns import content_digest
+from contrasweep.data.columns import content_digest, numbers
 from contrasweep.data.folds import NAMELESS
 from contrasweep.data.manifest import MANIFEST, Manifest, Shard, SplitCounts, sha256
 from contrasweep.data.names import Name, importer, parse
@@ -184,7 +184,8 @@ class _Split:
         self.written += 1
         self.rows += rows.num_rows
         if len(self.classes) and "label" in rows.column_names:
-            self.classes += np.bincount(rows["label"].to_numpy(), minlength=len(self.classes))
+            labels = numbers(rows["label"].combine_chunks())
+            self.classes += np.bincount(labels, minlength=len(self.classes))
         if "group" in rows.column_names:
             names = rows["group"].to_pylist()
             self.groups = (self.groups or set()) | set(names) - NAMELESS
