@@ -71,15 +71,15 @@ class Page:
             raise RuntimeError(done["exceptionDetails"])
         return done["result"].get("value")
 
-    async def milliseconds(self, code: str) -> float:
-        """From running `code` to the second frame after it, when its effect is painted."""
+    async def milliseconds(self, code: str) -> tuple[float, float]:
+        """From running `code` until the first frame after it is painted, and to the second, when all of it is."""
         frames = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-        return float(
-            await self.js(
-                f"(async () => {{await {frames}; const t = performance.now(); {code}; await {frames}; return "
-                f"performance.now() - t}})()"
-            )
+        first = "new Promise(done => requestAnimationFrame(() => setTimeout(() => done(performance.now()))))"
+        taken = await self.js(
+            f"(async () => {{await {frames}; const t = performance.now(); {code}; const all = {frames}; "
+            f"const one = await {first}; await all; return [one - t, performance.now() - t]}})()"
         )
+        return float(taken[0]), float(taken[1])
 
     async def processor_ms(self) -> float:
         """What the page's main thread has computed since it was opened: scripts, layout and painting."""
@@ -190,17 +190,17 @@ ACTIONS = {
 TURNS = 3
 
 
-async def waits(page_file: Path) -> list[tuple[float, float]]:
-    """Milliseconds by the clock and of the main thread's processor: until the file is loaded, and of each action."""
+async def waits(page_file: Path) -> list[tuple[float, float, float]]:
+    """Milliseconds to the first frame, to the second, and of the main thread's processor; of loading, each action."""
     async with browser() as page:
         await page.resize(*LAPTOP)
         await page.call("Performance.enable", timeDomain="threadTicks")
         loaded = 1000 * await page.open(page_file.as_uri())
         await page.milliseconds("")
-        taken = [(loaded, await page.processor_ms())]
+        taken = [(loaded, loaded, await page.processor_ms())]
         for code in ACTIONS.values():
             before = await page.processor_ms()
-            taken.append((await page.milliseconds(code), await page.processor_ms() - before))
+            taken.append((*await page.milliseconds(code), await page.processor_ms() - before))
     return taken
 
 
@@ -213,14 +213,15 @@ def main() -> None:
             page_file = Path(folder, f"{size}.html")
             page_file.write_text(search_page(size))
             taken = np.median([asyncio.run(waits(page_file)) for _ in range(TURNS)], axis=0)
-            cells = [f"{clock:,.0f} ({computed:,.0f})" for clock, computed in taken]
+            cells = [f"{first:,.0f} / {second:,.0f} ({computed:,.0f})" for first, second, computed in taken]
             lines.append([f"{size:,}", f"{page_file.stat().st_size / 1e6:.1f}", *cells])
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     about = (
         f"{date.today()}, headless Chromium without a GPU, {os.cpu_count()} cores shared with others (load "
         f"{os.getloadavg()[0]:.0f}); `python -m benchmarks.browser`:\nmade-up searches of two settings with curves of "
-        "12 steps. Milliseconds by the clock and, in brackets, of the processor in\nthe page's main thread, medians of "
-        f"{TURNS} fresh browsers. An action is measured to the second frame after it."
+        "12 steps. Milliseconds by the clock until the first frame after an\naction is painted, which has the table, / "
+        "until the second, which has the plot of many trials too, and, in brackets,\nof the processor in the page's "
+        f"main thread; medians of {TURNS} fresh browsers."
     )
     page = Path(__file__).with_name("results") / "explorer.md"
     page.write_text(f"# All trials of a report, in a browser\n\n{about}\n\n{table}\n")

@@ -217,7 +217,7 @@ async def read(page_file: Path) -> dict[str, float]:
         found = {"load, ms": 1000 * await page.open(page_file.as_uri())}
         found["DOM nodes"] = await page.js("document.getElementsByTagName('*').length")
         for name, code in INTERACTIONS.items():
-            found[f"{name}, ms"] = await page.milliseconds(code)
+            _, found[f"{name}, ms"] = await page.milliseconds(code)
         await page.resize(*PHONE)
         found["wider than a phone, px"] = max(0, await page.js("document.documentElement.scrollWidth") - PHONE[0])
     return {name: round(value) for name, value in found.items()}

@@ -34,6 +34,7 @@ const state = { q: "", sort: "", down: false, kind: "scatter", x: settings[0] ??
 let order = all, rows = all, wanted = new Uint8Array(size), words = {}, shown = PAGE, paths = [], places = [], front = null, drawn = null, coming = 0;
 
 const spoken = columns.map((_, j) => j).filter(j => !numbers.includes(j) || settings.includes(columns[j].name));
+const said = k => columns[k].said ??= (columns[k].words ?? Array.from(all, i => String(text(k, i)))).map(part => part.toLowerCase());
 const holders = word => {  // the trials with axis=value, a whole number, or a part of any other word
   const [name, wish] = word.split("="), j = columns.findIndex(column => column.name.toLowerCase() === name), exact = wish !== undefined && j >= 0;
   const fits = /^[\d.]+$/.test(word) ? said => ` ${said} `.includes(` ${word} `) : exact ? said => said === wish : said => said.includes(word);
@@ -41,8 +42,7 @@ const holders = word => {  // the trials with axis=value, a whole number, or a p
   for (const k of exact ? [j] : spoken) {
     const column = columns[k], { at } = column;
     if (!exact && numbers.includes(k) && /[^-+.\de–]/.test(word)) continue;  // no number is written so
-    const said = column.said ??= (column.words ?? Array.from(all, i => String(text(k, i)))).map(part => part.toLowerCase());
-    const yes = said.map(fits);
+    const yes = said(k).map(fits);
     for (let i = 0; i < size; i++) found[i] |= yes[column.words ? at[i] : i];
   }
   return found;
@@ -333,7 +333,9 @@ const show = (keep = true) => {
   part(".clear").hidden = part(".zoom").hidden = !Object.keys(state.ranges).length && !state.through;
   table();
   cancelAnimationFrame(coming);
-  coming = requestAnimationFrame(() => plot());  // of many trials the table comes first
+  coming = requestAnimationFrame(() => {  // of many trials the table is painted first
+    if (size <= VECTORS) plot(); else coming = requestAnimationFrame(() => plot());
+  });
   if (keep) write();
 };
 
@@ -404,6 +406,7 @@ part(".png").addEventListener("click", () => {
   image.src = URL.createObjectURL(exactly());
 });
 show(false);
+window.requestIdleCallback?.(() => spoken.forEach(said));  // what the first filter looks through
 const see = () => box.closest("section").scrollIntoView({ behavior: "instant" });
 if (saved) document.readyState === "complete" ? see() : addEventListener("load", see);  // pictures above have their heights by then
 };
