@@ -2,8 +2,8 @@
 
 The plain recipe is SupCon as `survey` trains it, scored on the encoder's features, which are better there. The fast one
 differs in five parts, which were chosen on 5,000 images of MNIST with seeds 0 to 2. What decides is other images, other
-datasets, and seeds from 100 on. `benchmarks/results/fast_contrastive.md` says which images, what else was tried, what
-came out, and which of these studies have not been run yet.
+datasets, and seeds from 100 on. `benchmarks/results/fast_contrastive.md` says which images, what else was tried, and
+what came out.
 
 `accuracy` is that of the nearest neighbour; what it cost is another column of the same trials:
 
