@@ -72,9 +72,8 @@ def table(columns: Mapping[str, object], specs: Mapping[str, ColumnSpec]) -> pa.
 
 
 def _array(value: Any) -> pa.Array:
-    if (
-        isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iuf"
-    ):  # pa.array imports pandas for it
+    """Plain numbers without `pa.array`, which imports pandas; it knows masks and refuses another byte order."""
+    if type(value) is np.ndarray and value.ndim == 1 and value.dtype.kind in "iuf" and value.dtype.isnative:
         buffer = pa.py_buffer(np.ascontiguousarray(value))
         return pa.Array.from_buffers(pa.from_numpy_dtype(value.dtype), len(value), [None, buffer])
     return value if isinstance(value, pa.Array) else pa.array(value)

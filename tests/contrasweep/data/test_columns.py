@@ -24,6 +24,13 @@ def test_a_table_holds_what_pyarrow_makes_of_an_array(dtype: str) -> None:
     assert table({"x": array}, {})["x"].combine_chunks().equals(pa.array(array))
 
 
+def test_masked_numbers_are_nulls_and_another_byte_order_is_refused() -> None:
+    masked = np.ma.masked_array([1, 2, 3], mask=[False, True, False])
+    assert table({"x": masked}, {})["x"].to_pylist() == [1, None, 3]
+    with pytest.raises(pa.ArrowException, match=r"(?i)byte-swapped"):
+        table({"x": np.arange(3, dtype=">i4")}, {})
+
+
 def test_the_digest_of_known_rows_stays() -> None:
     """Datasets are named by it."""
     rows = pa.table(
