@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-CONTEXT_GIB = 0.5
+CONTEXT_GIB = 0.75
 """GPU memory that a process's CUDA context takes outside of torch's allocator: its share has to hold that too."""
 SLACK_GIB = 0.5
 """Host memory beyond the limit, for thread stacks and allocator arenas, which are mapped and hardly used."""

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     import torch
 
 
-LAUNCH_S = 20e-6
-"""Of one kernel, the mean over a step. The forward pass of ResNet-50 with one image, 227 kernels, takes 10 to 13 ms on
-a V100 and a T4 (the same source), twice as long for each; the backward pass does not come from Python."""
+LAUNCH_S, TURN_S = 40e-6, 15e-6
+"""Of one counted kernel: what its launch takes the host, and what it takes the GPU where processes take turns on it.
+One process that trains ResNet-18 on an H100, 32 images of 32 px a step and 267 kernels counted, takes 11.4 ms a step
+with loss and optimizer; 4 and 8 processes together do a step in 4.3 and 4.0 ms (benchmarks/results/gpu.md)."""
 UTILISATION, PLAIN_UTILISATION = 0.3, 0.6
 """The part of the peak of operations that training of convolutions reaches: on tensor cores, and without them."""
 PASSES = 3
@@ -51,8 +52,8 @@ class Work:
     def seconds(self, gpu: str, half: bool, share: float = 1.0) -> float | None:
         """Return the seconds that a step takes on a `share` of this type of GPU, in half precision or not.
 
-        Launches of kernels come from the host and know no share. None for a type whose peak is not known, and where
-        nothing was counted.
+        Launches come from the host and know no share, but however small kernels are, those of several processes run
+        one after the other. None for a type whose peak is not known, and where nothing was counted.
         """
         peak = GPU_MODELS.get(gpu)
         if peak is None or not self.kernels:
@@ -61,7 +62,7 @@ class Work:
         used = UTILISATION if on_tensor_cores else PLAIN_UTILISATION
         operations = 1e12 * used * (peak.half if half else peak.fp32)
         reads = self.operations / operations + self.moved / (1e9 * peak.gb_per_s)
-        return max(reads / min(1.0, share), self.kernels * LAUNCH_S)
+        return max(max(reads, self.kernels * TURN_S) / min(1.0, share), self.kernels * LAUNCH_S)
 
 
 NO_WORK = Work()

@@ -46,7 +46,7 @@ class Section:
         if self.rows:
             lines += [*table(self.rows), ""]
         if self.checks:
-            worst = max(self.checks, key=lambda check: check.value / check.limit)
+            worst = max(self.checks, key=lambda check: check.value / check.limit if check.limit else check.value)
             lines.append(
                 f"{len(self.checks) - len(self.failed)} of {len(self.checks)} checks hold; nearest to its limit: "
                 f"{worst.name}, {worst.value:.2g} of {worst.limit:.2g}."

@@ -1,6 +1,6 @@
 """`Row`: the numbers of a trial at one step, as processes, files and trackers exchange them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 Row = dict[str, float]
@@ -23,3 +23,11 @@ def step_of(row: Mapping[str, float]) -> int:
 def metrics_of(row: Mapping[str, float]) -> dict[str, float]:
     """Return the metrics of a report: the row without its step and time."""
     return {name: value for name, value in row.items() if name not in ("step", "time")}
+
+
+def row_tuples(frame: Any, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return the values of columns of a frame, row by row: empty tuples where `names` is empty.
+
+    Before pandas 3.1, `itertuples` gives no rows of a frame without columns.
+    """
+    return list(zip(*(frame[name] for name in names), strict=True)) if names else [()] * len(frame)

@@ -13,7 +13,7 @@ from torch import nn
 from contrasweep.cluster.calibration import MARGIN, MARGIN_UNMEASURED, Calibration
 from contrasweep.cluster.errors import ClusterError
 from contrasweep.cluster.inventory import GPU_MODELS
-from contrasweep.cluster.memory import GIB, LAUNCH_S, NO_WORK, UTILISATION, Count, Work, Workload, count
+from contrasweep.cluster.memory import GIB, LAUNCH_S, NO_WORK, TURN_S, UTILISATION, Count, Work, Workload, count
 
 TABLE_1_MIB = {(8, 512): 9753, (16, 512): 17495, (8, 256): 4303, (16, 256): 6153}
 """LOCAL, Table 1: (batch size, pixels) -> GPU memory; ResNet-50, both images of a pair in one pass, Adam."""
@@ -226,7 +226,16 @@ def test_operations_run_at_the_stated_utilisation_and_trials_on_a_gpu_share_it()
     peak = 1e12 * GPU_MODELS["H100"].half
     assert work.seconds("H100", half=True) == pytest.approx(1e15 / (UTILISATION * peak))
     assert work.seconds("H100", half=True, share=1 / 12) == pytest.approx(12 * work.seconds("H100", half=True))
-    assert launches.seconds("H100", half=True, share=1 / 12) == 1000 * LAUNCH_S, "a host launches them"
+    assert launches.seconds("H100", half=True) == launches.seconds("H100", half=True, share=1 / 2) == 1000 * LAUNCH_S
+    assert launches.seconds("H100", half=True, share=1 / 12) == pytest.approx(12 * 1000 * TURN_S)
+
+
+@pytest.mark.parametrize(("processes", "images_per_s"), [(1, 2812), (4, 7358), (8, 7913)])
+def test_small_networks_train_about_as_measured_on_an_h100(processes, images_per_s):
+    """ResNet-18 and a head, batch 16 at 32 px, float32 (benchmarks/results/gpu.md)."""
+    work = count(lambda: nn.Sequential(torchvision.models.resnet18(), nn.Linear(1000, 128)), (32, 3, 32, 32)).work
+    seconds = work.seconds("H100", half=False, share=1 / processes)
+    assert 0.8 < seconds / (32 * processes / images_per_s) < 1.25
 
 
 def test_what_is_not_known_has_no_seconds():

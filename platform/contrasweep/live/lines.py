@@ -64,7 +64,7 @@ def counts_line(state: RunState) -> str:
     parts = [done, f"{len(state.running)} running", *state.bad, f"{elapsed(state.updated - state.began)} so far"]
     if state.ended:
         parts[1] = "interrupted" if state.ended == "interrupted" else "ended"
-    elif state.eta_s is not None and state.total is not None and state.done < state.total:
+    elif state.eta_s and state.total is not None and state.done < state.total:  # 0: all that is left is overdue
         parts.append(f"about {duration(state.eta_s)} to go")
     return ", ".join(parts)
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from contrasweep.report.data import ReportData, TrialData, Variables
 from contrasweep.report.figures import Figure, Lines, Series
+from contrasweep.rows import row_tuples
 
 PANELS = 12
 METRICS = 12
@@ -58,7 +59,7 @@ def learning_curves(data: TrialData) -> Curves | None:
     named = data.done.set_index("trial_id")
     settings = [
         ", ".join(f"{data.names(axis)} {data.names(value)}" for axis, value in zip(data.axes, row, strict=True))
-        for row in named[data.axes].itertuples(index=False)
+        for row in row_tuples(named, data.axes)
     ]
     panels, arms = dict(zip(named.index, settings, strict=True)), named["arm"].astype(str).to_dict()
     stats = curves.assign(arm=curves["trial_id"].map(arms), panel=curves["trial_id"].map(panels)).groupby(

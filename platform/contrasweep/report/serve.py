@@ -181,7 +181,7 @@ class LivePage:
             silent=state is not None and not state.ended and time.time() - state.updated > SILENT_S,
             rows=_rows(state) if state else [],
             figure=Figure(chart, "The metric of the trials that run, as far as they have reported.") if chart else None,
-            left="" if state is None or state.eta_s is None else duration(state.eta_s),
+            left="" if state is None or not state.eta_s else duration(state.eta_s),
             since=max(0, state.done - self._version.done) if state and self._version.done is not None else 0,
             age=duration(time.time() - self._version.at),
         )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from contrasweep.data.folds import NAMELESS
 from contrasweep.data.reading import GROUP
-from contrasweep.rows import FrameRow, ItemColumns
+from contrasweep.rows import FrameRow, ItemColumns, row_tuples
 from contrasweep.statistics.resampling import paired_bootstrap
 from contrasweep.storage.record import COUNTING, Record
 
@@ -181,6 +181,4 @@ def _pairs(
 
 def row_keys(frame: pd.DataFrame, names: list[str]) -> pd.Series:
     """Return one text a row, because values of axes need not be hashable."""
-    return pd.Series(
-        [repr(tuple(row)) for row in frame[names].itertuples(index=False)], index=frame.index, dtype=object
-    )
+    return pd.Series([repr(row) for row in row_tuples(frame, names)], index=frame.index, dtype=object)

@@ -25,7 +25,7 @@ from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.search import Best
 from contrasweep.results.study_data import OWN_COLUMNS, Over, StudyData
 from contrasweep.results.table import PLAIN, Cell, Key, Table, TableStyle, label
-from contrasweep.rows import FrameRow
+from contrasweep.rows import FrameRow, row_tuples
 from contrasweep.statistics.comparison import Comparison
 from contrasweep.statistics.design import Design, SeedPart
 from contrasweep.storage.confirmations import confirmation_notes
@@ -112,7 +112,7 @@ class Results(StudyData):
             return search.best_of_search(self.search, self.trial_records.values(), by_arm, self.document)
         factors = ["arm", *self.axes]
         values = {
-            tuple(map(label, row)): row for row in self.planned[factors].itertuples(index=False, name=None)
+            tuple(map(label, row)): row for row in row_tuples(self.planned, factors)
         }  # by the labels of a table's row
         rows = ((values[row], cell) for (row, _), cell in self.table(factors, []).cells.items())
         cells_of = ((row[0], dict(zip(self.axes, row[1:], strict=True)), cell) for row, cell in rows)
@@ -395,7 +395,7 @@ class Results(StudyData):
         self.check_known("metric", metric, [str(c) for c in self.frame.columns])
         frame = self.at(self.done, at)
         keys = frame[["fold", "seed"]].assign(
-            cell=[json.dumps(list(v), default=str) for v in frame[self.axes].itertuples(index=False)],
+            cell=[json.dumps(list(v), default=str) for v in row_tuples(frame, self.axes)],
             fold=frame["fold"].astype(object).where(frame["fold"].notna(), -1),
             value=frame[metric],
             arm=frame["arm"],

@@ -151,6 +151,7 @@ def test_a_line_names_metric_and_best():
         "2/4 trials, 1 running, 1 failed, 1:00 so far, about 3 min to go; f1 0.5 of ocl at step 3; "
         "best f1 0.91: scl fold=1 seed=0"
     )
+    assert "to go" not in progress_line(dataclasses.replace(shown, eta_s=0.0)), "the one that runs is overdue"
 
 
 def test_without_a_terminal_there_is_a_line_at_the_start_every_so_often_and_at_the_end():

@@ -19,6 +19,7 @@ from contrasweep.report.formats import render_as
 from contrasweep.report.trials import figures
 from contrasweep.results.items import by_item
 from contrasweep.results.results import Results
+from contrasweep.rows import row_tuples
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.code_files import write_code
@@ -365,3 +366,9 @@ def test_the_html_report_and_mlflows_tags_have_the_code_and_what_was_archived(st
     page = render(load("made-up", storage=str(tmp_path)), "html").decode()
     again = " ".join(page[page.index("To run it again</h2>") :].split())
     assert code.digest in again and f"{code.commit} with changes" in again and "1 trial was archived" in again
+
+
+def test_a_study_without_axes_has_a_row_of_no_values_a_trial():
+    frame = pd.DataFrame({"batch": [16, 32], "loss": ["supcon", "ocl"]})
+    assert row_tuples(frame, ["loss", "batch"]) == [("supcon", 16), ("ocl", 32)]
+    assert row_tuples(frame, []) == [(), ()], "before pandas 3.1, itertuples gives none"

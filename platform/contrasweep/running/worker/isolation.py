@@ -439,11 +439,13 @@ def _contents(module: ModuleType) -> Values:
         warnings.simplefilter("ignore")
         for name, value in list(vars(module).items()):
             if not isinstance(value, ModuleType) and not name.startswith("__"):
-                found[name] = value, _digest(value)
+                found[name] = value, _digest(value, module)
                 if isinstance(value, type) and value.__module__ == module.__name__:
                     for attribute, inner in list(vars(value).items()):
+                        if attribute == "_value2member_map_":  # where an Enum keeps combinations that were asked for
+                            continue
                         if not attribute.startswith("__") or isinstance(inner, FunctionType):
-                            found[f"{name}.{attribute}"] = inner, _digest(inner)
+                            found[f"{name}.{attribute}"] = inner, _digest(inner, module)
     return found
 
 
@@ -452,9 +454,11 @@ def _same(before: Any, now: Any) -> bool:
     return same and before[1] == now[1]
 
 
-def _digest(value: Any) -> int | None:
-    """Return a digest of the mutable content of a value; None where it has none or it cannot be read."""
+def _digest(value: Any, module: ModuleType) -> int | None:
+    """Return a digest of the mutable content of a value in a module; None where it has none or it cannot be read."""
     if isinstance(value, FunctionType):  # mutable defaults, and attributes
+        if value.__module__ != module.__name__:  # as torch marks Enum's methods, which the user's own Enums hold
+            return None
         defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
         value = [default for default in defaults if type(default) not in ATOMS], value.__dict__
         if not any(value):

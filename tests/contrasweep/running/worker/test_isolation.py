@@ -130,6 +130,25 @@ for module, following in [("singles", "doubles"), ("doubles", "singles"), ("sing
     assert printed[3][1].startswith("changed the default dtype of torch by an import")
 
 
+@pytest.mark.slow
+def test_what_libraries_do_to_an_enum_of_the_user_s_is_no_change_of_a_trial(tmp_path):
+    """Torch marks the methods that each Enum has of Python's, and Python keeps combinations of flags."""
+    kinds = "class Kind(str, enum.Enum):\n    A = 'a'\n\nclass Flag(enum.IntFlag):\n    A = 1\n    B = 2\n"
+    (tmp_path / "kinds.py").write_text(f"import enum\n\n{kinds}\ndef own():\n    pass\n")
+    lines = f"""
+import importlib; sys.path.insert(0, {str(tmp_path)!r})
+isolation = Isolation()
+isolation.begin("{CALM}", "kinds:f", lambda: importlib.import_module("kinds"))
+import kinds, torch
+assert kinds.Kind.__str__.__dict__, "torch leaves them alone by now"
+kinds.Flag.A | kinds.Flag.B
+print(isolation.end("kinds:f"))
+kinds.own.calls = 1
+print(isolation.end("kinds:f"))
+"""
+    assert in_a_process(lines).splitlines() == ["", "changed own in the module kinds"]
+
+
 def test_threads_that_a_library_keeps_and_caches_are_no_trial_s(isolation):
     @functools.cache
     def cached(value):
