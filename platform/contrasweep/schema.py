@@ -105,7 +105,7 @@ class _ClassSignature:
 
 def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
     """The first of pydantic's findings as one line: place, rule, value, and for an unknown field the known ones."""
-    first = error.errors(include_url=False)[0]
+    first = _one_of_a_union(error.errors(include_url=False))
     at, fields = first["loc"][:1], dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
     names = [field.name for field in fields if not field.kw_only]
     if at and isinstance(at[0], int) and 0 <= at[0] < len(names):  # given by position
@@ -124,6 +124,19 @@ def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
         return SpecError(f"its kind must be named in `{key}`", place=place, value=given, hint=known)
     rule = first["msg"][0].lower() + first["msg"][1:]
     return SpecError(rule.removeprefix("value error, "), place=place, value=value)
+
+
+def _one_of_a_union(errors: list[Any]) -> Any:
+    """Return the first error; where it and others are those of a value that may be of several types, as one."""
+    first = errors[0]
+    *parent, _ = first["loc"] or [None]
+    same = [
+        e for e in errors if [*e["loc"]][:-1] == parent and len(e["loc"]) > 1 and e.get("input") is first.get("input")
+    ]
+    rules = list(dict.fromkeys(e["msg"][0].lower() + e["msg"][1:] for e in same))
+    if len(rules) > 1 and len(rules) == len(same):
+        return {**first, "loc": tuple(parent), "msg": ", or ".join(rules)}
+    return first
 
 
 def unknown_field(cls: Any, key: str, rule: str = "there is no such field", kind: str = "fields") -> SpecError:

@@ -298,6 +298,10 @@ def test_every_setting_trains(make_trial: MakeTrial, changes: dict[str, Any]) ->
         ({"batch_size": "many"}, "batch_size: .*'many'"),
         ({"classifier": "svm"}, "classifier: .*'knn' or 'probe'"),
         ({"device": "gpu"}, "device"),
+        (
+            {"figures": "never"},
+            "^figures: input should be a valid boolean.*, or input should be 'first_fold', got 'never'",
+        ),
     ],
 )
 def test_settings_are_checked_before_anything_is_spent(config: dict[str, Any], message: str) -> None:
