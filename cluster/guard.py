@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CONTEXT_GIB = 0.75
-"""GPU memory that a process's CUDA context takes outside of torch's allocator: its share has to hold that too."""
+"""GPU memory that a process's CUDA context takes outside of torch's allocator: its share has to hold that too.
+As measured on an H100 (benchmarks/results/gpu.md)."""
 SLACK_GIB = 0.5
 """Host memory beyond the limit, for thread stacks and allocator arenas, which are mapped and hardly used."""
 

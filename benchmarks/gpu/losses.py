@@ -34,12 +34,9 @@ def correctness(context: Context) -> Iterator[Section]:
     for name in LOSSES:
         errors: dict[str, float] = {}
         for similarity in similarities(name):
-            first, second = (dict(_errors(context, name, similarity, rows, seed)) for seed in range(2))
-            for kind in first:
-                limit = VALUE if kind.endswith("value") else BF16 if kind.startswith("bf16") else GRADIENT
-                # A hinge at its kink may count in one precision and not in the other: in one batch, not in both.
-                error = first[kind] if first[kind] <= limit else second[kind]
+            for kind, error in _errors(context, name, similarity, rows):
                 errors[kind] = max(errors.get(kind, 0.0), error)
+                limit = VALUE if kind.endswith("value") else BF16 if kind.startswith("bf16") else GRADIENT
                 label = f"{name}, {similarity}, {kind}" if similarity else f"{name}, {kind}"
                 section.checks.append(Check(label, error, limit))
         section.rows.append({"loss": name, "similarities": len(similarities(name)), **errors})
@@ -52,8 +49,12 @@ def similarities(name: str) -> tuple[str | None, ...]:
     return loss.similarities if isinstance(loss, Loss) else (None,)
 
 
-def batch(rows: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Embeddings [n d] in float64 with two views of each instance, labels [n] and instance ids [n]; on the CPU."""
+def batch(rows: int, seed: int = 2) -> tuple[Tensor, Tensor, Tensor]:
+    """Embeddings [n d] in float64 with two views of each instance, labels [n] and instance ids [n]; on the CPU.
+
+    With seeds 0 and 1, triples of 512 rows lie within float32's rounding of their hinges' kinks, where the gradient
+    jumps; with seed 2 none does.
+    """
     generator = torch.Generator().manual_seed(seed)
     half = rows // 2
     labels = torch.randint(CLASSES, (half,), generator=generator)
@@ -66,11 +67,11 @@ def batch(rows: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     )
 
 
-def _errors(context: Context, name: str, similarity: str | None, rows: int, seed: int) -> Iterator[tuple[str, float]]:
+def _errors(context: Context, name: str, similarity: str | None, rows: int) -> Iterator[tuple[str, float]]:
     of_classes = isinstance(LOSSES[name], ProxyLoss)
     loss = build(name, similarity, **({"dim": DIM, "classes": CLASSES} if of_classes else {}))
     weights = loss.weights.double() if isinstance(loss, ComposedProxyLoss) and loss.weights else None
-    z, labels, instances = batch(rows, seed)  # bfloat16 holds these embeddings, so that only the arithmetic is compared
+    z, labels, instances = batch(rows)  # bfloat16 holds these embeddings, so that only the arithmetic is compared
     expected, slope = _value_and_gradient(functools.partial(loss, labels=labels, instance_ids=instances), z)
     labels, instances = labels.to(context.device), instances.to(context.device)
     if weights is not None:

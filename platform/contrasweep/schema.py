@@ -105,7 +105,7 @@ class _ClassSignature:
 
 def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
     """The first of pydantic's findings as one line: place, rule, value, and for an unknown field the known ones."""
-    first = _one_of_a_union(error.errors(include_url=False))
+    first = _joined_types(error.errors(include_url=False), cls)
     at, fields = first["loc"][:1], dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
     names = [field.name for field in fields if not field.kw_only]
     if at and isinstance(at[0], int) and 0 <= at[0] < len(names):  # given by position
@@ -126,17 +126,20 @@ def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
     return SpecError(rule.removeprefix("value error, "), place=place, value=value)
 
 
-def _one_of_a_union(errors: list[Any]) -> Any:
-    """Return the first error; where it and others are those of a value that may be of several types, as one."""
+def _joined_types(errors: list[Any], cls: Any) -> Any:
+    """Return the first of pydantic's errors, joined with those of the other types that its field may have.
+
+    Pydantic has an error for each type of a union, and names the type as a last part of the place.
+    """
     first = errors[0]
-    *parent, _ = first["loc"] or [None]
-    same = [
-        e for e in errors if [*e["loc"]][:-1] == parent and len(e["loc"]) > 1 and e.get("input") is first.get("input")
-    ]
-    rules = list(dict.fromkeys(e["msg"][0].lower() + e["msg"][1:] for e in same))
-    if len(rules) > 1 and len(rules) == len(same):
-        return {**first, "loc": tuple(parent), "msg": ", or ".join(rules)}
-    return first
+    *parent, last = first["loc"] or [0]
+    owner = _class_at(cls, tuple(parent))
+    fields = {field.name for field in dataclasses.fields(owner)} if dataclasses.is_dataclass(owner) else set()
+    if not parent or isinstance(last, int) or last in fields:
+        return first
+    same = [e for e in errors if [*e["loc"]][:-1] == parent and e.get("input") is first.get("input")]
+    rules = dict.fromkeys(e["msg"][0].lower() + e["msg"][1:] for e in same)
+    return {**first, "loc": tuple(parent), "msg": ", or ".join(rules)} if len(rules) == len(same) > 1 else first
 
 
 def unknown_field(cls: Any, key: str, rule: str = "there is no such field", kind: str = "fields") -> SpecError:

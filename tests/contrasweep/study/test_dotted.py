@@ -11,6 +11,7 @@ from sweeps import drive, record_of, sweep
 from contrasweep import AblationGrid, Arm, Choice, Float, SpecError, SubGrid
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
+from contrasweep.schema import checked, validate
 from contrasweep.study import dotted
 from contrasweep.study.file import load_study
 from contrasweep.study.space import active, drawn_from, sample
@@ -232,3 +233,24 @@ def test_set_adds_and_changes_dotted_axes(tmp_path):
         load_study(str(path), ["name.first=x"])
     with pytest.raises(SpecError, match=r"--set zipped.4.x: there is no such place in the study, got '4'"):
         load_study(str(path), ["zipped.4.x=1"])
+
+
+@checked
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    number: int = 1
+    switch: bool = True
+    either: int | bool | None = None
+
+
+@checked
+@dataclasses.dataclass(frozen=True)
+class Outer:
+    inner: Inner = Inner()
+
+
+def test_a_wrong_value_is_told_all_types_of_its_field_and_none_of_its_neighbour_s():
+    with pytest.raises(SpecError, match=r"^inner\.either: input should be a valid integer.*, or .*valid boolean.*'q'$"):
+        validate(Outer, {"inner": {"either": "q"}})
+    with pytest.raises(SpecError, match=r"^inner\.number: input should be a valid integer, [a-z ]*, got 'q'$"):
+        validate(Outer, {"inner": {"number": "q", "switch": "q"}})
