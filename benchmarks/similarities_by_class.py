@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 
 import contrasweep as cs
 from contrasweep.data import open_dataset, resolve
@@ -32,6 +31,7 @@ from contrasweep.trainables.contrastive import load_model
 from contrasweep.trainables.evaluation.neighbours import Neighbours, search
 from contrasweep.trainables.evaluation.target_noise import by_class, class_figure
 from contrasweep.trainables.images import Images
+from contrasweep.trainables.pytorch import Float, Int
 from contrasweep.trial import Trial
 
 ARMS = ("cosine", "arc-length")

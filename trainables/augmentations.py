@@ -23,7 +23,6 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import pydantic
-from jaxtyping import Bool, Float
 
 from contrasweep.components import Component, Table, parameters_class, parameters_of, signature_fields
 from contrasweep.config import Config
@@ -31,7 +30,7 @@ from contrasweep.data.manifest import ANY_SIDE, Manifest
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named, import_path
 from contrasweep.schema import OMIT_DEFAULT, checked
-from contrasweep.trainables.pytorch import F, Tensor, torch
+from contrasweep.trainables.pytorch import Bool, F, Float, Tensor, torch
 
 Probability = Annotated[float, pydantic.Field(ge=0, le=1)]
 Strength = Annotated[float, pydantic.Field(ge=0)]

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from contrasweep.trainables.losses.batch import Ids, members, valid_anchors
@@ -15,6 +14,7 @@ from contrasweep.trainables.losses.loss import REDUCTIONS, Terms
 from contrasweep.trainables.losses.negatives import share_below
 from contrasweep.trainables.losses.tiled import Counts
 from contrasweep.trainables.losses.views import ComposedViewsLoss
+from contrasweep.trainables.pytorch import Float
 from contrasweep.trainables.similarities import unit
 
 log = logging.getLogger(__name__)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from contrasweep.trainables.fields import Centre
+from contrasweep.trainables.pytorch import Float, UInt8
 
 
 class FromPixels(nn.Module):

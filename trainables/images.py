@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from jaxtyping import Float, Int, UInt8
 
 from contrasweep.cluster.errors import ClusterError
 from contrasweep.data.column_files import REMEDY
@@ -21,7 +20,7 @@ from contrasweep.data.reading import Part
 from contrasweep.errors import DataError
 from contrasweep.trainables import augmentations, seeding
 from contrasweep.trainables.encoders import Shape
-from contrasweep.trainables.pytorch import F, Tensor, torch
+from contrasweep.trainables.pytorch import F, Float, Int, Tensor, UInt8, torch
 
 T = TypeVar("T")
 IMAGE = "image"

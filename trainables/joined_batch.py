@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from contrasweep.trainables.losses import distributed
+from contrasweep.trainables.pytorch import Float
 
 
 def gather_with_gradient(z: Float[Tensor, "n d"]) -> Float[Tensor, "N d"]:

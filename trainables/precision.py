@@ -6,8 +6,9 @@
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, fx
+
+from contrasweep.trainables.pytorch import Float
 
 
 def widened(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

@@ -4,12 +4,27 @@ The modules of settings, and those whose signatures say what can be set (losses,
 from here. A plan reads them without importing PyTorch, which takes longer than all the rest of the plan. A class that
 derives from one of PyTorch's, or a function that one of its decorators wraps, needs it at once: it stands in a module
 that imports PyTorch itself, and is imported where it is used. `nn.Module` and `torch.device` in annotations are quoted.
+
+`Float[Tensor, "n d"]` in an annotation is a tensor of floats with two axes, in jaxtyping's words; the axes of one name
+in a signature have one length. Only tests check it: at work the annotation says it to readers.
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["F", "Tensor", "dist", "nn", "torch", "torch_internals"]
+__all__ += ["Bool", "Float", "Float32", "Int", "Shaped", "UInt8"]
+
+if not TYPE_CHECKING and "jaxtyping" in sys.modules:  # in tests, which check each call's types and shapes by it
+    from jaxtyping import Bool, Float, Float32, Int, Shaped, UInt8
+else:
+    from typing import Annotated as Bool
+    from typing import Annotated as Float
+    from typing import Annotated as Float32
+    from typing import Annotated as Int
+    from typing import Annotated as Shaped
+    from typing import Annotated as UInt8
 
 if TYPE_CHECKING:
     import torch

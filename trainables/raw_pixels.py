@@ -14,7 +14,6 @@ from typing import Annotated
 import numpy as np
 import pydantic
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from contrasweep.cluster.memory import Workload
@@ -27,6 +26,7 @@ from contrasweep.schema import checked
 from contrasweep.trainables.evaluation.neighbours import search
 from contrasweep.trainables.images import image_shape
 from contrasweep.trainables.paired import metrics
+from contrasweep.trainables.pytorch import Float
 from contrasweep.trial import Report, Trial
 
 

@@ -14,11 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from jaxtyping import Float
-
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named, import_path
-from contrasweep.trainables.pytorch import Tensor, torch
+from contrasweep.trainables.pytorch import Float, Tensor, torch
 
 Scores = Float[Tensor, "n m"]
 Rows = Float[Tensor, "n d"]

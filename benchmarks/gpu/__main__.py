@@ -1,6 +1,6 @@
 """`python -m benchmarks.gpu [--only losses,...] [--minutes 9] [--output FOLDER]`: everything that only a GPU can show.
 
-Needs torch, torchvision, numpy, scipy, scikit-learn, pyarrow, psutil, nvidia-ml-py, jaxtyping and pydantic; neither
+Needs torch, torchvision, numpy, scipy, scikit-learn, pyarrow, psutil, nvidia-ml-py and pydantic; neither
 Ray nor MLflow nor boto3. The data it makes, or takes from scikit-learn. It ends by itself within `--minutes`: a section
 that does not fit any more is said to be unfinished. Writes gpu.md and gpu.json into the folder after each section.
 With `--small` it runs through the same code in sizes for a CPU, whose figures mean nothing. Exit status 1 where a check

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from contrasweep.trainables.pytorch import Float, Shaped
 
 
 @dataclass(frozen=True)

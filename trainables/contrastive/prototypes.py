@@ -1,9 +1,9 @@
 """Parts of targets with learned classes (DINO, SwAV)."""
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
+from contrasweep.trainables.pytorch import Float
 from contrasweep.trainables.similarities import cosine
 
 

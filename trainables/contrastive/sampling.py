@@ -3,9 +3,7 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from jaxtyping import Int
-
-from contrasweep.trainables.pytorch import Tensor, torch
+from contrasweep.trainables.pytorch import Int, Tensor, torch
 
 Labels = Int[Tensor, " n"]
 

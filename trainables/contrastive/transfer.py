@@ -3,15 +3,13 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from jaxtyping import Float, Int, UInt8
-
 from contrasweep.data import open_dataset
 from contrasweep.data.manifest import ANY_SIDE, Manifest
 from contrasweep.data.names import parse
 from contrasweep.data.reading import Dataset, Part
 from contrasweep.data.resolving import find, resolve, storage_of
 from contrasweep.errors import DataError
-from contrasweep.trainables.pytorch import Tensor, torch
+from contrasweep.trainables.pytorch import Float, Int, Tensor, UInt8, torch
 
 DIGITS = 12
 

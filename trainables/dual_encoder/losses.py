@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Annotated
 
 import pydantic
-from jaxtyping import Float
 
 from contrasweep.components import Table
 from contrasweep.trainables.losses import sigmoid
-from contrasweep.trainables.pytorch import F, Tensor, torch
+from contrasweep.trainables.pytorch import F, Float, Tensor, torch
 
 Scores = Float[Tensor, "n m"]
 Scalar = Float[Tensor, ""]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from contrasweep.config import Config
@@ -22,6 +21,7 @@ from contrasweep.trainables.losses import compose
 from contrasweep.trainables.losses.batch import check_batch
 from contrasweep.trainables.losses.weights import LearnedNumbers
 from contrasweep.trainables.precision import widened
+from contrasweep.trainables.pytorch import Float, Int
 from contrasweep.trainables.similarities import cosine
 from contrasweep.trainables.texts.encoders import load_pretrained
 from contrasweep.trial import Trial

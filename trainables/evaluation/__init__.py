@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from contrasweep.rows import ItemColumns
@@ -12,6 +11,7 @@ from contrasweep.trainables.evaluation.extra import EXTRA
 from contrasweep.trainables.evaluation.neighbours import Neighbours, search
 from contrasweep.trainables.evaluation.probe import linear_probe
 from contrasweep.trainables.evaluation.scores import classification
+from contrasweep.trainables.pytorch import Float, Int
 
 KS = (1, 5)
 RECALL_AT = (1, 5)

@@ -11,10 +11,10 @@ from types import MappingProxyType
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from contrasweep.rows import ItemColumns
+from contrasweep.trainables.pytorch import Float, Int
 
 Rows = Float[Tensor, "m d"]
 Labels = Int[Tensor, " m"]

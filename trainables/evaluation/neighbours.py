@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
 from torch import Tensor
+
+from contrasweep.trainables.pytorch import Float, Int
 
 TILE = 2**24
 """Scores held at once: 64 MiB in float32."""

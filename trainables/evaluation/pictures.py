@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int, UInt8
 from torch import Tensor
+
+from contrasweep.trainables.pytorch import Float, Int, UInt8
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#999999", "#000000", "#7F3C8D")
 """Okabe and Ito's colours, told apart by colour-blind readers too; they repeat beyond ten classes."""

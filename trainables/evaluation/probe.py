@@ -3,8 +3,9 @@
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
 from torch import Tensor
+
+from contrasweep.trainables.pytorch import Float, Int
 
 
 def linear_probe(

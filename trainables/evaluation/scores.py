@@ -1,8 +1,9 @@
 """Scores of a classification."""
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
+
+from contrasweep.trainables.pytorch import Int
 
 
 def classification(predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"], classes: int) -> dict[str, float]:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+
+from contrasweep.trainables.pytorch import Float, Int
 
 RANGE = (-0.1, 1.0)
 BINS = 100

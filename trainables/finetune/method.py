@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from contrasweep.data import open_dataset
@@ -16,6 +15,7 @@ from contrasweep.trainables import augmentations, checkpoint, images, loop, opti
 from contrasweep.trainables.encoders import Shape
 from contrasweep.trainables.evaluation.scores import classification
 from contrasweep.trainables.finetune.settings import Settings
+from contrasweep.trainables.pytorch import Float, Int
 from contrasweep.trial import Trial
 
 EVAL_BATCH_ROWS = 1024

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -16,6 +15,7 @@ from contrasweep.trainables.losses import distributed
 from contrasweep.trainables.losses.batch import Ids
 from contrasweep.trainables.losses.loss import Terms
 from contrasweep.trainables.losses.tiled import Anchors, TileGradient, anchors
+from contrasweep.trainables.pytorch import Bool, Float
 
 TILE = 2**21
 """Triplets at once: 8 MB of float32."""

@@ -6,11 +6,9 @@ Rows belong together that have equal ids, be they labels or instances.
 import abc
 from collections.abc import Callable
 
-from jaxtyping import Bool, Float, Int
-
 from contrasweep.errors import SpecError
 from contrasweep.trainables.losses import distributed
-from contrasweep.trainables.pytorch import Tensor, torch
+from contrasweep.trainables.pytorch import Bool, Float, Int, Tensor, torch
 
 Ids = Int[Tensor, " n"]
 Square = Bool[Tensor, "n n"]

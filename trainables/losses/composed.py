@@ -4,13 +4,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from jaxtyping import Bool, Float
-
 from contrasweep.config import Config
 from contrasweep.trainables.losses import distributed, tiled
 from contrasweep.trainables.losses.batch import BatchLoss, Ids, Scalar, masks, others, required
 from contrasweep.trainables.losses.loss import REDUCTIONS, Loss, Terms
-from contrasweep.trainables.pytorch import Tensor, torch
+from contrasweep.trainables.pytorch import Bool, Float, Tensor, torch
 from contrasweep.trainables.similarities import Similarity
 
 if TYPE_CHECKING:

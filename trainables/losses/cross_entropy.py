@@ -9,9 +9,8 @@ temperature, from the positive's term in the denominator only; above 0 it lets a
 from typing import Annotated
 
 import pydantic
-from jaxtyping import Bool, Float
 
-from contrasweep.trainables.pytorch import F, Tensor, torch
+from contrasweep.trainables.pytorch import Bool, F, Float, Tensor, torch
 
 Scores = Float[Tensor, "n m"]
 Mask = Bool[Tensor, "n m"]

@@ -6,9 +6,7 @@ and the average of these is the gradient of the joined batch's loss. Without suc
 gradients), divide the loss by the number of processes.
 """
 
-from jaxtyping import Shaped
-
-from contrasweep.trainables.pytorch import Tensor, dist, torch
+from contrasweep.trainables.pytorch import Shaped, Tensor, dist, torch
 
 
 def processes() -> int:

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from jaxtyping import Float
-
 from contrasweep.components import one_of, parameters_class, signature_fields
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
@@ -27,7 +25,7 @@ from contrasweep.imports import errors_named, import_path
 from contrasweep.trainables.losses.batch import BatchLoss, Ids, Scalar
 from contrasweep.trainables.losses.loss import Loss
 from contrasweep.trainables.losses.views import ComposedViewsLoss, ViewsLoss
-from contrasweep.trainables.pytorch import Tensor, torch
+from contrasweep.trainables.pytorch import Float, Tensor, torch
 
 if TYPE_CHECKING:
     from torch import nn

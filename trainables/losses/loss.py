@@ -12,12 +12,10 @@ from functools import cached_property, partial
 from types import MappingProxyType
 from typing import ClassVar, Literal, NamedTuple
 
-from jaxtyping import Float
-
 from contrasweep.components import Field, one_of, parameters_class, signature_fields
 from contrasweep.config import Config
 from contrasweep.trainables.losses import tiled
-from contrasweep.trainables.pytorch import Tensor
+from contrasweep.trainables.pytorch import Float, Tensor
 from contrasweep.trainables.similarities import SIMILARITIES, own_similarity
 
 ANY = tuple(SIMILARITIES)

@@ -6,11 +6,9 @@ in neither mask counts nowhere. Where there is no pair or triplet there is no te
 
 from typing import Literal
 
-from jaxtyping import Bool, Float
-
 from contrasweep.trainables.losses.cross_entropy import masked_logsumexp
 from contrasweep.trainables.losses.loss import Terms
-from contrasweep.trainables.pytorch import F, Tensor, torch
+from contrasweep.trainables.pytorch import Bool, F, Float, Tensor, torch
 
 Scores = Float[Tensor, "n m"]
 Square = Float[Tensor, "n n"]

@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from contrasweep.trainables.losses import tiled
 from contrasweep.trainables.losses.composed import ComposedLoss
 from contrasweep.trainables.losses.tiled import Counts, NegativeTally
+from contrasweep.trainables.pytorch import Float, Int
 
 
 def counted(loss: Any) -> tuple[Any, NegativeTally | None]:

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import pydantic
-from jaxtyping import Float
 
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.trainables.losses.batch import BatchLoss, Ids, Scalar
 from contrasweep.trainables.losses.loss import FunctionLoss
-from contrasweep.trainables.pytorch import F, Tensor, torch
+from contrasweep.trainables.pytorch import F, Float, Tensor, torch
 from contrasweep.trainables.similarities import cosine
 
 if TYPE_CHECKING:

@@ -8,11 +8,9 @@ embeddings; other similarities are differentiated by autograd within the tile.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from jaxtyping import Bool, Float, Int
-
 from contrasweep.trainables.losses import distributed
 from contrasweep.trainables.losses.batch import members
-from contrasweep.trainables.pytorch import F, Tensor, torch
+from contrasweep.trainables.pytorch import Bool, F, Float, Int, Tensor, torch
 
 Ids = Int[Tensor, " n"]
 Weights = Float[Tensor, " n"]

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import pydantic
-from jaxtyping import Bool, Float, Int
 
 from contrasweep.config import Config
 from contrasweep.trainables.losses.batch import BatchLoss, Ids, Scalar, required
 from contrasweep.trainables.losses.loss import FunctionLoss
-from contrasweep.trainables.pytorch import Tensor, torch
+from contrasweep.trainables.pytorch import Bool, Float, Int, Tensor, torch
 
 if TYPE_CHECKING:
     from torch import nn

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
+
+from contrasweep.trainables.pytorch import Float
 
 
 class LearnedNumbers(nn.Module):

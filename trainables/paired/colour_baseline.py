@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pydantic
 import torch
-from jaxtyping import Float32
 from numpy.typing import NDArray
 
 from contrasweep.cluster.memory import Workload
@@ -25,6 +24,7 @@ from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import checked
 from contrasweep.trainables.images import image_shape
 from contrasweep.trainables.paired import metrics
+from contrasweep.trainables.pytorch import Float32
 from contrasweep.trial import Report, Trial
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from contrasweep.errors import DataError, SpecError
@@ -23,6 +22,7 @@ from contrasweep.trainables.paired.objective import Objective
 from contrasweep.trainables.paired.settings import SAMPLERS, PairedSettings, alpha
 from contrasweep.trainables.paired.tables import Embedded
 from contrasweep.trainables.precision import widened
+from contrasweep.trainables.pytorch import Int
 from contrasweep.trial import Report, Trial
 
 COLLAPSED = 0.9

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from contrasweep.trainables.evaluation.scores import classification
+from contrasweep.trainables.pytorch import Float, Int
 
 MANY, FEW = 100, 20
 """Shots of long-tailed learning: classes with more than 100 training rows are many, with fewer than 20 few."""

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor, fx, nn
 
 from contrasweep.errors import SpecError
 from contrasweep.trainables.paired.settings import PairedSettings
 from contrasweep.trainables.precision import widened, without_autocast
+from contrasweep.trainables.pytorch import Float
 
 fx.wrap("latent")  # they look at shapes and types, which torch.fx does not know
 fx.wrap("widened")

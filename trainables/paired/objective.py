@@ -4,7 +4,6 @@ import warnings
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from contrasweep.trainables.losses.negatives import counted, counts_of
@@ -13,6 +12,7 @@ from contrasweep.trainables.paired.network import Outputs
 from contrasweep.trainables.paired.settings import PairedSettings
 from contrasweep.trainables.paired.settings import alpha as alpha_of
 from contrasweep.trainables.precision import widened
+from contrasweep.trainables.pytorch import Float, Int
 
 EFFECTIVE = 0.9999
 """beta of the effective number of samples (Cui et al. 2019)."""

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypedDict
 
 import pydantic
-from jaxtyping import Int
 
 from contrasweep.components import Component
 from contrasweep.data.manifest import Manifest
@@ -23,7 +22,7 @@ from contrasweep.trainables.losses import (
     compose,
 )
 from contrasweep.trainables.optimisation import OPTIMIZERS, optimizer_states
-from contrasweep.trainables.pytorch import Tensor, torch
+from contrasweep.trainables.pytorch import Int, Tensor, torch
 
 ALPHAS: dict[str, Callable[[int, int], float]] = {
     "parabolic": lambda epoch, epochs: 1 - (epoch / epochs) ** 2,

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from contrasweep.trainables.paired import metrics
+from contrasweep.trainables.pytorch import Float, Int
 
 TSNE_POINTS, TSNE_PERPLEXITY, TSNE_SEED = 2000, 30.0, 0
 

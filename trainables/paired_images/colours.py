@@ -11,8 +11,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 import torch
-from jaxtyping import Float, UInt8
 from torch import Tensor, nn
+
+from contrasweep.trainables.pytorch import Float, UInt8
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 LEVELS = 100

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from contrasweep.data import open_dataset
@@ -19,6 +18,7 @@ from contrasweep.trainables.paired_images.colours import Colours
 from contrasweep.trainables.paired_images.network import image_model, train_mode
 from contrasweep.trainables.paired_images.settings import COLUMNS, Settings
 from contrasweep.trainables.paired_images.views import apply_pair, draw_pair
+from contrasweep.trainables.pytorch import Float, UInt8
 from contrasweep.trial import Trial
 
 Sides = tuple[Tensor, ...]

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from contrasweep.errors import SpecError
+from contrasweep.trainables.pytorch import Float
 
 
 class Stages(nn.Module):

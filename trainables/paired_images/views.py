@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pydantic
-from jaxtyping import Float
 
 from contrasweep.components import Component, Table
 from contrasweep.data.manifest import Manifest
 from contrasweep.schema import checked
 from contrasweep.trainables import augmentations
-from contrasweep.trainables.pytorch import Tensor, torch
+from contrasweep.trainables.pytorch import Float, Tensor, torch
 
 
 @checked

@@ -7,9 +7,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
+
+from contrasweep.trainables.pytorch import Bool, Float, Int
 
 
 class Sequences(NamedTuple):

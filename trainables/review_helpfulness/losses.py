@@ -4,12 +4,10 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Literal, get_args
 
-from jaxtyping import Bool, Float, Int
-
 from contrasweep.components import Table
 from contrasweep.errors import SpecError, check_known
 from contrasweep.trainables.fields import Positive
-from contrasweep.trainables.pytorch import F, Tensor, torch
+from contrasweep.trainables.pytorch import Bool, F, Float, Int, Tensor, torch
 
 ContrastiveReduction = Literal["sum", "mean_anchor", "balanced"]
 RankingReduction = Literal["sum", "mean", "none"]

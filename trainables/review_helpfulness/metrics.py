@@ -6,12 +6,12 @@ from typing import Any, TypedDict
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from contrasweep.errors import DataError, SpecError
 from contrasweep.rows import ItemColumns
+from contrasweep.trainables.pytorch import Bool, Float
 from contrasweep.trainables.review_helpfulness.batch import Batch, Corpus, Output, Sequences
 from contrasweep.trainables.review_helpfulness.networks.layers import cosine_matrix
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from contrasweep.data import open_dataset
@@ -14,6 +13,7 @@ from contrasweep.data.reading import Part
 from contrasweep.errors import DataError
 from contrasweep.trainables import loop, seeding
 from contrasweep.trainables.dual_encoder.method import DualEncoder, Sides
+from contrasweep.trainables.pytorch import Float, Int
 from contrasweep.trainables.similarities import unit
 from contrasweep.trainables.texts.encoders import reader_of
 from contrasweep.trainables.texts.settings import Settings

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named
+from contrasweep.trainables.pytorch import Float, Int
 from contrasweep.trainables.texts.words import PADDING, transformers
 
 

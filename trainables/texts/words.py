@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from jaxtyping import Int
-
 from contrasweep.errors import SpecError
-from contrasweep.trainables.pytorch import Tensor, torch
+from contrasweep.trainables.pytorch import Int, Tensor, torch
 
 PADDING, UNKNOWN = 0, 1
 """Word indices with a meaning of their own; those of the vocabulary follow."""

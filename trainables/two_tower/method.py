@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from contrasweep.data import open_dataset
@@ -17,6 +16,7 @@ from contrasweep.trainables.contrastive import transfer
 from contrasweep.trainables.dual_encoder.method import DualEncoder, Sides
 from contrasweep.trainables.evaluation.neighbours import TILE
 from contrasweep.trainables.evaluation.scores import classification
+from contrasweep.trainables.pytorch import Bool, Float, Int
 from contrasweep.trainables.similarities import unit
 from contrasweep.trainables.texts.encoders import reader_of
 from contrasweep.trainables.two_tower.settings import Settings

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from jaxtyping import Float, Int
 from torch import Tensor, nn
+
+from contrasweep.trainables.pytorch import Float, Int
 
 
 class TwoTowers(nn.Module):

@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from jaxtyping import Float, Int
-
 from contrasweep.trainables import checkpoint
 from contrasweep.trainables.losses import AnyLoss, distributed
 from contrasweep.trainables.losses.batch import Ids
-from contrasweep.trainables.pytorch import Tensor, nn, torch
+from contrasweep.trainables.pytorch import Float, Int, Tensor, nn, torch
 
 
 class Compared(NamedTuple):

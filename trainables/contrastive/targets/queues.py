@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-from jaxtyping import Float
-
 from contrasweep.trainables import checkpoint
 from contrasweep.trainables.checkpoint import StateDict
 from contrasweep.trainables.contrastive.targets.protocol import Compared, precise, together
@@ -11,7 +9,7 @@ from contrasweep.trainables.contrastive.targets.teachers import predictor
 from contrasweep.trainables.fields import BelowOne, Count, MaybeCount, NotNegative
 from contrasweep.trainables.losses import AnyLoss, ComposedLoss
 from contrasweep.trainables.losses.batch import Ids
-from contrasweep.trainables.pytorch import Tensor, nn, torch
+from contrasweep.trainables.pytorch import Float, Tensor, nn, torch
 from contrasweep.trainables.similarities import cosine
 
 

@@ -3,14 +3,12 @@
 import math
 from collections.abc import Mapping
 
-from jaxtyping import Float
-
 from contrasweep.trainables import checkpoint
 from contrasweep.trainables.contrastive.targets.protocol import Compared, precise, together
 from contrasweep.trainables.fields import BelowOne, Count, Positive
 from contrasweep.trainables.losses import AnyLoss
 from contrasweep.trainables.losses.batch import Ids
-from contrasweep.trainables.pytorch import F, Tensor, nn, torch
+from contrasweep.trainables.pytorch import F, Float, Tensor, nn, torch
 
 
 def predictor(dim: int, width: int) -> "nn.Module":

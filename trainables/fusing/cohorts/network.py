@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from contrasweep.trainables import seeding
 from contrasweep.trainables.fusing.folding import Folded, Outcome, Step
 from contrasweep.trainables.fusing.folding.rules import like
 from contrasweep.trainables.losses.tiled import Counts
+from contrasweep.trainables.pytorch import Float
 
 M = TypeVar("M")
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from contrasweep import canonical
@@ -37,6 +36,7 @@ from contrasweep.trainables.paired_images.inputs import ImageInputs
 from contrasweep.trainables.paired_images.network import image_model
 from contrasweep.trainables.paired_images.settings import COLUMNS, Settings
 from contrasweep.trainables.precision import widened
+from contrasweep.trainables.pytorch import Float, Int
 from contrasweep.trial import Trial
 
 _opened: Recent[ImageInputs] = Recent(lambda images: images.resident_bytes)

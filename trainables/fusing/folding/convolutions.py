@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from contrasweep.trainables.fusing.folding.rules import Engine, Slots, folding_rule, stacked
+from contrasweep.trainables.pytorch import Float
 
 Images = Float[Tensor, "k n h w c"]
 Pair = tuple[int, int]

@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from contrasweep.trainables.fusing.folding.convolutions import divided, joined
 from contrasweep.trainables.fusing.folding.rules import Engine, Slots, Unfoldable, folding_rule, like, stacked
+from contrasweep.trainables.pytorch import Float
 
 
 class FoldedLinear(nn.Module):

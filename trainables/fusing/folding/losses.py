@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from contrasweep.config import Config
@@ -18,6 +17,7 @@ from contrasweep.trainables.contrastive.temperature import LOWEST, LearnableTemp
 from contrasweep.trainables.fusing.folding.rules import PerMember, Slots, Unfoldable
 from contrasweep.trainables.losses import AnyLoss, ComposedLoss, ComposedViewsLoss, tiled
 from contrasweep.trainables.losses.views import paired_rows
+from contrasweep.trainables.pytorch import Float, Int
 
 Ids = Int[Tensor, "k n"]
 MEMBER_BY_MEMBER = ("triplet",)

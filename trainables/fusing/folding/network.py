@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
 from contrasweep.trainables.fusing.folding.rules import Engine, Slots, Unfoldable, copied, engine_of, rule_of, stacked
 from contrasweep.trainables.precision import leave_autocast, widened
+from contrasweep.trainables.pytorch import Float
 
 ELEMENTWISE: frozenset[Any] = frozenset(
     (

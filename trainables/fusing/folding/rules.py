@@ -15,10 +15,10 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from contrasweep.errors import SpecError
+from contrasweep.trainables.pytorch import Bool, Float, Shaped
 
 PerMember = Float[Tensor, " k"]
 """One value a member."""

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import filelock
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -31,6 +30,7 @@ from contrasweep.trainables.fusing.folding.optimisers import FoldedOptimizer
 from contrasweep.trainables.fusing.folding.rules import PerMember, like
 from contrasweep.trainables.losses import ComposedLoss
 from contrasweep.trainables.losses.negatives import count_members
+from contrasweep.trainables.pytorch import Bool, Float, Int, Shaped
 from contrasweep.trainables.torch_internals import Program
 
 

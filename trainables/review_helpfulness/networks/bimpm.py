@@ -3,9 +3,9 @@
 from typing import cast
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from contrasweep.trainables.pytorch import Bool, Float
 from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
 from contrasweep.trainables.review_helpfulness.models import BiMPMOptions
 from contrasweep.trainables.review_helpfulness.networks.layers import (

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Literal, cast
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from contrasweep.trainables.pytorch import Bool, Float
 from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
 from contrasweep.trainables.review_helpfulness.models import ConvKNRMOptions
 from contrasweep.trainables.review_helpfulness.networks.layers import WordEmbedding, cosine_matrix

@@ -7,9 +7,9 @@ code. Here a review's regions query its own words, and the product's text.
 from typing import cast
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
+from contrasweep.trainables.pytorch import Float
 from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
 from contrasweep.trainables.review_helpfulness.models import DRNetOptions
 from contrasweep.trainables.review_helpfulness.networks.layers import (

@@ -7,10 +7,10 @@ gradient-reversed classifier on the shared features and a plain one on the priva
 from typing import Any, cast
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from contrasweep.trainables.pytorch import Float, Int
 from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
 from contrasweep.trainables.review_helpfulness.models import EGCNNOptions
 from contrasweep.trainables.review_helpfulness.networks.layers import WordEmbedding, masked_max

@@ -3,10 +3,10 @@
 from typing import cast
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from contrasweep.trainables.pytorch import Bool, Float, Int
 from contrasweep.trainables.review_helpfulness.batch import Sequences
 
 

@@ -7,10 +7,10 @@ coherent graph is split as ReLU(A x_i + B x_j), its query nodes taken in slices 
 from typing import Any, cast
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from contrasweep.trainables.pytorch import Bool, Float
 from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
 from contrasweep.trainables.review_helpfulness.models import HEADS, MCROptions
 from contrasweep.trainables.review_helpfulness.networks.layers import (

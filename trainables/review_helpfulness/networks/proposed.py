@@ -6,10 +6,10 @@ reach a score), and the layer norms of queries and keys being two.
 """
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from contrasweep.trainables.pytorch import Bool, Float
 from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
 from contrasweep.trainables.review_helpfulness.losses import adaptive_contrastive_loss
 from contrasweep.trainables.review_helpfulness.models import ProposedOptions

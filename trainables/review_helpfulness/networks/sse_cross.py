@@ -8,11 +8,11 @@ from typing import cast
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from contrasweep.errors import SpecError
+from contrasweep.trainables.pytorch import Bool, Float
 from contrasweep.trainables.review_helpfulness.batch import Batch, Corpus, HelpfulnessModel, Inputs, Output
 from contrasweep.trainables.review_helpfulness.models import SSECrossOptions
 from contrasweep.trainables.review_helpfulness.networks.layers import Recurrent, WordEmbedding, masked_mean
