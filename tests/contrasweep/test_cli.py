@@ -284,11 +284,11 @@ def test_list_names_what_trains_without_importing_what_it_trains_with(kind, tmp_
     assert "torch" not in sys.modules or sys.modules["torch"].__file__
 
 
-def test_a_list_imports_nothing_that_counts_reads_data_or_the_network():
+def test_a_list_imports_nothing_that_counts_or_reads_studies_data_or_the_network():
     words = [sys.executable, "-X", "importtime", "-m", "contrasweep", "list", "losses"]
     said = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "sincere" in said.stdout and " contrasweep.study.file\n" in said.stderr
-    for name in ("numpy", "jaxtyping", "pyarrow.lib", "urllib.request"):
+    assert "sincere" in said.stdout and " contrasweep.cli.catalogue\n" in said.stderr
+    for name in ("contrasweep.study.base", "numpy", "jaxtyping", "pyarrow.lib", "urllib.request"):
         assert f" {name}\n" not in said.stderr, name
 
 

@@ -36,7 +36,6 @@ from contrasweep.defaults import OF_STUDY, STORAGE, TRACKING
 from contrasweep.errors import ContrasweepError, SpecError, StorageError
 from contrasweep.imports import is_installed
 from contrasweep.secrets import redacted
-from contrasweep.study.file import load_studies
 from contrasweep.text_table import WIDTH, text_table
 
 if TYPE_CHECKING:
@@ -86,6 +85,8 @@ def plan(
     hosts of an inventory. Of datasets that are not staged, how many cells wait for them and the commands that stage
     them. Of a file with several studies, each one.
     """
+    from contrasweep.study.file import load_studies
+
     plans: list[Plan] = []
     documents = []
     for declared in load_studies(study, sets or []):
@@ -173,6 +174,7 @@ def run(
     from contrasweep.running.driver import run as run_study
     from contrasweep.running.session import session
     from contrasweep.running.study_code import check_submitted
+    from contrasweep.study.file import load_studies
 
     studies = load_studies(study, sets or [])
     if rerun and len(studies) > 1:

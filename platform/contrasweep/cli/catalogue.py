@@ -13,15 +13,17 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from contrasweep.components import Declared, Table, declared
 from contrasweep.data.names import own_importer
 from contrasweep.errors import SpecError, check_known, choose_from
 from contrasweep.imports import import_from_here, import_module, import_path
 from contrasweep.schema import JsonSchema, field_help, json_schema
-from contrasweep.study.grid import AblationGrid
-from contrasweep.study.sweep import Sweep
+
+if TYPE_CHECKING:
+    from contrasweep.study.grid import AblationGrid
+    from contrasweep.study.sweep import Sweep
 
 TABLES = {
     "methods": "contrasweep.trainables:METHODS",
@@ -118,8 +120,11 @@ def _table(kind: str) -> Mapping[str, object]:
     return typing.cast(Mapping[str, object], getattr(importlib.import_module(module), table))
 
 
-def _studies(package: str) -> Iterator[tuple[str, AblationGrid | Sweep]]:
+def _studies(package: str) -> "Iterator[tuple[str, AblationGrid | Sweep]]":
     """The studies of a module, or of a package and the modules in it."""
+    from contrasweep.study.grid import AblationGrid
+    from contrasweep.study.sweep import Sweep
+
     import_from_here()
     root = import_module(package, place="list studies", kind="study")
     names = [package, *(f"{package}.{info.name}" for info in pkgutil.iter_modules(getattr(root, "__path__", ())))]

@@ -9,7 +9,6 @@ import typer
 from contrasweep.cli.options import Json, Storage, print_json, width
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import DataError
-from contrasweep.study.file import parse_set
 from contrasweep.text_table import text_table
 
 if TYPE_CHECKING:
@@ -37,6 +36,7 @@ def stage(
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from contrasweep.data import inspecting, resolving, staging
+    from contrasweep.study.file import parse_set
 
     settings = {".".join(path): value for path, value in map(parse_set, set_ or [])}
     place = to or resolving.default_place(name, settings, storage)

@@ -9,7 +9,6 @@ import typer
 from contrasweep.cli.options import Json, Storage, StoredStudy, print_json, width
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError, check_known
-from contrasweep.study.file import YAML, load_study
 from contrasweep.text_table import WIDTH, text_table
 
 if TYPE_CHECKING:
@@ -258,6 +257,8 @@ def load(study: str, storage: str) -> "Results":
 
 def name(study: str) -> str:
     """Return a study's name; a text that is neither a file nor module:NAME is the name itself."""
+    from contrasweep.study.file import YAML, load_study
+
     return load_study(study).name if ":" in study or study.endswith(YAML) else study
 
 
