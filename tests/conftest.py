@@ -13,7 +13,6 @@ import filelock
 import hypothesis
 import pytest
 import shapes
-from jaxtyping import install_import_hook
 
 # Nothing depends on time: machines are shared. The same examples in every run of CI, so that a failure there is the
 # change's; new ones are found where people work.
@@ -34,9 +33,7 @@ for name in ("COLUMNS", "LINES"):  # a test that needs a terminal of some size s
 # places and hosts fused trials has no tensors, and protocols in its signatures.
 ROOT = Path(__file__).resolve().parents[1]
 _NAMES = {module.name for module in pkgutil.iter_modules([str(ROOT / "trainables")])} - {"fusing"}
-install_import_hook(
-    [f"contrasweep.trainables.{name}" for name in sorted(_NAMES | {"fusing.cohorts", "fusing.folding"})], "shapes.check"
-)
+shapes.install([f"contrasweep.trainables.{name}" for name in sorted(_NAMES | {"fusing.cohorts", "fusing.folding"})])
 
 
 @pytest.fixture(scope="session")

@@ -1,15 +1,16 @@
-"""Types and shapes of calls, checked while tests run: the checker that jaxtyping's import hook puts around them."""
+"""Types and shapes of calls, checked while tests run, by jaxtyping and beartype."""
 
+import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import jaxtyping
 
-CALLS_A_TEST = 10
-"""How many calls of a function are checked in each test: a property's hundredth example costs no more checks."""
 _calls: dict[int, int] = {}
+_jaxtyped = jaxtyping.jaxtyped
 
 
 @functools.cache
@@ -24,9 +25,29 @@ def _checker() -> Callable[..., Any]:
     return functools.partial(beartype, conf=BeartypeConf(hint_overrides=overrides))
 
 
-def check(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, which only takes and returns values of annotated types, for the first calls of each test. The check
-    is built at the first of them: most of the 1,500 functions are called in few processes."""
+def install(modules: Sequence[str]) -> None:
+    """Check the calls of what these modules define, which nothing has imported yet. jaxtyping's own decorator costs
+    every call more than most of our functions take, and is built for each of 1,500 functions, of which a process calls
+    few: ours stands in its place and calls it for some calls alone."""
+    jaxtyping.jaxtyped = lambda typechecker: _checked
+    jaxtyping.install_import_hook(modules, None)
+
+
+def _checked(target: Any) -> Any:
+    """`target`, checked: a function in any of its forms; of a class, what makes an instance of a dataclass."""
+    if inspect.isclass(target):
+        if dataclasses.is_dataclass(target) and "__init__" in vars(target):
+            target.__init__ = _some_calls(target.__init__)  # type: ignore[misc]
+        return target
+    if isinstance(target, classmethod | staticmethod):
+        return type(target)(_some_calls(target.__func__))
+    if isinstance(target, property):
+        return property(*(f and _some_calls(f) for f in (target.fget, target.fset, target.fdel)))
+    return _some_calls(target)
+
+
+def _some_calls(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, of whose calls the 1st, 2nd, 4th, 8th and so on of each test are checked."""
     checked: Callable[..., Any] | None = None
     key = id(function)
 
@@ -34,9 +55,9 @@ def check(function: Callable[..., Any]) -> Callable[..., Any]:
     def limited(*args: Any, **kwargs: Any) -> Any:
         nonlocal checked
         count = _calls[key] = _calls.get(key, 0) + 1
-        if count > CALLS_A_TEST:
-            return None
-        checked = checked or _checker()(function)
+        if count & (count - 1):
+            return function(*args, **kwargs)
+        checked = checked or _jaxtyped(function, typechecker=_checker())
         return checked(*args, **kwargs)
 
     return limited
