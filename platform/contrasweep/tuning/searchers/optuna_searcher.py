@@ -50,7 +50,7 @@ def coordinate(parameter: Float | Int | Choice, value: Any) -> Any:
 Sampler = Callable[[int], Any]
 """Seed -> Optuna sampler."""
 
-MAX_ATTEMPTS = 20  # suggestions that a sampler may repeat before one is drawn at random
+MAX_ATTEMPTS = 5  # suggestions that a sampler may repeat before one is drawn at random
 
 
 class OptunaSearcher:
@@ -123,7 +123,7 @@ class OptunaSearcher:
 
     def _ask(self) -> tuple[Any, MutableConfig]:
         if self.fresh:
-            number = [self.seed, self.ask_count, len(self.study.trials)]
+            number = [self.seed, self.ask_count, len(self.study.get_trials(deepcopy=False))]
             self.study.sampler = self.sampler(int(np.random.SeedSequence(number).generate_state(1)[0]))
         trial = self.study.ask()
         config: MutableConfig = {}
