@@ -190,8 +190,8 @@ def _children(pid: int) -> list[int]:
     """
     children: list[int] = []
     for thread in os.listdir(f"/proc/{pid}/task"):
-        with contextlib.suppress(OSError):  # that thread has ended
-            children += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb", 0) as file:  # it may end
+            children += map(int, file.read().split())
     return children
 
 

@@ -175,6 +175,7 @@ def test_event_files_hold_each_report(records, trial, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("wandb")
 def test_wandb_runs_are_written_offline(records, trial, tmp_path):
     pytest.importorskip("wandb")
     assert tracked("wandb:w", records, trial) == ""
@@ -182,7 +183,8 @@ def test_wandb_runs_are_written_offline(records, trial, tmp_path):
     assert run.name.endswith(trial.id) and list(run.glob("*.wandb"))
 
 
-EVERY = ["own_trackers:Lines", "tensorboard:tb", pytest.param("wandb:w", marks=pytest.mark.slow)]
+WANDB = [pytest.mark.slow, pytest.mark.xdist_group("wandb")]  # its import takes seconds, in one process
+EVERY = ["own_trackers:Lines", "tensorboard:tb", pytest.param("wandb:w", marks=WANDB)]
 """The shared suite: a new tracker is one more address here."""
 
 
