@@ -9,7 +9,7 @@ from typing import Any
 
 import jaxtyping
 
-_calls: dict[int, int] = {}
+_calls: dict[Callable[..., Any], int] = {}
 _jaxtyped = jaxtyping.jaxtyped
 
 
@@ -47,20 +47,24 @@ def _checked(target: Any) -> Any:
 
 
 def _some_calls(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, of whose calls the 1st, 2nd, 4th, 8th and so on of each test are checked."""
-    checked: Callable[..., Any] | None = None
-    key = id(function)
+    """`function`, of whose calls the 1st, 2nd, 4th, 8th and so on of each test are checked.
+
+    It is a plain function without a closure, as `function` is: what counts a trial's memory is kept for no other.
+    """
 
     @functools.wraps(function)
-    def limited(*args: Any, **kwargs: Any) -> Any:
-        nonlocal checked
-        count = _calls[key] = _calls.get(key, 0) + 1
+    def limited(*args: Any, _function: Callable[..., Any] = function, **kwargs: Any) -> Any:
+        count = _calls[_function] = _calls.get(_function, 0) + 1
         if count & (count - 1):
-            return function(*args, **kwargs)
-        checked = checked or _jaxtyped(function, typechecker=_checker())
-        return checked(*args, **kwargs)
+            return _function(*args, **kwargs)
+        return _with_checks(_function)(*args, **kwargs)
 
     return limited
+
+
+@functools.cache
+def _with_checks(function: Callable[..., Any]) -> Callable[..., Any]:
+    return _jaxtyped(function, typechecker=_checker())  # type: ignore[no-any-return]
 
 
 def next_test() -> None:
