@@ -66,6 +66,12 @@ def test_a_clock_changes_no_other_number_and_goes_on(digits: Manifest) -> None:
     assert 0 < seconds[0] < seconds[1]
     for report, other in zip(plain, clocked, strict=True):
         assert report.metrics == {k: v for k, v in other.metrics.items() if k != "processor_seconds"}
+    running = timed.train(one_view)
+    first = next(running)
+    assert first.checkpoint is not None
+    assert checkpoint.part(first.checkpoint, "clock") == {"seconds": first.metrics["processor_seconds"]}
+    [after] = timed.train(one_view, first.checkpoint)
+    assert after.metrics["processor_seconds"] > first.metrics["processor_seconds"], "those before count"
 
 
 @pytest.mark.parametrize(("name", "parts"), [("moco", {"momentum_encoder", "queue"}), ("xbm", {"memory"})])

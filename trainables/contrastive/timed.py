@@ -6,17 +6,32 @@ It trains alone, never in a cohort of fused trials, so that the time is its own.
 """
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
+from contrasweep.trainables import checkpoint
 from contrasweep.trainables.contrastive import Settings, memory
 from contrasweep.trial import Report, Trial
+
+
+class Clock:
+    """The seconds so far, which a checkpoint keeps."""
+
+    seconds = 0.0
+
+    def state_dict(self) -> checkpoint.StateDict:
+        """Return the seconds by name."""
+        return {"seconds": self.seconds}
+
+    def load_state_dict(self, state_dict: checkpoint.StateDict, /) -> None:
+        """Go on from these seconds."""
+        self.seconds = state_dict["seconds"]
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
     """Train as `contrastive` does, in one process; each report has `processor_seconds` too.
 
-    They are those of the thread that trains, which is all with `threads: 1` on a CPU, over the epochs of this attempt:
+    They are those of the thread that trains, which is all with `threads: 1` on a CPU, over all epochs so far:
     views, steps and diagnostics, without reading the data and without evaluations. Where cores are shared they vary
     less than the time on the wall.
     """
@@ -24,13 +39,17 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     from contrasweep.trainables.contrastive.method import Contrastive
 
     class Timed(Contrastive):
-        spent = 0.0
+        clock = Clock()
+
+        @property
+        def parts(self) -> Mapping[str, checkpoint.Stateful]:
+            return {**super().parts, "clock": self.clock}
 
         def epoch(self, epoch: int) -> dict[str, float]:
             began = time.thread_time()
             metrics = super().epoch(epoch)
-            self.spent += time.thread_time() - began
-            return metrics | {"processor_seconds": self.spent}
+            self.clock.seconds += time.thread_time() - began
+            return metrics | {"processor_seconds": self.clock.seconds}
 
     s = Settings(**trial.config)
     method = Timed(trial, s)
