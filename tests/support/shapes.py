@@ -9,6 +9,8 @@ from typing import Any
 
 import jaxtyping
 
+CALLS_A_TEST = 10
+"""How many first calls of a function are checked in each test, and later ones ever more rarely."""
 _calls: dict[Callable[..., Any], int] = {}
 _jaxtyped = jaxtyping.jaxtyped
 
@@ -47,7 +49,7 @@ def _checked(target: Any) -> Any:
 
 
 def _some_calls(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, of whose calls the 1st, 2nd, 4th, 8th and so on of each test are checked.
+    """`function`, of whose calls the first ten of each test are checked, and the 16th, 32nd and so on.
 
     It is a plain function without a closure, as `function` is: what counts a trial's memory is kept for no other.
     """
@@ -55,7 +57,7 @@ def _some_calls(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def limited(*args: Any, _function: Callable[..., Any] = function, **kwargs: Any) -> Any:
         count = _calls[_function] = _calls.get(_function, 0) + 1
-        if count & (count - 1):
+        if count > CALLS_A_TEST and count & (count - 1):
             return _function(*args, **kwargs)
         return _with_checks(_function)(*args, **kwargs)
 
