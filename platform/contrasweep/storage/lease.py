@@ -10,15 +10,17 @@ none for EXPIRY_S on the waiting process's own clock. A holder that was stopped 
 ends.
 """
 
+import hashlib
 import os
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from typing import Annotated
 
@@ -33,6 +35,7 @@ from contrasweep.storage.records import StudyRecords
 HEARTBEAT_S, EXPIRY_S = 5.0, 30.0
 POLL_S = 1.0
 _held_here: set[str] = set()  # tokens of the leases that this process holds
+MOST_ASKED = 1000  # how often a holder can be asked to stop
 RELEASE_TIMEOUT_S = 5.0  # an interrupted run does not wait longer for a storage that does not answer
 
 
@@ -86,6 +89,7 @@ class Lease:
         self.holder = Holder.here()
         self.generation = 0
         self.lost = ""  # why this process holds it no more
+        self._sign: socket.socket | None = None  # see `_sign_of`
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
 
@@ -107,12 +111,15 @@ class Lease:
             if key < self._key(self.generation):
                 self.store.delete(key)
         _held_here.add(self.holder.token)
+        self._sign = _show_sign(self.records, self.holder)
         self._thread.start()
 
     def release(self) -> None:
         """Give the lease back, so that the next process need not wait."""
         self._end.set()
         self._thread.join(RELEASE_TIMEOUT_S)
+        if self._sign is not None:
+            self._sign.close()
         _held_here.discard(self.holder.token)
 
     def newest(self) -> tuple[int, Holder | None]:
@@ -199,7 +206,8 @@ class Lease:
 def stop_driver(records: StudyRecords) -> Holder:
     """Ask the process of this machine that runs the study to stop (SIGTERM), and return who it is.
 
-    `StudyHeld` where no process runs it, or one of another machine does.
+    `StudyHeld` where no process runs it, where one of another machine does, and where the process is not shown to be a
+    driver of the study by what it does itself: a storage may name any process.
     """
     _, holder = Lease(records, print).newest()
     if holder is None or holder.released or holder.lives_here is False:
@@ -208,8 +216,45 @@ def stop_driver(records: StudyRecords) -> Holder:
         raise StudyHeld(
             f"study {records.study} is run by {holder}, which only that machine can stop: kill {holder.pid}"
         )
+    if _who_shows(_sign_of(records, holder)) != (holder.pid, os.getuid()):
+        raise StudyHeld(
+            f"the storage says that {holder} runs study {records.study} in {records.store.uri}, but that process does "
+            f"not show it: nothing is stopped; ps {holder.pid} tells what it is"
+        )
     os.kill(holder.pid, signal.SIGTERM)
     return holder
+
+
+def _sign_of(records: StudyRecords, holder: Holder) -> str:
+    """Return the name of the abstract socket at which a holder shows on its machine that it holds a study.
+
+    The kernel says which process listens there, so that no file and no other user can make that of another one.
+    """
+    place = records.store.uri
+    place = place if "://" in place else os.path.realpath(place)
+    return "\0contrasweep-" + hashlib.sha256(f"{records.study}\n{place}\n{holder.process}".encode()).hexdigest()
+
+
+def _show_sign(records: StudyRecords, holder: Holder) -> socket.socket | None:
+    """Listen at the sign of a holder, for as long as what is returned is open; None where there are no such sockets."""
+    sign = socket.socket(socket.AF_UNIX)
+    try:
+        sign.bind(_sign_of(records, holder))
+        sign.listen(MOST_ASKED)
+    except OSError:  # a system without them, or another process is there: `stop` stops nothing then
+        sign.close()
+        return None
+    return sign
+
+
+def _who_shows(sign: str) -> tuple[int, int] | None:
+    """Return the process and the user that listen at a sign; None where nobody does."""
+    with socket.socket(socket.AF_UNIX) as asking, suppress(OSError):
+        asking.setblocking(False)
+        asking.connect(sign)
+        pid, user, _ = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        return pid, user
+    return None
 
 
 @contextmanager

@@ -1,10 +1,12 @@
 """A study seen from its storage alone: `watch`, `studies`, `status` and `logs`, while it runs and when it is over."""
 
+import contextlib
 import dataclasses
 import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,7 +22,7 @@ from contrasweep.live.lines import Lines
 from contrasweep.live.live_file import LIVE, LIVE_FILE, watch
 from contrasweep.live.state import ArmState, RunningTrial, RunState
 from contrasweep.processes import process_identity
-from contrasweep.storage.lease import HOLDER_FILE, Holder
+from contrasweep.storage.lease import HOLDER_FILE, Holder, _show_sign
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
@@ -79,23 +81,71 @@ def test_status_takes_a_study_too(records, tmp_path):
     )
 
 
+HOLD = """
+import sys, time
+from contrasweep.storage.lease import exclusive_driver
+from contrasweep.storage.records import StudyRecords
+with exclusive_driver(StudyRecords(sys.argv[1], "s")):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@contextlib.contextmanager
+def driver_of(storage):
+    """A program of the user's, such as a notebook, that runs study s in this storage."""
+    driver = subprocess.Popen([sys.executable, "-c", HOLD, storage], stdout=subprocess.PIPE, text=True)
+    try:
+        assert driver.stdout.readline() == "held\n"
+        yield driver
+    finally:
+        driver.kill()
+        driver.communicate()
+
+
+def stop(records, folder):
+    return contrasweep("stop", "s", "--storage", records.storage, folder=folder)
+
+
+def hold(records, holder):
+    """What somebody may write to the storage as its newest lease."""
+    HOLDER_FILE.write(records.store, "s/lease/00000009.json", dataclasses.asdict(holder))
+
+
+@pytest.mark.slow
 def test_a_study_is_stopped_by_its_name_where_it_runs(records, tmp_path):
     """The holder of its lease gets SIGTERM; one of another machine is named, and nothing is sent."""
+    assert stop(records, tmp_path).returncode == 2 and "no process runs study s" in stop(records, tmp_path).stderr
+    with driver_of(records.storage) as driver:
+        (tmp_path / "link").symlink_to(records.storage)
+        done = contrasweep("stop", "s", "--storage", "link", folder=tmp_path)
+        assert done.stdout == f"asked process {driver.pid} on {socket.gethostname()} to stop\n", done
+        assert driver.wait(30) == -signal.SIGTERM
+    assert "no process runs study s" in stop(records, tmp_path).stderr
+    hold(records, Holder("far", os.getpid(), "another machine", "t"))
+    assert stop(records, tmp_path).returncode == 2 and f"kill {os.getpid()}" in stop(records, tmp_path).stderr
 
-    def stop():
-        return contrasweep("stop", "s", "--storage", records.storage, folder=tmp_path)
 
-    def hold(holder):
-        HOLDER_FILE.write(records.store, "s/lease/00000001.json", dataclasses.asdict(holder))
+@pytest.mark.slow
+def test_a_process_that_a_storage_names_is_not_stopped_unless_it_runs_this_study_in_this_storage(records, tmp_path):
+    with subprocess.Popen(["sleep", "60"]) as bystander, driver_of(str(tmp_path / "other")) as elsewhere:
+        for process in (bystander, elsewhere):
+            hold(records, Holder("here", process.pid, process_identity(process.pid), "t"))
+            done = stop(records, tmp_path)
+            assert done.returncode == 2 and process.poll() is None
+            assert f"process {process.pid} on here" in done.stderr and "nothing is stopped" in done.stderr
+        bystander.kill()
 
-    assert stop().returncode == 2 and "no process runs study s" in stop().stderr
-    driver = subprocess.Popen(["sleep", "60"])
-    hold(Holder("here", driver.pid, process_identity(driver.pid), "t"))
-    assert stop().stdout == f"asked process {driver.pid} on here to stop\n"
-    assert driver.wait(30) == -signal.SIGTERM
-    assert "no process runs study s" in stop().stderr
-    hold(Holder("far", os.getpid(), "another machine", "t"))
-    assert stop().returncode == 2 and f"kill {os.getpid()}" in stop().stderr
+
+@pytest.mark.slow
+def test_the_sign_of_a_driver_that_another_process_shows_stops_nobody(records, tmp_path):
+    with subprocess.Popen(["sleep", "60"]) as bystander:
+        holder = Holder("here", bystander.pid, process_identity(bystander.pid), "t")
+        hold(records, holder)
+        with _show_sign(records, holder):
+            done = stop(records, tmp_path)
+        assert done.returncode == 2 and bystander.poll() is None and "nothing is stopped" in done.stderr
+        bystander.kill()
 
 
 def test_watch_shows_the_run_of_another_process(records, tmp_path):
