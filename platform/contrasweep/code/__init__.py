@@ -2,9 +2,16 @@
 
 from contrasweep.code.difference import Change, Difference, difference
 from contrasweep.code.entry_points import dotted_paths
-from contrasweep.code.finder import installed_version
 from contrasweep.code.snapshot import KEPT, TooLarge, pack, unpack
-from contrasweep.code.version import Code, CodeVersion, CurrentCode, code_of, differing_modules, digest_of_module
+from contrasweep.code.version import (
+    Code,
+    CodeVersion,
+    CurrentCode,
+    code_of,
+    differing_modules,
+    digest_of_module,
+    installed_version,
+)
 
 __all__ = [
     "KEPT",

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from contrasweep.code.normal_form import normal_form
+from contrasweep.code.version import parsed
 
 CHANGED, ADDED, REMOVED = "changed", "added", "removed"
 _NAMED = 3  # files that the line of a difference names
@@ -68,7 +68,7 @@ def difference(old: Mapping[str, str], new: Mapping[str, str], names: tuple[str,
 
 
 def _same(old: str, new: str) -> bool:
-    return normal_form(old.encode()).digest == normal_form(new.encode()).digest
+    return parsed(old.encode())[0] == parsed(new.encode())[0]
 
 
 def _lines_changed(old: list[str], new: list[str]) -> int:

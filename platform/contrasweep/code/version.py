@@ -1,39 +1,60 @@
 """The code of a trial: a digest of the user's modules that it reaches, found by their imports without running them.
 
 What counts how:
-- a module of the user's (in a checkout, an editable install, on PYTHONPATH): by its normal form (see `normal_form`);
-- an extension module of the user's: by the bytes of its file;
+- a module of the user's (in a checkout, an editable install, on PYTHONPATH): by its text as `ast.unparse` writes it,
+  without docstrings. Comments and layout change nothing. Another minor version of Python may write another text;
+- an extension module of the user's, a file that is not Python: by its bytes;
 - what is installed (site-packages) or comes with Python: by the distribution's version, which is kept beside the digest
   and is no part of it. Neither are the distributions' names: what is imported stands in the modules, and an optional
   package that is installed later makes no other code;
 - the platform (`contrasweep`, but for its methods): by its version, in a checkout too;
 - files that modules read (YAML, tables) and modules whose names are computed at run time: not at all.
+
+Left out of a module is what changes no trial: a study that the module declares and does not read (all that a study says
+stands in the settings of its trials), and the body of `if __name__ == "__main__":`.
 """
 
+import ast
+import functools
 import gc
+import hashlib
+import importlib.util
+import inspect
+import json
+import pkgutil
 import re
+import sys
+import sysconfig
+import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import metadata
+from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES, ModuleSpec, PathFinder
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
+from contrasweep import canonical
 from contrasweep.code.checkout import Checkout, checkout_of
 from contrasweep.code.entry_points import FILE, dotted_paths, module_of
-from contrasweep.code.finder import Finder, Module, distribution_of, in_site_folder, installed_version, site_folder_of
-from contrasweep.code.interactive import bound_values, script_of, source_of
-from contrasweep.code.normal_form import Import, NormalForm, normal_form, short_digest
 from contrasweep.config import Config
+from contrasweep.errors import SpecError
 from contrasweep.imports import project_file
 
 METHODS = ("trainables", "search_spaces")
 """Packages of `contrasweep` whose modules count as the user's do. All others are the platform."""
+SITE_FOLDERS = ("site-packages", "dist-packages")
+DIGEST_DIGITS = 16
+_STUDIES = {"AblationGrid", "Sweep"}
+_DOCUMENTED = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 
 
 @dataclass(frozen=True)
 class Source:
-    """The source of one module: its name, the file in a snapshot, its bytes and the digest of their normal form.
+    """The source of one module: its name, the file in a snapshot, its bytes and its digest.
 
     `path` is where it lies here; empty where it was put together from a notebook.
     """
@@ -82,8 +103,15 @@ def code_of(trainable: str | Callable[..., Any], paths: Iterable[str] = ()) -> C
         for path in paths:
             walk.file(path.removeprefix(FILE)) if path.startswith(FILE) else walk.module(module_of(path))
         walk.follow()
-    main = trainable.__module__ if callable(trainable) else module_of(trainable)
-    return Code(_version(walk, main), dict(sorted(walk.sources.items())))
+    sources = dict(sorted(walk.sources.items()))
+    modules = {name: source.digest for name, source in sources.items()}
+    main = sources.get(trainable.__module__ if callable(trainable) else module_of(trainable))
+    main = main or next((source for name, source in sources.items() if name.startswith(FILE)), None)
+    checkout = Checkout()
+    if main is not None and main.path:
+        checkout = checkout_of(main.path, {source.path: source.data for source in sources.values() if source.path})
+    distributions = dict(sorted(walk.distributions.items()))
+    return Code(CodeVersion(digest_of(modules), modules, distributions, checkout.commit, checkout.dirty), sources)
 
 
 class CurrentCode:
@@ -102,57 +130,39 @@ class CurrentCode:
         return self._known[key]
 
 
-def differing_modules(modules: Mapping[str, str]) -> list[str]:
-    """Return the names of those `modules` (name -> digest) that differ here or cannot be found.
-
-    A notebook's function has no module of its own and travels with the trial: it is not looked at.
-    """
-    finder = Finder()
-    return [
-        name
-        for name, digest in sorted(modules.items())
-        if name != "__main__" and (":" not in name or name.startswith(FILE)) and _digest_here(finder, name) != digest
-    ]
-
-
-def digest_of_module(name: str) -> str:
-    """The digest of one module as it would be imported here; empty where there is none."""
-    return _digest_here(Finder(), name)
-
-
-def _digest_here(finder: Finder, name: str) -> str:
-    if name.startswith(FILE):
-        path = project_file(name.removeprefix(FILE))
-        return "" if path is None else _form_of_file(path, path.read_bytes()).digest
-    module = finder.find(name)
-    try:
-        return _form_of(module)[1].digest if module is not None and module.file else ""
-    except OSError:
-        return ""
-
-
-def _form_of_file(path: Path, data: bytes) -> NormalForm:
-    """Return the normal form of a script; a file that is not Python counts by its bytes."""
-    return normal_form(data, is_command=True) if path.suffix == ".py" else NormalForm(short_digest(data))
-
-
-def _form_of(module: Module) -> tuple[bytes, NormalForm]:
-    data = module.read()
-    return data, normal_form(data) if module.is_source else NormalForm(short_digest(data))
-
-
 def digest_of(modules: Mapping[str, str]) -> str:
     """Return the digest of some code from its modules' digests."""
     return short_digest("\n".join(f"{name} {modules[name]}" for name in sorted(modules)).encode())
 
 
+def short_digest(data: bytes) -> str:
+    """The digits of the SHA-256 of `data` that name a module's or a study's code."""
+    return hashlib.sha256(data).hexdigest()[:DIGEST_DIGITS]
+
+
+def differing_modules(modules: Mapping[str, str]) -> list[str]:
+    """Return the names of those `modules` (name -> digest) that differ here or cannot be found.
+
+    A notebook's function has no module of its own and travels with the trial: it is not looked at.
+    """
+    walk = _Walk()
+    names = [name for name in sorted(modules) if name != "__main__" and (":" not in name or name.startswith(FILE))]
+    return [name for name in names if walk.digest_here(name) != modules[name]]
+
+
+def digest_of_module(name: str) -> str:
+    """The digest of one module as it would be imported here; empty where there is none."""
+    return _Walk().digest_here(name)
+
+
 class _Walk:
-    """Follows imports from some modules to all that they reach."""
+    """Follows imports from some modules to all that they reach. It is made anew for each walk: it sees new files."""
 
     def __init__(self) -> None:
-        self.finder = Finder()
+        PathFinder.invalidate_caches()
         self.sources: dict[str, Source] = {}
         self.distributions: dict[str, str] = {}
+        self.found: dict[str, _Module | None] = {}
         self.seen: set[str] = set()
         self.queue: deque[str] = deque()  # packages before what is in them
         self.by_version: set[str] = set()  # packages that an installed distribution holds
@@ -169,132 +179,342 @@ class _Walk:
                 self.queue.append(prefix)
 
     def function(self, function: Callable[..., Any]) -> None:
-        """Follow a function into its module, or, where it has no file, into its own source."""
+        """Follow a function into its module or script; what was defined in a notebook, into its cells."""
         name = function.__module__
-        if (script := script_of(function)) is not None:
-            self._text(name, script.read_bytes(), str(script))
-        elif name != "__main__" and self.finder.find(name) is not None:
+        if (script := _script_of(function)) is not None:
+            self._keep(name, f"{name}.py", script.read_bytes(), "", str(script))
+        elif name != "__main__" and self.find(name) is not None:
             self.module(name)
         else:
-            self._text(name, source_of(function))
-            return
-        if values := bound_values(function):
-            self._text(f"{name}:{function.__qualname__}", values)
+            self._keep(name, f"{name}.py", _cells_of(function) or f"{_bytecode(function)!r}\n".encode(), "")
+        # A function that another function made depends on the values that it was made with.
+        if values := _closed_over(function, set()):
+            label = f"{name}:{function.__qualname__}"
+            self._keep(label, re.sub(r"\W+", "_", label) + ".py", "\n".join(values).encode(), "")
 
     def file(self, name: str) -> None:
         """Follow a file that a command runs, and for a script the modules beside it."""
         path = project_file(name)
         if path is None or f"{FILE}{name}" in self.sources:
             return
-        data = path.read_bytes()
-        parsed = _form_of_file(path, data)
-        self.sources[f"{FILE}{name}"] = Source(f"{FILE}{name}", name.removeprefix("./"), data, parsed.digest, str(path))
-        self._imports(parsed, "")
-        for imported in parsed.imports:
-            beside = Path(name).parent / f"{imported.module.replace('.', '/')}.py"
-            if not imported.level and self.finder.find(imported.module) is None:
+        for imported in self._keep(f"{FILE}{name}", name.removeprefix("./"), path.read_bytes(), "", str(path)):
+            beside = Path(name).parent / f"{imported.replace('.', '/')}.py"
+            if not imported.startswith(".") and self.find(imported) is None:
                 self.file(str(beside))
 
     def follow(self) -> None:
         """Follow imports until nothing new is reached."""
         while self.queue:
             name = self.queue.popleft()
-            top = name.partition(".")[0]
-            if _is_platform(name):
-                self._installed(name, "contrasweep")
-            elif top not in self.by_version and not self.finder.is_standard(top):
-                module = self.finder.find(name)
-                if module is not None and module.file:
-                    self._take(module)
-
-    def _take(self, module: Module) -> None:
-        if in_site_folder(module.file):
-            distribution = distribution_of(module.name, site_folder_of(module.file))
-            if distribution is not None:
-                self._installed(module.name, distribution)
-                return
-        try:
-            data, parsed = _form_of(module)
-        except OSError:
-            return
-        self.sources[module.name] = Source(module.name, _file_of(module), data, parsed.digest, module.file)
-        self._imports(parsed, module.name if module.folders else module.name.rpartition(".")[0])
-        if parsed.discovers:
-            for part in module.parts():
-                self.module(part)
-
-    def _installed(self, package: str, distribution: str) -> None:
-        if package != "contrasweep":  # it holds the methods too
-            self.by_version.add(package)
-        self.distributions[distribution] = installed_version(distribution)
-
-    def _text(self, module: str, data: bytes, path: str = "") -> None:
-        """Source that is no module's file."""
-        parsed = normal_form(data, is_main=True)
-        file = re.sub(r"\W+", "_", module) + ".py"
-        self.sources[module] = Source(module, file, data, parsed.digest, path)
-        self._imports(parsed, "")
-
-    def _imports(self, parsed: NormalForm, package: str) -> None:
-        for imported in parsed.imports:
-            name = _absolute(imported, package)
-            if not name:
+            top, *below = name.split(".", 2)
+            if top == "contrasweep" and (not below or below[0] not in METHODS):
+                self.distributions["contrasweep"] = installed_version("contrasweep")
                 continue
-            self.module(name)
-            if imported.name == "*":
-                for exported in self._exported(name):
-                    self.module(f"{name}.{exported}")
-            elif imported.name:
-                self.module(f"{name}.{imported.name}")  # a module of the package, or an attribute
+            module = None if top in self.by_version or self._is_pythons(top) else self.find(name)
+            if module is None or not module.file:
+                continue
+            if in_site_folder(module.file) and (distribution := _distribution_of(name, _site_folder(module.file))):
+                self.by_version.add(name)
+                self.distributions[distribution] = installed_version(distribution)
+                continue
+            try:
+                data = module.read()
+            except OSError:
+                continue
+            suffix = Path(module.file).suffix or ".py"
+            place = name.replace(".", "/") + ("/__init__" if module.folders else "")
+            self._keep(name, place + suffix, data, name if module.folders else name.rpartition(".")[0], module.file)
+            if b"iter_modules" in data or b"walk_packages" in data:  # it imports each module of its package by name
+                for part in pkgutil.iter_modules(module.folders):
+                    self.module(f"{name}.{part.name}")
 
-    def _exported(self, package: str) -> tuple[str, ...]:
-        """Return the names in the package's `__all__`, of which `import *` imports the modules."""
-        module = self.finder.find(package)
-        if module is None or not (module.folders and module.is_source) or in_site_folder(module.file):
-            return ()
+    def _keep(self, name: str, file: str, data: bytes, package: str, path: str = "") -> Sequence[str]:
+        """Keep a source, and follow what it imports; return these imports as they are written."""
+        digest, imports = parsed(data, _role(name, path or file))
+        self.sources[name] = Source(name, file, data, digest, path)
+        for imported in imports:
+            try:
+                self.module(importlib.util.resolve_name(imported, package))
+            except ImportError:  # a relative import that leaves its package
+                continue
+        return imports
+
+    def digest_here(self, name: str) -> str:
+        """The digest of a module, or of the file that a command runs; empty where there is none."""
+        path = project_file(name.removeprefix(FILE)) if name.startswith(FILE) else None
+        module = None if name.startswith(FILE) else self.find(name)
         try:
-            return normal_form(module.read()).exports
+            if path is not None:
+                return parsed(path.read_bytes(), _role(name, str(path)))[0]
+            return parsed(module.read(), _role(name, module.file))[0] if module is not None and module.file else ""
         except OSError:
-            return ()
+            return ""
+
+    def find(self, name: str) -> "_Module | None":
+        """The module of this dotted name; None where there is none (it may be an attribute of one)."""
+        if name not in self.found:
+            self.found[name] = self._find(name)
+        return self.found[name]
+
+    def _find(self, name: str) -> "_Module | None":
+        parent, _, last = name.rpartition(".")
+        if not all(part.isidentifier() for part in name.split(".")):
+            return None
+        folders: Sequence[str] | None = None
+        if parent:
+            package = self.find(parent)
+            if package is None or not package.folders:
+                return None
+            folders = package.folders
+        # By its last part: a namespace package inside another asks for its parent in sys.modules otherwise.
+        spec = PathFinder.find_spec(last, folders) or _of_other_finders(name, folders)
+        if spec is not None:
+            file = spec.origin if spec.has_location and spec.origin else ""
+            inside = tuple(spec.submodule_search_locations or ())
+            return _Module(file, inside, spec.loader) if file or inside else None
+        # This process may have imported it in another way, such as by its file.
+        loaded = sys.modules.get(name)
+        file = getattr(loaded, "__file__", None) or ""
+        return _Module(file, tuple(getattr(loaded, "__path__", ()))) if file else None
+
+    def _is_pythons(self, name: str) -> bool:
+        """Whether `import name` gives a top-level module of Python's own, not the user's of that name."""
+        if name in sys.builtin_module_names or name not in sys.stdlib_module_names:
+            return name in sys.builtin_module_names
+        loaded = sys.modules.get(name)
+        module = self.find(name) if loaded is None else None
+        return in_standard_library(module.file if module is not None else getattr(loaded, "__file__", None) or "")
 
 
-def _is_platform(name: str) -> bool:
-    top, *below = name.split(".", 2)
-    return top == "contrasweep" and (not below or below[0] not in METHODS)
+@dataclass(frozen=True)
+class _Module:
+    """A module as it lies on the path to import from.
+
+    `file` is empty for a namespace package. `folders` are where the modules of a package lie, () for a plain module.
+    """
+
+    file: str
+    folders: tuple[str, ...] = ()
+    loader: object = None
+
+    def read(self) -> bytes:
+        """Return the bytes of its file; OSError if it cannot be read."""
+        get_data = getattr(self.loader, "get_data", None)  # in a zip on the path, say
+        return bytes(get_data(self.file)) if get_data else Path(self.file).read_bytes()
 
 
-def _absolute(imported: Import, package: str) -> str:
-    """Return the dotted name of the module of a `from` import; empty where a relative import leaves its package."""
-    if not imported.level:
-        return imported.module
-    parts = package.split(".") if package else []
-    if imported.level > len(parts):
-        return ""
-    base = parts[: len(parts) - imported.level + 1]
-    return ".".join([*base, imported.module] if imported.module else base)
+def _of_other_finders(name: str, folders: Sequence[str] | None) -> ModuleSpec | None:
+    """Return a module as other finders have it: an editable install may bring one."""
+    for finder in sys.meta_path:
+        kind = finder if isinstance(finder, type) else type(finder)
+        if kind.__module__.partition(".")[0] in ("_frozen_importlib", "_frozen_importlib_external", "_pytest"):
+            continue
+        try:
+            spec: ModuleSpec | None = finder.find_spec(name, folders)
+        except Exception:  # someone else's finder
+            continue
+        if spec is not None:
+            return spec
+    return None
 
 
-def _file_of(module: Module) -> str:
-    """Return the path of a module in a snapshot: the one that it has below its import folder."""
-    parts = module.name.replace(".", "/")
-    suffix = "".join(Path(module.file).suffixes[-1:]) or ".py"
-    return f"{parts}/__init__{suffix}" if module.folders else f"{parts}{suffix}"
-
-
-def _version(walk: _Walk, main: str) -> CodeVersion:
-    modules = {name: source.digest for name, source in sorted(walk.sources.items())}
-    own = walk.sources.get(main) or next((s for n, s in walk.sources.items() if n.startswith(FILE)), None)
-    checkout = Checkout()
-    if own is not None and own.path:
-        files = {source.path: source.data for source in walk.sources.values() if source.path}
-        checkout = checkout_of(own.path, files)
-    return CodeVersion(
-        digest=digest_of(modules),
-        modules=modules,
-        distributions=dict(sorted(walk.distributions.items())),
-        commit=checkout.commit,
-        dirty=checkout.dirty,
+def _role(name: str, file: str) -> str:
+    """How a source counts: "command" as a whole, "script" as what runs, "module" as what is imported, "bytes"."""
+    if name.startswith(FILE):
+        return "command" if file.endswith(".py") else "bytes"
+    return (
+        "bytes"
+        if file.endswith((*EXTENSION_SUFFIXES, *BYTECODE_SUFFIXES))
+        else "script"
+        if name == "__main__"
+        else "module"
     )
+
+
+@functools.lru_cache(4096)
+def parsed(source: bytes, role: str = "module") -> tuple[str, tuple[str, ...]]:
+    """Return the digest of a source without what changes no trial, and its imports as written (`..package.name`).
+
+    `role`: see `_role`. Source that is not Python of this version counts by its bytes.
+    """
+    if role == "bytes":
+        return short_digest(source), ()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of invalid escapes in the user's strings
+            tree = ast.parse(source)
+        if role != "command":
+            _leave_out(tree, role)
+        for node in ast.walk(tree):
+            if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+                node.body = node.body[1:]
+        text = ast.unparse(tree).encode("utf-8", "surrogatepass")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # ValueError: null bytes
+        return short_digest(source), ()
+    return short_digest(text), tuple(_imports(tree))
+
+
+def _leave_out(tree: ast.Module, role: str) -> None:
+    """Take out of a module what it does as a script, and the studies that it declares and does not read."""
+    body: list[ast.stmt] = []
+    for node in tree.body:
+        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"):
+            body.append(node)
+        elif role == "script":  # here the block runs, and its functions may read what it sets
+            body += [inner for inner in node.body if isinstance(inner, _ASSIGNMENTS)]
+    studies = [n for n in body if isinstance(n, ast.Assign | ast.AnnAssign) and _declares_study(n.value)]
+    read = {part.id for n in body if n not in studies for part in ast.walk(n) if isinstance(part, ast.Name)}
+    tree.body = [n for n in body if n not in studies or _names_set(n) & read]
+
+
+def _declares_study(value: ast.expr | None) -> bool:
+    return isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in _STUDIES
+
+
+def _names_set(node: ast.stmt) -> set[str]:
+    """The names that a statement at the top of a module sets; `train.settings` for an attribute."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {node.name}
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+    targets = [part for part in ast.walk(node) if isinstance(getattr(part, "ctx", None), ast.Store)]
+    return {ast.unparse(target) for target in targets if isinstance(target, ast.Name | ast.Attribute)}
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            yield base
+            # A module of the package, or an attribute.
+            yield from (f"{base}{'.' * bool(node.module)}{alias.name}" for alias in node.names if alias.name != "*")
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = getattr(node.func, "id", "") or getattr(node.func, "attr", "")
+            if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
+                yield node.args[0].value
+
+
+def _script_of(function: Callable[..., Any]) -> Path | None:
+    """Return the file of the script that runs as `__main__`, if it defines `function`."""
+    if function.__module__ != "__main__" or not isinstance(function, FunctionType):
+        return None
+    script, defined = getattr(sys.modules["__main__"], "__file__", None) or "", function.__code__.co_filename
+    if not Path(script).is_file() or not Path(defined).is_file() or not Path(script).samefile(defined):
+        return None
+    return Path(script).resolve()
+
+
+def _cells_of(function: Callable[..., Any]) -> bytes:
+    """Return what a notebook's cells define of `function` and of all that it names, each as it was run last.
+
+    Empty outside a notebook.
+    """
+    defined: dict[str, ast.stmt] = {}
+    for cell in getattr(sys.modules.get("__main__"), "_ih", ()):
+        try:
+            nodes = ast.parse(cell).body
+        except (SyntaxError, ValueError):
+            continue
+        for node in nodes:
+            for name in _names_set(node):
+                defined[name] = node
+    kept: dict[str, str] = {}
+    queue = [function.__name__]
+    while queue:
+        name = queue.pop()
+        if name in defined and name not in kept:
+            kept[name] = ast.unparse(defined[name])
+            queue += [part.id for part in ast.walk(defined[name]) if isinstance(part, ast.Name)]
+            queue += [attribute for attribute in defined if attribute.startswith(f"{name}.")]
+    return "".join(f"{kept[name]}\n" for name in sorted(kept)).encode()
+
+
+def _bytecode(code: Any) -> Any:
+    """What a function without source runs, as plain values. It differs between versions of Python."""
+    code = getattr(code, "__code__", code)
+    if not isinstance(code, CodeType):
+        return _plain(code)
+    return [code.co_code.hex(), code.co_names, code.co_varnames, [_bytecode(const) for const in code.co_consts]]
+
+
+def _closed_over(function: Any, seen: set[int]) -> list[str]:
+    """The values that a function has closed over, and those of the functions among them, one a line."""
+    seen.add(id(function))
+    lines = []
+    if isinstance(function, FunctionType) and function.__closure__:
+        for name, value in sorted(inspect.getclosurevars(function).nonlocals.items()):
+            lines.append(f"{name} = {_plain(value)!r}")
+            lines += _closed_over(value, seen) if id(value) not in seen else []
+    return lines
+
+
+def _plain(value: Any) -> str:
+    """A value as canonical text; where it has none, the name of its function, class or type."""
+    try:
+        return canonical.dumps(value)
+    except SpecError:
+        return str(getattr(value, "__qualname__", type(value).__qualname__))
+
+
+def in_standard_library(file: str) -> bool:
+    """Whether a module's file is the standard library's; one without a file is built in."""
+    return not file or (file.startswith(_standard_folders()) and not in_site_folder(file))
+
+
+def in_site_folder(file: str) -> bool:
+    """Whether a file lies where packages are installed."""
+    return any(part in SITE_FOLDERS for part in Path(file).parts)
+
+
+@functools.cache
+def _standard_folders() -> tuple[str, ...]:
+    folders = {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")}
+    return tuple(f"{folder}/" for folder in folders | {str(Path(folder).resolve()) for folder in folders})
+
+
+def _site_folder(file: str) -> str:
+    return str(next(parent for parent in Path(file).parents if parent.name in SITE_FOLDERS))
+
+
+@functools.cache
+def installed_version(distribution: str) -> str:
+    """Return the version of an installed distribution; empty where it is not installed."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+@functools.cache
+def _distribution_of(package: str, site_folder: str) -> str | None:
+    """Return the distribution whose version identifies `package`, a package or module in `site_folder`.
+
+    None where none does: its files were put there by hand, or it was installed from a folder (`pip install .`), whose
+    version stays the same while its code changes.
+    """
+    top, path = package.partition(".")[0], package.replace(".", "/").encode()
+    infos = [info for info in Path(site_folder).glob("*-info") if info.suffix in (".dist-info", ".egg-info")]
+    # The likely one first: most are called as their package is.
+    for info in sorted(infos, key=lambda info: info.name.split("-")[0].lower() != top.lower()):
+        for listing, marks in (
+            ("RECORD", (b"\n%b/" % path, b"\n%b." % path)),
+            ("top_level.txt", (b"\n%b\n" % top.encode(),)),
+        ):
+            try:
+                text = b"\n" + (info / listing).read_bytes().replace(b"\r\n", b"\n") + b"\n"
+            except OSError:
+                continue
+            if not any(mark in text for mark in marks):
+                break  # it lists its files, and the package is none of them
+            try:
+                if "dir_info" in json.loads((info / "direct_url.json").read_bytes()):
+                    return None
+            except (OSError, ValueError):
+                pass
+            return str(metadata.PathDistribution(info).metadata["Name"])
+    return None
 
 
 @contextmanager

@@ -20,8 +20,7 @@ from typing import NamedTuple, TypeGuard
 
 import contrasweep.cluster.memory
 from contrasweep.cluster.memory import NO_WORK, Work, Workload
-from contrasweep.code import CurrentCode
-from contrasweep.code.finder import installed_version
+from contrasweep.code import CurrentCode, installed_version
 from contrasweep.data.cache import cache_folder
 from contrasweep.errors import StorageError
 from contrasweep.storage.names import local_path

@@ -77,7 +77,7 @@ def test_a_cell_that_is_run_again_counts_as_it_is_now(tmp_path):
 @pytest.mark.slow
 def test_the_text_put_together_from_a_notebook_is_a_module_to_read(tmp_path):
     text = notebook(tmp_path, NOTEBOOK, SHOW + "\nprint(_v.sources['__main__'].data.decode())")
-    for line in ("from helpers import scale as scale", "import numpy as np", "WIDTH = 16", "class Method(Base):"):
+    for line in ("from helpers import scale", "import numpy as np", "WIDTH = 16", "class Method(Base):"):
         assert line in text.splitlines()
     assert "UNUSED" not in text
 

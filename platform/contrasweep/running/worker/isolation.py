@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from contrasweep.code.finder import in_site_folder, in_standard_library
+from contrasweep.code.version import in_site_folder, in_standard_library
 
 GRACE_S = 2.0
 """Seconds that threads and processes of a trial have to end after it."""
