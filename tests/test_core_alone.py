@@ -13,13 +13,9 @@ from contrasweep.cli.catalogue import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("platform", "trainables", "search_spaces", "cluster")
-EXTRAS = ("trainables/fusing", "trainables/review_helpfulness", "search_spaces/claims")
+EXTRAS = ("trainables/fusing", "trainables/review_helpfulness")
 """Folders that the core does without."""
-DOORS = {
-    "platform/contrasweep/cli/reports.py",
-    "trainables/contrastive/__init__.py",
-    "trainables/paired_images/__init__.py",
-}
+DOORS = {"trainables/contrastive/__init__.py", "trainables/paired_images/__init__.py"}
 """Modules of the core that name one of them: by dotted path, as the default of a command or as a trainable's lane."""
 COMMANDS = """
 import sys, contrasweep
@@ -80,9 +76,6 @@ def test_it_lists_what_there_is_and_plans_the_quickstart(core: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(core / "platform" / "contrasweep" / "__init__.py")
     assert "trials    30: 0 done, 30 to run" in done.stdout
-    missing = python(core, "-m", "contrasweep", "claims")
-    assert missing.returncode == 2 and len(missing.stderr.splitlines()) == 1
-    assert "the ledger's module cannot be imported, got 'contrasweep.search_spaces.claims:write_page'" in missing.stderr
 
 
 @pytest.mark.long

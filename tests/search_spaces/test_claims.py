@@ -6,16 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from command_line import contrasweep
-from drivers import ray_folder, start_driver
-
-from contrasweep import SpecError
-from contrasweep.planning.planner import plan, plan_staged
-from contrasweep.running.prepare import study_document
-from contrasweep.search_spaces import orthonormal, survey
-from contrasweep.search_spaces.claims import CLAIMS, Claim
-from contrasweep.search_spaces.claims.ledger import DIGITS, RAW_PIXELS
-from contrasweep.search_spaces.claims.page import (
+from command_line import Done, contrasweep
+from docs.claims_ledger import CLAIMS, DIGITS, RAW_PIXELS, Claim
+from docs.claims_page import (
     INVENTORY,
     NOT_RUN,
     Estimate,
@@ -25,20 +18,33 @@ from contrasweep.search_spaces.claims.page import (
     chosen,
     fresh_study,
     held,
+    main,
     page,
     paper_scale_cost,
     read,
 )
+from drivers import ray_folder, start_driver
+
+from contrasweep import SpecError
+from contrasweep.planning.planner import plan, plan_staged
+from contrasweep.running.prepare import study_document
+from contrasweep.search_spaces import orthonormal, survey
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import load_study
 from contrasweep.study.grid import AblationGrid
 
+
+def claims(*words: str, folder: Path) -> Done:
+    """`python -m docs.claims_page *words` in `folder`."""
+    return contrasweep(*words, folder=folder, program=main)
+
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "claims.md"
 TOY = """
 from contrasweep import AblationGrid, Arm, Report
-from contrasweep.search_spaces.claims import Claim
+from docs.claims_ledger import Claim
 
 
 def train(trial, resume=None):
@@ -119,11 +125,12 @@ def test_the_page_has_every_claim_with_its_smallest_difference() -> None:
 @pytest.mark.long
 def test_the_command_runs_the_studies_and_writes_the_page(tmp_path: Path) -> None:
     (tmp_path / "toyclaims.py").write_text(TOY)
-    before = contrasweep("claims", "--of", "toyclaims:CLAIMS", folder=tmp_path)
+    before = claims("--of", "toyclaims:CLAIMS", folder=tmp_path)
     assert "| A is better than B (a toy) | **not run** | not run | – | – | 0.05 | – | – | once |" in before.stdout
     with ray_folder() as ray:
+        here = {"PYTHONPATH": str(PAGE.parents[1])}
         words = ["--of", "toyclaims:CLAIMS", "--run", "--output", "page.md", "--reports", "reports"]
-        driver = start_driver("claims", *words, folder=tmp_path, ray=ray)
+        driver = start_driver(*words, folder=tmp_path, ray=ray, environment=here, module="docs.claims_page")
         errors = driver.communicate()[1]
     assert driver.returncode == 0, errors
     text = (tmp_path / "page.md").read_text()
@@ -134,9 +141,9 @@ def test_the_command_runs_the_studies_and_writes_the_page(tmp_path: Path) -> Non
     assert "Of 1 claims: 1 held." in text and "contrasweep run toyclaims:STUDY" in text
     assert "| digits, the test part | 1 | 2 | 2 |" in text
     elsewhere = ["--storage", "another", "--reports", "reports"]
-    kept = contrasweep("claims", "--of", "toyclaims:CLAIMS", *elsewhere, folder=tmp_path)
+    kept = claims("--of", "toyclaims:CLAIMS", *elsewhere, folder=tmp_path)
     assert f"| **held** | better and it matters | {both} |" in kept.stdout, "the estimates of the page before"
-    again = contrasweep("claims", "--of", "toyclaims:CLAIMS", folder=tmp_path)
+    again = claims("--of", "toyclaims:CLAIMS", folder=tmp_path)
     assert "- a is better than b and it matters: +0.10 [+0.10, +0.10]" in (tmp_path / "reports" / "toy.md").read_text()
     linked = " [Its report](reports/toy.md): table, verdicts, looks."
     assert linked in text
@@ -149,7 +156,7 @@ def test_a_study_whose_data_are_not_there_keeps_none_from_being_run(
 ) -> None:
     monkeypatch.delenv("CONTRASWEEP_DATA", raising=False)
     (tmp_path / "toyclaims.py").write_text(TOY.replace('data="digits"', 'data="sick"'))
-    done = contrasweep("claims", "--of", "toyclaims:CLAIMS", "--run", folder=tmp_path)
+    done = claims("--of", "toyclaims:CLAIMS", "--run", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "toyclaims:STUDY is not run: dataset 'sick' is not staged; stage it with: contrasweep" in done.stderr
     assert "| A is better than B (a toy) | **not run** |" in done.stdout
@@ -157,9 +164,9 @@ def test_a_study_whose_data_are_not_there_keeps_none_from_being_run(
 
 def test_what_is_no_list_of_claims_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "toyclaims.py").write_text(TOY)
-    done = contrasweep("claims", "--of", "toyclaims:WRONG", folder=tmp_path)
+    done = claims("--of", "toyclaims:WRONG", folder=tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert "claims are a list of contrasweep.search_spaces.claims.Claim" in done.stderr
+    assert "claims are a list of docs.claims_ledger.Claim" in done.stderr
 
 
 def estimate(decision: str, low: float, high: float, **scores: float) -> Estimate:
@@ -337,7 +344,7 @@ def test_a_page_counts_its_verdicts(tmp_path: Path) -> None:
 def test_the_page_says_what_a_paper_takes_on_given_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CONTRASWEEP_DATA", raising=False)
     inventory = PAGE.parents[1] / INVENTORY
-    done = contrasweep("claims", "SIMILARITY", "--cluster", str(inventory), folder=tmp_path)
+    done = claims("SIMILARITY", "--cluster", str(inventory), folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "At the paper's scale: 20 trials on 8 L4, 8 H100, about " in done.stdout
     (tmp_path / "unpublished.py").write_text(UNPUBLISHED)

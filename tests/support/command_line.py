@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import io
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +22,8 @@ class Done:
     stderr: str
 
 
-def contrasweep(*words: str, folder: Path) -> Done:
-    """`contrasweep *words` in `folder`, whose modules are forgotten again."""
+def contrasweep(*words: str, folder: Path, program: Callable[[], object] = main) -> Done:
+    """`contrasweep *words`, or another program, in `folder`, whose modules are forgotten again."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     places, status = list(sys.path), 0
     importlib.invalidate_caches()
@@ -30,7 +31,7 @@ def contrasweep(*words: str, folder: Path) -> Done:
         try:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(sys, "argv", ["contrasweep", *words])
-                main()
+                program()
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
         finally:

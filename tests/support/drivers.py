@@ -24,13 +24,15 @@ def ray_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def start_driver(*words: str, folder: Path, ray: Path, environment: Mapping[str, str] | None = None) -> Driver:
-    """Start `contrasweep *words` in `folder`, with Ray's files below `ray`. It imports the trainables of this folder;
+def start_driver(
+    *words: str, folder: Path, ray: Path, environment: Mapping[str, str] | None = None, module: str = "contrasweep"
+) -> Driver:
+    """Start `python -m <module> *words` in `folder`, with Ray's files below `ray`. It imports this folder's trainables;
     `environment` is added to this process's. SIGHUP ends it, also where the tests are run under nohup."""
     paths = [str(SUPPORT), os.environ.get("PYTHONPATH", "")]
     own = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "RAY_TMPDIR": str(ray)}
     return subprocess.Popen(
-        [sys.executable, "-m", "contrasweep", *words],
+        [sys.executable, "-m", module, *words],
         env=os.environ | own | dict(environment or {}),
         cwd=folder,
         stdout=subprocess.PIPE,

@@ -47,7 +47,6 @@ EXAMPLES = {
         "contrasweep query 'SELECT study, arm, avg(value) FROM trials GROUP BY ALL'",
         "contrasweep query \"FROM trials WHERE config['batch_size'] = '8'\" --format parquet --output trials.parquet",
     ],
-    "claims": ["contrasweep claims MINING --run", "contrasweep claims --of mypackage.claims:CLAIMS --output claims.md"],
     "decide": [
         "contrasweep decide campaign.yaml candidate.yaml --by ada --why 'larger batches'",
         "contrasweep decide campaign.yaml incumbent --set config.loss.temperature=0.05 --dry-run",
@@ -79,7 +78,7 @@ EXAMPLES = {
 
 GROUPS = {
     "Study": ["init", "plan", "run", "evaluate", "watch", "logs", "status", "stop", "studies"],
-    "Look": ["report", "compare", "diff", "query", "claims", "ui", "sync"],
+    "Look": ["report", "compare", "diff", "query", "ui", "sync"],
     "Referee": ["decide", "ledger"],
     "Data": ["data"],
     "Cluster": ["submit", "jobs", "doctor"],

@@ -1,4 +1,4 @@
-"""Commands on what a study has found: its report, one arm against another, and the claims of papers beside it."""
+"""Commands on what a study has found: its report, one arm against another."""
 
 import sys
 from pathlib import Path
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from contrasweep.results.table import Table
     from contrasweep.study.study import Study as DeclaredStudy
 
-LEDGER = "contrasweep.search_spaces.claims:CLAIMS"
-PAGE = "contrasweep.search_spaces.claims:write_page"
-"""By dotted path, and imported when the command runs: the platform does without the ledger of papers."""
-
 Metric = Annotated[str | None, typer.Option(help="Another metric than the study's; of a table several: a,b.")]
 OverWhat = Annotated[
     Literal["replicates", "groups"],
@@ -32,7 +28,7 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to wri
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to the main application."""
-    for command in (report, compare, diff, query, claims):
+    for command in (report, compare, diff, query):
         app.command()(command)
 
 
@@ -217,35 +213,6 @@ def query(
 
 def _cell(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def claims(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Studies whose claims are meant: MINING, survey-mining; else all."),
-    ] = None,
-    of: Annotated[str, typer.Option(metavar="CLAIMS", help="Where the claims are, as module:NAME.")] = LEDGER,
-    storage: Storage = STORAGE,
-    run: Annotated[bool, typer.Option("--run", help="Run their studies first, and on fresh seeds.")] = False,
-    cluster: Annotated[
-        Path | None, typer.Option(help="Inventory file of hosts that the studies at the papers' scale are planned for.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write the page to, in Markdown.")
-    ] = None,
-    reports: Annotated[
-        Path | None, typer.Option(help="Folder for a report of each study, in Markdown, and for estimates.json.")
-    ] = None,
-) -> None:
-    """Set each claim of a paper beside what its study decided.
-
-    Whether it held, verdict, the estimates of first and of fresh seeds, a floor, cross-entropy, and the commands that
-    make it again.
-    """
-    from contrasweep.imports import import_path
-
-    write_page = import_path(PAGE, kind="ledger")
-    write_page(of, names or [], storage=storage, run=run, cluster=cluster, output=output, reports=reports)
 
 
 def load(study: str, storage: str) -> "Results":

@@ -1,5 +1,6 @@
 """Claims of papers beside what the studies that ask about them decided: the page docs/claims.md."""
 
+import argparse
 import json
 import os
 import sys
@@ -11,8 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from docs.claims_ledger import Claim
+
 from contrasweep.code import CurrentCode
-from contrasweep.errors import NotStagedError, SpecError, choose_from
+from contrasweep.errors import ContrasweepError, NotStagedError, SpecError, choose_from
 from contrasweep.imports import import_from_here, import_path
 from contrasweep.planning.code_comparison import compare_code
 from contrasweep.planning.durations import duration
@@ -21,7 +24,6 @@ from contrasweep.planning.planner import plan, plan_staged
 from contrasweep.report import write_report
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run as run_study
-from contrasweep.search_spaces.claims.ledger import Claim
 from contrasweep.statistics.comparison import Relevance, Verdict, in_words, relevance_of
 from contrasweep.storage.record import COUNTING
 from contrasweep.study.file import load_study
@@ -31,6 +33,7 @@ from contrasweep.terminal_text import write
 NOT_RUN = "not run"
 NOT_SHOWN = "not shown here"
 ESTIMATES = "estimates.json"
+LEDGER = "docs.claims_ledger:CLAIMS"
 UNNAMED = "its records do not name"
 """In the note of an estimate whose trials' code is not known."""
 FRESH_SEEDS = 5000
@@ -171,7 +174,7 @@ def write_page(
     output: Path | None = None,
     reports: Path | None = None,
 ) -> None:
-    """Write the page of the claims at the dotted path `of` to the file `output`, or print it: `contrasweep claims`.
+    """Write the page of the claims at the dotted path `of` to the file `output`, or print it.
 
     `names` are the studies whose claims are meant, all where none is given. With `run` the studies are run first, and
     again on fresh seeds where a claim says how many. With an inventory file `cluster` each claim says what its full
@@ -207,10 +210,10 @@ def claims_at(path: str) -> list[Claim]:
     known = import_path(path, kind="list of claims", of=list)
     if not isinstance(known, list) or not known or not all(isinstance(claim, Claim) for claim in known):
         raise SpecError(
-            "claims are a list of contrasweep.search_spaces.claims.Claim",
+            "claims are a list of docs.claims_ledger.Claim",
             place="--of",
             value=path,
-            hint="such as contrasweep.search_spaces.claims:CLAIMS",
+            hint="such as docs.claims_ledger:CLAIMS",
         )
     return known
 
@@ -367,9 +370,9 @@ Settings were chosen on other data than those that decide, unless a section says
   hours follow from its counted work.
 """
 HOW = """
-`contrasweep claims --run --cluster INVENTORY --output FILE --reports FOLDER` makes this page again, and `contrasweep
-claims NAME ...` shows only what the studies of these names decided. Estimates that the storage lacks are those of an
-earlier page, which FOLDER/estimates.json keeps.
+`python -m docs.claims_page --run --cluster INVENTORY --output FILE --reports FOLDER` makes this page again, and
+`python -m docs.claims_page NAME ...` shows only what the studies of these names decided. Estimates that the storage
+lacks are those of an earlier page, which FOLDER/estimates.json keeps.
 """
 INVENTORY = "docs/cluster/example-inventory.yaml"
 """The hosts that a study at the paper's scale is planned for: the example, in whose place a reader puts their own."""
@@ -488,7 +491,7 @@ def _section(number: int, row: Row, reports: Path | None, seen: str) -> list[str
     lines += [f"- {full[0].upper()}{full[1:]}" if claim.full else f"- At the paper's scale: {full}"]
     lines += ["", "```", *([f"contrasweep data stage {claim.stage}"] if claim.stage else [])]
     lines += [f"contrasweep run {claim.study}", f"contrasweep report {claim.study} --format html"]
-    lines += [f"contrasweep claims {row.study.name} --run   # on fresh seeds too"] if claim.fresh else []
+    lines += [f"python -m docs.claims_page {row.study.name} --run   # on fresh seeds too"] if claim.fresh else []
     if claim.full:
         lines += [f"contrasweep plan {claim.full} --cluster {INVENTORY}   # at the paper's scale"]
     return [*lines, "```"]
@@ -532,3 +535,27 @@ def paper_scale_cost(study: str, storage: str, cluster: Path) -> str:
     least = "about " * seen.counted
     hours = f"{least}{duration(3600 * seen.makespan.hours)} and {seen.makespan.gpu_hours:.3g} GPU-hours"
     return f"{trials} on {hosts}, {hours}{waiting}"
+
+
+def main() -> None:
+    """`python -m docs.claims_page [NAME]...`; bad input ends it with a line and status 2."""
+    parser = argparse.ArgumentParser(prog="python -m docs.claims_page", description=__doc__)
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="studies whose claims are meant: MINING, survey-mining"
+    )
+    parser.add_argument("--of", default=LEDGER, metavar="MODULE:NAME", help="the list of claims")
+    parser.add_argument("--storage", default="./contrasweep-runs")
+    parser.add_argument("--run", action="store_true", help="run their studies first, and on fresh seeds")
+    parser.add_argument("--cluster", type=Path, help="inventory file for the studies at the papers' scale")
+    parser.add_argument("--output", type=Path, help="file to write the page to, in Markdown")
+    parser.add_argument("--reports", type=Path, help=f"folder for a report of each study, and for {ESTIMATES}")
+    given = vars(parser.parse_args())
+    try:
+        write_page(given.pop("of"), given.pop("names"), **given)
+    except ContrasweepError as error:
+        print(f"claims_page: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
