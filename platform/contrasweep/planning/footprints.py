@@ -3,19 +3,17 @@
 import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from contrasweep import canonical
 from contrasweep.cluster.calibration import HOST_PRIOR, MARGIN, MARGIN_UNMEASURED
 from contrasweep.cluster.errors import ClusterError
 from contrasweep.cluster.footprint import Footprint, LearnedFootprint, OnType
 from contrasweep.cluster.inventory import Inventory
-from contrasweep.cluster.memory import GIB, Workload
+from contrasweep.cluster.memory import GIB, NO_WORK, Work, Workload
 from contrasweep.cluster.packing import Placement, default_footprint, options, slots_on, why_not
-from contrasweep.code import CurrentCode
 from contrasweep.errors import SpecError
 from contrasweep.imports import TRAINING, in_one_line, is_installed
-from contrasweep.planning import estimate_cache
-from contrasweep.planning.estimate_cache import Estimate
 from contrasweep.planning.learned import CPU, Learned, Peak, calibration_key, cell_key
 from contrasweep.storage.record import TrialNotes
 from contrasweep.study.study import Study
@@ -41,6 +39,17 @@ class Requirement:
     why: str = ""
 
 
+class Estimate(NamedTuple):
+    """The memory of a training in GiB before calibration, the work of one step, and the GiB of a checkpoint.
+
+    A checkpoint holds the network and what the optimiser keeps.
+    """
+
+    gib: float
+    work: Work = NO_WORK
+    checkpoint_gib: float = 0.0
+
+
 class Footprints:
     """The requirements of a study's trials on the hosts of `inventory`.
 
@@ -55,7 +64,6 @@ class Footprints:
             name: getattr(find_trainable(arm, f"arms.{name}.trainable"), "memory", None)
             for name, arm in study.arms.items()
         }
-        self._code = CurrentCode(study.functions)
         self._workloads: dict[Cell, Workload | None] = {}
         self._counts: dict[Hashable, Estimate | None] = {}
         self._whys: dict[Cell, str] = {}
@@ -279,25 +287,16 @@ class Footprints:
         if shape not in self._counts:
             self._counts[shape] = None
             try:
-                self._counts[shape] = self._count(work, trial)
+                if work.step or is_installed(TRAINING):  # else there is no PyTorch to count with
+                    count = work.count()
+                    checkpoint = count.parameters * (1 + count.optimizer_states) / work.gpus / GIB
+                    self._counts[shape] = Estimate(count.gib, count.work, checkpoint)
             except ClusterError as error:
                 self._whys[cell] = str(error)
             except SystemExit as error:  # a part of the user's, as it is built
                 hint = f"{in_one_line(error)}; a part must not call sys.exit"
                 raise SpecError("the trial cannot be built", place=f"arms.{trial.arm}", hint=hint) from None
         return self._counts[shape]
-
-    def _count(self, work: Workload, trial: Trial) -> Estimate | None:
-        """The count, from the cache where an earlier plan has kept it; None where there is no PyTorch to count with."""
-        key = None if work.step else estimate_cache.key_of(work, self.hooks[trial.arm], trial, self._code)
-        counted = estimate_cache.read(key) if key is not None else None
-        if counted is None and (work.step or is_installed(TRAINING)):
-            count = work.count()
-            kept = count.parameters * (1 + count.optimizer_states) / work.gpus / GIB
-            counted = Estimate(count.gib, count.work, kept)
-            if key is not None:
-                estimate_cache.write(key, counted)
-        return counted
 
 
 def cell_of(trial: Trial) -> Cell:
