@@ -45,10 +45,7 @@ PRIVATE_ATTRIBUTES = {
     },
     "torch": {"_cdata", "_overloadpacket", "_no_grad_trunc_normal_"},
 }
-SHOWN_BY = (
-    ("contrasweep.results.rendering", "contrasweep.report.formats"),
-    ("contrasweep.results.results", "contrasweep.report.plots"),
-)
+SHOWN_BY = (("contrasweep.results.rendering", "contrasweep.report.formats"),)
 
 
 @functools.cache

@@ -1,10 +1,8 @@
-"""The figures of a report as data: series, axes, labels, captions. `svg` and `plots` draw them."""
+"""The figures of a report as data: series, axes, labels, captions. `svg` draws them."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
 
 
 @dataclass(frozen=True)
@@ -80,29 +78,6 @@ class HeatMap:
 
 
 @dataclass(frozen=True)
-class Axis:
-    """An upright axis: positions 0 to 1 of each line (NaN where a trial lacks it), and marks (position, text)."""
-
-    name: str
-    positions: Sequence[float]
-    marks: Sequence[tuple[float, str]]
-
-
-@dataclass(frozen=True)
-class Parallel:
-    """Parallel coordinates: upright axes and one line a trial over them.
-
-    Line i has the colour `colours[i]` and the name `names[i]` (its arm). `note` says of which trials the lines are.
-    """
-
-    title: str
-    axes: Sequence[Axis]
-    colours: Sequence[int]
-    names: Sequence[str]
-    note: str
-
-
-@dataclass(frozen=True)
 class Ranks:
     """Mean ranks on a line from 1 to the number of names, 1 is best; `cliques` are names that do not differ."""
 
@@ -122,28 +97,6 @@ class Figure:
     chart: Chart
     caption: str = ""
     title: str = ""
-
-
-def axis(name: str, values: Sequence[object], *, log: bool = False) -> Axis:
-    """Numbers by size (by magnitude with `log` or where they span decades), anything else by name."""
-    try:
-        numbers = np.array([float(v) for v in values], dtype=np.float64)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        names = list(dict.fromkeys(map(str, values)))
-        at = {n: (i + 0.5) / len(names) for i, n in enumerate(names)}
-        marks = [(p, n if len(n) <= 11 else n[:10] + "…") for n, p in at.items()] if len(names) <= 14 else []
-        return Axis(name, [at[str(v)] for v in values], marks)
-    finite = numbers[np.isfinite(numbers)]
-    low, high = float(finite.min()), float(finite.max())
-    log = low > 0 and (log or high / low > 50)
-    distinct = [float(v) for v in np.unique(finite)]
-    shown = distinct if len(distinct) <= 6 else log_ticks(low, high) if log else ticks(low, high)
-
-    def place(value: float) -> float:
-        scale = math.log if log else float
-        return (scale(value) - scale(low)) / ((scale(high) - scale(low)) or 1.0) if math.isfinite(value) else math.nan
-
-    return Axis(name, [place(float(v)) for v in numbers], [(place(v), short(v)) for v in shown])
 
 
 def ticks(low: float, high: float, most: int = 5, *, whole: bool = False) -> list[float]:

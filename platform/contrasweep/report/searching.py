@@ -1,17 +1,14 @@
-"""Figures of a search: what its budget buys, the effect of each setting, and all trials at once."""
+"""Figures of a search: what its budget buys, the effect of each setting."""
 
 import numpy as np
 import pandas as pd
 
 from contrasweep.report.data import TrialData
-from contrasweep.report.figures import Bars, Dots, Figure, Lines, Parallel, Series, axis, short
+from contrasweep.report.figures import Bars, Dots, Figure, Lines, Series, short
 from contrasweep.report.search_notes import percent
 from contrasweep.report.slices import POINTS
 from contrasweep.results.effects import INDEPENDENT, budget_curves
-from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.search import settings
-
-LINES = 2000
 
 
 def budget_figures(data: TrialData) -> list[Figure]:
@@ -66,8 +63,15 @@ def slice_figures(data: TrialData) -> list[Figure]:
 
 def importance_figures(data: TrialData) -> list[Figure]:
     """Return figures of the importance of each searched setting, by arm, beside the level of noise."""
+    if data.importance is None or data.importance.empty:
+        return []
+    # The settings that matter most over all arms come first, in the same order for each arm.
+    ranks = data.importance.groupby("setting")["share"].sum()
+    ordered = data.importance.assign(rank=-data.importance["setting"].map(ranks)).sort_values("rank", kind="stable")
+    parts = {str(arm): part for arm, part in ordered.groupby("arm", sort=False)}
     figures = []
-    for arm, part in ranked_importance(data):
+    for arm in filter(parts.__contains__, data.arms):
+        part = parts[arm]
         chart = Bars(
             f"importance, {data.names(arm)}",
             list(part["setting"]),
@@ -86,45 +90,6 @@ def importance_figures(data: TrialData) -> list[Figure]:
         )
         figures.append(Figure(chart, caption, f"Importance: {data.names(arm)}"))
     return figures
-
-
-def ranked_importance(data: TrialData) -> list[tuple[str, pd.DataFrame]]:
-    """Return by arm the rows of its settings, first those that matter most over all arms."""
-    if data.importance is None or data.importance.empty:
-        return []
-    ranks = data.importance.groupby("setting")["share"].sum()
-    ordered = data.importance.assign(rank=-data.importance["setting"].map(ranks)).sort_values("rank", kind="stable")
-    parts = {str(arm): part for arm, part in ordered.groupby("arm", sort=False)}
-    return [(arm, parts[arm]) for arm in data.arms if arm in parts]
-
-
-def parallel_lines(data: TrialData) -> Parallel | None:
-    """Every configuration of a search, or every trial of a grid, over its settings and its value; of many a sample."""
-    if data.search is not None and len(data.search):
-        frame, names, what = data.search, settings(data.search), "configurations of the search"
-        shown = DisplayNames()
-    else:
-        frame, names, what, shown = data.done, list(data.axes), "trials", data.names
-    frame = frame[frame["value"].notna()]
-    names = [name for name in names if frame[name].astype(str).nunique() > 1]
-    if not names or frame.empty:
-        return None
-    total = len(frame)
-    frame = frame.sample(LINES, random_state=0) if total > LINES else frame
-    arms = [data.names(str(arm)) for arm in frame["arm"]]
-    axes = [axis("arm", arms)] if len(data.arms) > 1 else []
-    axes += [
-        axis(
-            shown(name),
-            [shown(v) if isinstance(v, str) else v for v in frame[name]],
-            log=_log(data, name, pd.to_numeric(frame[name], errors="coerce")),
-        )
-        for name in names
-    ]
-    axes.append(axis(data.names(data.metric), list(frame["value"])))
-    note = f"{LINES} of {total} {what}, drawn at random" if total > LINES else f"{total} {what}"
-    colours = [data.colour(str(arm)) for arm in frame["arm"]]
-    return Parallel("parallel coordinates", axes, colours, arms, note)
 
 
 def _log(data: TrialData, name: str, numbers: "pd.Series[float]") -> bool:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import pandas as pd
 
@@ -32,13 +32,10 @@ from contrasweep.storage.confirmations import confirmation_notes
 from contrasweep.storage.record import Status
 from contrasweep.study.arm_budget import ArmBudget, search_costs
 
-if TYPE_CHECKING:
-    from contrasweep.report.plots import StudyPlots
-
 
 @dataclass(frozen=True, repr=False)
 class Results(StudyData):
-    """What a study has so far: frames, tables, comparisons, advice and figures.
+    """What a study has so far: frames, tables, comparisons and advice.
 
     `contrasweep.load` gives them, and so does `contrasweep.run` at its end. A notebook shows them as the study's table.
 
@@ -48,13 +45,6 @@ class Results(StudyData):
         >>> results.table().to_frame()[["arm", "mean", "low", "high"]]
         >>> print(results.compare("ocl", "scl"))
     """
-
-    @property
-    def plot(self) -> "StudyPlots":
-        """Matplotlib figures of what the report draws: `.curves()`, `.cells()`, `.parallel()`, `.importance()`."""
-        from contrasweep.report.plots import StudyPlots  # brings Matplotlib along
-
-        return StudyPlots(self)
 
     @property
     def counts(self) -> dict[str, int]:

@@ -1,14 +1,10 @@
-"""Figures of a study for notebooks and papers, and what a notebook shows of comparisons."""
-
-import io
+"""What a notebook shows of comparisons, and of the importance of settings."""
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from sweeps import ARMS, finished, sweep
 
 import contrasweep as cs
-from contrasweep.errors import SpecError
 from contrasweep.planning.planner import plan
 from contrasweep.report import render
 from contrasweep.running.prepare import study_document
@@ -35,50 +31,6 @@ def grid(tmp_path) -> cs.Results:
     return cs.load("g", storage=str(tmp_path))
 
 
-def lines(figure, axes=0):
-    return [line for line in figure.axes[axes].lines if len(line.get_xdata())]
-
-
-def test_curves_are_means_over_replicates_in_a_panel_for_each_cell(grid):
-    figure = grid.plot.curves()
-    assert isinstance(figure, Figure)
-    assert [axes.get_title() for axes in figure.axes] == ["lr 0.1", "lr 1"]
-    assert [list(line.get_ydata()) for line in lines(figure)] == [
-        pytest.approx([VALUES[arm] + 0.01 + 0.01 - 0.1 * left for left in (2, 1, 0)]) for arm in VALUES
-    ]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b"]
-
-
-def test_cells_are_those_of_the_table_with_every_replicate(grid):
-    drawn = [y for line in lines(grid.plot.cells()) for y in line.get_ydata()]
-    table = grid.table()
-    for cell in table.cells.values():
-        assert cell.mean in drawn
-        assert all(replicate.value in drawn for replicate in cell.replicates)
-
-
-def test_parallel_coordinates_have_a_line_a_trial(grid):
-    coloured = [line for line in lines(grid.plot.parallel()) if len(line.get_xdata()) == 3]  # arm, lr, metric
-    assert len(coloured) == 12
-    assert max(line.get_ydata()[-1] for line in coloured) == 1.0
-
-
-def test_a_notebook_gets_an_image_with_pyplot_or_without(grid):
-    assert grid.plot.cells()._repr_png_().startswith(b"\x89PNG")
-    file = io.BytesIO()
-    grid.plot.cells().savefig(file, format="pdf")
-    assert file.getvalue().startswith(b"%PDF")
-
-
-def test_what_cannot_be_drawn_is_said(grid):
-    with pytest.raises(SpecError, match=r"plot.importance: importances are of a search"):
-        grid.plot.importance()
-    with pytest.raises(
-        SpecError, match=r"no finished trial reported values of it that change.*did you mean 'accuracy'"
-    ):
-        grid.plot.curves("acuracy")
-
-
 def test_importance_says_what_noise_would_show_in_text_frame_json_and_figure(tmp_path):
     from contrasweep.cli.reports import summary
 
@@ -91,9 +43,8 @@ def test_importance_says_what_noise_would_show_in_text_frame_json_and_figure(tmp
         f"{arm}" in text and verdict in text for arm, verdict in zip(frame["arm"], frame["verdict"], strict=True)
     )
     assert summary(results)["importance"][0]["noise"] == frame["noise"].iloc[0]
-    figure = results.plot.importance()
-    assert [axes.get_title() for axes in figure.axes] == [f"{arm}, 5 configurations" for arm in ARMS]
-    assert len(lines(results.plot.parallel())) >= len(results.search)
+    page = render(results, "html").decode()
+    assert all(f"Importance: {arm}" in page for arm in ARMS)
 
 
 def test_three_configurations_are_too_few_in_words(tmp_path):
