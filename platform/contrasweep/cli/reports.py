@@ -70,15 +70,13 @@ def report(
     comparisons; with `--rows study` each study stands by itself.
     """
     from contrasweep.report import serve_report, write_report
-    from contrasweep.results.joined import JoinedResults, load_joined
+    from contrasweep.results.joined import load_joined
     from contrasweep.results.table import TableStyle
 
     def load_all() -> "Results":
         return load_joined(list(map(name, studies)), storage)
 
     results = load_all()
-    if isinstance(results, JoinedResults) and (serve or format in ("html", "yaml")):
-        raise SpecError("formats html and yaml take one study", place="STUDY", value=" ".join(studies))
     if serve:
         serve_report(results, load_all, metric=metric, host=host, port=port, announce=_served)
         return

@@ -20,6 +20,7 @@ from contrasweep.report.search_notes import search_notes
 from contrasweep.report.tables import PaperTable
 from contrasweep.results.answer import Versus
 from contrasweep.results.items import by_item
+from contrasweep.results.joined import check_single
 from contrasweep.results.notices import archived_changes, code_diff
 from contrasweep.results.results import Results
 from contrasweep.results.study_data import Over
@@ -125,6 +126,8 @@ def serve_report(
     """
     from contrasweep.report.serve import LivePage, serve
 
+    check_single(results, "--serve")
+
     def page() -> str:
         newest = reload()
         return html_report(report_data(newest, newest.table(metric=metric)), served=True)
@@ -184,6 +187,7 @@ def render(results: Results, format: str, table: Table | None = None, *, width: 
 def _best_study(results: Results) -> str:
     from contrasweep.results.search import rerun
 
+    check_single(results, "--format yaml")
     fields = rerun(results.best_settings, results.document)
     return f"# The best settings of each arm of {results.name}, as a study.\n" + yaml.safe_dump(fields, sort_keys=False)
 
@@ -209,7 +213,8 @@ def _frame_bytes(frame: pd.DataFrame, format: str) -> bytes:
 
 
 def report_data(results: Results, table: Table) -> ReportData:
-    """Return all that the HTML report shows; the metric and layout are those of `table`."""
+    """Return all that the HTML report shows, of one study; the metric and layout are those of `table`."""
+    check_single(results, "--format html")
     frame = results.to_frame()
     records = [results.trial_records.get(trial_id) for trial_id in frame["trial_id"]]
     extra: dict[str, list[Any]] = {

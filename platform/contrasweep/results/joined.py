@@ -1,26 +1,33 @@
 """Several studies of a storage as one: their arms side by side, paired by data, fold and seed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import combinations
+from typing import Any
 
 import pandas as pd
 
 from contrasweep.errors import SpecError
 from contrasweep.live.overview import study_names
+from contrasweep.results.advice import Advice, Hours, Size
 from contrasweep.results.answer import Answer
 from contrasweep.results.building import names_of
+from contrasweep.results.notices import MixedCode
 from contrasweep.results.results import Results
+from contrasweep.results.search import Best
 from contrasweep.results.study_data import Over
 from contrasweep.results.table import PLAIN, Table, TableStyle, label
-from contrasweep.rows import ItemColumns
+from contrasweep.rows import ItemColumns, row_tuples
 from contrasweep.study import dotted
 
 STUDY = "study"
 """The axis by which the studies themselves stand in rows or columns."""
 MAX_SHOWN = 6
-SAME = ("metric", "mode", "folds", "alpha", "axes")
+DIGITS = 12
+"""Of a dataset's digest in a note."""
+SAME = ("metric", "mode", "folds", "axes")
 """What studies must have in common, as study.json has it, so that their trials are replicates of one design."""
 
 
@@ -30,6 +37,9 @@ class JoinedResults(Results):
 
     `contrasweep.load` gives them for several names. Trials are paired by the values of the axes, the fold and the seed.
     With "study" in the rows or columns of a table each study is a cell of its own, and arms are compared within it.
+
+    A trial is called `STUDY/ID`: studies may have trials of one id with other values, such as before and after a change
+    of code. What belongs to no table, such as a search, is in `parts`.
     """
 
     parts: tuple[Results, ...] = ()
@@ -39,9 +49,10 @@ class JoinedResults(Results):
         """Join studies; `by_study` makes the study an axis, so that no arm of one meets an arm of another.
 
         Raises:
-            SpecError: They differ in metric, folds, alpha or axes; or in their data, unless `by_study`.
+            SpecError: They differ in metric, folds or axes; or in their data, unless `by_study`. A name comes twice.
         """
         first, *others = parts
+        check_once([part.name for part in parts])
         for part in others:
             for name in SAME:
                 one, other = getattr(first.document, name), getattr(part.document, name)
@@ -63,10 +74,18 @@ class JoinedResults(Results):
         def arm(part: Results, name: str) -> str:
             return name if by_study else f"{part.name}/{name}"
 
+        def keyed(of: Callable[[Results], Mapping[str, Any]]) -> dict[str, Any]:
+            return {f"{part.name}/{trial}": value for part in parts for trial, value in of(part).items()}
+
+        def records(part: Results) -> Mapping[str, Any]:
+            return {trial: replace(r, arm=arm(part, r.arm)) for trial, r in part.trial_records.items()}
+
         spec = {key: first.document.spec[key] for key in ("question",) if key in first.document.spec}
         margins = {part.document.smallest_difference for part in parts}
         if len(margins) == 1:
             spec["smallest_difference"] = margins.pop()
+        labels = {(name, shown) for part in parts for name, shown in part.document.labels.items()}
+        spec["labels"] = {name: shown for name, shown in labels if not any(n == name and s != shown for n, s in labels)}
         axes = [STUDY] if by_study else []
         document = replace(
             first.document,
@@ -74,22 +93,28 @@ class JoinedResults(Results):
             arms=tuple(dict.fromkeys(arm(part, name) for part in parts for name in part.document.arms)),
             axes=(*axes, *first.document.axes),
             datasets=tuple(dict.fromkeys(dataset for part in parts for dataset in part.document.datasets)),
-            spec=spec | {"labels": {name: shown for part in parts for name, shown in part.document.labels.items()}},
+            spec=spec,
+            alpha=min(part.document.level for part in parts),
             reference=None,
             search=None,
         )
         planned = [
-            part.planned.assign(arm=[arm(part, str(name)) for name in part.planned["arm"]], **{STUDY: part.name})
+            part.planned.assign(
+                trial_id=f"{part.name}/" + part.planned["trial_id"],
+                arm=[arm(part, str(name)) for name in part.planned["arm"]],
+                **{STUDY: part.name},
+            )
             for part in parts
         ]
         return cls(
             document,
             pd.concat(planned, ignore_index=True).drop(columns=[] if by_study else [STUDY]),
-            {trial: record for part in parts for trial, record in part.trial_records.items()},
+            keyed(records),
             {},
             first.records,
-            {trial: etag for part in parts for trial, etag in part.etags.items()},
-            {trial: url for part in parts for trial, url in part.run_urls.items()},
+            keyed(lambda part: part.etags),
+            keyed(lambda part: part.run_urls),
+            evaluations=keyed(lambda part: part.evaluations),
             broken=[error for part in parts for error in part.broken],
             parts=tuple(parts),
         )
@@ -126,42 +151,102 @@ class JoinedResults(Results):
             One row a setting: setting (dotted), a and b (as text; the values there are, "–" for none).
         """
         for name in (a, b):
-            self.check_known("arm", name, list(self.document.arms))
+            self.check_known("arm", name, [f"{part.name}/{arm}" for part in self.parts for arm in part.document.arms])
         one, other = self._settings.get(a, {}), self._settings.get(b, {})
         rows = [(key, one.get(key, "–"), other.get(key, "–")) for key in dict.fromkeys([*one, *other])]
         return pd.DataFrame([row for row in rows if row[1] != row[2]], columns=["setting", "a", "b"])
 
     @cached_property
     def _settings(self) -> dict[str, dict[str, str]]:
-        """By arm the text of each setting that is no axis: all values that its trials have."""
+        """By `STUDY/ARM` the text of each setting that is no axis, and of `start`: all values that its trials have."""
         seen: dict[str, dict[str, dict[str, None]]] = {}
-        for arm, trial in zip(self.planned["arm"], self.planned["trial_id"], strict=True):
-            if (record := self.trial_records.get(trial)) is not None:
-                for path, value in dotted.flatten(record.config).items():
-                    if path not in self.axes:
-                        seen.setdefault(str(arm), {}).setdefault(path, {})[label(value)] = None
+        for record in (record for part in self.parts for record in part.trial_records.values()):
+            start = {"start": record.start.study} if record.start else {}
+            for path, value in {**dotted.flatten(record.config), **start}.items():
+                if path not in self.axes:
+                    seen.setdefault(f"{record.study}/{record.arm}", {}).setdefault(path, {})[label(value)] = None
         return {arm: {path: ", ".join(values) for path, values in paths.items()} for arm, paths in seen.items()}
 
     def _differences(self) -> Iterable[str]:
-        """A sentence for each arm that two studies have and that differs between them."""
-        first, *others = self.parts
-        for part in others:
-            for arm in part.document.arms:
-                if STUDY not in self.axes and arm in first.document.arms:
-                    a, b = f"{first.name}/{arm}", f"{part.name}/{arm}"
-                    rows = self.settings_difference(a, b).itertuples(index=False, name=None)
-                    said = [f"{setting} {one} and {other}" for setting, one, other in rows]
-                    if said:
-                        rest = [f"{len(said) - MAX_SHOWN} more"] * (len(said) > MAX_SHOWN)
-                        yield f"{a} and {b} differ in {', '.join([*said[:MAX_SHOWN], *rest])}"
+        """A sentence for each thing in which two studies differ: what was declared, data, replicates, and settings."""
+        document, replicates = self.document, [*self.axes, *["fold"] * bool(self.document.folds), "seed"]
+        for name, used, of in (
+            ("alpha", document.alpha, lambda declared: declared.level),
+            ("smallest_difference", document.smallest_difference, lambda declared: declared.smallest_difference),
+            ("question", document.question, lambda declared: declared.question),
+            ("reference", None, lambda declared: declared.reference),
+        ):
+            values = {part.name: of(part.document) for part in self.parts}
+            if set(values.values()) != {used}:
+                of_studies = ", ".join(f"{study} {label(value)}" for study, value in values.items())
+                yield f"{name} is {label(used)} in this table (declared: {of_studies})"
+        if any(_data(part) != _data(self.parts[0]) for part in self.parts):
+            names = {part.name: [f"{d.name}#{d.digest[:DIGITS]}" for d in part.document.datasets] for part in self.parts}
+            of_studies = ", ".join(f"{study} {' '.join(data)}" for study, data in names.items())
+            yield f"the studies have other data, so that no arm of one is compared with one of another ({of_studies})"
+        for one, other in combinations(self.parts, 2):
+            if STUDY not in self.axes and _labels(one.planned, replicates).isdisjoint(_labels(other.planned, replicates)):
+                yield (
+                    f"{one.name} and {other.name} have no {' and '.join(replicates)} in common, so that no arm of one "
+                    "is compared with one of the other"
+                )
+            for arm in (arm for arm in one.document.arms if arm in other.document.arms):
+                a, b = f"{one.name}/{arm}", f"{other.name}/{arm}"
+                rows = self.settings_difference(a, b).itertuples(index=False, name=None)
+                if said := [f"{setting} {first} and {second}" for setting, first, second in rows]:
+                    rest = [f"{len(said) - MAX_SHOWN} more"] * (len(said) > MAX_SHOWN)
+                    yield f"{a} and {b} differ in {', '.join([*said[:MAX_SHOWN], *rest])}"
+
+    @property
+    def study_notes(self) -> list[str]:
+        """What a reader must know of each study, after its name."""
+        return [f"{part.name}: {note}" for part in self.parts for note in part.study_notes]
+
+    @cached_property
+    def mixed_code(self) -> MixedCode:
+        """Trials that ran other code than the newest of all studies, or started from networks trained again since."""
+        retrained = {f"{p.name}/{t}": of for p in self.parts for t, of in p.mixed_code.retrained.items()}
+        return replace(MixedCode.of(self.trial_records), retrained=retrained)
+
+    @cached_property
+    def best_settings(self) -> list[Best]:
+        """The best settings of each arm of each study, as the study itself has them."""
+        return [replace(best, arm=f"{part.name}/{best.arm}") for part in self.parts for best in part.best_settings]
+
+    def advice(self, hours: Hours | None = None) -> Advice:
+        """Return what would decide, as `Results.advice`; nothing where the studies have other folds and seeds."""
+        if len({frozenset(_labels(part.planned, ["fold", "seed"])) for part in self.parts}) > 1:
+            return Advice(Size("seeds", self.planned["seed"].nunique(), 0, None), (), ())
+        return super().advice(hours)
 
     def curves(self, trial_ids: Iterable[str] | None = None) -> pd.DataFrame:
         """Return every report of the trials, as `Results.curves`."""
-        return pd.concat([part.curves(trial_ids) for part in self.parts], ignore_index=True)
+        wanted = list(self.trial_records if trial_ids is None else trial_ids)
+
+        def curves(part: Results) -> pd.DataFrame:
+            prefix = f"{part.name}/"
+            return part.curves(trial.removeprefix(prefix) for trial in wanted if trial.startswith(prefix))
+
+        return self._of_parts(curves)
+
+    def system(self) -> pd.DataFrame:
+        """Return what every trial used over time, as `Results.system`."""
+        return self._of_parts(lambda part: part.system())
+
+    def _of_parts(self, of: Callable[[Results], pd.DataFrame]) -> pd.DataFrame:
+        """The frames of all studies as one, with the trials' names here; what was found broken is noted."""
+        frames = {part.name: of(part) for part in self.parts}
+        self._leave_out(error for part in self.parts for error in part.broken)
+        there = [name for name, frame in frames.items() if len(frame)] or list(frames)[:1]  # empty ones have no types
+        named = [frames[name].assign(trial_id=f"{name}/" + frames[name]["trial_id"].astype("str")) for name in there]
+        return pd.concat(named, ignore_index=True).astype({"trial_id": "category"})
 
     def _items(self, trial_id: str) -> ItemColumns:
-        part = next(part for part in self.parts if trial_id in part.trial_records)
-        return part._items(trial_id)
+        study, _, trial = trial_id.partition("/")
+        part = next(part for part in self.parts if part.name == study)
+        items = part._items(trial)
+        self._leave_out(part.broken)
+        return items
 
     @property
     def _interim(self) -> None:  # type: ignore[override]
@@ -186,8 +271,9 @@ def load_joined(names: Sequence[str], storage: str) -> Results:
     A pattern does not mean studies that evaluate others: their scores stand in those.
 
     Raises:
-        SpecError: No study has this name, or the studies cannot be joined.
+        SpecError: No study has this name, one comes twice, or the studies cannot be joined.
     """
+    check_once(names)
     chosen: dict[str, None] = {}
     for name in names:
         found = [known for known in study_names(storage) if fnmatchcase(known, name)]
@@ -200,5 +286,21 @@ def load_joined(names: Sequence[str], storage: str) -> Results:
     return JoinedResults.join(parts, by_study=by_study)
 
 
+def check_single(results: Results, place: str) -> None:
+    """Raise `SpecError` where these are results of several studies."""
+    if isinstance(results, JoinedResults):
+        raise SpecError(f"{place} takes one study", place=STUDY, value=results.name, hint="name one")
+
+
+def check_once(names: Sequence[str]) -> None:
+    """Raise `SpecError` where a study is named twice."""
+    if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+        raise SpecError("each study stands once in a table", place=STUDY, value=twice[0], hint="name it once")
+
+
 def _data(results: Results) -> set[str]:
     return {dataset.digest for dataset in results.document.datasets}
+
+
+def _labels(frame: pd.DataFrame, names: Sequence[str]) -> set[tuple[str, ...]]:
+    return {tuple(map(label, row)) for row in row_tuples(frame, names)}

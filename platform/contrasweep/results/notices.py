@@ -1,7 +1,8 @@
 """Notices for readers of a table: problems of its trials, unused settings, and older code."""
 
+import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -97,37 +98,38 @@ class MixedCode:
     retrained: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, records: Iterable[Record]) -> "MixedCode":
-        """Return the trials of older code among `records`.
+    def of(cls, records: Mapping[str, Record]) -> "MixedCode":
+        """Return the trials of older code among `records`, by trial id.
 
         The newest code is that of the trial that ended last, among those with the same trainable and the same dotted
         paths in their configs.
         """
-        groups: dict[tuple[str, ...], list[Record]] = defaultdict(list)
-        for record in records:
-            groups[record.trainable, *sorted(set(dotted_paths(record.config)))].append(record)
+        groups: dict[tuple[str, ...], dict[str, Record]] = defaultdict(dict)
+        for trial_id, record in records.items():
+            groups[record.trainable, *sorted(set(dotted_paths(record.config)))][trial_id] = record
         older = {}
         counts: Counter[str] = Counter()
         for group in groups.values():
-            newest = max(group, key=lambda record: record.ended).code.digest
-            for record in group:
+            newest = max(group.values(), key=lambda record: record.ended).code.digest
+            for trial_id, record in group.items():
                 if digests := [d for d in (record.code.digest, *record.code.earlier) if d != newest]:
-                    older[record.trial_id] = (digests[0], newest)
+                    older[trial_id] = (digests[0], newest)
                 else:
                     counts[newest] += 1
-        return cls(older, counts, sum(map(len, groups.values())))
+        return cls(older, counts, len(records))
 
-    def notes(self, records: StudyRecords) -> list[str]:
+    def notes(self, studies: Sequence[StudyRecords]) -> list[str]:
         """Return a sentence for each older code: how many trials ran it, and what has changed since.
 
         One more sentence is for each newest code whose trials were kept although it had changed already, with no trial
         of the changed code yet.
         """
         older = [
-            f"{count} of {self.total} trials ran other code than the newest: {_change(records, old, new)}"
+            f"{count} of {self.total} trials ran other code than the newest: {_change(studies, old, new)}"
             for (old, new), count in sorted(Counter(self.older.values()).items())
         ]
-        kept = {old for old, new in _accepted(records) if new not in self.newest}
+        changes = {change for records in studies for change in _accepted(records)}
+        kept = {old for old, new in changes if new not in self.newest}
         again = [
             f"{count} of {self.total} trials started from networks of {study} that were trained again since"
             for study, count in sorted(Counter(self.retrained.values()).items())
@@ -193,15 +195,15 @@ def code_diff(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> str:
     """Return unified diffs of changes of code, each by its two digests, as far as the sources were kept."""
     diffs = []
     for old, new in sorted(changes):
-        before, after = _texts(records, old), _texts(records, new)
+        before, after = _texts([records], old), _texts([records], new)
         if before is not None and after is not None:
             diffs.append(difference(before, after, (old, new)).diff)
     return "\n".join(diffs)
 
 
-def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> "Table":
+def mark_mixed_code(table: "Table", mixed: MixedCode, studies: Sequence[StudyRecords]) -> "Table":
     """Return `table` with a mark at each cell that has trials of older code, and notes that say what differs."""
-    notes = mixed.notes(records)
+    notes = mixed.notes(studies)
     stale = {*mixed.older, *mixed.retrained}
     if not stale:
         return replace(table, notes=(*table.notes, *notes)) if notes else table
@@ -212,10 +214,10 @@ def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> 
     return replace(table, cells=cells, notes=(*table.notes, *(f"† {note}" for note in notes)))
 
 
-def _change(records: StudyRecords, old: str, new: str) -> str:
+def _change(studies: Sequence[StudyRecords], old: str, new: str) -> str:
     if not old:
         return "recorded before code was kept"
-    before, after = _texts(records, old), _texts(records, new)
+    before, after = _texts(studies, old), _texts(studies, new)
     if before is None or after is None:
         return f"{old}, not {new or 'recorded before code was kept'}"
     return str(difference(before, after))
@@ -229,9 +231,10 @@ def _accepted(records: StudyRecords) -> set[tuple[str, str]]:
         return set()
 
 
-def _texts(records: StudyRecords, digest: str) -> dict[str, str] | None:
-    """File -> text of a code; None where it was not kept or cannot be read, which must not cost a report."""
-    try:
-        return read_sources(records, digest)
-    except StorageError:
-        return None
+def _texts(studies: Sequence[StudyRecords], digest: str) -> dict[str, str] | None:
+    """File -> text of a code; None where no study kept it or it cannot be read, which must not cost a report."""
+    for records in studies:
+        with contextlib.suppress(StorageError):
+            if (texts := read_sources(records, digest)) is not None:
+                return texts
+    return None

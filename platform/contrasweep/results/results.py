@@ -242,9 +242,8 @@ class Results(StudyData):
         interim = self._interim.notes if own and self._interim is not None else []
         if scores := self.document.scores:
             interim = [*interim, f"alpha {self.document.alpha:g} is divided among {', '.join([self.metric, *scores])}"]
-        confirmed = [*confirmation_notes(self.document.spec, self.records), *search.start_notes(self.document)]
-        table = replace(table, notes=(*table.notes, *interim, *confirmed, *self.unused_settings, *self.notices))
-        table = mark_mixed_code(table, self.mixed_code, self.records)
+        table = replace(table, notes=(*table.notes, *interim, *self.study_notes))
+        table = mark_mixed_code(table, self.mixed_code, [part.records for part in self.parts])
         names = DisplayNames({**self.names.names, **style.names.names})
         return replace(table, notes=(*table.notes, *self.broken_notes()), style=replace(style, names=names))
 
@@ -345,6 +344,17 @@ class Results(StudyData):
             The advice, which a notebook shows; false where nothing is undecided, or trials are still to run.
         """
         return replace(advice(self, self.answer, self._interim, hours), names=self.names)
+
+    @property
+    def parts(self) -> "Sequence[Results]":
+        """The studies that these results are of."""
+        return [self]
+
+    @property
+    def study_notes(self) -> list[str]:
+        """What a reader of any of its tables must know of the study: how it was confirmed, started and configured."""
+        confirmed = [*confirmation_notes(self.document.spec, self.records), *search.start_notes(self.document)]
+        return [*confirmed, *self.unused_settings, *self.notices]
 
     @property
     def answer(self) -> Answer:

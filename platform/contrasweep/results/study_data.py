@@ -209,7 +209,7 @@ class StudyData:
     @cached_property
     def mixed_code(self) -> MixedCode:
         """Trials of the table that ran other code than the newest, or started from networks trained again since."""
-        mixed = MixedCode.of(self.trial_records.values())
+        mixed = MixedCode.of(self.trial_records)
         return replace(mixed, retrained=retrained(self.trial_records, self.records.storage))
 
     def mode(self, metric: str) -> Any:

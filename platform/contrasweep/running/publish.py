@@ -181,7 +181,8 @@ def _starting(results: Results, gone: set[str]) -> Iterable[str]:
         if not any(start and start["start"].get("study") == results.name for start in starts):
             continue
         known = compact.read_records(records, records.etags(), [])
-        used = {record.start.trial for record in known.values() if record.start} & gone
+        begun = (record.start for record in known.values())
+        used = {start.trial for start in begun if start and start.study == results.name} & gone
         left = len({*read_planned(records)["trial_id"]} - known.keys())
         unfinished = f", and {left} of its trials have not ended" if left else ""
         yield f"start: {name} cannot be trained again: it starts from {len(used)} of these networks{unfinished}"

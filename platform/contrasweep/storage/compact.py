@@ -84,7 +84,7 @@ def read_evaluations(records: StudyRecords, broken: list[BrokenFileError] | None
     for name in records.evaluations():
         other = StudyRecords(records.storage, name)
         for record in read_records(other, other.etags(), broken).values():
-            if record.status.counts:
+            if record.status.counts and record.config.get("study") == records.study:
                 found.setdefault(str(record.config.get("source")), []).append(record)
     return found
 

@@ -70,7 +70,7 @@ def test_with_the_study_in_the_rows_each_stands_by_itself(storage, tmp_path):
     shown = contrasweep("report", "short", "lo*", "--rows", "study", "--storage", storage, folder=tmp_path)
     assert shown.returncode == 0 and "short + long" in shown.stdout, shown.stderr
     page = contrasweep("report", "short", "long", "--format", "html", "--storage", storage, folder=tmp_path)
-    assert page.returncode == 2 and "take one study" in page.stderr and page.stderr.count("\n") == 1
+    assert page.returncode == 2 and "takes one study" in page.stderr and page.stderr.count("\n") == 1
 
 
 def test_studies_of_other_data_are_not_paired_and_of_another_metric_are_no_table(storage):
