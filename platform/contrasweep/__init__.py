@@ -112,14 +112,16 @@ def load(name: str | Sequence[str], *, storage: str = STORAGE) -> "Results":
 
     Args:
         name: The study's name; several names, or a pattern such as `supcon-*`, for several studies as one. Their arms
-            are then called `STUDY/ARM`, paired by fold and seed, and one family of comparisons.
+            are then called `STUDY/ARM` and their trials `STUDY/ID`, paired by fold and seed, and one family of
+            comparisons.
         storage: The folder or address of the storage.
 
     Returns:
         The results so far, of a study that still runs too.
 
     Raises:
-        SpecError: There is no study of this name in the storage, or studies have too little in common to be one.
+        SpecError: There is no study of this name in the storage, one is named twice, or studies have too little in
+            common to be one.
         StorageError: The storage cannot be read, or a file of it is broken.
 
     Example:

@@ -47,13 +47,14 @@ class Trial:
 
     @cached_property
     def id(self) -> str:
-        """Digest of arm, trainable, config, dataset digest, fold, seed and the id of `start`: 16 hexadecimal digits.
+        """Digest of arm, trainable, config, dataset digest, fold, seed, study and id of `start`: 16 hexadecimal digits.
 
-        The study's name, host, resources and date are no part of it, so a rerun elsewhere is the same trial.
+        The study's name, host, resources and date are no part of it, so a rerun elsewhere is the same trial. The name
+        of the study that it starts from is: two studies may have a trial of one id and other networks.
         """
         config = self.config.text if isinstance(self.config, canonical.Config) else canonical.dumps(self.config)
         names = _texts(self.arm, self.trainable, self.data.digest)
-        start = "" if self.start is None else f"\n{self.start.trial}"
+        start = "" if self.start is None else f"\n{self.start.study}/{self.start.trial}"
         text = f"{names}\n{_text(self.fold)}\n{_text(self.seed)}\n{config}{start}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -165,8 +165,6 @@ def _retrained(trials: Sequence[Trial], records: StudyRecords, scored: Iterable[
             known = accepted(records) if known is None else known
             old, new = (f"{ref.trial}@{ref.ended:.6f}" for ref in (then, now))
             what = f"the networks of {now.study} that {record.arm} starts from were trained again"
-            if then.study != now.study:
-                what = f"{record.arm} starts from networks of {now.study}, and started from those of {then.study}"
             yield OtherCode(old, new, (record.trial_id,), (), 0.0, what, (old, new) in known, networks=True)
 
 

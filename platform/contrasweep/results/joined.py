@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import combinations
-from typing import Any
+from typing import TypeVar
 
 import pandas as pd
 
@@ -20,8 +20,10 @@ from contrasweep.results.search import Best
 from contrasweep.results.study_data import Over
 from contrasweep.results.table import PLAIN, Table, TableStyle, label
 from contrasweep.rows import ItemColumns, row_tuples
+from contrasweep.storage.record import Record
 from contrasweep.study import dotted
 
+T = TypeVar("T")
 STUDY = "study"
 """The axis by which the studies themselves stand in rows or columns."""
 MAX_SHOWN = 6
@@ -74,10 +76,10 @@ class JoinedResults(Results):
         def arm(part: Results, name: str) -> str:
             return name if by_study else f"{part.name}/{name}"
 
-        def keyed(of: Callable[[Results], Mapping[str, Any]]) -> dict[str, Any]:
+        def keyed(of: Callable[[Results], Mapping[str, T]]) -> dict[str, T]:
             return {f"{part.name}/{trial}": value for part in parts for trial, value in of(part).items()}
 
-        def records(part: Results) -> Mapping[str, Any]:
+        def records(part: Results) -> Mapping[str, Record]:
             return {trial: replace(r, arm=arm(part, r.arm)) for trial, r in part.trial_records.items()}
 
         spec = {key: first.document.spec[key] for key in ("question",) if key in first.document.spec}
@@ -169,23 +171,25 @@ class JoinedResults(Results):
 
     def _differences(self) -> Iterable[str]:
         """A sentence for each thing in which two studies differ: what was declared, data, replicates, and settings."""
-        document, replicates = self.document, [*self.axes, *["fold"] * bool(self.document.folds), "seed"]
-        for name, used, of in (
-            ("alpha", document.alpha, lambda declared: declared.level),
-            ("smallest_difference", document.smallest_difference, lambda declared: declared.smallest_difference),
-            ("question", document.question, lambda declared: declared.question),
-            ("reference", None, lambda declared: declared.reference),
-        ):
-            values = {part.name: of(part.document) for part in self.parts}
-            if set(values.values()) != {used}:
-                of_studies = ", ".join(f"{study} {label(value)}" for study, value in values.items())
-                yield f"{name} is {label(used)} in this table (declared: {of_studies})"
+        document, declared = self.document, [part.document for part in self.parts]
+        replicates = [*self.parts[0].axes, *["fold"] * bool(document.folds), "seed"]
+        fields: Mapping[str, tuple[object, list[object]]] = {
+            "alpha": (document.alpha, [one.level for one in declared]),
+            "smallest_difference": (document.smallest_difference, [one.smallest_difference for one in declared]),
+            "question": (document.question, [one.question for one in declared]),
+            "reference": (None, [one.reference for one in declared]),
+        }
+        for name, (used, values) in fields.items():
+            if set(values) != {used}:
+                told = ", ".join(f"{one.name} {label(value)}" for one, value in zip(declared, values, strict=True))
+                yield f"{name} is {label(used)} in this table (declared: {told})"
         if any(_data(part) != _data(self.parts[0]) for part in self.parts):
-            names = {part.name: [f"{d.name}#{d.digest[:DIGITS]}" for d in part.document.datasets] for part in self.parts}
-            of_studies = ", ".join(f"{study} {' '.join(data)}" for study, data in names.items())
-            yield f"the studies have other data, so that no arm of one is compared with one of another ({of_studies})"
+            data = {p.name: [f"{d.name}#{d.digest[:DIGITS]}" for d in p.document.datasets] for p in self.parts}
+            told = ", ".join(f"{study} {' '.join(names)}" for study, names in data.items())
+            yield f"the studies have other data, so that no arm of one is compared with one of another ({told})"
         for one, other in combinations(self.parts, 2):
-            if STUDY not in self.axes and _labels(one.planned, replicates).isdisjoint(_labels(other.planned, replicates)):
+            keys = [{tuple(map(label, row)) for row in row_tuples(p.planned, replicates)} for p in (one, other)]
+            if STUDY not in self.axes and keys[0].isdisjoint(keys[1]):
                 yield (
                     f"{one.name} and {other.name} have no {' and '.join(replicates)} in common, so that no arm of one "
                     "is compared with one of the other"
@@ -215,7 +219,7 @@ class JoinedResults(Results):
 
     def advice(self, hours: Hours | None = None) -> Advice:
         """Return what would decide, as `Results.advice`; nothing where the studies have other folds and seeds."""
-        if len({frozenset(_labels(part.planned, ["fold", "seed"])) for part in self.parts}) > 1:
+        if len({frozenset(map(str, row_tuples(part.planned, ["fold", "seed"]))) for part in self.parts}) > 1:
             return Advice(Size("seeds", self.planned["seed"].nunique(), 0, None), (), ())
         return super().advice(hours)
 
@@ -300,7 +304,3 @@ def check_once(names: Sequence[str]) -> None:
 
 def _data(results: Results) -> set[str]:
     return {dataset.digest for dataset in results.document.datasets}
-
-
-def _labels(frame: pd.DataFrame, names: Sequence[str]) -> set[tuple[str, ...]]:
-    return {tuple(map(label, row)) for row in row_tuples(frame, names)}

@@ -1,5 +1,7 @@
 """Several studies of a storage as one: paired by fold and seed, one family of comparisons, differences said."""
 
+import re
+
 import numpy as np
 import pytest
 from command_line import contrasweep
@@ -77,6 +79,8 @@ def test_studies_of_other_data_are_not_paired_and_of_another_metric_are_no_table
     made(storage, "other", 0.0, data="digits")
     joined = cs.load(["short", "other"], storage=storage)
     assert {dict(pair.context)["study"] for pair in joined.table().pairs} == {"short", "other"}
+    said = r"the studies have other data, so that no arm of one is compared .*\(short digits-lt#\w+, other digits#\w+\)"
+    assert any(re.match(said, note) for note in joined.table().notes)
     with pytest.raises(cs.SpecError, match="other data"):
         JoinedResults.join([cs.load(name, storage=storage) for name in ("short", "other")])
     made(storage, "folded", 0.0, folds=3)

@@ -13,16 +13,18 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import contrasweep as cs
+from contrasweep import canonical
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.report import FORMATS, render, report_data, write_report
 from contrasweep.results.items import by_item
 from contrasweep.running.prepare import study_document
-from contrasweep.storage.code_files import write_code
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Cause, CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.study_document import EVALUATION
 from contrasweep.tracking.links import LINKS_FILE, Links
+from contrasweep.trial import Trial
 
 SHARDS = {"train": (Shard("a", 100, 1, "aa"),), "test": (Shard("b", 9, 1, "bb"),)}
 ENDS = (None, Cause.METHOD, Cause.HOST_LOST, "pending")
@@ -159,3 +161,204 @@ def _check_tables(joined, name, part):
     for (row, column), cell in (by_study.cells if by_study else {}).items():
         if row == (name,):
             assert cell.mean == pytest.approx(part.table(["arm"], []).cells[column, ()].mean)
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """The same two arms and seeds, run before and after a change of code."""
+    folder = str(tmp_path / "runs")
+    for name in ("before", "after"):
+        made(folder, name, items=True)
+    return folder
+
+
+def means(frame):
+    return dict(zip(frame["arm"], frame["mean"], strict=True))
+
+
+def means_of(storage, *names):
+    frames = {name: cs.load(name, storage=storage).table().to_frame() for name in names}
+    return {f"{name}/{arm}": mean for name, frame in frames.items() for arm, mean in means(frame).items()}
+
+
+def test_the_same_arm_before_and_after_a_change_of_code_is_not_called_equal(pair):
+    """In every form of the table, and whichever study is named last."""
+    true = means_of(pair, "before", "after")
+    assert len(set(true.values())) == 4
+    for order in (["before", "after"], ["after", "before"]):
+        joined = cs.load(order, storage=pair)
+        table = joined.table()
+        assert means(table.to_frame()) == true
+        assert {arm for p in table.pairs for arm in (p.a, p.b)} == set(true) and len(table.pairs) == 6
+        for p in table.pairs:
+            assert p.comparison.difference == pytest.approx(true[p.a] - true[p.b])
+        compared = joined.compare("after/a", "before/a")
+        assert compared.difference == pytest.approx(true["after/a"] - true["before/a"]) != 0
+        for text in (table.to_text(), table.to_markdown(), table.to_latex(), table.to_html()):
+            assert all(table.cell_text(cell).split()[0] in text for cell in table.cells.values())
+        values = [(r.trial_id, r.url) for cell in table.cells.values() for r in cell.replicates]
+        assert len(values) == len(set(values)) == 32
+        assert all(url == f"http://mlflow/{trial}" and url in table.to_html() for trial, url in values)
+        assert {best.arm: best.mean for best in joined.best_settings} == true
+        pairs = joined.pairs("before/a", "after/a", "accuracy", {})
+        assert (pairs["a"].mean(), pairs["b"].mean()) == pytest.approx((true["before/a"], true["after/a"]))
+
+
+def test_test_items_groups_and_figures_of_joined_studies_are_each_study_s_own(pair):
+    joined = cs.load(["before", "after"], storage=pair)
+    parts = {name: cs.load(name, storage=pair) for name in ("before", "after")}
+    items = {
+        f"{name}/{t}": np.array(part.items(t)["accuracy"]) for name, part in parts.items() for t in part.trial_records
+    }
+    trials = {(row["arm"], row["seed"]): row["trial_id"] for row in joined.frame.to_dict("records")}
+    rows = by_item(joined.items, joined.frame, joined.trial_records, joined.axes)
+    assert rows and {(row["a"], row["b"]) for row in rows} == set(
+        itertools.combinations(dict.fromkeys(joined.frame["arm"]), 2)
+    )
+    for row in rows:
+        a, b = (items[trials[row[side], row["seed"]]] for side in ("a", "b"))
+        assert row["difference"] == pytest.approx((a - b).mean())
+    over = joined.table(metric="accuracy", over="groups")
+    assert means(over.to_frame()) == pytest.approx(means_of(pair, *parts))
+    drawn = joined.plot.curves("accuracy")
+    lines = {line.get_label(): line.get_ydata()[-1] for axes in drawn.axes for line in axes.lines}
+    assert {round(float(y), 9) for y in lines.values()} >= {round(m, 9) for m in means_of(pair, *parts).values()}
+    assert joined.counts == {"done": 32} and len(joined.trial_rows()) == 32
+
+
+def test_the_commands_show_each_study_s_own_numbers(pair, tmp_path):
+    true = means_of(pair, "before", "after")
+    for order in (("before", "after"), ("after", "before")):
+        shown = contrasweep("report", *order, "--json", "--storage", pair, folder=tmp_path)
+        document = json.loads(shown.stdout)
+        assert {row["factors"]["arm"]: row["mean"] for row in document["table"]} == pytest.approx(true)
+        rows = {row["trial_id"]: row for row in document["rows"]}
+        assert len(rows) == 32 and all(row["arm"].partition("/")[0] == split(trial)[0] for trial, row in rows.items())
+        by_study = contrasweep(
+            "report", *order, "--rows", "study", "--columns", "arm", "--json", "--storage", pair, folder=tmp_path
+        )
+        cells = {"{study}/{arm}".format(**row["factors"]): row["mean"] for row in json.loads(by_study.stdout)["table"]}
+        assert cells == pytest.approx(true)
+    csv = tmp_path / "both.csv"
+    contrasweep(
+        "report", "before", "after", "--format", "csv", "--output", str(csv), "--storage", pair, folder=tmp_path
+    )
+    frame, comparisons = pd.read_csv(csv), pd.read_csv(csv.with_suffix(".comparisons.csv"))
+    assert means(frame) == pytest.approx(true) and len(comparisons) == 6
+    asked = "SELECT study || '/' || arm AS arm, avg(value) AS mean FROM trials GROUP BY 1"
+    found = json.loads(contrasweep("query", asked, "--json", "--storage", pair, folder=tmp_path).stdout)
+    assert dict(map(tuple, found["rows"])) == pytest.approx(true)
+
+
+def test_scores_of_evaluations_are_those_of_each_study_s_own_networks(pair):
+    """Also where one evaluation is left at both studies."""
+    given = {}
+    for name, value in (("before", 0.25), ("after", 0.75)):
+        records = StudyRecords(pair, name)
+        for record in records.read(sorted(records.finished())).values():
+            source = {"study": name, "source": record.trial_id, "trained": record.ended}
+            data = Manifest("e", "/nowhere", "image", SHARDS)
+            trial = Trial("scored", record.arm, EVALUATION, canonical.Config(source), data, None, record.seed)
+            own = StudyRecords(pair, "scored")
+            own.write_items(trial.id, {"e/hits": np.full(3, value)})
+            scored = {"metrics": {"e/hits": value + record.seed / 100}, "items": ("e/hits",)}
+            own.write(Record.of(trial, status=Status.DONE, **scored))
+            given[f"{name}/{record.trial_id}"] = scored["metrics"]["e/hits"]
+        records.add_evaluation("scored")
+    joined = cs.load(["before", "after"], storage=pair)
+    assert dict(zip(joined.frame["trial_id"], joined.frame["e/hits"], strict=True)) == given
+    assert {float(joined.items(trial)["e/hits"][0]) for trial in given if trial.startswith("after/")} == {0.75}
+    cells = joined.table(metric="e/hits").to_frame()
+    assert means(cells) == pytest.approx({"before/a": 0.285, "before/b": 0.285, "after/a": 0.785, "after/b": 0.785})
+
+
+def test_three_studies_of_equal_ids_are_three(pair):
+    made(pair, "last", seeds=range(4))
+    joined = cs.load(["before", "after", "last"], storage=pair)
+    assert means(joined.table().to_frame()) == means_of(pair, "before", "after", "last")
+    assert joined.compare("last/a", "before/a").n == 4
+
+
+def test_a_study_named_twice_is_refused(pair, tmp_path):
+    with pytest.raises(cs.SpecError, match="stands once in a table, got 'before'"):
+        cs.load(["before", "before"], storage=pair)
+    assert cs.load(["before", "bef*"], storage=pair).name == "before", "a pattern may mean it too"
+    shown = contrasweep("report", "after", "after", "--storage", pair, folder=tmp_path)
+    assert shown.returncode == 2 and shown.stderr.count("\n") == 1
+
+
+def test_what_is_of_one_study_refuses_several(pair):
+    joined = cs.load(["before", "after"], storage=pair)
+    for format in FORMATS:
+        if format in ("html", "yaml"):
+            with pytest.raises(cs.SpecError, match=f"--format {format} takes one study"):
+                write_report(joined, format)
+        elif format != "parquet":
+            assert b"before/a" in render(joined, format) or b"before/a" in render(joined, format).replace(b"\\", b"")
+    with pytest.raises(cs.SpecError, match="takes one study"):
+        report_data(joined, joined.table())
+    with pytest.raises(cs.SpecError):
+        joined.evaluate(on=["digits"])
+
+
+def test_studies_without_a_common_seed_are_compared_with_nothing_and_the_table_says_so(pair):
+    made(pair, "fresh", seeds=range(100, 108))
+    joined = cs.load(["before", "fresh"], storage=pair)
+    table = joined.table()
+    assert {frozenset((split(p.a)[0], split(p.b)[0])) for p in table.pairs} == {
+        frozenset([name]) for name in ("before", "fresh")
+    }
+    said = "before and fresh have no seed in common, so that no arm of one is compared with one of the other"
+    assert said in table.notes and not joined.advice()
+    assert all(said in text for text in (table.to_markdown(), " ".join(table.to_text().split()), table.to_html()))
+    assert not any("in common" in note for note in cs.load(["before", "after"], storage=pair).table().notes)
+
+
+def test_what_was_declared_differently_is_said_with_what_is_used(pair):
+    made(pair, "strict", alpha=0.01, smallest_difference=0.02, reference="a")
+    made(pair, "loose", smallest_difference=0.03, axes=(8,))
+    notes = cs.load(["loose", "strict"], storage=pair).table().notes
+    assert "alpha is 0.01 in this table (declared: loose 0.05, strict 0.01)" in notes
+    assert "smallest_difference is – in this table (declared: loose 0.03, strict 0.02)" in notes
+    assert "reference is – in this table (declared: loose –, strict a)" in notes
+    joined = cs.load(["loose", "strict"], storage=pair)
+    assert {p.comparison.family.alpha for p in joined.table().pairs} == {0.01}
+    assert not any("in this table" in note for note in cs.load(["before", "after"], storage=pair).table().notes)
+    cells = {"axes": (8, 16), "seeds": range(4)}
+    made(pair, "whole", **cells)
+    made(pair, "single", question="cells", **cells)
+    assert (
+        "question is overall in this table (declared: whole overall, single cells)"
+        in cs.load(["whole", "single"], storage=pair).table().notes
+    )
+
+
+def test_notes_and_failures_of_joined_studies_name_their_study(tmp_path):
+    folder = str(tmp_path / "runs")
+    for name, ends in (("before", [None, Cause.METHOD]), ("after", [None])):
+        plan, records = made(folder, name, ends=ends), StudyRecords(folder, name)
+        code = CodeRef(("b" if name == "before" else "a") * 12)
+        for record in records.read(trial.id for trial in plan.trials).values():
+            unused = ("lr",) if name == "after" else ()
+            records.write(
+                Record(
+                    **{
+                        **vars(record),
+                        "code": code,
+                        "unused_settings": unused,
+                        "ended": record.ended + 5 * (name == "after"),
+                    }
+                )
+            )
+    joined = cs.load(["after", "before"], storage=folder)
+    table = joined.table()
+    assert (
+        "after: lr: no trial of arms a, b read this setting, so it changed nothing there; it may be misspelt."
+        in table.notes
+    )
+    assert any("† 16 of 32 trials ran other code than the newest" in note for note in table.notes)
+    marked = {row[0]: cell.other_code for (row, _), cell in table.cells.items()}
+    assert marked == {"after/a": 0, "after/b": 0, "before/a": 8, "before/b": 8}
+    failed = {row[0]: cell.statuses.get("failed", 0) for (row, _), cell in table.cells.items()}
+    assert failed["after/a"] == failed["after/b"] == 0 and failed["before/a"] + failed["before/b"] == 8
+    assert any("not in the table: 8 failed" in line for line in table.legend)

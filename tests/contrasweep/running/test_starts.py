@@ -228,6 +228,28 @@ def test_networks_that_are_trained_again_can_be_accepted(studies):
     assert "†" in cs.load("after", storage=studies.storage).table().to_text()
 
 
+def test_a_study_of_the_same_trials_is_another_source(studies):
+    """Its trials have the same ids, and other networks."""
+    studies.run(studies.before)
+    twin = studies.grid("twin", studies.before.arms)
+    studies.run(twin)
+    assert StudyRecords(studies.storage, "twin").finished() == StudyRecords(studies.storage, "before").finished()
+    studies.run(studies.after)
+    moved = studies.grid("after", {**studies.after.arms, "a": cs.Arm("second:train", start=cs.Start("twin", "a"))})
+    with pytest.raises(cs.SpecError, match="a study of this name with another plan"):
+        studies.run(moved, extend=False)
+    other = studies.grid("other", moved.arms)
+    assert studies.run(other) == 12
+    started = cs.load("other", storage=studies.storage).trial_records.values()
+    assert {record.start.study for record in started if record.arm == "a"} == {"twin"}
+    lost = plan_cleaning(cs.load("twin", storage=studies.storage), "none").lost
+    assert [line for line in lost if line.startswith("start:")] == [
+        "start: other cannot be trained again: it starts from 4 of these networks"
+    ]
+    notes = cs.load(["after", "other"], storage=studies.storage).table().notes
+    assert "after/a and other/a differ in start before and twin" in notes
+
+
 def test_an_unfinished_trial_starts_over_where_its_source_was_trained_again(studies):
     studies.run(studies.before)
     plan, records = cs.plan(studies.after, storage=studies.storage), StudyRecords(studies.storage, "after")
