@@ -174,7 +174,7 @@ NASTY: tuple[Any, ...] = (
     *("", "x", "x" * 5000, "\0", "\x1b[2J", "../../etc/passwd", "a:b", ":x", ".a:b", "os:system", "toy", "ü\u202e"),
     *([], [[]], [None], {}, {"": ""}, {"a": {"b": {"c": []}}}, {1: 2}, {None: None}),
     *("seed", "fold", "arm", "trial_id", "status", "calibration", "metric", "self", "name", "loss.", ".loss", "a..b"),
-    *("auto", "tpe", "asha", "grid", "pbt", "max", "min", "test", "all", "nan", "<= 1", ">= x", "digits?x=1"),
+    *("auto", "tpe", "asha", "grid", "max", "min", "test", "all", "nan", "<= 1", ">= x", "digits?x=1"),
     *({"low": 0, "high": 1}, {"low": 1, "high": 0}, {"low": 0, "high": 1, "step": 1e-300}, {"options": []}),
     *({"low": 1e-300, "high": 1e300, "log": True}, {"options": [1, 1]}, {"first": 0, "step": 0, "most": 10**9}),
 )

@@ -43,10 +43,9 @@ class SweepPlan(PlanDisplay, SweepDesign):
     def searched(self) -> int | None:
         """Trials of the search, of all arms, at most; None where the budget counts none."""
         configurations = self.study.arm_budget.trials
-        generations = len(self.population.ends) if self.population else 1
         if configurations is None:
             return None
-        return len(self.study.arms) * configurations * generations * len(self.search_folds)
+        return len(self.study.arms) * configurations * len(self.search_folds)
 
     @property
     def confirmed(self) -> int:

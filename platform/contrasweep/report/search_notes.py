@@ -10,7 +10,6 @@ from contrasweep import canonical
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.results import Results
 from contrasweep.text_table import text_table
-from contrasweep.tuning.pruners.scheduled import last_settings
 
 IMPORTANCE = "Importance of each setting (PED-ANOVA), and what shuffled scores would show"
 
@@ -32,7 +31,7 @@ class SearchNotes:
 
     def to_text(self, width: int | None = None) -> str:
         """For a terminal; empty for a study without a search."""
-        lines = [line if line.startswith("schedule") else f"searched {line}" for line in self.costs]
+        lines = [f"searched {line}" for line in self.costs]
         if self.front:
             lines += ["", self.title, "", *text_table(self.front, width=width)]
         if self.best:
@@ -46,7 +45,6 @@ def search_notes(results: Results) -> SearchNotes:
     """Return what the records say of a Sweep's search."""
     names = results.names
     costs = [f"{names(arm)}: {cost}" for arm, cost in results.spent().items()]
-    costs += [f"schedule of {text}" for text in _schedules(results)]
     frame, best = results.pareto(), _named(_best(results), names) if results.document.search else ()
     importance = _named(_importance(results.importance()), names)
     if frame.empty:
@@ -99,28 +97,6 @@ def _best(results: Results) -> tuple[tuple[str, ...], ...]:
 def _interval(mean: float, low: float | None, high: float | None) -> str:
     known = low is not None and high is not None and np.isfinite(low) and np.isfinite(high)
     return f"{mean:.4g} [{low:.4g}, {high:.4g}]" if known else f"{mean:.4g}"
-
-
-def _schedules(results: Results) -> list[str]:
-    """Return the schedules of population based training: `toy: lr=0.1 from the start, lr=0.12 after step 2`."""
-    configs = {
-        record.arm: record.config
-        for record in results.trial_records.values()
-        if last_settings(record.config) is not record.config
-    }
-    spaces = {arm: results.document.space(arm) for arm in configs}
-    parts = {
-        arm: [
-            (", ".join(f"{name}={canonical.dumps(settings[name])}" for name in spaces[arm]), step)
-            for step, settings in config["schedule"]
-        ]
-        for arm, config in configs.items()
-    }
-    return [
-        f"{results.names(arm)}: "
-        + "; ".join(f"{text} {f'after step {step}' if step else 'from the start'}" for text, step in steps)
-        for arm, steps in parts.items()
-    ]
 
 
 def _title(results: Results, frame: pd.DataFrame) -> str:

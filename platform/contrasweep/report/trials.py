@@ -22,7 +22,6 @@ from contrasweep.results.table import Table, label
 from contrasweep.storage.record import COUNTING, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
-from contrasweep.tuning.pruners.scheduled import last_settings
 
 LARGEST, DETAILED, MAX_METRICS = 100_000, 5_000, 16
 """Trials that a page lists at most, with all of their metrics at most, and how many metrics those are."""
@@ -105,7 +104,7 @@ def trials_of_sweep(results: Results) -> pd.DataFrame | None:
 
 def _setting(record: Record | None, name: str) -> Any:
     """The value of a dotted key; None where the trial has not ended."""
-    return record and dotted.name(dotted.lookup(last_settings(record.config), name))
+    return record and dotted.name(dotted.lookup(record.config, name))
 
 
 def _settings(of_sweep: pd.DataFrame) -> list[str]:

@@ -17,7 +17,6 @@ from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study import dotted
 from contrasweep.study.objectives import value_of, violation
 from contrasweep.study.space import Parameter, drawn_from
-from contrasweep.tuning.pruners import scheduled
 
 if TYPE_CHECKING:  # brings SciPy along
     from contrasweep.results.table import Cell
@@ -113,7 +112,7 @@ def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataF
                 (r.status.value for r in rs if not r.status.counts),
                 Status.DONE.value if feasible(rs, document) else "breaks a constraint",
             ),
-            **drawn_from(spaces.get(arm, {}), scheduled.last_settings(rs[0].config)),
+            **drawn_from(spaces.get(arm, {}), rs[0].config),
         }
         for (arm, _), rs in ended.items()
     ]
@@ -185,7 +184,7 @@ def best_of_search(
 
     The settings are those that were confirmed; where none was yet, those of the best in the search.
     """
-    configs = {record.arm: scheduled.last_settings(record.config) for record in confirmed}
+    configs = {record.arm: record.config for record in confirmed}
     rows, sign = [], 1 if document.mode == "max" else -1
     for arm in document.arms:
         whole = search[(search["arm"] == arm) & search["status"].isin(COUNTING) & search["value"].notna()]

@@ -3,7 +3,6 @@
 import shlex
 import sys
 import time
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -212,7 +211,6 @@ def decide(
             f"keep them (every table says so); see contrasweep code {records.study} --storage {records.storage}"
         )
     infeasible = infeasible_records(kept)
-    notes += _stale_generations(kept, infeasible)
     restarted = set() if changed == "accept" else {i for i in lost if is_other(kept[i], current)}
     anew = new_searches(plan, recorded, current, selected, comparison if changed == "rerun" else None)
     if anew.searches:
@@ -270,31 +268,8 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def infeasible_records(recorded: Mapping[str, Record]) -> dict[str, Record]:
-    """Return the records of trials that fitted no host, and that run where one does now.
-
-    A generation of population based training is left out if a later one was trained: that one was decided without it.
-    """
-    trained: dict[str, int] = {}  # arm -> its last generation of which a trial was trained
-    for record in recorded.values():
-        if not record.status.infeasible and record.notes.generation is not None:
-            trained[record.arm] = max(record.notes.generation, trained.get(record.arm, 0))
-    return {
-        i: record
-        for i, record in recorded.items()
-        if record.status.infeasible
-        and (record.notes.generation is None or record.notes.generation >= trained.get(record.arm, 0))
-    }
-
-
-def _stale_generations(recorded: Mapping[str, Record], infeasible: Collection[str]) -> list[str]:
-    """A line for each arm of whose infeasible trials some stay so."""
-    stay = Counter(r.arm for i, r in recorded.items() if r.status.infeasible and i not in infeasible)
-    return [
-        f"arm {arm}: {count} trial{'s' * (count > 1)} that fitted no host stay{'s' * (count == 1)} infeasible, because "
-        f"later generations of population based training were decided without {'them' if count > 1 else 'it'}; --rerun "
-        f"{arm} trains the whole search again"
-        for arm, count in sorted(stay.items())
-    ]
+    """Return the records of trials that fitted no host, and that run where one does now."""
+    return {i: record for i, record in recorded.items() if record.status.infeasible}
 
 
 def new_searches(

@@ -216,9 +216,6 @@ class TrialNotes:
 
     phase: Phase | None = None
     candidate: Count | None = None  # number of the configuration in its arm's search, in the order of asking
-    generation: Count | None = None  # of population based training
-    parent: Name | None = None  # id of the trial whose checkpoint it went on from
-    from_step: Count | None = None  # the step of that checkpoint
     gpus: Measure | None = None  # GPUs or the share of one that it held; 0: none
     gpu_type: Label | None = None
     cost_per_hour: Measure | None = None  # of the part of a host that it held

@@ -151,7 +151,7 @@ def search_costs(records: Iterable[Record], arms: Iterable[str]) -> dict[str, Se
         arm: SearchCost(
             len({r.notes.candidate for r in own}),
             len(own),
-            sum(r.step - (r.notes.from_step or 0) for r in own),
+            sum(r.step for r in own),
             sum(map(gpu_hours, own)),
             any(r.notes.gpus for r in own),
         )

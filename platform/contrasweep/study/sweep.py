@@ -127,13 +127,6 @@ class Sweep(StudyBase):
         for metric in (self.metric, *self.objectives, *self.constraints):
             check_metric(metric, taken=COLUMNS)
         self._check_goals()
-        if self.pruner == "pbt" and self.keep in ("best", "none"):
-            raise SpecError(
-                "population based training goes on from the newest checkpoints of other trials",
-                place="keep",
-                value=self.keep,
-                hint="leave it out; keep_checkpoints_of deletes them once the study is complete",
-            )
         for arm, base in self.freeze.items():
             for name in (arm, base):
                 self.check_arm(name, f"freeze.{arm}")

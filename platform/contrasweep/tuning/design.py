@@ -17,7 +17,6 @@ from contrasweep.study.sweep import Sweep
 from contrasweep.study.trainables import SettingsOfArms
 from contrasweep.trial import Trial
 from contrasweep.tuning import pruners, searchers
-from contrasweep.tuning.pruners import scheduled
 
 DEV_SPLITS = ("dev", "validation")
 """Splits of a dataset that a search without folds looks at."""
@@ -61,11 +60,6 @@ class SweepDesign:
         if self.study.folds is None:
             splits["test"] = next(splits[name] for name in DEV_SPLITS if self.data.rows(name))
         return replace(self.data, splits=splits)
-
-    @cached_property
-    def population(self) -> pruners.Population | None:
-        """Return the options of population based training; None where the study does not use it."""
-        return pruners.population_of(self.study)
 
     @property
     def replicates(self) -> list[tuple[int | None, int]]:
@@ -120,7 +114,7 @@ class SweepDesign:
     def samples(self, arm: str) -> list[Trial]:
         """Return trials at both ends and in the middle of an arm's space, as its search may ask for them."""
         points = (point(self.study, arm, u) for u in (0.0, 0.5, 1.0))
-        return [self._of_trainable(arm, config, self.search_data, self.search_folds[0], 0) for config in points]
+        return [self._trial(arm, config, self.search_data, self.search_folds[0], 0) for config in points]
 
     def searcher(self, arm: str, fixed: Config) -> searchers.Searcher:
         """A new searcher for an arm whose other settings are `fixed`."""
@@ -139,7 +133,7 @@ class SweepDesign:
     def pruner(self) -> pruners.Pruner | None:
         """A new rule for early stopping; None: there is none."""
         study = self.study
-        if study.pruner is None or self.population is not None:
+        if study.pruner is None:
             return None
         return pruners.build(
             study.pruner,
@@ -150,12 +144,6 @@ class SweepDesign:
         )
 
     def _trial(self, arm: str, config: Config, data: Manifest, fold: int | None, seed: int) -> Trial:
-        if self.population is None:
-            return self._of_trainable(arm, config, data, fold, seed)
-        whole = self.settings.resolve(arm, canonical.Config(config), data, scheduled.train)
-        return Trial(self.study.name, arm, scheduled.PATH, whole, data, fold, seed)
-
-    def _of_trainable(self, arm: str, config: Config, data: Manifest, fold: int | None, seed: int) -> Trial:
         whole = self.settings.resolve(arm, canonical.Config(config), data)
         return Trial(self.study.name, arm, self.study.arms[arm].path, whole, data, fold, seed)
 

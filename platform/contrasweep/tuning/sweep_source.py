@@ -20,11 +20,7 @@ from contrasweep.tuning import searchers as search
 from contrasweep.tuning.arm_search import ArmSearch
 from contrasweep.tuning.candidate import Outcome
 from contrasweep.tuning.design import SweepDesign, fixed_of, order
-from contrasweep.tuning.population_search import PopulationSearch
 from contrasweep.tuning.source import Finished, Next
-
-Search = ArmSearch | PopulationSearch
-"""The search of one arm: both have the same methods."""
 
 
 class SweepSource:
@@ -44,7 +40,7 @@ class SweepSource:
         self.infeasible = set(infeasible)
         self.plan, self.records, self.confirmed = plan, records, confirmed
         self.current = CurrentCode(plan.study.functions)
-        self.searches: dict[str, Search] = {}
+        self.searches: dict[str, ArmSearch] = {}
         self.turns = deque(order(plan.study))
         self.confirmation: dict[str, deque[Trial]] = {}
         self._begin()
@@ -103,7 +99,7 @@ class SweepSource:
         over = (name for name, arm in self.searches.items() if arm.over and arm.best() is None)
         return [f"arm {name}: {self._why_none(self.searches[name])}; nothing to confirm" for name in over]
 
-    def _why_none(self, search: Search) -> str:
+    def _why_none(self, search: ArmSearch) -> str:
         """Return why a search that is over has no best configuration."""
         ended = Counter(record.status for record in self.records.read(search.of).values())
         if not any(status.counts for status in ended):
@@ -113,7 +109,7 @@ class SweepSource:
             return "no configuration that was trained to its end on all search folds satisfies the constraints"
         return "no configuration was trained to its end on all search folds"
 
-    def _arm(self, trial_id: str) -> Search | None:
+    def _arm(self, trial_id: str) -> ArmSearch | None:
         return next((arm for arm in self.searches.values() if trial_id in arm.of), None)
 
     def _begin(self) -> None:
@@ -135,10 +131,8 @@ class SweepSource:
             for arm in over:
                 self.confirmation[arm] = deque(t for t in self.plan.trials if t.arm == arm and t.id not in finished)
 
-    def _search(self, arm: str, tuned: Config) -> Search:
-        if self.plan.population is None:
-            return ArmSearch(self.plan, arm, tuned, self.records, self._priors(arm, tuned), self.infeasible)
-        return PopulationSearch(self.plan, arm, tuned, self.records, infeasible=set(self.infeasible))
+    def _search(self, arm: str, tuned: Config) -> ArmSearch:
+        return ArmSearch(self.plan, arm, tuned, self.records, self._priors(arm, tuned), self.infeasible)
 
     def _tuned(self, arm: str) -> MutableConfig:
         """Return the tuned settings of `arm`, with those it was itself frozen on."""

@@ -213,12 +213,6 @@ def test_what_cannot_be_kept_is_one_line(fields, said):
         cs.AblationGrid("s", {"a": cs.Arm("toy:train")}, "digits", **fields)
 
 
-def test_population_based_training_keeps_what_it_goes_on_from():
-    arms = {"a": cs.Arm("toy:train", space={"lr": cs.Float(0.1, 1.0)})}
-    with pytest.raises(cs.SpecError, match="newest checkpoints of other trials"):
-        cs.Sweep("s", arms, "digits", trials_per_arm=4, pruner="pbt", pruner_options={"interval": 1}, keep="none")
-
-
 def test_keeping_changes_no_trial(tmp_path):
     arms = {"a": cs.Arm("toy:train", CONFIG)}
     plans = [

@@ -46,7 +46,6 @@ NOTES = st.builds(
     TrialNotes,
     phase=st.none() | st.sampled_from(Phase),
     candidate=st.none() | COUNTS,
-    parent=st.none() | NAMES,
     gpus=st.none() | MEASURES,
     gpu_type=st.none() | LABELS,
     refused_by=st.none() | TEXTS,

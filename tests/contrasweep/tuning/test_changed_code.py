@@ -14,7 +14,6 @@ from contrasweep.running.engine.loop import StudyCode
 from contrasweep.running.prepare import CodeChanged, decide
 from contrasweep.storage.archive import list_archived, read_archived_record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tuning.pruners import scheduled
 
 METHOD = """
 STEP = 1
@@ -29,14 +28,6 @@ TPE = {"searcher": "tpe", "searcher_options": {"n_startup_trials": 2}, "trials_p
 KINDS = {
     "tpe": sweep(arms=ARMS, **TPE),
     "frozen": sweep(arms=ARMS | {"b": Arm("searched_method:train", space=WIDTH)}, freeze={"b": "a"}, **TPE),
-    "population": sweep(
-        arms=ARMS,
-        searcher="random",
-        pruner="pbt",
-        pruner_options={"max_step": 4, "interval": 2},
-        trials_per_arm=3,
-        search_folds=[0],
-    ),
 }
 
 
@@ -57,7 +48,7 @@ class Search:
         sign = 1 if "STEP = 1" in self.file.read_text() else -1
 
         def record(trial, notes, status="done"):
-            settings = scheduled.last_settings(trial.config)
+            settings = trial.config
             value = sign * abs(settings["lr"] - 0.1 * settings.get("width", 1.0)) + 0.001 * (trial.fold or 0)
             return record_of(trial, notes, status, metrics={"accuracy": value}, code=code.of(trial))
 

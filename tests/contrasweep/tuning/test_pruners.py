@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contrasweep import SpecError
-from contrasweep.tuning.pruners import CONTINUE, PAUSE, RULES, STOP, ComparesPeers, build
+from contrasweep.tuning.pruners import CONTINUE, PAUSE, PRUNERS, STOP, ComparesPeers, build
 
 NEEDED = {"hyperband": {"max_step": 9}}
 WAITING = {"halving": {"reduction": 2, "bracket": 4}, "hyperband": {"reduction": 2, "max_step": 8}}
 
 
-@pytest.mark.parametrize("name", list(RULES))
+@pytest.mark.parametrize("name", list(PRUNERS))
 def test_the_only_trial_is_never_stopped(name):
     pruner = build(name, mode="max", budget=1, **NEEDED.get(name, {}))
     pruner.add("a", 0, 0)

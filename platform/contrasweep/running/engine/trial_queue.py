@@ -134,7 +134,9 @@ class TrialQueue:
                 return self._without_record(candidate)
             if (arm := candidate.trial.arm) not in self._arms_too_late:
                 self._arms_too_late.add(arm)
-                self.say(f"arm {arm}: what fitted no host fits one by now, {_too_late(candidate)}")
+                self.say(
+                    f"arm {arm}: what fitted no host fits one by now, after its search; the same command takes it up"
+                )
         self._tried_on = self.placements.inventory
         return None
 
@@ -153,13 +155,3 @@ class TrialQueue:
         """Whether the very hosts that there are refused a trial before: it ran out of memory on the largest."""
         record = self.infeasible_records.get(trial_id)
         return record is not None and record.notes.refused_by == str(self.placements.inventory)
-
-
-def _too_late(candidate: Next) -> str:
-    """Why an infeasible trial stays so, and what can be done."""
-    if candidate.notes.generation is None:
-        return "after its search; the same command takes it up"
-    return (
-        "after its generation was compared without it; the same command takes it up if no later generation was "
-        f"trained, for these stand on that comparison (--rerun {candidate.trial.arm} trains the whole search again)"
-    )

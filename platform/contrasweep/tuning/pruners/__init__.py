@@ -15,7 +15,6 @@ from typing import Any, cast
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import build_part, import_path
 from contrasweep.tuning.pruners.halving import Brackets, FoldHalving, HyperBand
-from contrasweep.tuning.pruners.population import Population, population_of
 from contrasweep.tuning.pruners.pruner import CONTINUE, PAUSE, STOP, ComparesPeers, Decision, OwnPruner, Pruner
 from contrasweep.tuning.pruners.stopping_rule import Asha, Median, StoppingRule
 
@@ -23,27 +22,22 @@ __all__ = [
     "CONTINUE",
     "PAUSE",
     "PRUNERS",
-    "RULES",
     "STOP",
     "ComparesPeers",
     "Decision",
     "OwnPruner",
-    "Population",
     "Pruner",
     "StoppingRule",
     "build",
-    "population_of",
 ]
 
-RULES: dict[str, Callable[..., Pruner]] = {
+PRUNERS: dict[str, Callable[..., Pruner]] = {
     "asha": Asha,
     "median": Median,
     "halving": FoldHalving,
     "hyperband": HyperBand,
 }
 """Early stopping rules by name."""
-PRUNERS: dict[str, Callable[..., Any]] = {**RULES, "pbt": Population}
-"""All that `pruner` may name: PBT stops nothing early, it is a search of its own kind."""
 
 
 def build(pruner: str, *, mode: str, budget: int | None, folds: int = 1, **options: Any) -> Pruner:
@@ -51,17 +45,17 @@ def build(pruner: str, *, mode: str, budget: int | None, folds: int = 1, **optio
 
     `budget` is the number of its configurations (None: not known), `folds` how many trials each of them has.
     """
-    if pruner not in RULES and ":" not in pruner:
+    if pruner not in PRUNERS and ":" not in pruner:
         raise SpecError(
             "there is no such pruner",
             place="pruner",
             value=pruner,
             hint=choose_from("pruners", [*PRUNERS, "package.module:Class"], pruner),
         )
-    if pruner not in RULES:
+    if pruner not in PRUNERS:
         own = OwnPruner(pruner, import_path(pruner, "pruner", "pruner"), mode, budget, options)
         return cast(Pruner, own)  # by its methods
-    kind = RULES[pruner]
+    kind = PRUNERS[pruner]
     if isinstance(kind, type) and issubclass(kind, Brackets):
         options = {**options, "folds": folds}
     rule: Pruner = build_part("pruner", pruner, kind, mode, budget, options=options)

@@ -10,12 +10,11 @@ from sweeps import sweep, value_of
 from contrasweep import Arm, Float
 from contrasweep.cluster import hosts
 from contrasweep.cluster.footprint import Footprint
-from contrasweep.code import CurrentCode
 from contrasweep.planning.planner import plan
 from contrasweep.running.engine.accounts import ActiveTrial
 from contrasweep.running.engine.trial_queue import MAX_WAITING_PER_ARM
-from contrasweep.running.prepare import decide, infeasible_records
-from contrasweep.storage.record import DatasetRef, Phase, Record, Status, TrialNotes
+from contrasweep.running.prepare import infeasible_records
+from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tuning.source import Finished
 from contrasweep.tuning.sweep_source import SweepSource
@@ -176,82 +175,6 @@ def test_what_was_refused_keeps_to_the_budget_that_others_have_spent(epochs: int
     following = later.next()
     assert isinstance(following, ActiveTrial)
     assert (following.trial == refused, following.notes.phase) == (again, Phase.SEARCH if again else Phase.CONFIRM)
-
-
-def test_a_generation_that_a_later_one_stands_on_is_not_trained_again() -> None:
-    def record(name: str, status: Status, generation: int | None, arm: str = "a") -> Record:
-        notes = TrialNotes(generation=generation)
-        return Record(name, "s", arm, "t:f", {}, DatasetRef("d", "", ""), None, 0, status, notes=notes)
-
-    refused, done = Status.INFEASIBLE, Status.DONE
-    records = [
-        record("early", refused, 0),
-        record("trained", done, 1),
-        record("late", refused, 1),
-        record("other-arm", refused, 0, "b"),
-        record("confirmation", refused, None),
-    ]
-    assert set(infeasible_records({r.trial_id: r for r in records})) == {"late", "other-arm", "confirmation"}
-    assert infeasible_records({"trained": records[1]}) == {}
-
-
-POPULATION = {
-    "arms": {"small": ARMS["small"]},
-    "pruner": "pbt",
-    "pruner_options": {"max_step": 4, "interval": 2},
-    "trials_per_arm": 4,
-}
-
-
-def searched(run: Run) -> list[tuple[int | None, str]]:
-    """(generation, status) of each trial of the search."""
-    records = run.records.read(run.records.finished()).values()
-    return sorted((r.notes.generation, r.status.value) for r in records if r.notes.phase == Phase.SEARCH)
-
-
-def test_a_population_takes_up_what_was_refused_while_its_generation_is_trained(tmp_path: Path) -> None:
-    calm = Run(tmp_path / "calm", Cluster("T4", "H100"), **POPULATION)
-    calm.to_the_end()
-    run = Run(tmp_path / "runs", Cluster("T4"), **POPULATION)
-    first, second = run.next(), run.next()
-    assert isinstance(first, ActiveTrial) and isinstance(second, ActiveTrial)
-    run.loop.give_up(first.trial.id, "CUDA out of memory on the largest host\n", Status.INFEASIBLE)
-    run.cluster.after(60, "T4", "H100")
-    taken = run.next()
-    assert isinstance(taken, ActiveTrial) and taken.trial == first.trial
-    assert run.records.read_one(first.trial.id) is None, "it has no record while it runs"
-    for candidate in (first, second):
-        run.end_searched(candidate)
-    run.to_the_end()
-    assert searched(run) == searched(calm) and {status for _, status in searched(run)} == {"done"}
-    assert run.records.finished() == calm.records.finished(), "the same generations, and the same winner"
-
-
-def test_a_population_that_went_on_without_a_trial_says_why_it_stays_infeasible(tmp_path: Path) -> None:
-    run = Run(tmp_path / "runs", Cluster("T4"), **POPULATION)
-    begun = [run.next() for _ in range(4)]
-    assert all(isinstance(candidate, ActiveTrial) for candidate in begun)
-    run.loop.give_up(begun[0].trial.id, "CUDA out of memory\n", Status.INFEASIBLE)
-    for candidate in begun[1:]:
-        run.end_searched(candidate)
-    run.cluster.after(60, "T4", "H100")
-    following = run.next()
-    assert isinstance(following, ActiveTrial) and following.notes.generation == 1
-    (said,) = [line for line in run.shown.messages if "fits one by now" in line]
-    assert "after its generation was compared without it" in said
-    assert "--rerun small trains the whole search again" in said
-    run.end_searched(following)
-    run.to_the_end()
-    assert searched(run)[:4] == [(0, "done")] * 3 + [(0, "infeasible")]
-    planned = plan(run.study, storage=run.records.storage)
-    decision = decide(planned, run.records, CurrentCode({}), changed="accept")
-    assert decision.notes == (
-        "arm small: 1 trial that fitted no host stays infeasible, because later generations of population based "
-        "training were decided without it; --rerun small trains the whole search again",
-    )
-    again = decide(planned, run.records, CurrentCode({}), changed="accept", rerun=["small"])
-    assert again.selected == run.records.finished()
-    assert again.notes == ("the search of small starts anew",)
 
 
 def test_hosts_that_are_not_larger_refuse_again_and_the_record_says_which(tmp_path: Path) -> None:
