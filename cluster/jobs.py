@@ -247,6 +247,8 @@ class Dashboard:
 def normal_address(address: str) -> str:
     """Return the address of a Ray dashboard as `http://host:port`; `SubmissionError` if it is none."""
     text = address if "://" in address else f"http://{address}"
+    if set("@?#") & set(text):
+        raise SubmissionError("the address of a Ray dashboard has no user, password, query or fragment in it")
     if text.startswith("ray://"):
         raise SubmissionError(f"{address} is an address for Ray Client; jobs go to the dashboard, http://HOST:8265")
     if urlsplit(text).scheme not in ("http", "https") or not urlsplit(text).hostname:

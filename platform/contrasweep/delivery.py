@@ -4,11 +4,13 @@
 ever or ends its process harms nothing else.
 """
 
+import ipaddress
 import json
 import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,7 +21,7 @@ from urllib.parse import urlsplit
 
 from contrasweep.errors import SpecError
 from contrasweep.imports import import_from_here, import_path, in_one_line
-from contrasweep.secrets import redacted, remember
+from contrasweep.secrets import redacted, remember, secrets_in
 
 KINDS = ("slack", "discord", "ntfy", "command", "env", "http", "https")
 """Words before the first colon of an address; any other is a module."""
@@ -32,7 +34,8 @@ MAX_ANSWER = 4096
 Message = dict[str, Any]
 """An event, or what a service takes of it, as JSON."""
 _VARIABLE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
-_HOOK = re.compile(r"(?i)//([^/]*\.)?(hooks\.slack\.com|discord(app)?\.com/api/webhooks)")
+_METADATA = {"100.100.100.200", "fd00:ec2::254"}
+"""Addresses beside the link-local ones at which clouds give a machine its credentials."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +67,16 @@ class Address:
 def check_declared(addresses: str | list[str] | None) -> str | list[str] | None:
     """Refuse addresses that are secrets themselves, or nothing that can be told: a study's file is kept and shown."""
     for address in [addresses] if isinstance(addresses, str) else addresses or []:
-        if redacted(address) != address or _HOOK.search(address):
+        kind, _, target = address.partition("//")
+        is_url = bool(target) and not kind.startswith("command:")
+        if redacted(address) != address or (is_url and set("?#") & set(target)):
             raise SpecError(
                 "a study holds no secret, and who knows this address can post there",
-                value=f"{address.partition('//')[0]}//...",
+                value=f"{kind}//...",
                 hint="set an environment variable to it and name that, for example slack:env:SLACK_HOOK",
             )
+        if is_url:
+            _check_host(f"//{target}", address)
         if not address.isprintable() or ":" not in address:
             raise SpecError(
                 "who is told is https://..., package.module:function, command: WORDS, or env:NAME after slack:, "
@@ -176,7 +183,9 @@ def main() -> None:
             import_path(address.target, "notify", "function")(message)
         except (Exception, SystemExit) as error:
             sys.exit(in_one_line(error))
-    elif problem := post(*body_of(address, message)):
+        return
+    sys.addaudithook(_connects)  # sees what a name resolves to as it is used, whoever asked for it
+    if problem := post(*body_of(address, message)):
         sys.exit(redacted(problem))
 
 
@@ -189,7 +198,7 @@ def _of_variable(target: str, declared: str) -> str:
             place="notify",
             value=declared,
         )
-    remember(value)
+    remember(value, *secrets_in(value))
     return value
 
 
@@ -206,6 +215,37 @@ def _check_url(url: str, declared: str) -> None:
             place="notify",
             value=redacted(declared),
         )
+    _check_host(url, declared)
+
+
+def _check_host(url: str, declared: str) -> None:
+    """Raise `SpecError` for a host that is the number of a link-local address, however it is written."""
+    try:
+        host = (urlsplit(url).hostname or "").partition("%")[0]  # without the zone
+        found = socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST)
+    except (OSError, ValueError):  # a name; no URL, which is refused elsewhere
+        return
+    if any(is_link_local(str(address[0])) for *_, address in found):
+        raise SpecError("a notification goes to no link-local address", place="notify", value=redacted(declared))
+
+
+def is_link_local(number: str) -> bool:
+    """Return whether an IP address is link-local, where clouds give a machine its credentials, or embeds such a one."""
+    try:
+        address = ipaddress.ip_address(number)
+    except ValueError:
+        return False
+    embedded: list[ipaddress.IPv4Address | None] = []
+    if isinstance(address, ipaddress.IPv6Address):
+        embedded = [address.ipv4_mapped, address.sixtofour, (address.teredo or (None, None))[1]]
+        if int(address) >> 32 in (0, 0x64FF9B << 64):  # as ::1.2.3.4, and behind NAT64
+            embedded.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    return any(one is not None and (one.is_link_local or str(one) in _METADATA) for one in (address, *embedded))
+
+
+def _connects(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "socket.connect" and isinstance(arguments[1], tuple) and is_link_local(str(arguments[1][0])):
+        raise OSError("the name is one of a link-local address")
 
 
 def _words(address: Address) -> list[str]:

@@ -1,29 +1,116 @@
-"""Passwords: where they come from (the environment, a file), and how no text that we print or store has one."""
+"""Passwords: where they come from (the environment, a file), and how no text that we print or store has one.
+
+In an address a secret stands before the host, in the query, behind the #, or in the path where a service puts it there.
+"""
 
 import os
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 from contrasweep.errors import SpecError
 
 HIDDEN = "***"
-_USERINFO = re.compile(r"(?<=://)([^/?#\s:@]*):([^/?#\s@]+)@")
-_PARAMETER = re.compile(r"(?i)([?&](?:[\w-]*(?:password|passwd|secret|token))=)[^&#\s]+")
+_SCHEME = r"[a-z][a-z0-9+.-]{0,30}://"
+_ADDRESS = re.compile(rf"""({_SCHEME})((?:(?![,;'"(\[|=]{_SCHEME})\S)+)""", re.ASCII | re.IGNORECASE)
+"""A scheme and what follows it, up to white space or to another address behind a separator."""
+_END = re.compile(r"[\"'`)\]}>,.:;!?]*$")
+"""Signs of the text around an address."""
+_HOST = re.compile(r"(\[[^\]]*\]|[^:@]*)(:([0-9]{0,5}|[A-Z]+))?")
+_USER_IS_SHOWN = re.compile(
+    r"(postgres|mysql|mariadb|mssql|oracle|mongodb|abfs|wasb|az|hdfs|sftp|ssh|smb)", re.IGNORECASE
+)
+"""How schemes begin before whose hosts stands a user or a container; before other hosts it may be a token."""
+_SERVICES = re.compile(
+    r"^(hooks\.slack(?:-gov)?\.com/|hc-ping\.com/|[^/]*/(?:.*/)?(?:bot(?=\d+:)|(?:(?:web)?hooks?(?:b2)?|with/key)/)).+",
+    re.IGNORECASE,
+)
+"""Hosts and folders of a path behind which a service has a secret: Slack, Telegram, Discord, Outlook and others."""
+HARMLESS = {
+    *("sslmode", "sslrootcert", "sslcert", "connect_timeout", "timeout", "application_name", "target_session_attrs"),
+    *(
+        "channel_binding",
+        "charset",
+        "ssl",
+        "mode",
+        "cache",
+        "user",
+        "host",
+        "port",
+        "driver",
+        "dbname",
+        "database",
+        "options",
+    ),
+    *("q", "page", "tab", "format", "lang", "version", "region"),
+}
+"""Names in a query whose values are shown; any other may be a secret."""
 _known: set[str] = set()
 
 
-def remember(secret: str) -> None:
-    """Let `redacted` hide this text from now on, for example in a database's message with an address."""
-    if len(secret) >= 4:  # hidden everywhere, a shorter one would blot out words
-        _known.add(secret)
+def remember(*secrets: str) -> None:
+    """Let `redacted` hide these texts from now on, for example in a database's message with an address."""
+    _known.update(secret for secret in secrets if len(secret) >= 4)  # a shorter one would blot out words
 
 
 def redacted(text: str) -> str:
-    """Return `text` without the passwords of addresses in it and without remembered secrets."""
-    text = _PARAMETER.sub(rf"\1{HIDDEN}", _USERINFO.sub(rf"\1:{HIDDEN}@", text))
+    """Return `text` without the secrets of addresses in it and without remembered ones.
+
+    Hidden is what stands before an `@`, what a query or a fragment gives to a name that is not known to be harmless,
+    and the paths of services that post for everybody who knows them.
+    """
+    text = _ADDRESS.sub(lambda match: _split(match)[0], text)
     for secret in sorted(_known, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return text
+
+
+def secrets_in(address: str) -> list[str]:
+    """Return what `redacted` hides of an address, as it stands there and without its percent signs."""
+    return [form for match in _ADDRESS.finditer(address) for part in _split(match)[1] for form in (part, unquote(part))]
+
+
+def _split(match: re.Match[str]) -> tuple[str, list[str]]:
+    """Return an address as it is shown, and what is hidden of it."""
+    scheme, rest, end = match[1], *_parted(match[2], _END)
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    shows_user = _USER_IS_SHOWN.match(scheme) is not None
+    at = rest.rfind("@")  # the last: passwords have slashes and at signs that should have been escaped
+    if _HOST.fullmatch(authority):  # so what follows is a path and a query, where an at sign is one
+        at = re.split("[?#]", rest, maxsplit=1)[0].rfind("@") if shows_user and authority else -1
+    elif at < 0:  # a text that was cut
+        at = len(rest)
+    elif re.search("@.*[?#]", rest[:at]):  # a password with these signs, or a query with an at sign
+        return f"{scheme}{HIDDEN}{end}", [rest]
+    before, place = rest[: max(at, 0)], rest[at + 1 :]
+    user, colon, password = before.partition(":")
+    shown, hidden = "", [password] if shows_user and colon else []
+    if at >= 0 and shows_user:
+        shown = f"{user}{colon}{HIDDEN * bool(colon)}@"
+    elif at >= 0:
+        shown, hidden = f"{HIDDEN}@", [before, password]
+    where, tail = _parted(place, re.compile("([?#].*)?$", re.DOTALL))
+    if service := _SERVICES.match(where):
+        hidden.append(where[service.end(1) :])
+        where = f"{service[1]}{HIDDEN}"
+    if "@" in tail:  # perhaps the end of a password
+        return f"{scheme}{shown}{where}{tail[0]}{HIDDEN}{end}", [*hidden, tail[1:]]
+    parts = re.split("([?&;#])", tail)
+    for number in range(2, len(parts), 2):
+        name, equals, value = parts[number].partition("=")
+        is_anchor = tail[0] == "#" and number == 2 and not equals
+        if is_anchor or name.casefold() in HARMLESS or not re.search(r"\w", parts[number]):
+            continue
+        value = value.strip("=")  # a text in base64 ends with some
+        parts[number] = f"{name}={HIDDEN}" if value else HIDDEN
+        hidden += [value or name] * (len(value or name) >= 8)  # a shorter one may be a word
+    return f"{scheme}{shown}{where}{''.join(parts)}{end}", hidden
+
+
+def _parted(text: str, end: re.Pattern[str]) -> tuple[str, str]:
+    match = end.search(text)
+    at = match.start() if match else len(text)
+    return text[:at], text[at:]
 
 
 def secret_from_environment(name: str) -> str:
@@ -46,7 +133,7 @@ def check_arguments(arguments: list[str]) -> None:
     for argument in arguments:
         if redacted(argument) != argument:
             raise SpecError(
-                "a password on the command line can be read by every user of this machine",
+                "a password, or what may be one in an address, can be read by every user of this machine",
                 value=redacted(argument),
                 hint="leave it out of the address and set CONTRASWEEP_TRACKING_PASSWORD, or "
                 "CONTRASWEEP_TRACKING_PASSWORD_FILE to a file that has it; of an MLflow server "

@@ -140,11 +140,15 @@ def _fail(message: str, error: Exception | None = None) -> NoReturn:
     """Print an error as one line on stderr, and where JSON was asked for as a document on stdout; exit with 2."""
     from contrasweep.cli.options import wants_json
     from contrasweep.errors import clipped, error_members
+    from contrasweep.secrets import redacted
 
-    text = clipped(message, 2500)
+    text = redacted(clipped(message, 2500))
     if wants_json():
         import json
 
-        print(json.dumps({"schema": "error/1", "error": text, **error_members(error), "status": 2}, indent=1))
+        members = {
+            name: redacted(value) if isinstance(value, str) else value for name, value in error_members(error).items()
+        }
+        print(json.dumps({"schema": "error/1", "error": text, **members, "status": 2}, indent=1))
     print(f"contrasweep: {text}", file=sys.stderr)
     sys.exit(2)

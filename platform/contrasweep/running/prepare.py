@@ -357,4 +357,4 @@ def _rows(data: Manifest) -> dict[str, int]:
 def _command() -> tuple[str, ...]:
     """Return the command that declared the study, for who runs it again; "" where a program did."""
     ours = Path(sys.argv[0]).name == "contrasweep" or sys.argv[0].endswith("contrasweep/__main__.py")
-    return (redacted(shlex.join(["contrasweep", *sys.argv[1:]])),) if ours else ()
+    return (shlex.join(["contrasweep", *map(redacted, sys.argv[1:])]),) if ours else ()

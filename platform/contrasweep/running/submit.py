@@ -12,11 +12,12 @@ from contrasweep.cluster.inventory import read_inventory
 from contrasweep.cluster.jobs import Job
 from contrasweep.config import Config
 from contrasweep.defaults import OF_STUDY
-from contrasweep.errors import StorageError
+from contrasweep.errors import SpecError, StorageError
 from contrasweep.planning.planner import plan
 from contrasweep.running.prepare import Changed, check_plan
 from contrasweep.running.study_code import write_submitted
 from contrasweep.running.versions import versions
+from contrasweep.secrets import redacted
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.study.file import as_study, load_study, to_plain
@@ -87,6 +88,10 @@ def submit(
         print(f"the study's data and name are not checked before it is submitted: {error}", file=sys.stderr)
     addresses = tracking_of(tracking, declared.tracking)
     trackers = checked_tracking(addresses, connect=False)  # a server is the cluster's to reach
+    if (address_of_store := trackers.store.reveal()) != redacted(address_of_store):
+        hint = "set the variables for it in the nodes' environment, such as CONTRASWEEP_TRACKING_PASSWORD"
+        rule = "a password, or what may be one in an address, would be readable in the job"
+        raise SpecError(rule, place="tracking", value=str(trackers), hint=hint)
     words = ["python", "-m", "contrasweep", "run", STUDY_FILE, "--storage", storage, "--tracking", str(trackers)]
     words += ["--max-concurrent", str(max_concurrent)] if max_concurrent else []
     words += ["--submitted-code", CODE_FILE]
@@ -107,7 +112,7 @@ def submit(
             words,
             address=address,
             working_dir=Path(working_dir or Path.cwd()),
-            uris={"storage": storage, "tracking": trackers.store.reveal()},
+            uris={"storage": storage, "tracking": address_of_store},
             name=declared.name,
             files=files,
             metadata={"commit": versions().get("commit", "")},

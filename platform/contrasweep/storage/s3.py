@@ -55,10 +55,6 @@ class S3Store:
 
     def __init__(self, uri: str, *, patient: bool = False) -> None:
         self.bucket, _, prefix = uri.removeprefix("s3://").partition("/")
-        if "@" in self.bucket:
-            raise StorageError(
-                "an s3:// address has no key or password in it; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-            )
         if not self.bucket:
             raise StorageError(f"{uri}: an s3:// address needs a bucket, as in s3://bucket/prefix")
         self.uri = uri.rstrip("/")

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from contrasweep.errors import StorageError
+from contrasweep.errors import SpecError, StorageError
+from contrasweep.secrets import redacted
 from contrasweep.storage.names import MAX_READ, is_key, local_path, too_large
 
 COPY_BYTES = 2**20
@@ -69,8 +70,13 @@ def open_store(uri: str, *, patient: bool = False, place: str = "storage") -> St
         place: Where the address was given, for errors.
 
     Raises:
-        SpecError: This machine cannot have such a folder.
+        SpecError: This machine cannot have such a folder, or a password is in the address: that is kept and shown.
     """
+    if redacted(uri) != uri:
+        hint = "leave it out; for s3:// set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, for others their own variables"
+        raise SpecError(
+            "an address of a storage has no key or password in it", place=place, value=redacted(uri), hint=hint
+        )
     if uri.startswith("s3://"):
         from contrasweep.storage.s3 import S3Store
 

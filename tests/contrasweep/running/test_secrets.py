@@ -6,13 +6,16 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psutil
 import pytest
 from benchmarks.tracking_services import postgres, postgres_missing
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contrasweep.errors import SpecError
-from contrasweep.secrets import check_arguments, redacted, secret_from_environment
+from contrasweep.secrets import HARMLESS, check_arguments, redacted, secret_from_environment
 from contrasweep.storage.store import open_store
 from contrasweep.tracking.mlflow.address import TrackingAddress
 
@@ -99,20 +102,91 @@ def test_six_secrets_are_nowhere(s3: Any, s3_client: Any, tmp_path: Path) -> Non
     assert "password authentication failed" in shown["sync"] and "CONTRASWEEP_TRACKING_PASSWORD" in shown["sync"]
 
 
+LEAKS = [
+    "https://S3CR3T@host/x",
+    *(
+        f"https://h/x?{name}=S3CR3T"
+        for name in ("api_key", "apikey", "access_key", "key", "sig", "auth", "code", "pwd")
+    ),
+    *(f"https://h/x?{name}=S3CR3T&page=2" for name in ("X-Amz-Signature", "access_token", "anything", "T%6Fken")),
+    *("https://h/x#token=S3CR3T", "https://h/#/x?token=S3CR3T", "https://h/?S3CR3T", "https://h/?a=S3CR3T;S3CR3T"),
+    *("postgresql://u:S3CR3T@h/d", "mysql+pymysql://u:S3CR3T@h:3306/d?charset=utf8", "redis://S3CR3T@h"),
+    *("https://hooks.slack.com/S3CR3T", "https://discord.com/api/webhooks/S3CR3T"),
+    *("https://x.webhook.office.com/webhookb2/S3CR3T", "https://outlook.office.com/webhook/S3CR3T"),
+    *("https://chat.example.org/hooks/S3CR3T", "https://hc-ping.com/S3CR3T"),
+    "https://maker.ifttt.com/trigger/e/with/key/S3CR3T",
+]
+PLAIN = [
+    *(
+        "http://mlflow:5000/#/experiments/1/runs/ab",
+        "sqlite:////a/b:c@d/m.db",
+        "http://[::1]:5000/a@b",
+        "http://HOST:PORT",
+    ),
+    *(
+        "https://medium.com/@user/x",
+        "abfs://container@account.dfs.core.windows.net/x",
+        "postgresql://u@h/d?sslmode=require",
+    ),
+]
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
         ("postgresql://u:pw@h/d and more", "postgresql://u:***@h/d and more"),
         ("--tracking=mysql+pymysql://u:p%40@h", "--tracking=mysql+pymysql://u:***@h"),
-        ("postgresql://h/d?user=u&password=pw&x=1", "postgresql://h/d?user=u&password=***&x=1"),
+        ("postgresql://h/d?user=u&password=pw&x=1", "postgresql://h/d?user=u&password=***&x=***"),
         ("http://h/?access_token=pw", "http://h/?access_token=***"),
         ("postgresql://u@h:5432/d", "postgresql://u@h:5432/d"),
         ("s3://bucket/prefix http://h:5000/a:b@c", "s3://bucket/prefix http://h:5000/a:b@c"),
         ("loss=token", "loss=token"),
+        *((url, url.replace("S3CR3T", "***")) for url in LEAKS),
+        ("https://api.telegram.org/bot123:S3CR3T/sendMessage", "https://api.telegram.org/bot***"),
+        ("https://u:p@host/x", "https://***@host/x"),
+        ("s3://KEY:S3CR3T@bucket/p", "s3://***@bucket/p"),
+        ("postgresql://u:p@ss/wo#rd@h/d", "postgresql://***"),
+        ("postgresql://h/d?password=p@ss", "postgresql://h/d?***"),
+        ("postgresql://u:cut-off-by-a-mess...", "postgresql://u:***@..."),
+        ("got 'https://h/?key=S3CR3T', not http://h/", "got 'https://h/?key=***', not http://h/"),
+        ("https://a@h,postgresql://u:S3CR3T@h", "https://***@h,postgresql://u:***@h"),
+        ("http://h/?next=https://S3CR3T@h/", "http://h/?***=https://***@h/"),
+        *((url, url) for url in PLAIN),
     ],
 )
 def test_a_text_is_shown_without_its_passwords(text: str, shown: str) -> None:
     assert redacted(text) == shown
+
+
+SIGNS = st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF, exclude_characters="\x7f\x85\xa0"), max_size=12)
+SECRET = st.builds("{}S3CR3T{}".format, SIGNS, SIGNS)
+
+
+@given(
+    SECRET,
+    st.sampled_from(["postgresql", "mysql+pymysql", "mongodb"]),
+    st.sampled_from(["", "/d", "/d?sslmode=require"]),
+)
+def test_no_password_of_a_database_is_shown_whatever_its_signs(password, scheme, rest):
+    assert "S3CR3T" not in redacted(f"of '{scheme}://user:{password}@host:5432{rest}', and more")
+
+
+@given(SECRET, SECRET, SIGNS, st.sampled_from(["https", "http", "s3", "postgresql", "wss"]))
+def test_no_value_of_a_query_and_no_escaped_user_is_shown(value, user, name, scheme):
+    shown = redacted(f"{scheme}://host/path?page=1&{quote(name, safe='') or 'x'}={value}")
+    assert "S3CR3T" not in shown or name.casefold() in HARMLESS
+    assert "S3CR3T" not in redacted(f"{scheme}://u:{quote(user, safe='')}@host/path#token={value}")
+    assert "S3CR3T" not in redacted(f"https://{quote(user, safe='')}@host/path")
+
+
+@given(
+    st.lists(st.sampled_from([*LEAKS, *PLAIN, " ", "'", ",", "; ", "=", "@", "?", "#"]) | SIGNS, max_size=6).map(
+        "".join
+    )
+)
+def test_what_is_shown_is_shown_the_same_again(text):
+    assert redacted(redacted(text)) == redacted(text)
+    assert "://" in text or redacted(text) == text
 
 
 def test_an_address_is_shown_without_its_password_and_stays_in_its_process() -> None:

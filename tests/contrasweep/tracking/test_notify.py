@@ -4,6 +4,7 @@ import http.server
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -265,12 +266,76 @@ def test_an_address_that_cannot_work_is_one_line_before_anything_runs(address, s
         "discord:https://discord.com/api/webhooks/1/abc",
         "https://user:word@example.org/",
         "https://example.org/?token=abc",
+        "https://example.org/x?key=abcSECRET",
+        "https://example.org/x?page=abc",
+        "https://ghp_abc@example.org/x",
+        "https://api.telegram.org/bot123:AAabcBB/sendMessage",
+        "https://x.webhook.office.com/webhookb2/abc@word/IncomingWebhook/abc",
+        "https://example.org/#abc",
     ],
 )
 def test_a_study_holds_no_secret_address(secret):
     with pytest.raises(SpecError, match="holds no secret") as caught:
         AblationGrid("s", {"a": Arm("toy:train")}, "digits", notify=[secret])
     assert "abc" not in str(caught.value) and "word" not in str(caught.value)
+
+
+LINK_LOCAL = [
+    *(
+        "169.254.169.254",
+        "169.254.0.1",
+        "2852039166",
+        "0xA9FEA9FE",
+        "0251.0376.0251.0376",
+        "169.254.43518",
+        "169.16689662",
+    ),
+    *(
+        "[fe80::1]",
+        "[fe80::1%25lo]",
+        "[FEBF::1]",
+        "[::ffff:169.254.169.254]",
+        "[::ffff:a9fe:a9fe]",
+        "[::169.254.169.254]",
+    ),
+    *("[64:ff9b::169.254.169.254]", "[2002:a9fe:a9fe::1]", "100.100.100.200", "[fd00:ec2::254]"),
+]
+
+
+@pytest.mark.parametrize("host", LINK_LOCAL)
+def test_nobody_is_told_at_a_link_local_address_however_it_is_written(host, monkeypatch):
+    for declared in (f"http://{host}/latest", f"slack:https://user.example@{host}:8080/x", f"ntfy:http://{host}/t"):
+        with pytest.raises(SpecError, match=r"link-local|holds no secret"):
+            AblationGrid("s", {"a": Arm("toy:train")}, "digits", notify=declared)
+    monkeypatch.setenv("HOOK", f"http://{host}/latest?x=1")
+    with pytest.raises(SpecError, match="link-local"):
+        checked_addresses("slack:env:HOOK")
+
+
+def test_other_hosts_are_told_and_link_local_is_said_of_no_other():
+    hosts = ("example.org", "169.253.1.1", "10.1.2.3", "[2001:db8::a9fe:a9fe]", "[::1]", "2130706433", "a9fe.example")
+    addresses = [f"https://{host}/x" for host in hosts]
+    assert AblationGrid("s", {"a": Arm("toy:train")}, "digits", notify=addresses).notify == addresses
+    assert checked_addresses(addresses) == tuple(addresses)
+
+
+def test_a_name_that_leads_to_a_link_local_address_is_not_connected(heard, tmp_path):
+    """In the process of a delivery, whose resolver gives such an address first, and this server's after it."""
+    code = (
+        "import socket, sys\nfound = socket.getaddrinfo\n"
+        "def resolve(host, port, *rest, **more):\n"
+        "    other = '169.254.169.254' if host == 'meta.example' and not more.get('flags') else host\n"
+        "    return found(other, port, *rest, **more)\n"
+        "socket.getaddrinfo = resolve\n"
+        "from contrasweep import delivery\n"
+        "delivery.PAUSES_S = (0.0,)\ndelivery.main()\n"
+    )
+    for url, says in (("http://meta.example:80/x", "the name is one of a link-local address"), (heard.url, "")):
+        done = subprocess.run(
+            [sys.executable, "-c", code, url], input=json.dumps(MESSAGE), capture_output=True, text=True
+        )
+        assert done.stderr.strip() == says and done.returncode == bool(says)
+    assert len(heard.posts) == 1
 
 
 def test_the_value_of_a_variable_is_not_in_the_study_nor_in_a_message(heard, monkeypatch, capfd, records):

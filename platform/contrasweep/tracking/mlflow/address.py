@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sqlite3
 import tempfile
 import urllib.error
@@ -10,7 +11,7 @@ import urllib.request
 from pathlib import Path
 
 from contrasweep.errors import SpecError, StorageError
-from contrasweep.secrets import redacted, remember, secret_from_environment
+from contrasweep.secrets import redacted, remember, secret_from_environment, secrets_in
 from contrasweep.storage.names import local_path
 
 DEFAULT_URI = "sqlite:///mlflow.db"
@@ -30,7 +31,7 @@ class TrackingAddress:
 
     def __init__(self, uri: str) -> None:
         self._uri, self._shown = uri, redacted(uri)
-        remember(_password(uri))
+        remember(*secrets_in(uri))
 
     def __str__(self) -> str:
         return self._shown
@@ -137,10 +138,6 @@ def _sqlite_path(uri: str) -> Path:
     return local_path(uri.split(":///", 1)[1].split("?", 1)[0], "tracking").resolve()
 
 
-def _password(uri: str) -> str:
-    return urllib.parse.unquote(urllib.parse.urlsplit(uri).password or "")
-
-
 def _with_password(uri: str) -> str:
     """A database's address with the password that the environment or a file has, if its own has none."""
     parts = urllib.parse.urlsplit(uri)
@@ -148,15 +145,17 @@ def _with_password(uri: str) -> str:
     if not password:
         return uri
     if not parts.username:
-        raise SpecError(f"{PASSWORD} is set, so the address must name the user", place="tracking", value=uri, hint=_USE)
+        raise SpecError(
+            f"{PASSWORD} is set, so the address must name the user", place="tracking", value=redacted(uri), hint=_USE
+        )
     user, _, host = parts.netloc.rpartition("@")
     return parts._replace(netloc=f"{user.removesuffix(':')}:{urllib.parse.quote(password, safe='')}@{host}").geturl()
 
 
 def _check_no_user(uri: str) -> None:
-    if urllib.parse.urlsplit(uri).username is not None:
+    if re.search(r"[@?#]", uri):
         raise SpecError(
-            "the address of an MLflow server has no user or password in it",
+            "the address of an MLflow server has no user, password, query or fragment in it",
             place="tracking",
             value=redacted(uri),
             hint="set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN",
@@ -165,7 +164,9 @@ def _check_no_user(uri: str) -> None:
 
 def _checked_sqlite(uri: str) -> str:
     if ":///" not in uri or not uri.split(":///", 1)[1]:
-        raise SpecError("a sqlite store needs a file", place="tracking", value=uri, hint=f"for example {DEFAULT_URI}")
+        raise SpecError(
+            "a sqlite store needs a file", place="tracking", value=redacted(uri), hint=f"for example {DEFAULT_URI}"
+        )
     path = _sqlite_path(uri)
     nearest = next(parent for parent in path.parents if parent.exists())
     if path.is_dir() or not _takes_files(nearest) or (path.exists() and not os.access(path, os.W_OK)):
