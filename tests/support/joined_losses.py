@@ -3,6 +3,7 @@
 python joined_losses.py RANK SIZE RENDEZVOUS_FILE JOBS_FILE OUTPUT_FILE
 """
 
+import gc
 import sys
 from datetime import timedelta
 from typing import Any
@@ -43,13 +44,17 @@ def main(rank: int, size: int, rendezvous: str, jobs_file: str, output: str) -> 
     dist.init_process_group(
         "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=size, timeout=timedelta(seconds=600)
     )
-    collected = []
-    for job in torch.load(jobs_file):
-        ends = [0, *job["ends"]]
-        network = DistributedDataParallel(encoder(job["inputs"].shape[1]))
-        collected.append(value_and_gradients(network, job, slice(ends[rank], ends[rank + 1])))
-    torch.save(collected, output)
+    torch.save([part(job, rank) for job in torch.load(jobs_file)], output)
+    # No network may outlive this line: it would keep the group, whose threads then run while the process ends.
+    gc.collect()
     dist.destroy_process_group()
+
+
+def part(job: dict[str, Any], rank: int) -> tuple[torch.Tensor, list[torch.Tensor], torch.Tensor | None]:
+    """What this process finds of a job, by its rows of the batch."""
+    ends = [0, *job["ends"]]
+    network = DistributedDataParallel(encoder(job["inputs"].shape[1]))
+    return value_and_gradients(network, job, slice(ends[rank], ends[rank + 1]))
 
 
 if __name__ == "__main__":

@@ -46,6 +46,8 @@ def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -
     except SpecError:
         raise
     except Exception as error:  # ValueError of a version or an escape that is too large, among others
+        if "maximum nesting depth" in str(error):  # of PyYAML from 6.0.4 on, whose scanner runs ahead of its events
+            raise _too_deep(place) from None
         raise SpecError(rule, place=place, value=None if "\n" in text else text, hint=_line(error)) from None
     _check_numbers(value, place)
     return value
@@ -79,7 +81,11 @@ def _check_size(text: str, place: str) -> None:
         if nodes > MAX_NODES:
             raise SpecError("a study file holds too many values", place=place, hint=f"at most {MAX_NODES}")
         if len(opened) > MAX_DEPTH:
-            raise SpecError("values are nested too deeply", place=place, hint=f"at most {MAX_DEPTH} levels")
+            raise _too_deep(place)
+
+
+def _too_deep(place: str) -> SpecError:
+    return SpecError("values are nested too deeply", place=place, hint=f"at most {MAX_DEPTH} levels")
 
 
 def _check_numbers(value: Any, place: str) -> None:

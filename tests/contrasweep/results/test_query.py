@@ -20,6 +20,7 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.trial import Trial
 
+pytest.importorskip("duckdb")
 HOSTILE = "x'); DROP TABLE trials; --\" =cmd</script>"
 ARMS = {arm: Arm("toy:train", config={"epochs": 1}) for arm in "ab"}
 GRID = AblationGrid("grid", ARMS, "digits-lt", seeds=[0, 1, 2, 3], axes={"lr": [0.1, 0.2]})
