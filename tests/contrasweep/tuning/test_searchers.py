@@ -70,18 +70,31 @@ def test_the_seed_decides(name):
     assert first != other or name == "grid"
 
 
-@pytest.mark.parametrize("name", list(SEARCHERS))
-def test_a_search_replayed_from_its_history_goes_on_as_if_never_interrupted(name):
+def resumed(name, asked, sign=1):
+    """A search that has replayed what it `asked`, of which two were pruned and two failed."""
+    searcher = make(name)
+    for config in asked:
+        searcher.replay(config)
+    for i, config in enumerate(asked):
+        searcher.tell(config, None if i % 5 == 4 else sign * score(config), pruned_at=2 if i % 7 == 6 else None)
+    return searcher
+
+
+@pytest.mark.parametrize("name", ["grid", "random", "quasi-random"])
+def test_a_search_that_learns_nothing_goes_on_as_if_never_interrupted(name):
     whole = history(make(name), 14)
-    resumed = make(name)
-    for config in whole[:9]:
-        resumed.replay(config)
-    for i, config in enumerate(whole[:9]):
-        resumed.tell(config, None if i % 5 == 4 else score(config), pruned_at=2 if i % 7 == 6 else None)
-    after = resumed.ask()
-    if name in ("grid", "random", "quasi-random"):
-        assert after == whole[9]
-    assert dumps(after) not in {dumps(config) for config in whole[:9]}
+    assert resumed(name, whole[:9]).ask() == whole[9]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in SEARCHERS if name not in ("grid", "random", "quasi-random")])
+def test_a_search_that_learns_goes_on_from_its_history_and_repeats_nothing(name):
+    whole = history(make(name), 20)
+    following = resumed(name, whole).ask()
+    assert following == resumed(name, whole).ask(), "the history decides"
+    learns_again = following != resumed(name, whole, -1).ask()
+    assert learns_again == (name not in ("cmaes", "nsga2")), "these two learn from what they asked themselves alone"
+    assert dumps(following) not in {dumps(config) for config in whole}
 
 
 @pytest.mark.slow

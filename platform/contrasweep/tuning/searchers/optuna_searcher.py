@@ -57,7 +57,8 @@ class OptunaSearcher:
     """Any Optuna sampler by ask and tell.
 
     A fresh sampler for each ask, seeded by the ask's number, makes a resumed search go on as it would have gone
-    uninterrupted. `fresh=False` keeps one, for samplers with a state of their own.
+    uninterrupted, for samplers that look at values alone. Those that mark their own trials (CMA-ES, NSGA-II) learn
+    nothing from replayed ones. `fresh=False` keeps one sampler, for samplers with a state of their own.
     """
 
     def __init__(self, problem: Problem, sampler: Sampler, *, fresh: bool = True) -> None:
