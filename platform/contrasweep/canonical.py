@@ -52,11 +52,11 @@ def _encodable(text: str, place: str) -> str:
 
 def dumps(value: Any) -> str:
     """Canonical JSON text of `value`."""
-    return _text(canonical(value))
+    return text_of(canonical(value))
 
 
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+text_of = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode
+"""The JSON text of a value that is canonical already, without a check of that."""
 
 
 class Config(config.MutableConfig):
@@ -68,7 +68,7 @@ class Config(config.MutableConfig):
     @cached_property
     def text(self) -> str:
         """Return the canonical JSON text, computed once."""
-        return _text(self)
+        return text_of(self)
 
 
 def digest(value: Any, length: int = 64) -> str:

@@ -1,16 +1,15 @@
 """`Trial`, the unit of training, and `Report`, what it tells while it runs."""
 
-import hashlib
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 
 from contrasweep import canonical
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.rows import ItemColumns
-from contrasweep.storage.record import StartRef
+from contrasweep.storage.record import StartRef, id_of
 
 
 @dataclass(frozen=True)
@@ -47,25 +46,9 @@ class Trial:
 
     @cached_property
     def id(self) -> str:
-        """Digest of arm, trainable, config, dataset digest, fold, seed, study and id of `start`: 16 hexadecimal digits.
-
-        The study's name, host, resources and date are no part of it, so a rerun elsewhere is the same trial. The name
-        of the study that it starts from is: two studies may have a trial of one id and other networks.
-        """
-        config = self.config.text if isinstance(self.config, canonical.Config) else canonical.dumps(self.config)
-        names = _texts(self.arm, self.trainable, self.data.digest)
-        start = "" if self.start is None else f"\n{self.start.study}/{self.start.trial}"
-        text = f"{names}\n{_text(self.fold)}\n{_text(self.seed)}\n{config}{start}"
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-@lru_cache(maxsize=1024)
-def _texts(*names: str) -> str:
-    return "\n".join(canonical.dumps(name) for name in names)
-
-
-def _text(number: int | None) -> str:
-    return str(number) if type(number) is int else canonical.dumps(number)
+        """Digest of all that changes its result; see `contrasweep.storage.record.id_of`."""
+        config = self.config
+        return id_of(self, config.text if isinstance(config, canonical.Config) else canonical.dumps(config))
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Literal
 
 from contrasweep.code.version import digest_of
 from contrasweep.errors import BrokenFileError, StorageError
@@ -30,7 +29,6 @@ from contrasweep.storage.records import ATTEMPT, StudyRecords
 from contrasweep.tracking.links import FILE as LINKS
 from contrasweep.tracking.links import LINKS_FILE
 from contrasweep.tracking.sync import TOLD, TOLD_FILE
-from contrasweep.trial import Trial
 from contrasweep.tuning.candidate import CANDIDATE_FILE
 
 Repair = Literal["trial", "search", "file", "delete", "rewrite", ""]
@@ -151,8 +149,6 @@ def _trial_problems(records: StudyRecords, trial_id: str, scratch: Path) -> Iter
 
 
 def _finished(records: StudyRecords, record: Record, rows: list[Row]) -> Iterator[Problem]:
-    if record.data.digest and not record.status.infeasible and _identity(record) != record.trial_id:
-        yield "record.json", "its settings, data, fold and seed are those of another trial", True
     if rows and not _same(rows[-1], record.metrics):
         yield "metrics.parquet", "its last report is not what the record says", True
     if not rows and record.metrics:
@@ -178,15 +174,6 @@ def _checkpoint(records: StudyRecords, trial_id: str, scratch: Path, *, unfinish
         problem = _text(error)
     if problem:
         yield name, problem, unfinished
-
-
-def _identity(record: Record) -> str:
-    """The id that a trial of the record's settings has."""
-    data: Any = SimpleNamespace(digest=record.data.digest)
-    trial = Trial(
-        record.study, record.arm, record.trainable, record.config, data, record.fold, record.seed, record.start
-    )
-    return trial.id
 
 
 def _same(row: Row, metrics: Mapping[str, float]) -> bool:

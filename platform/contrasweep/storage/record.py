@@ -1,13 +1,16 @@
 """`Record`, the content of a finished trial's record.json, and the enumerations in it."""
 
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated, Any, Protocol, Self, TypedDict, Unpack
 
 import pydantic
 
+from contrasweep import canonical
 from contrasweep.config import Config
 from contrasweep.rows import Row, metrics_of, step_of
 from contrasweep.storage.json_file import JsonFile, stored
@@ -124,16 +127,8 @@ class DatasetLike(Protocol):
         """Whether it was generated and not measured."""
 
 
-class TrialLike(Protocol):
-    """The fields of a `Trial` that a record keeps."""
-
-    @property
-    def id(self) -> str:
-        """Digest of what the trial computes."""
-
-    @property
-    def study(self) -> str:
-        """Name of the study."""
+class Identity(Protocol):
+    """What gives a trial's id: all that changes its result."""
 
     @property
     def arm(self) -> str:
@@ -162,6 +157,40 @@ class TrialLike(Protocol):
     @property
     def start(self) -> "StartRef | None":
         """The trial from whose checkpoint it starts."""
+
+
+class TrialLike(Identity, Protocol):
+    """The fields of a `Trial` that a record keeps."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+
+    @property
+    def study(self) -> str:
+        """Name of the study."""
+
+
+def id_of(trial: Identity, config: str) -> str:
+    """Return the digest of arm, trainable, config, dataset digest, fold, seed, study and id of `start`: 16 digits.
+
+    `config` is the canonical text of the trial's. The study's name, host, resources and date are no part of it, so a
+    rerun elsewhere is the same trial. The name of the study that it starts from is: two studies may have a trial of one
+    id and other networks.
+    """
+    names = _texts(trial.arm, trial.trainable, trial.data.digest)
+    start = "" if trial.start is None else f"\n{trial.start.study}/{trial.start.trial}"
+    text = f"{names}\n{_number(trial.fold)}\n{_number(trial.seed)}\n{config}{start}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=1024)
+def _texts(*names: str) -> str:
+    return "\n".join(canonical.dumps(name) for name in names)
+
+
+def _number(number: int | None) -> str:
+    return str(number) if type(number) is int else canonical.dumps(number)
 
 
 @stored
@@ -342,8 +371,22 @@ class Record:
         return RECORD_FILE.encode(members)
 
 
-RECORD_FILE = JsonFile(
-    Record, RECORD_FORMAT, "`contrasweep verify STUDY --repair` puts it aside, and its trial runs again"
+def _check_id(record: Record) -> Record:
+    """Return `record`; raise ValueError where it says that a trial was another one than it was.
+
+    A reader may rely on the fields of a record of a planned trial: they are the plan's, whoever wrote it.
+    """
+    if id_of(record, canonical.text_of(record.config)) == record.trial_id:  # of thousands, this is the quick way
+        return record
+    if (own := id_of(record, canonical.dumps(record.config))) != record.trial_id:
+        raise ValueError(f"its settings, data, fold and seed are those of trial {own}, not of {record.trial_id}")
+    return record
+
+
+RECORD_FILE: JsonFile[Record] = JsonFile(
+    Annotated[Record, pydantic.AfterValidator(_check_id)],  # type: ignore[arg-type]
+    RECORD_FORMAT,
+    "`contrasweep verify STUDY --repair` puts it aside, and its trial runs again",
 )
 """record.json, written and read."""
 

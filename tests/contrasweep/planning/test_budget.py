@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from contrasweep import AblationGrid, Arm, SpecError
 from contrasweep.cluster.inventory import Inventory, Node
 from contrasweep.cluster.simulate import Makespan
+from contrasweep.data.manifest import Manifest
 from contrasweep.planning.budget import Budget, Rate, covered
 from contrasweep.storage.checkpoints import Checkpoints, Extra
-from contrasweep.storage.record import DatasetRef, Record, Status, TrialNotes
+from contrasweep.storage.record import Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
+from contrasweep.trial import Trial
 
 
 def study(**budgets):
@@ -20,16 +22,9 @@ def study(**budgets):
 
 
 def record(i, start, seconds, **notes):
-    return Record(
-        f"t{i}",
-        "s",
-        "a",
-        "m:f",
-        {},
-        DatasetRef("d", "dd"),
-        0,
-        i,
-        Status.DONE,
+    return Record.of(
+        Trial("s", "a", "m:f", {}, Manifest("d", "/nowhere", "image", {}), 0, i),
+        status=Status.DONE,
         seconds=seconds,
         started=start,
         ended=start + seconds,
@@ -55,10 +50,10 @@ def test_an_unfinished_trial_counts_up_to_its_checkpoint_and_is_not_counted_twic
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "w").write_text("w")
     saved = Extra(seconds=7200.0, started=0.0, gpus=0.25, cost_per_hour=1.0)
-    Checkpoints(records.store, records.key("t0", "checkpoint")).save(tmp_path / "weights", 3, saved)
+    Checkpoints(records.store, records.key(record(0, 0, 0).trial_id, "checkpoint")).save(tmp_path / "weights", 3, saved)
     budget = Budget(study(**ALL), records, [])
     assert budget.spent() == pytest.approx({"budget_hours": 2, "budget_gpu_hours": 0.5, "budget_cost": 2})
-    budget.started("t0", Rate(0.25, 1.0))
+    budget.started(record(0, 0, 0).trial_id, Rate(0.25, 1.0))
     budget.ended(record(0, time.time() - 3600, 10800, gpus=0.25, cost_per_hour=1.0))
     assert budget.spent()["budget_gpu_hours"] == pytest.approx(0.75)
     assert budget.spent()["budget_cost"] == pytest.approx(3)

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contrasweep import canonical
 from contrasweep.planning import learned
 from contrasweep.planning.learned import Learned, Peak, peak_of
-from contrasweep.storage.record import DatasetRef, Record, Status, TrialNotes
+from contrasweep.storage.record import DatasetRef, Record, Status, TrialNotes, id_of
 from contrasweep.storage.records import StudyRecords
 
 
@@ -19,18 +20,10 @@ def record(i, study="s", gpu="H100", gib=4.0, **fields):
         notes = dataclasses.replace(notes, gpu_type=gpu, gpus=0.5)
     base = {"config": {"batch_size": i % 2}, "data": DatasetRef("d", "dd"), "fold": 0, "seed": i, "status": Status.DONE}
     measured = {"gpu_memory_gib": gib if gpu else None, "host_memory_gib": 2.0, "gpu_utilisation": 0.3 if gpu else None}
-    return Record(
-        **{
-            "trial_id": f"t{i}",
-            "study": study,
-            "arm": "a",
-            "trainable": "m:f",
-            "notes": notes,
-            **base,
-            **measured,
-            **fields,
-        }
+    made = Record(
+        **{"trial_id": "", "study": study, "arm": "a", "trainable": "m:f", "notes": notes, **base, **measured, **fields}
     )
+    return dataclasses.replace(made, trial_id=id_of(made, canonical.dumps(made.config)))
 
 
 def stored(tmp_path, study, records):

@@ -145,9 +145,8 @@ def test_a_record_of_other_settings_than_its_id_is_named(records):
     one = sorted(records.finished())[0]
     record = records.read_one(one)
     records.write(Record(**{**vars(record), "seed": 99}))
-    assert [f.problem for f in verify(records).findings] == [
-        "its settings, data, fold and seed are those of another trial"
-    ]
+    [finding] = verify(records).findings
+    assert "its settings, data, fold and seed are those of trial " in finding.problem and one in finding.problem
 
 
 def test_the_command_says_what_is_broken_and_what_mends_it(records, tmp_path):

@@ -7,14 +7,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from contrasweep.data.manifest import Manifest
 from contrasweep.errors import BrokenFileError
 from contrasweep.storage import compact
 from contrasweep.storage.parquet_file import encode_table
-from contrasweep.storage.record import DatasetRef, Record, Status
+from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
+from contrasweep.trial import Trial
 
-TRIALS = [f"trial{i}" for i in range(6)]
+DATA = Manifest("d", "/nowhere", "image", {})
+OF_ID = {trial.id: trial for trial in (Trial("compacted", "a", "m:f", {}, DATA, 0, seed) for seed in range(9))}
+TRIALS, NEW = sorted(OF_ID)[:6], sorted(OF_ID)[6:]
 
 
 @pytest.fixture(autouse=True)
@@ -38,21 +42,7 @@ def finish(records, trial_id, value):
         for step in (1, 2)
     ]
     records.write_metrics(trial_id, rows)
-    records.write(
-        Record(
-            trial_id,
-            "compacted",
-            "a",
-            "m:f",
-            {},
-            DatasetRef("d", "x"),
-            0,
-            0,
-            status=Status.DONE,
-            metrics={"accuracy": value},
-            step=2,
-        )
-    )
+    records.write(Record.of(OF_ID[trial_id], status=Status.DONE, metrics={"accuracy": value}, step=2))
 
 
 def read(records, wanted=None):
@@ -110,7 +100,7 @@ def test_what_changed_since_is_seen(records, change):
     elif change == "forgotten":
         records.reopen(TRIALS[2])
     elif change == "new":
-        finish(records, "new", 7.0)
+        finish(records, NEW[0], 7.0)
     else:
         for key in parts(records) | parts(records, "curves"):
             records.store.delete(key) if change == "deleted files" else records.store.write(
@@ -130,7 +120,7 @@ def test_curves_of_some_trials_and_of_one_that_still_runs(records):
     read(records)
     records.write_metrics("running", [{"step": 1, "time": 1.0, "loss": 5.0}])
     _, curves = read(records, [TRIALS[3], "running", "unknown"])
-    assert sorted(set(curves["trial_id"])) == ["running", TRIALS[3]]
+    assert set(curves["trial_id"]) == {"running", TRIALS[3]}
     records.write_metrics("running", [{"step": 1, "time": 1.0, "loss": 4.0}])
     _, curves = read(records, ["running"])
     assert list(curves["loss"]) == [4.0]
@@ -157,10 +147,10 @@ def test_what_has_not_changed_is_not_written_again(records, monkeypatch):
     compacted(records)  # six trials: a part of four, and one of two, which counts as full from half on
     first = parts(records)
     assert len(first) == 2
-    finish(records, "new0", 7.0)
+    finish(records, NEW[0], 7.0)
     compacted(records)
     assert len(parts(records)) == 3 and parts(records) > first
-    finish(records, "new1", 8.0)
+    finish(records, NEW[1], 8.0)
     compacted(records)  # a part of one trial is small: it is written together with the next
     assert len(parts(records)) == 3 and parts(records) > first
     assert_true(records)
@@ -177,13 +167,11 @@ def test_parts_in_which_nothing_holds_are_deleted(records, monkeypatch):
 
 
 def test_after_the_driver_no_file_of_a_trial_is_read(records, monkeypatch):
-    records.write(
-        Record("unfit", "compacted", "a", "m:f", {}, DatasetRef("d", "x"), 0, 0, Status.INFEASIBLE)
-    )  # without reports
+    records.write(Record.of(OF_ID[NEW[0]], status=Status.INFEASIBLE))  # without reports
     compacted(records)
     got = keys_read(records, monkeypatch)
     etags = records.etags()
-    assert set(compact.read_records(records, etags)) == {*TRIALS, "unfit"}
+    assert set(compact.read_records(records, etags)) == {*TRIALS, NEW[0]}
     assert set(compact.read_curves(records, etags, etags)["trial_id"]) == set(TRIALS)
     assert compact.read_system(records, etags, etags, []).empty
     assert [key.split("/")[1] for key in got] == ["compact"] * 3
@@ -194,6 +182,17 @@ def test_a_driver_that_is_stopped_writes_no_part(records):
     stop.set()
     compact.compact_finished(records, stop)
     assert not parts(records)
+
+
+def test_a_part_that_makes_a_trial_another_one_is_not_believed(records):
+    """Whoever may write to a storage can write a part with the right etags, of a record of any trainable."""
+    compacted(records)
+    recorded, (key,) = records.read(TRIALS), parts(records)
+    part = compact.decode_part(records.store.read(key), key, "records")
+    forged = [replace(recorded[i], trainable="evil:train").to_json() for i in part["trial_id"].to_pylist()]
+    columns = {"trial_id": part["trial_id"], "etag": part["etag"], "record": pa.array(forged, pa.large_binary())}
+    records.store.write(key, encode_table(pa.table(columns)))
+    assert compact.read_records(records, records.etags()) == recorded
 
 
 def test_trials_in_two_parts_count_once(records):

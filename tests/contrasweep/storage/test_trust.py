@@ -109,6 +109,26 @@ def test_an_object_of_a_hostile_name_is_not_there(records, name):
     assert list_archived(records) == [] and kept_codes(records) == set()
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"trainable": "mlflow.pyfunc:x"},
+        {"config": {"lr": 0.1, "encoder": "evil:Net"}},
+        {"arm": "b"},
+        {"seed": 8},
+        {"fold": None},
+        {"data": {"name": "d", "digest": "other", "synthetic": False}},
+        {"start": {"study": "s", "trial": "t", "ended": 0.0}},
+    ],
+)
+def test_a_record_that_says_its_trial_was_another_is_no_record(records, changes):
+    """The id is the digest of what a trial is, so that a record of a planned trial has the plan's trainable."""
+    records.store.write(records.key(TRIAL.id, "record.json"), forged(RECORD, **changes))
+    for read in (records.read_one, lambda one: records.read([one]), lambda one: read_records(records, records.etags())):
+        with pytest.raises(BrokenFileError, match="its settings, data, fold and seed are those of trial"):
+            read(TRIAL.id)
+
+
 @pytest.mark.parametrize("name", ["record.json", "metrics.parquet"])
 def test_a_file_of_a_terabyte_is_not_read(records, name):
     """As a forged object may be; a sparse file of this size takes no room."""

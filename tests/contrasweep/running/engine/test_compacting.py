@@ -2,11 +2,13 @@
 
 import pytest
 
+from contrasweep.data.manifest import Manifest
 from contrasweep.running.engine import compacting as running
 from contrasweep.running.engine.compacting import Compactor, compacting
 from contrasweep.storage import compact
-from contrasweep.storage.record import DatasetRef, Record, Status
+from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
+from contrasweep.trial import Trial
 
 
 @pytest.fixture
@@ -16,10 +18,11 @@ def records(tmp_path, monkeypatch):
     return StudyRecords(str(tmp_path), "s")
 
 
-def finish(records, *trial_ids):
-    for trial_id in trial_ids:
-        records.write_metrics(trial_id, [{"step": 1, "time": 1.0, "loss": 0.5}])
-        records.write(Record(trial_id, "s", "a", "m:f", {}, DatasetRef("d", "x"), 0, 0, Status.DONE, {"loss": 0.5}))
+def finish(records, count):
+    for seed in range(count):
+        trial = Trial("s", "a", "m:f", {}, Manifest("d", "/nowhere", "image", {}), 0, seed)
+        records.write_metrics(trial.id, [{"step": 1, "time": 1.0, "loss": 0.5}])
+        records.write(Record.of(trial, status=Status.DONE, metrics={"loss": 0.5}, step=1))
 
 
 def parts(records):
@@ -39,13 +42,13 @@ def test_a_part_is_written_when_enough_trials_have_ended(records, monkeypatch):
 
 def test_what_is_left_is_compacted_at_the_end(records):
     with compacting(records) as compactor:
-        finish(records, "one", "two")
+        finish(records, 2)
         compactor.trial_ended()
     assert len(parts(records)) == 1
 
 
 def test_an_interrupted_run_compacts_nothing_more(records):
-    finish(records, "one", "two")
+    finish(records, 2)
     with pytest.raises(KeyboardInterrupt), compacting(records):
         raise KeyboardInterrupt
     assert not parts(records)
