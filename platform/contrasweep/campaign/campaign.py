@@ -47,6 +47,7 @@ from contrasweep.study.file import load_declared, to_plain, with_sets
 from contrasweep.study.grid import DATA_AXIS, AblationGrid
 from contrasweep.tracking.kinds import checked_tracking, tracking_of
 from contrasweep.tracking.tracker import TrackingError
+from contrasweep.trust import check_named
 
 if TYPE_CHECKING:
     from contrasweep.running.prepare import Changed
@@ -297,6 +298,7 @@ class Referee:
     storage: str
     options: RunOptions
     ledger: Ledger = field(init=False)
+    candidate: Arm | None = None
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.storage, self.campaign.name).read()
@@ -314,7 +316,11 @@ class Referee:
         """The incumbent or candidate with this number."""
         if number == FIRST:
             return self.campaign.incumbent
-        arm: Arm = validate(Arm, dict(self.ledger.asked(number).arm))
+        stored, named = dict(self.ledger.asked(number).arm), [plain_arm(self.campaign.incumbent)]
+        if self.candidate is not None:
+            named.append(plain_arm(self.candidate))
+        check_named(stored, named, "incumbent", "name it in the candidate")
+        arm: Arm = validate(Arm, stored)
         return arm
 
     def digest(self, name: str, arm: Arm) -> str:
@@ -333,6 +339,8 @@ class Referee:
 
     def outlook(self, candidate: Arm, name: str, more: int = 0) -> Outlook:
         """What a decision would take, or `more` seeds for one that is undecided."""
+        self.candidate = candidate
+        self.arm(self.ledger.incumbent)  # whose code has to be somebody's, before anything is trained
         rule, ledger, digest = self.campaign.rule(), self.ledger, self.digest(name, candidate)
         number, incumbent = ledger.number_of(digest), ledger.incumbent
         decided = None if number is None else self._known(number)

@@ -273,7 +273,7 @@ def evaluate(
     if checkpoint is not None:
         results = evaluated = driver.evaluate_checkpoint(checkpoint, model, name=study or "", **options)
     else:
-        results, evaluated = driver.evaluate(reports.name(study or ""), **options)
+        results, evaluated = driver.evaluate(study or "", **options)
     metrics = [str(name) for name in evaluated.done if "/" in str(name) and evaluated.done[name].notna().any()]
     tables = [results.table(metric=metric) for metric in metrics]
     if json:
@@ -316,8 +316,16 @@ def sync(
         done = [] if summary is None else [summary]
         print_json("sync", {"trackers": done}) if json else print("\n".join(map(str, done)))
         return
-    results = Results.load(reports.name(study), storage)
-    trackers = checked_tracking(tracking_of(tracking, results.document.spec.get("tracking")))
+    declared = reports.declared(study)
+    results = Results.load(declared.name if declared else study, storage)
+    if tracking == OF_STUDY and declared is None and (named := results.document.spec.get("tracking")) is not None:
+        raise SpecError(
+            "the address that a storage names is not used",
+            place="tracking",
+            value=redacted(str(named)),
+            hint="if it is yours, say so by --tracking, or give the file or module:NAME that declares the study",
+        )
+    trackers = checked_tracking(tracking_of(tracking, declared.tracking if declared else None))
     if follow:
         if gaps := follow_study(results.records, trackers):
             raise StorageError("\n".join(gaps))

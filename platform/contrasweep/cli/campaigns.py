@@ -63,9 +63,11 @@ def decide(
     SKILL.md in the folder of this package tells coding agents how to use it.
     """
     from contrasweep.campaign.campaign import load_campaign, load_candidate
+    from contrasweep.campaign.decision import INCUMBENT
 
     declared = load_campaign(campaign)
-    arm = load_candidate(candidate, declared.incumbent_now(storage=storage), sets or [])
+    arm = declared.incumbent_now(storage=storage) if candidate == INCUMBENT else declared.incumbent
+    arm = load_candidate(candidate, arm, sets or [])
     called = name or _called(candidate, sets or [])
     if dry_run:
         expected = declared.outlook(arm, called, storage=storage, more=more)
@@ -120,6 +122,7 @@ def ledger(
     """
     from contrasweep.campaign.campaign import load_campaign, stored_history
     from contrasweep.campaign.history import comparisons_of
+    from contrasweep.study.file import is_declaration
     from contrasweep.terminal_text import write
 
     if campaign is None:
@@ -131,8 +134,7 @@ def ledger(
         else:
             write(("\n".join(rows.lines(width() or WIDTH)) + "\n").encode(), output)
         return
-    is_file = ":" in campaign or campaign.endswith((".yaml", ".yml"))
-    history = stored_history(load_campaign(campaign).name if is_file else campaign, storage)
+    history = stored_history(load_campaign(campaign).name if is_declaration(campaign) else campaign, storage)
     if json:
         print_json("ledger", history.to_dict())
     elif format == "html":

@@ -222,9 +222,15 @@ def load(study: str, storage: str) -> "Results":
 
 def name(study: str) -> str:
     """Return a study's name; a text that is neither a file nor module:NAME is the name itself."""
-    from contrasweep.study.file import YAML, load_study
+    declaration = declared(study)
+    return study if declaration is None else declaration.name
 
-    return load_study(study).name if ":" in study or study.endswith(YAML) else study
+
+def declared(study: str) -> "DeclaredStudy | None":
+    """Return the study at module:NAME or in a file; None for the name of a stored one."""
+    from contrasweep.study.file import is_declaration, load_study
+
+    return load_study(study) if is_declaration(study) else None
 
 
 def last_table(

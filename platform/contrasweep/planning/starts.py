@@ -20,9 +20,11 @@ from contrasweep.storage.record import DatasetLike, Record, StartRef
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study.arm import Start
+from contrasweep.study.file import named_by
 from contrasweep.study.grid import DATA_AXIS
 from contrasweep.study.trainables import START_SETTINGS, SettingsOfArms
 from contrasweep.trial import Trial
+from contrasweep.trust import check_named
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ class Sources:
         try:
             found = [self.of(start, data, fold, seed, axes) for fold, seed in replicates]
             taken = {name: found[0].config[name] for name in names if name in found[0].config}
+            named = [config, *(named_by(plan.study) for plan in self.before)]
+            check_named(taken, named, "start", f"say yourself in `config` what {start.study}/{start.arm} has")
             whole = settings.resolve(arm, canonical.Config({**taken, **config}), data)
             for source, name in product(found, names):
                 if whole.get(name) != source.config.get(name):

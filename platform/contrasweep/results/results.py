@@ -308,15 +308,16 @@ class Results(StudyData):
         """
         return self.versus(a, b, metric, at).overall.comparison
 
-    def evaluate(self, on: Sequence[str] = (), function: str = "", **options: Any) -> "Results":
+    def evaluate(self, on: Sequence[str] = (), function: str = "", study: Any = None, **options: Any) -> "Results":
         """Score the networks that the study has kept, on other data or by own code. Nothing is trained.
 
         Args:
             on: Names of staged datasets of images with labels.
             function: The dotted path of `f(model, data, trial) -> {metric: number}`, in place of the shipped scores. It
                 may return a second mapping, score -> one value per test item.
-            options: `tracking` (default: where MLflow shows the study), and as of `run` `max_concurrent`, `cluster`,
-                `quiet`.
+            study: The study as it is declared, needed where it names code of your own: what only a storage names is not
+                imported.
+            options: As of `contrasweep evaluate`: `tracking`, `max_concurrent`, `cluster`, `quiet`.
 
         Returns:
             The results of the study, which have the scores as metrics: `DATASET/knn1`, `FUNCTION/METRIC`. Their
@@ -327,7 +328,8 @@ class Results(StudyData):
             DataError: A dataset is not staged.
         """
         run = import_path("contrasweep.running.driver:evaluate", kind="function")  # an upper layer
-        evaluated: Results = run(self.name, on=on, function=function, storage=self.records.storage, **options)[0]
+        options |= {"on": on, "function": function, "storage": self.records.storage}
+        evaluated: Results = run(study or self.name, **options)[0]
         return evaluated
 
     def advice(self, hours: Hours | None = None) -> Advice:

@@ -1,5 +1,6 @@
 """Run or resume a study: claim its name, plan, train what has no record yet, publish."""
 
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -24,9 +25,11 @@ from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.study.evaluation import Evaluation
+from contrasweep.study.file import as_study, is_declaration, named_by
 from contrasweep.study.study import Study
-from contrasweep.tracking.kinds import checked_tracking, tracking_of
+from contrasweep.tracking.kinds import checked_tracking, parted, tracking_of
 from contrasweep.tracking.links import read_links
+from contrasweep.tracking.mlflow.address import checked_uri
 from contrasweep.tracking.process import following
 from contrasweep.tracking.tracker import TrackedStudy
 
@@ -104,14 +107,15 @@ def run(
         if not prepared.complete:
             learned.write(records, [*results.trial_records.values(), *results.search_records.values()])
         evaluated = results.complete and not stopped
+        named = named_by(planned.study, [trial.config for trial in planned.sample_trials])
         for evaluation in planned.study.evaluate or () if evaluated else ():
             if not is_evaluated(results, evaluation):
                 options = {"max_concurrent": max_concurrent, "cluster": cluster, "quiet": quiet}
-                scoring = plan_evaluation(results, evaluation)
+                scoring = plan_evaluation(results, evaluation, named)
                 records.add_evaluation(scoring.study.name)
                 own = _run_evaluation(scoring, storage, None, **options)
                 results, evaluated = Results.load(records.study, storage), evaluated and own.complete
-        published = publish(results, trackers, tracked, planned.datasets, ran=not prepared.complete, gap=gap)
+        published = publish(results, trackers, tracked, trained=None if prepared.complete else planned, gap=gap)
         keep = "none" if planned.study.keep == "none" else planned.study.keep_checkpoints_of
         if evaluated and keep != "all":
             clean(results, plan_cleaning(results, keep))
@@ -119,7 +123,7 @@ def run(
 
 
 def evaluate(
-    study: str,
+    study: Study | str | Path,
     *,
     on: Sequence[str] = (),
     function: str = "",
@@ -133,12 +137,14 @@ def evaluate(
     been evaluated is not evaluated again, unless its network or the code has changed.
 
     Args:
-        study: The study's name.
+        study: The study, `module:NAME` or a YAML file; or its name, if it names no code of your own: what only a
+            storage names is not imported.
         on: Names of staged datasets of images with labels.
         function: The dotted path of `f(model, data, trial) -> {metric: number}`, in place of the shipped scores. It may
             return a second mapping, score -> one value per test item.
         storage: The storage that the study lies in.
-        tracking: Where the study's runs get the scores. Left out: where MLflow shows them already.
+        tracking: Where the study's runs get the scores. Left out: where MLflow shows them already, if that is the
+            study's `tracking` or `sqlite:///mlflow.db`.
         options: Passed to `run`: `max_concurrent`, `cluster`, `quiet`.
 
     Returns:
@@ -150,14 +156,33 @@ def evaluate(
         DataError: A dataset is not staged.
     """
     storage = open_store(storage).uri
-    results, evaluation = Results.load(study, storage), Evaluation(list(on), function)
+    declared = as_study(study) if not isinstance(study, str) or is_declaration(study) else None
+    name = declared.name if declared else str(study)
+    results, evaluation = Results.load(name, storage), Evaluation(list(on), function)
     evaluation.check(partial(resolve, folds=results.document.folds, storage=storage))
-    scoring = plan_evaluation(results, evaluation)
+    scoring = plan_evaluation(results, evaluation, named_by(declared) if declared else ())
     results.records.add_evaluation(scoring.study.name)
     own = _run_evaluation(scoring, storage, None, **options)
-    results, records = Results.load(study, storage), StudyRecords(storage, study)
-    trackers = checked_tracking((read_links(records).tracking or None) if tracking == OF_STUDY else tracking)
-    return publish(results, trackers, TrackedStudy.stored(records), {}, ran=False), own
+    results, records = Results.load(name, storage), StudyRecords(storage, name)
+    if tracking == OF_STUDY:
+        tracking = _where_shown(records, tracking_of(tracking, declared.tracking if declared else None))
+    return publish(results, checked_tracking(tracking), TrackedStudy.stored(records)), own
+
+
+def _where_shown(records: StudyRecords, mine: str | Sequence[str] | None) -> str | Sequence[str] | None:
+    """Return the user's addresses `mine` if the study is shown there; a storage may name any other, which is not used.
+
+    None where it is shown nowhere, or elsewhere, which is said.
+    """
+    shown = read_links(records).tracking
+    if not shown or any(str(checked_uri(store, connect=False)) == shown for store in parted(mine)[0]):
+        return mine if shown else None
+    print(
+        f"the scores are not in MLflow: the storage says that the study is shown at {shown}, and the command does not; "
+        f"if that is yours, add them by contrasweep sync {records.study} --tracking {shlex.quote(shown)}",
+        file=sys.stderr,
+    )
+    return None
 
 
 def evaluate_checkpoint(

@@ -23,10 +23,11 @@ from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import EVALUATION
-from contrasweep.study.arm import Arm
+from contrasweep.study.arm import Arm, methods
 from contrasweep.study.evaluation import Evaluation, dataset_name
 from contrasweep.study.grid import AblationGrid
 from contrasweep.trial import Trial
+from contrasweep.trust import check_named
 
 DIGITS = 12
 """Of a dataset's digest in the config of an evaluation."""
@@ -34,20 +35,25 @@ ARM = "given"
 """The arm of a study that evaluates a checkpoint from elsewhere."""
 
 
-def plan_evaluation(results: Results, evaluation: Evaluation) -> GridPlan:
-    """Return the plan of an evaluation: a trial for each finished trial of the table that has a checkpoint."""
-    records, done = results.records, _evaluable(results)
+def plan_evaluation(results: Results, evaluation: Evaluation, named: Sequence[object] = ()) -> GridPlan:
+    """Return the plan of an evaluation: a trial for each finished trial of the table that has a checkpoint.
+
+    Of code and data it may name what is shipped, and what the user has `named`: see `check_named`.
+    """
+    spec = results.document.spec
+    names = list(dict.fromkeys([spec["data"], *(spec.get("axes") or {}).get("data", ())]))
+    _check_named(names, results, named)
+    records, done = results.records, _evaluable(results, named)
     storage, name = records.storage, f"{results.name}.{evaluation.label}"
-    declared = {"data": evaluation.data, "function": evaluation.function}
-    _check_names(name, declared, [name, *records.evaluations()], storage)
-    spec, frame = results.document.spec, results.planned.set_index("trial_id")
+    asked = {"data": evaluation.data, "function": evaluation.function}
+    _check_names(name, asked, [name, *records.evaluations()], storage)
+    frame = results.planned.set_index("trial_id")
     others = _with_digests(evaluation.data, storage)
-    names = dict.fromkeys([spec["data"], *(spec.get("axes") or {}).get("data", ())])
     manifests = {name: resolve(name, folds=spec.get("folds"), storage=storage) for name in names}
     axes = {axis: _different(frame[axis].tolist()) for axis in results.axes}
     study = AblationGrid(
         name,
-        {arm: Arm(EVALUATION, declared) for arm in results.document.arms},
+        {arm: Arm(EVALUATION, asked) for arm in results.document.arms},
         spec["data"],
         axes,
         folds=spec.get("folds"),
@@ -126,7 +132,13 @@ def is_evaluated(results: Results, evaluation: Evaluation) -> bool:
     )
 
 
-def _evaluable(results: Results) -> list[tuple[Record, str]]:
+def _check_named(stored: object, results: Results, named: Sequence[object]) -> None:
+    """Raise `SpecError` where a storage names what neither the user has named nor is shipped."""
+    known = [*methods().values(), *named]
+    check_named(stored, known, "STUDY", f"give the file or module:NAME that declares {results.name}")
+
+
+def _evaluable(results: Results, named: Sequence[object]) -> list[tuple[Record, str]]:
     """The finished trials of the table that have a checkpoint, with its digest."""
     if results.document.evaluates:
         raise SpecError(
@@ -134,6 +146,7 @@ def _evaluable(results: Results) -> list[tuple[Record, str]]:
         )
     import_from_here()
     finished = [record for record in results.trial_records.values() if record.status.counts]
+    _check_named([[record.trainable, record.config] for record in finished], results, named)
     for trainable in sorted({record.trainable for record in finished}):
         import_path(f"{trainable.partition(':')[0]}:load_model", "STUDY", "loader")
     with ThreadPoolExecutor(16) as pool:

@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Literal
 
 from contrasweep.cluster.memory import GIB
-from contrasweep.data.manifest import Manifest
 from contrasweep.errors import StorageError
 from contrasweep.live.overview import study_names
+from contrasweep.planning.plan import Plan
 from contrasweep.results.results import Results
 from contrasweep.storage import compact
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
+from contrasweep.study.file import named_by
 from contrasweep.tracking.kinds import Trackers
 from contrasweep.tracking.links import read_links, write_shown
 from contrasweep.tracking.mlflow.models import load_checkpoint, log_model
@@ -26,37 +27,33 @@ from contrasweep.tracking.mlflow.server import Server
 from contrasweep.tracking.sync import sync
 from contrasweep.tracking.tracker import TrackedStudy, TrackingError
 from contrasweep.trial import Trial
+from contrasweep.trust import check_named
 from contrasweep.version import __version__
 
 MAX_MODELS = 8  # of the first arms, where there are very many
 
 
 def publish(
-    results: Results,
-    trackers: Trackers,
-    tracked: TrackedStudy,
-    datasets: Mapping[str, Manifest],
-    *,
-    ran: bool,
-    gap: str = "",
+    results: Results, trackers: Trackers, tracked: TrackedStudy, *, trained: Plan | None = None, gap: str = ""
 ) -> Results:
     """Log files and models to the study's runs in MLflow; return the results with the URLs of the runs.
 
-    Models, one for each arm, are logged only if a trial `ran`; else trackers are first brought up to what the storage
-    has. `gap` says what the tracker lacks after the run. A sqlite file that has shown all of this study, and was not
-    written to since, is left alone: to import MLflow takes longer than all else that a finished study needs.
+    Models, one for each arm, are logged only of a plan that was `trained`; else trackers are first brought up to what
+    the storage has. `gap` says what the tracker lacks after the run. A sqlite file that has shown all of this study,
+    and was not written to since, is left alone: to import MLflow takes longer than all else that a finished study
+    needs.
     """
     if trackers.is_none:
         return results
     links = read_links(results.records)
-    if not ran and links.shown and links.shown == _shown(results, trackers):
+    if trained is None and links.shown and links.shown == _shown(results, trackers):
         return replace(results, run_urls=links.runs)
     try:
-        if not ran or results.evaluations:
+        if trained is None or results.evaluations:
             sync(results.records, trackers, tracked, complete=True, compare=False)
         if not trackers.store.is_none:
             results = replace(results, run_urls=read_links(results.records).runs)
-            _log(results, Server(trackers.store, tracked, results.records), datasets if ran else None)
+            _log(results, Server(trackers.store, tracked, results.records), trained)
             if not gap:
                 write_shown(results.records, _shown(results, trackers))
     except StorageError as error:  # what was trained is in the records all the same
@@ -76,15 +73,16 @@ def _shown(results: Results, trackers: Trackers) -> str:
     return hashlib.sha256(repr(state).encode()).hexdigest()
 
 
-def _log(results: Results, server: Server, datasets: Mapping[str, Manifest] | None) -> None:
+def _log(results: Results, server: Server, trained: Plan | None) -> None:
     from contrasweep.report import write_files  # brings SciPy along, for which a plan need not wait
 
     server.connect(trials=False)
     with tempfile.TemporaryDirectory() as folder:
         files, note = write_files(results, Path(folder))
         server.describe_study(files, note, _means(results))
-    for record in islice(_best(results), MAX_MODELS) if datasets is not None else ():
-        _log_model(record, results, server, datasets or {})
+    if trained is not None:
+        for record in islice(_best(results), MAX_MODELS):
+            _log_model(record, results, server, trained)
 
 
 def _means(results: Results) -> dict[str, float]:
@@ -102,13 +100,19 @@ def _best(results: Results) -> Iterator[Record]:
             yield max(done, key=lambda r: sign * r.metrics[results.metric])
 
 
-def _log_model(record: Record, results: Results, server: Server, datasets: Mapping[str, Manifest]) -> None:
-    """Log the trial's newest checkpoint as a model of its run. A failure is printed, and nothing is lost by it."""
+def _log_model(record: Record, results: Results, server: Server, trained: Plan) -> None:
+    """Log the trial's newest checkpoint as a model of its run. A failure is printed, and nothing is lost by it.
+
+    The code that loads it is the plan's: that of its trainable, with what the study, or a trial of it, names in its
+    settings. A storage may hold other records.
+    """
     try:
-        data = datasets[record.data.digest]
-        trial = Trial(
-            record.study, record.arm, record.trainable, record.config, data, record.fold, record.seed, record.start
-        )
+        data, trainable = trained.datasets[record.data.digest], trained.study.arms[record.arm].path
+        if record.trainable != trainable:  # no trial of this plan
+            return
+        named = named_by(trained.study, [trial.config for trial in trained.sample_trials])
+        check_named(record.config, named, "config", "the study does not")
+        trial = Trial(record.study, record.arm, trainable, record.config, data, record.fold, record.seed, record.start)
         with tempfile.TemporaryDirectory() as folder:
             saved = Checkpoints(results.records.store, results.records.key(trial.id, "checkpoint")).fetch(Path(folder))
             module = load_checkpoint(trial, Path(folder)) if saved else None

@@ -6,7 +6,7 @@ that does not have its own. `FILE.yaml:NAME` is one of them.
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -91,6 +91,16 @@ def with_sets(fields: MutableConfig, sets: Sequence[str]) -> MutableConfig:
         path, value = parse_set(text)
         _set(fields, path, value, f"--set {'.'.join(path)}")
     return fields
+
+
+def named_by(study: Study, configs: Iterable[Config] = ()) -> list[object]:
+    """Return the values in which who declares a study names code: its own, and the `configs` that it comes to."""
+    return [to_plain(study), [arm.path for arm in study.arms.values()], *configs]
+
+
+def is_declaration(name: str) -> bool:
+    """Whether `name` is `module:NAME` or a file, which declares a study, and not the name of a stored one."""
+    return ":" in name or name.endswith(YAML)
 
 
 def as_study(study: Study | str | Path | Config) -> Study:

@@ -43,7 +43,7 @@ def test_a_store_that_shows_all_and_was_not_written_to_is_left_alone(mlflow_uri,
         """Publish; how often MLflow was asked, and whether it has all trials."""
         asked.clear()
         tracked = TrackedStudy.of("shown", plan.trials, metric="accuracy", storage=records.storage)
-        results = publish(Results.load("shown", records.storage), checked_tracking(mlflow_uri), tracked, {}, ran=False)
+        results = publish(Results.load("shown", records.storage), checked_tracking(mlflow_uri), tracked)
         assert set(results.run_urls) == {trial.id for trial in plan.trials}
         assert len(children()) == len(plan.trials)
         return len(asked)

@@ -100,6 +100,21 @@ def test_a_worker_fetches_the_checkpoint_from_an_object_store(tmp_path, monkeypa
     assert studies.weights("after") == {("a", fold, 0): f"new>a{fold}0>a{fold}0" for fold in (0, 1)}
 
 
+def test_code_that_the_network_to_start_from_has_is_named_by_the_study_that_starts(studies, monkeypatch):
+    """Its record is the storage's, and what stands there is imported by the trials that start."""
+    for name in ("with_net", "tuned_net"):
+        studies.write(name, "VALUE = 0.5\ntrain.start_settings = ('net',)")
+    studies.run(studies.grid("before", {"a": cs.Arm("with_net:train", {"net": {"name": "mine:Net"}})}))
+    start = cs.Start("before", "a")
+    after = studies.grid("after", {"a": cs.Arm("tuned_net:train", start=start)})
+    with pytest.raises(cs.SpecError, match=r"arms\.a\.start: what only a storage names is not used, got 'mine:Net'"):
+        cs.plan(after, storage=studies.storage)
+    named = studies.grid("after", {"a": cs.Arm("tuned_net:train", {"net": {"name": "mine:Net"}}, start=start)})
+    known = {trial.id for trial in cs.plan(named, storage=studies.storage).trials}
+    monkeypatch.setenv("CONTRASWEEP_CODE", "mine")
+    assert {trial.id for trial in cs.plan(after, storage=studies.storage).trials} == known
+
+
 def test_a_trial_starts_from_the_trial_of_its_fold_and_seed(studies):
     studies.run(studies.before)
     assert studies.run(studies.after) == 12

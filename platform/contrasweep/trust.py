@@ -1,0 +1,54 @@
+"""What a storage names is not imported: only what a user names, by a command, a file, a program or the environment."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+
+from contrasweep.errors import SpecError
+
+ALLOWED = "CONTRASWEEP_CODE"
+"""The variable with what a storage may name, with commas: packages of the user's code, and words of commands."""
+_WORD = re.compile(r"\w[\w-]*")
+
+
+def check_named(stored: object, named: object, place: str, hint: str) -> None:
+    """Raise `SpecError` at `place` where values of a storage name code or an address that the user has not named.
+
+    Code and addresses have a colon, as `package.module:function` and `s3://bucket` have. So each text with one must
+    stand in `named`, the values of the user. Of a command that holds for its words, and for settings that are more than
+    a word, as files and options are. `hint` says who can name it.
+    """
+    mine = set(_texts(named))
+    allowed = {name.strip() for name in os.environ.get(ALLOWED, "").split(",")} - {"contrasweep"}
+    for text in _naming(stored):
+        source = re.split("[.:]", text, maxsplit=1)[0] if ":" in text else text
+        if text not in mine and source not in allowed:
+            raise SpecError(
+                "what only a storage names is not used",
+                place=place,
+                value=text,
+                hint=f"{hint}, or set {ALLOWED}={source} if that is yours",
+            )
+
+
+def _naming(value: object) -> Iterator[str]:
+    """The texts that may name code or an address."""
+    if isinstance(value, Mapping) and "command" in value:
+        yield from _texts(value["command"])
+        yield from (text for text in _texts(value) if not _WORD.fullmatch(text))
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _naming(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _naming(item)
+    elif isinstance(value, str) and ":" in value:
+        yield value
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple | set):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item)
