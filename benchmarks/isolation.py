@@ -62,7 +62,7 @@ def measured(trials: int, epochs: int) -> list[str]:
         times.mkdir()
         arm = {"trainable": "benchmarks.isolation:train", "config": BASE | {"epochs": epochs}}
         arm["config"] |= {"loss": {"name": "supcon", "temperature": 0.2}, "batch_size": 32}
-        study = {"name": "isolation", "arms": {"supcon": arm}, "data": "digits-lt", "cohort": "off", "folds": 5}
+        study = {"name": "isolation", "arms": {"supcon": arm}, "data": "digits-lt", "folds": 5}
         study |= {"seeds": list(range(-(-trials // 5))), "metric": "f1_macro"}
         (Path(folder) / "study.yaml").write_text(yaml.safe_dump(study))
         words = ["run", "study.yaml", "--storage", "runs", "--tracking", "none", "--max-concurrent", "2"]

@@ -26,7 +26,6 @@ STACKS = "import faulthandler, signal\nfaulthandler.register(signal.SIGUSR1)\n"
 STUDY = """name: stopped
 data: digits-lt
 folds: 4
-cohort: "off"
 arms: {scl: {trainable: contrastive, config: {loss: supcon, epochs: 3}}}
 """
 

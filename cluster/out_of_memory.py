@@ -33,8 +33,6 @@ _HOST_TEXT = re.compile(
     r"|ray\.exceptions\.OutOfMemoryError|killed due to the node running low on memory"
 )
 
-_ONEDNN_TEXT = re.compile(r"could not create a (primitive|memory)\b")
-
 
 def which(error: BaseException | str | None) -> Memory | None:
     """Return which memory `error` says is used up, `gpu` or `host`; None for any other error.
@@ -51,15 +49,6 @@ def which(error: BaseException | str | None) -> Memory | None:
             return memory
         error = error.__cause__ or error.__context__
     return None
-
-
-def may_be(text: str) -> bool:
-    """Return whether the text of a traceback may say that memory has run out.
-
-    oneDNN says the same for that and for an operation that it does not have. That is enough to try again with less, and
-    too little to call a trial infeasible.
-    """
-    return which(text) is not None or _ONEDNN_TEXT.search(text) is not None
 
 
 def _of_one(error: BaseException) -> Memory | None:

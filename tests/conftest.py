@@ -29,11 +29,9 @@ sys.dont_write_bytecode = False
 for name in ("COLUMNS", "LINES"):  # a test that needs a terminal of some size says which
     os.environ.pop(name, None)
 
-# Before anything imports them: types and shapes of calls in the trainables, in the processes of the tests alone. What
-# places and hosts fused trials has no tensors, and protocols in its signatures.
+# Before anything imports them: types and shapes of calls in the trainables, in the processes of the tests alone.
 ROOT = Path(__file__).resolve().parents[1]
-_NAMES = {module.name for module in pkgutil.iter_modules([str(ROOT / "trainables")])} - {"fusing"}
-shapes.install([f"contrasweep.trainables.{name}" for name in sorted(_NAMES | {"fusing.cohorts", "fusing.folding"})])
+shapes.install([f"contrasweep.trainables.{module.name}" for module in pkgutil.iter_modules([str(ROOT / "trainables")])])
 
 
 @pytest.fixture(scope="session")

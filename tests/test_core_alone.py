@@ -13,10 +13,8 @@ from contrasweep.cli.catalogue import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("platform", "trainables", "search_spaces", "cluster")
-EXTRAS = ("trainables/fusing", "trainables/review_helpfulness")
+EXTRAS = ("trainables/review_helpfulness",)
 """Folders that the core does without."""
-DOORS = {"trainables/contrastive/__init__.py", "trainables/paired_images/__init__.py"}
-"""Modules of the core that name one of them: by dotted path, as the default of a command or as a trainable's lane."""
 COMMANDS = """
 import sys, contrasweep
 from contrasweep.cli import main
@@ -62,7 +60,7 @@ def test_no_module_of_the_core_names_an_extra(core: Path) -> None:
         for path in (core / package).rglob("*.py")
         if any(name in path.read_text() for name in names)
     }
-    assert naming == DOORS
+    assert naming == set()
 
 
 @pytest.mark.slow

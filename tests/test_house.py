@@ -28,7 +28,7 @@ ALLOWED = {  # the only places that may import each engine
     "boto3": ("platform/contrasweep/storage/s3.py",),
     "botocore": ("platform/contrasweep/storage/s3.py", "platform/contrasweep/storage/s3_retry.py"),
     "s3transfer": ("platform/contrasweep/storage/s3.py",),
-    "ray": ("platform/contrasweep/running", "cluster/", "trainables/fusing/"),
+    "ray": ("platform/contrasweep/running", "cluster/"),
 }
 INTERNALS = {  # the only modules that may touch what an engine does not promise
     "ray": ("platform/contrasweep/running/engine/ray_internals.py",),
@@ -36,7 +36,7 @@ INTERNALS = {  # the only modules that may touch what an engine does not promise
 }
 PRIVATE_MODULES = {
     "ray": re.compile(r"ray\.(\w+\.)*_[a-z]"),
-    "torch": re.compile(r"torch\.(_[a-z]|utils\._python_dispatch|fx\.experimental)"),  # its compiler
+    "torch": re.compile(r"torch\.(_[a-z]|utils\._python_dispatch)"),
 }
 PRIVATE_ATTRIBUTES = {
     "ray": {

@@ -107,66 +107,6 @@ class Method(Protocol):
         """
 
 
-class Training:
-    """A trial in training: its next epoch, what is due after it, and its report.
-
-    Used as a context, whose end removes the files of the last reports. Who trains the epochs may be `run` below, which
-    has one trial, or a cohort of fused trials, which has several at once.
-    """
-
-    def __init__(
-        self,
-        method: Method,
-        trial: Trial,
-        resume: Path | None = None,
-        *,
-        evaluate_every: int = 0,
-        checkpoint_every: int = 1,
-    ) -> None:
-        self.method, self.checkpoint_every = method, checkpoint_every
-        self.evaluate_every = 0 if trial.fold is None else evaluate_every
-        self.epoch = 0 if resume is None else restore(resume, method)
-        self.ended = self.epoch > 0 and method.ends(self.epoch)
-        self._scratch = tempfile.TemporaryDirectory(prefix=scratch_prefix("training"))
-
-    def __enter__(self) -> "Training":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Remove the files of the last reports."""
-        self._scratch.cleanup()
-
-    @property
-    def folder(self) -> Path:
-        """Return the folder where checkpoints and artifacts are written before they are reported."""
-        return Path(self._scratch.name)
-
-    @property
-    def state_needed(self) -> bool:
-        """Whether the report of the next epoch looks at the weights as they are after it."""
-        epoch = self.epoch + 1
-        due = _due(epoch, self.evaluate_every) or _due(epoch, self.checkpoint_every)
-        return due or self.method.ends(epoch)
-
-    def report(self, metrics: Mapping[str, float]) -> Report:
-        """Return the report of the next epoch, which has been trained and gave these metrics.
-
-        It has the epoch's checkpoint and evaluation where they are due.
-        """
-        method, self.epoch = self.method, self.epoch + 1
-        epoch, metrics = self.epoch, {**metrics, "nonfinite_steps": float(self.method.guard.nonfinite_steps)}
-        final = self.ended = method.ends(epoch)
-        due = final or _due(epoch, self.checkpoint_every)
-        saved = _save(self.folder / "checkpoint", method, epoch) if due else None
-        if not (final or _due(epoch, self.evaluate_every)):
-            return Report(epoch, metrics, saved)
-        scores = method.evaluate(final, self.folder / "artifacts")
-        return Report(epoch, metrics | dict(scores.metrics), saved, scores.items, scores.artifacts)
-
-
 def run(
     method: Method, trial: Trial, resume: Path | None = None, *, evaluate_every: int = 0, checkpoint_every: int = 1
 ) -> Generator[Report, None, None]:
@@ -175,10 +115,21 @@ def run(
     `evaluate_every` and `checkpoint_every` are in epochs, 0 for the last one only. A trial without a fold is
     evaluated once, at the end: its test part is the dataset's own.
     """
-    every = {"evaluate_every": evaluate_every, "checkpoint_every": checkpoint_every}
-    with Training(method, trial, resume, **every) as training:
-        while not training.ended:
-            yield training.report(method.epoch(training.epoch + 1))
+    evaluate_every = 0 if trial.fold is None else evaluate_every
+    epoch = 0 if resume is None else restore(resume, method)
+    final = epoch > 0 and method.ends(epoch)
+    with tempfile.TemporaryDirectory(prefix=scratch_prefix("training")) as scratch:
+        while not final:
+            epoch += 1
+            metrics = {**method.epoch(epoch), "nonfinite_steps": float(method.guard.nonfinite_steps)}
+            final = method.ends(epoch)
+            due = final or _due(epoch, checkpoint_every)
+            saved = _save(Path(scratch, "checkpoint"), method, epoch) if due else None
+            if final or _due(epoch, evaluate_every):
+                scores = method.evaluate(final, Path(scratch, "artifacts"))
+                yield Report(epoch, metrics | dict(scores.metrics), saved, scores.items, scores.artifacts)
+            else:
+                yield Report(epoch, metrics, saved)
 
 
 def _due(epoch: int, every: int) -> bool:

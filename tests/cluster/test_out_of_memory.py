@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from contrasweep.cluster import usage
 from contrasweep.cluster.guard import CONTEXT_GIB, guard
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
-from contrasweep.cluster.out_of_memory import doubled, may_be, retry, which
+from contrasweep.cluster.out_of_memory import doubled, retry, which
 from contrasweep.cluster.packing import Placement
 from contrasweep.cluster.usage import Meter
 
@@ -55,8 +55,7 @@ def test_errors_of_the_gpu(error):
 
 def test_what_onednn_says_of_memory_and_of_other_things_is_no_proof():
     text = "RuntimeError: could not create a primitive"
-    assert may_be(text) and which(text) is None and which(RuntimeError(text)) is None
-    assert may_be("MemoryError: this cohort is too large") and not may_be("RuntimeError: could not create a folder")
+    assert which(text) is None and which(RuntimeError(text)) is None
 
 
 @pytest.mark.parametrize("error", host_errors(), ids=lambda error: type(error).__name__)

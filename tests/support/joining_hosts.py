@@ -1,6 +1,5 @@
 """Hosts that join when a test says so, on a clock that it moves, and what a driver's side of a run tells."""
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +10,6 @@ from contrasweep.cluster.inventory import ACCELERATOR_LABEL, Inventory, ray_inve
 from contrasweep.code import CurrentCode
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.footprints import Footprints
-from contrasweep.planning.lanes import Lanes
 from contrasweep.planning.learned import Learned
 from contrasweep.running.engine.accounts import Accounts, ActiveTrial, Overdue
 from contrasweep.running.engine.loop import StudyCode, TrialLoop
@@ -68,14 +66,13 @@ class Driver:
         hosts: ClusterHosts | Hosts,
         records: StudyRecords,
         infeasible: dict[str, Record],
-        lanes: Callable[[Footprints], Lanes] = Lanes,
         inventory: Inventory | None = None,
     ) -> None:
         """`inventory` is that of fixed hosts; None: one T4."""
         fixed = inventory or ray_inventory([host("T4")])
         footprints = Footprints(study, hosts.inventory if isinstance(hosts, ClusterHosts) else fixed, Learned())
         self.study, self.source, self.records, self.shown = study, source, records, Shown()
-        self.placements, say = Placements(footprints, lanes(footprints)), self.shown.say
+        self.placements, say = Placements(footprints), self.shown.say
         self.queue = TrialQueue(source, self.placements, hosts, records, say, infeasible)
         self.accounts = Accounts(Budget(study, records), Overdue(), SimpleNamespace(lost=""))
         code, compactor = StudyCode(records, CurrentCode({}), say), SimpleNamespace(trial_ended=lambda: None)

@@ -5,7 +5,6 @@ import pkgutil
 
 import pytest
 import torch
-from folded_members import SHAPE, folded_step, members, network, train
 
 from contrasweep.cluster.errors import ClusterError
 from contrasweep.cluster.memory import count
@@ -24,32 +23,6 @@ def without(monkeypatch: pytest.MonkeyPatch, gone: str) -> None:
         return plain(name)
 
     monkeypatch.setattr(pkgutil, "resolve_name", resolve_name)
-
-
-@pytest.fixture
-def not_asked_before():
-    torch_internals.can_compile.cache_clear()
-    yield
-    torch_internals.can_compile.cache_clear()
-
-
-@pytest.mark.slow  # it imports the compiler
-@pytest.mark.usefixtures("not_asked_before")
-@pytest.mark.parametrize("gone", torch_internals.COMPILER)
-def test_a_step_is_computed_uncompiled_where_the_compiler_lacks_a_name(gone, monkeypatch, caplog):
-    trials = members(network("mlp", width=4), 2)
-    plain = train(folded_step(trials, "products"), trials, range(3), 8, SHAPE)
-    without(monkeypatch, gone)
-    trials = members(network("mlp", width=4), 2)
-    assert train(folded_step(trials, "products-compiled"), trials, range(3), 8, SHAPE) == plain
-    (message,) = caplog.messages
-    assert message.endswith(f"has no {gone.replace(':', '.')}: steps are computed uncompiled")
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("not_asked_before")
-def test_this_torch_has_all_names_of_its_compiler(caplog):
-    assert torch_internals.can_compile() and not caplog.messages
 
 
 NAMES = ("add_", "mul_", "div_", "lerp_", "addcmul_", "addcdiv_", "sqrt")

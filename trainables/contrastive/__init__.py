@@ -106,4 +106,3 @@ def memory(config: Config, data: Manifest) -> Workload:
 train.settings = Settings  # type: ignore[attr-defined]
 train.memory = memory  # type: ignore[attr-defined]
 train.start_settings = ("encoder",)  # type: ignore[attr-defined]
-train.lane = "contrasweep.trainables.fusing.cohorts.contrastive:ContrastiveCohorts"  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
-"""A trial of `trainables.contrastive` in training; its epochs are run by `loop`, or with others' by a cohort."""
+"""A trial of `trainables.contrastive` in training; its epochs are run by `loop`."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -45,29 +45,6 @@ EVAL_BATCH_ROWS = 1024
 
 
 @dataclass(frozen=True)
-class Data:
-    """Both parts of a trial's images on its device, and the normalisation by the training part.
-
-    Nothing changes them, so trials of one dataset and fold may share them.
-    """
-
-    train: images.Images
-    test: images.Images
-    normalise: images.Normalise
-
-
-def open_data(trial: Trial, settings: Settings, device: torch.device) -> Data:
-    """The images of `trial`; `DataError` where its dataset has none. Without a test part, the training part twice."""
-    if trial.data.kind != "image":
-        raise DataError(f"dataset {trial.data.name} is of kind {trial.data.kind!r}; contrastive trains on images")
-    opened = [images.open_images(part, device, settings.resident_gib, settings.view_size) for part in parts_of(trial)]
-    return Data(opened[0], opened[-1], images.Normalise(opened[0]))
-
-
-Opener = Callable[[Trial, Settings, torch.device], Data]
-
-
-@dataclass(frozen=True)
 class Step:
     """A step's loss and batch, for the report.
 
@@ -83,35 +60,21 @@ class Step:
     negatives: Counts | None = None
 
 
-@dataclass
-class Epoch:
-    """An epoch in training, or the part of an epoch before the next report.
-
-    `report` is the number of its report, `number` its own, `key` what seeds its random numbers, `first` the number
-    of its first step in the whole training, `count` how many batches it has, `batches` the stream of them, and
-    `steps` how many of them were taken.
-    """
-
-    report: int
-    number: int
-    key: tuple[int | None, ...]
-    first: int
-    count: int
-    batches: Generator[tuple[Tensor, Tensor]]
-    steps: int = 0
-
-
 class Contrastive:
-    """A trial in training: data, network and optimizer on the device, and one method for each half of an epoch."""
+    """A trial in training: data, network and optimizer on the device."""
 
-    def __init__(self, trial: Trial, settings: Settings, opener: Opener = open_data) -> None:
+    def __init__(self, trial: Trial, settings: Settings) -> None:
+        if trial.data.kind != "image":
+            raise DataError(f"dataset {trial.data.name} is of kind {trial.data.kind!r}; contrastive trains on images")
         settings = settings.resolve(trial.data)
         self.settings, self.key = settings, (trial.seed, trial.fold)
         self.order_key = (trial.seed if settings.order_seed is None else settings.order_seed, trial.fold)
         self.device = process_group.rank_of(seeding.pick_device(settings.device))
         seeding.prepare(self.device, settings.threads)
-        self.data = data = opener(trial, settings, self.device)
-        self.train, self.test, self.normalise = data.train, data.test, data.normalise
+        opened = [
+            images.open_images(part, self.device, settings.resident_gib, settings.view_size) for part in parts_of(trial)
+        ]
+        self.train, self.test, self.normalise = opened[0], opened[-1], images.Normalise(opened[0])
         self.classes = len(trial.data.classes) or int(max(part.labels.max() for part in (self.train, self.test))) + 1
         self.policies = [augmentations.policy_of(chosen) for chosen in settings.augmentations]
         seeding.reseed(*self.key, "weights")
@@ -184,44 +147,48 @@ class Contrastive:
         own = {} if self.loss.weights is None else {"loss": self.loss.weights}
         return {"model": self.model, "optimizer": self.optimizer, **self.targets.parts, **learned, **average, **own}
 
-    def epoch(self, epoch: int) -> dict[str, float]:
+    def epoch(self, report: int) -> dict[str, float]:
         """Train epoch 1, 2, ..., or where there are several reports an epoch its part 1, 2, ..., and return metrics."""
-        running = self.begin(epoch)
+        parts = self.settings.reports_per_epoch
+        epoch, part = (report - 1) // parts + 1, (report - 1) % parts
+        seeding.reseed(*self.key, epoch, *([part] if part else []))
+        step, batches = self._batches(epoch, part)
         self.trained.train()
         measured: list[Tensor] = []
         negatives: list[Counts] = []
         last: Step | None = None
-        with closing(running.batches):
-            for views, rows in running.batches:
-                taken = self.step(running, views, rows)
+        with closing(batches):
+            for views, rows in batches:
+                self.optimizer.lr = self.schedule.at(step)
+                taken = self.guard.step(self.optimizer, partial(self._gradients, views, rows), self.settings.clip)
                 if taken is not None:
                     norm, last = taken
                     measured.append(torch.stack([last.loss, norm]))
                     negatives += [] if last.negatives is None else [last.negatives]
-        means = torch.stack(measured).double().mean(0).tolist() if measured else None
-        return self.finish(running, means, last, negatives)
+                    self._after_step(step)
+                step += 1
+        self.guard.require_steps(len(measured), epoch, f"{self._lower_rate} or raise the temperature")
+        assert last is not None
+        loss, norm = torch.stack(measured).double().mean(0).tolist()
+        metrics = {"loss": loss, "grad_norm": norm, "learning_rate": self.optimizer.lr}
+        learned = {} if self.temperature is None else {"temperature": self.temperature.value}
+        if isinstance(self.loss.weights, LearnedNumbers):
+            learned |= self.loss.weights.metrics()
+        counts = {"negative_cosines": negatives} if has_signed_scores(self.loss) else {}
+        ends = self.ends(report)
+        seen = diagnostics.of_negatives(self.loss, counts, self.guard, ends=ends, name=self._name)
+        return metrics | learned | last.chunks | self._diagnose(last, report) | seen
 
-    def step(self, running: Epoch, views: Tensor, rows: Tensor) -> tuple[Tensor, Step] | None:
-        """Take the next step of an epoch; return its gradient norm and outcome, or None where the step was skipped."""
-        self.optimizer.lr = self.rate(running)
-        taken = self.guard.step(self.optimizer, partial(self._gradients, views, rows), self.settings.clip)
-        if taken is not None:
-            self._after_step(running.first + running.steps)
-        running.steps += 1
-        return taken
-
-    def begin(self, report: int) -> Epoch:
-        """Prepare an epoch, or its part before the report 1, 2, ...: seed all that is random."""
-        parts = self.settings.reports_per_epoch
-        epoch, part = (report - 1) // parts + 1, (report - 1) % parts
-        key = (*self.key, epoch, *([part] if part else []))
-        seeding.reseed(*key)
-        s = self.settings
+    def _batches(self, epoch: int, part: int) -> tuple[int, Generator[tuple[Tensor, Tensor]]]:
+        """Return the number of the first step of an epoch's part in the whole training, and the part's batches."""
+        s, parts = self.settings, self.settings.reports_per_epoch
         order = SAMPLINGS[s.sampling](
             self.train.labels.cpu(), seeding.generator(*self.order_key, epoch, "order"), s.batch_size, s.per_class
         )
-        size = min(self.settings.batch_size, len(order))
+        size = min(s.batch_size, len(order))
         count = len(order) // size
+        if parts > count:
+            raise SpecError(f"an epoch has {count} batches", place="reports_per_epoch", value=parts)
         places = range(count * part // parts, count * (part + 1) // parts)
         share = distributed.place()
         if size % share[1]:
@@ -229,33 +196,7 @@ class Contrastive:
         stream = images.batches(
             self.train, self.normalise, self.policies, order, size, *self.key, epoch, places=places, share=share
         )
-        if parts > count:
-            raise SpecError(f"an epoch has {count} batches", place="reports_per_epoch", value=parts)
-        first = (epoch - 1) * max(1, len(order) // self.settings.batch_size) + places.start
-        return Epoch(report, epoch, key, first, len(places), stream)
-
-    def rate(self, epoch: Epoch) -> float:
-        """The learning rate of an epoch's next step."""
-        return self.schedule.at(epoch.first + epoch.steps)
-
-    def finish(
-        self, epoch: Epoch, means: Sequence[float] | None, last: Step | None, negatives: Sequence[Counts]
-    ) -> dict[str, float]:
-        """Return the metrics of an epoch; `FloatingPointError` where no step of it was taken.
-
-        `means` are those of loss and gradient norm over the steps that were taken (None: no step), `last` is
-        the last of these, and `negatives` what was counted in each.
-        """
-        self.guard.require_steps(int(means is not None), epoch.number, f"{self._lower_rate} or raise the temperature")
-        assert means is not None and last is not None
-        metrics = {"loss": means[0], "grad_norm": means[1], "learning_rate": self.optimizer.lr}
-        learned = {} if self.temperature is None else {"temperature": self.temperature.value}
-        if isinstance(self.loss.weights, LearnedNumbers):
-            learned |= self.loss.weights.metrics()
-        counts = {"negative_cosines": negatives} if has_signed_scores(self.loss) else {}
-        ends = self.ends(epoch.report)
-        seen = diagnostics.of_negatives(self.loss, counts, self.guard, ends=ends, name=self._name)
-        return metrics | learned | last.chunks | self._diagnose(last, epoch.report) | seen
+        return (epoch - 1) * max(1, len(order) // s.batch_size) + places.start, stream
 
     def _after_step(self, step: int) -> None:
         self.targets.after_step(step)

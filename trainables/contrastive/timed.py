@@ -1,8 +1,6 @@
 """The contrastive trainable with a clock: what a recipe costs, beside what it reaches.
 
-    Arm("contrasweep.trainables.contrastive.timed:train", config={"loss": "supcon"})
-
-It trains alone, never in a cohort of fused trials, so that the time is its own.
+Arm("contrasweep.trainables.contrastive.timed:train", config={"loss": "supcon"})
 """
 
 import time

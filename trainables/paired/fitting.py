@@ -2,8 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -80,22 +79,6 @@ class Step:
     negatives: dict[str, Counts]
 
 
-@dataclass
-class Epoch:
-    """An epoch in training.
-
-    `number` is its own, `key` seeds its random numbers, `alpha` is the weight of its contrastive part, `count` says
-    how many batches it has, `batches` is the stream of them, and `steps` how many of them were taken.
-    """
-
-    number: int
-    key: tuple[int | None, ...]
-    alpha: float
-    count: int
-    batches: Generator[Batch]
-    steps: int = 0
-
-
 class PairedTraining:
     """A trial of a paired method in training: network, objective, optimiser and epochs."""
 
@@ -138,68 +121,40 @@ class PairedTraining:
 
     def epoch(self, epoch: int) -> dict[str, float]:
         """Train epoch 1, 2, ... and return the means over its steps."""
-        running = self.begin(epoch)
+        seeding.reseed(*self.key, epoch)
+        self.inputs.train_mode(self.model)
+        settings, step = self.settings, (epoch - 1) * self.per_epoch
+        weight = alpha(settings.alpha_schedule, epoch - 1, settings.epochs, settings.alpha)
         taken: list[dict[str, Tensor]] = []
         negatives: dict[str, list[Counts]] = {}
         last: Step | None = None
-        with closing(running.batches):
-            for sides, labels in running.batches:
-                step = self.step(running, sides, labels)
-                if step is not None:
-                    norm, last = step
-                    taken.append(last.terms | {"grad_norm": norm})
-                    for name, counts in last.negatives.items():
-                        negatives.setdefault(name, []).append(counts)
-        means = {
-            name: float(torch.stack([t[name] for t in taken]).double().mean()) for name in (taken[0] if taken else ())
-        }
-        return self.finish(running, means, last, negatives)
+        for sides, labels in self._batches(epoch):
+            self.optimizer.lr = self.schedule.at(step)
+            outcome = self.guard.step(self.optimizer, partial(self._gradients, sides, labels, weight), settings.clip)
+            step += 1
+            if outcome is not None:
+                norm, last = outcome
+                taken.append(last.terms | {"grad_norm": norm})
+                for name, counts in last.negatives.items():
+                    negatives.setdefault(name, []).append(counts)
+        self.guard.require_steps(len(taken), epoch, self._remedy)
+        assert last is not None
+        metrics = {name: float(torch.stack([t[name] for t in taken]).double().mean()) for name in taken[0]}
+        metrics |= self._diagnose(last, epoch)
+        loss, ends = self.objective.contrast, self.ends(epoch)
+        metrics |= diagnostics.of_negatives(loss, negatives, self.guard, ends=ends, name=self._name)
+        return metrics | {"learning_rate": self.optimizer.lr, "steps": float(epoch * self.per_epoch), "alpha": weight}
 
-    def begin(self, report: int) -> Epoch:
-        """Prepare an epoch (1, 2, ...): put the network into training mode and seed all that is random."""
-        seeding.reseed(*self.key, report)
-        self.inputs.train_mode(self.model)
-        order = SAMPLERS[self.settings.sampler](
-            self.inputs.train_labels, self.settings.batch_size, seeding.generator(*self.key, report, "order")
-        )
-        views = [self.inputs.epoch(*self.key, report, f"view {i + 1}") for i in range(self.settings.n_views)]
-        weight = alpha(self.settings.alpha_schedule, report - 1, self.settings.epochs, self.settings.alpha)
-        return Epoch(report, (*self.key, report), weight, len(order), self._batches(order, views))
-
-    def _batches(self, order: Int[Tensor, "batches b"], views: Sequence[Views]) -> Generator[Batch]:
+    def _batches(self, epoch: int) -> Iterator[Batch]:
         """An epoch's batches: the sides with all their views below one another, and the labels, on the device."""
+        order: Int[Tensor, "batches b"] = SAMPLERS[self.settings.sampler](
+            self.inputs.train_labels, self.settings.batch_size, seeding.generator(*self.key, epoch, "order")
+        )
+        views = [self.inputs.epoch(*self.key, epoch, f"view {i + 1}") for i in range(self.settings.n_views)]
         for i, rows in enumerate(order):
             places = slice(i * len(rows), (i + 1) * len(rows))
             sides = [torch.cat(same) for same in zip(*(view(rows, places) for view in views), strict=True)]
             yield sides, self.inputs.train_labels[rows].repeat(self.settings.n_views).to(self.inputs.device)
-
-    def rate(self, epoch: Epoch) -> float:
-        """The learning rate of an epoch's next step."""
-        return self.schedule.at((epoch.number - 1) * self.per_epoch + epoch.steps)
-
-    def step(self, running: Epoch, sides: Sequence[Tensor], labels: Tensor) -> tuple[Tensor, Step] | None:
-        """Take the next step of an epoch; return its gradient norm and outcome, or None where the step was skipped."""
-        self.optimizer.lr = self.rate(running)
-        gradients = partial(self._gradients, sides, labels, running.alpha)
-        taken = self.guard.step(self.optimizer, gradients, self.settings.clip)
-        running.steps += 1
-        return taken
-
-    def finish(
-        self, epoch: Epoch, means: Mapping[str, float], last: Step | None, negatives: Mapping[str, Sequence[Counts]]
-    ) -> dict[str, float]:
-        """Return the metrics of an epoch; `FloatingPointError` where no step of it was taken.
-
-        `means` are those of terms and gradient norm over the steps that were taken, `last` is the last of
-        these, and `negatives` what was counted in each.
-        """
-        self.guard.require_steps(len(means), epoch.number, self._remedy)
-        assert last is not None
-        metrics = {**means, **self._diagnose(last, epoch.number)}
-        loss, ends = self.objective.contrast, self.ends(epoch.number)
-        metrics |= diagnostics.of_negatives(loss, negatives, self.guard, ends=ends, name=self._name)
-        steps = float(epoch.number * self.per_epoch)
-        return metrics | {"learning_rate": self.optimizer.lr, "steps": steps, "alpha": epoch.alpha}
 
     def _gradients(self, sides: Sequence[Tensor], labels: Tensor, weight: float) -> tuple[Tensor, list[Tensor], Step]:
         """Loss and gradients of a batch, with `weight` for the contrastive part."""

@@ -11,19 +11,16 @@ which is the same vector without the map of 960 (ResNet-18/34) or 3840 (ResNet-5
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
 from contrasweep.errors import SpecError
 from contrasweep.trainables.paired.settings import PairedSettings
-from contrasweep.trainables.precision import widened, without_autocast
+from contrasweep.trainables.precision import widened
 from contrasweep.trainables.pytorch import Float
-
-fx.wrap("latent")  # they look at shapes and types, which torch.fx does not know
-fx.wrap("widened")
 
 EPS = 1e-6
 
@@ -97,7 +94,7 @@ class Joint(nn.Module):
         r = F.normalize(widened(maps[-1].flatten(2)).mean(2), dim=1, eps=EPS)
         if self.branch is not None:
             r = torch.cat([widened(self.branch(torch.cat(extra))), ENCODER_SCALE * self.beside(r)], 1)
-        with without_autocast(r):  # z is a small difference of e, which rounding would drown
+        with torch.autocast(r.device.type, enabled=False):  # z is a small difference of e, which rounding would drown
             e = F.normalize(
                 self.projection(r if self.branch is None else F.normalize(r, dim=1, eps=EPS)), dim=1, eps=EPS
             )
@@ -109,8 +106,8 @@ class Joint(nn.Module):
         logits = widened(self.classifier(torch.cat([r_pre, r_post], dim=1)))
         return Outputs(z, self._latent(maps), logits, torch.linalg.vector_norm(raw.detach(), dim=1), e_post)
 
-    def _latent(self, maps: Sequence[Any]) -> Any:
-        """Return l of both sides' maps or None; torch.fx notes it down, so nothing here is a tensor yet."""
+    def _latent(self, maps: Sequence[Tensor]) -> Tensor | None:
+        """Return l of both sides' maps; None where the loss has no part for it."""
         if self.settings.beta == 0:
             return None
         halves = [m.chunk(2) for m in maps]

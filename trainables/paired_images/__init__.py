@@ -96,4 +96,3 @@ def memory(config: Config, data: Manifest) -> Workload:
 
 train.settings = Settings  # type: ignore[attr-defined]
 train.memory = memory  # type: ignore[attr-defined]
-train.lane = "contrasweep.trainables.fusing.cohorts.paired:PairedCohorts"  # type: ignore[attr-defined]

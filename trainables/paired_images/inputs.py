@@ -1,6 +1,5 @@
 """Images of a trial on the device, and their views batch by batch: pairs, and single images of the same family."""
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,9 +30,6 @@ EXACT_COUNTS = 2**24
 class ImageInputs:
     """The two parts of a trial's dataset as sides uint8 [n c h w], and what the training loop asks of a modality."""
 
-    shared: "ImageInputs | None" = None
-    """Whose images these are, where they are another's: that is in use as long as these are."""
-
     def __init__(self, trial: Trial, settings: Settings, device: torch.device) -> None:
         self.settings, self.device = settings.resolve(trial.data), device
         train, test = open_dataset(trial.data).parts(trial.fold)
@@ -48,13 +44,6 @@ class ImageInputs:
         self.classes = len(self.class_names) or 1 + int(max(self.train_labels.max(), self.test_labels.max()))
         self.mean, self.std = (x.to(device) for x in moments(self.sides["train"]))
         self.policy = self.settings.augmentation.settings
-
-    def shared_with(self, settings: Settings) -> "ImageInputs":
-        """The same images for the resolved `settings` of another trial, which differ in what happens to them only."""
-        other = copy.copy(self)
-        other.shared = self
-        other.settings, other.policy = settings, settings.augmentation.settings
-        return other
 
     @property
     def resident_bytes(self) -> int:

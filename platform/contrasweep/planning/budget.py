@@ -16,8 +16,8 @@ from typing_extensions import TypedDict
 from contrasweep.cluster.inventory import COST_LABEL, Inventory
 from contrasweep.cluster.simulate import Makespan
 from contrasweep.errors import SpecError
-from contrasweep.storage.checkpoints import Checkpoints
-from contrasweep.storage.record import Record
+from contrasweep.storage.checkpoints import Checkpoints, Extra
+from contrasweep.storage.record import Record, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.study import Study
 
@@ -26,18 +26,15 @@ UNITS = {"budget_hours": " h", "budget_gpu_hours": " GPU-hours", "budget_cost": 
 
 @dataclass(frozen=True)
 class Rate:
-    """The cost of an hour of a trial: its GPUs, or its share of one, and its part of a host's price.
-
-    Where there is no GPU, `gpus` is 1, or the part of a place that a trial holds that shares it.
-    """
+    """The cost of an hour of a trial: its GPUs (1 without any), or its share of one, and its part of a host's price."""
 
     gpus: float = 1.0
     cost_per_hour: float = 0.0
 
     @classmethod
-    def of(cls, gpus: float | None, cost_per_hour: float | None, shared_by: int | None = None) -> "Rate":
-        """Return the rate in a record or a checkpoint, for a place that `shared_by` trials shared."""
-        return cls(gpus or 1.0 / (shared_by or 1), cost_per_hour or 0.0)
+    def of(cls, noted: TrialNotes | Extra) -> "Rate":
+        """Return the rate in the notes of a record, or beside a checkpoint."""
+        return cls(noted.gpus or 1.0, noted.cost_per_hour or 0.0)
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class Spent:
         """Return what the trials of these records have taken."""
         spent = cls()
         for record in records:
-            rate = Rate.of(record.notes.gpus, record.notes.cost_per_hour, record.notes.shared_by)
+            rate = Rate.of(record.notes)
             hours = record.seconds / 3600
             spent += cls(1, hours * rate.gpus, hours * rate.cost_per_hour)
         return spent
@@ -123,7 +120,7 @@ class Budget:
         if self.running == {record.trial_id}:
             self.hours += (time.time() - self.since) / 3600
         self.running.discard(record.trial_id)
-        self._add(record.seconds, Rate.of(record.notes.gpus, record.notes.cost_per_hour, record.notes.shared_by))
+        self._add(record.seconds, Rate.of(record.notes))
 
     def spent(self) -> dict[str, float]:
         """Return what is spent by now, for each budget by its name."""
@@ -172,13 +169,13 @@ class Budget:
         """
         times = [(record.ended - record.seconds, record.ended) for record in known]
         for record in known:
-            self._add(record.seconds, Rate.of(record.notes.gpus, record.notes.cost_per_hour, record.notes.shared_by))
+            self._add(record.seconds, Rate.of(record.notes))
         ended = {record.trial_id for record in known}
         keys = records.store.list(f"{records.study}/trials/")
         for trial_id in {key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")} - ended:
             if saved := Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest():
                 extra, started = saved.extra, saved.extra.started or 0.0
-                self.open[trial_id] = (extra.seconds, Rate.of(extra.gpus, extra.cost_per_hour, extra.shared_by))
+                self.open[trial_id] = (extra.seconds, Rate.of(extra))
                 times.append((started, started + extra.seconds))
         self.hours = covered(times) / 3600
 

@@ -67,7 +67,7 @@ class Durations:
         return [f"time is what trials took on {odd}; these hosts have {', '.join(sorted(there))}"] if odd else []
 
     def _seconds(self, record: Record) -> float:
-        return record.seconds / (record.notes.shared_by or 1) * self.speeds.get((record.notes.gpu_type or CPU), 1.0)
+        return record.seconds * self.speeds.get((record.notes.gpu_type or CPU), 1.0)
 
 
 def duration(seconds: float) -> str:

@@ -16,7 +16,6 @@ from contrasweep.cluster.simulate import Makespan
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.durations import Durations, duration
 from contrasweep.planning.footprints import DEFAULT, Footprints, Requirement
-from contrasweep.planning.lanes import open_lanes
 from contrasweep.planning.learned import learned_of
 from contrasweep.planning.plan import Plan, PlanRow
 from contrasweep.planning.planner import MissingDataset, missing_lines
@@ -144,7 +143,7 @@ class Forecast:
 
     `packing` says how many of the trials to run go where (`cluster.packing.Packing.summary`). `makespan` says how long
     that takes if nothing is stopped early; it is None where the seconds of a trial are not known, or where the budget
-    counts no trials. `lanes` are lines on how trials train, where the study asks for more than alone. The cells of
+    counts no trials. The cells of
     `missing` datasets are not in the plan.
     """
 
@@ -157,7 +156,6 @@ class Forecast:
     budget: Budget
     warnings: tuple[str, ...]
     durations: Durations
-    lanes: tuple[str, ...] = ()
     missing: tuple[MissingDataset, ...] = ()
     noise: EarlierNoise | None = None
     kept: str = ""  # the line on checkpoints that stay
@@ -243,7 +241,6 @@ class Forecast:
             *self.plan.lines(self.records),
             *missing_lines(self.missing),
             *_packing_lines(self.packing),
-            *self.lanes,
             *self._time_lines(),
             *([self.kept] if self.kept else []),
             *self._pilot_lines(),
@@ -300,11 +297,10 @@ def forecast(
     inventory = read_inventory(cluster) if cluster else this_machine()
     known = records.read(sorted(plan.own(records.finished())))
     footprints = Footprints(study, inventory, learned_of(records, known.values()))
-    lanes = open_lanes(plan, footprints, known, records)
     durations = Durations(known.values(), inventory)
-    planned = lanes.annotated(plan.rows(known))
     rows = tuple(
-        ForecastRow(row, capacity_of(row.samples, footprints), *_seconds(row, durations, footprints)) for row in planned
+        ForecastRow(row, capacity_of(row.samples, footprints), *_seconds(row, durations, footprints))
+        for row in plan.rows(known)
     )
     packing: list[PackingRow] = []
     makespan = None
@@ -322,7 +318,6 @@ def forecast(
         *group_warnings(plan),
         *unchecked_settings(study),
     )
-    lines = tuple(lanes.lines(planned))
     return Forecast(
         plan,
         known,
@@ -333,7 +328,6 @@ def forecast(
         budget,
         warnings,
         durations,
-        lines,
         missing,
         noise,
         checkpoints_line(plan, footprints),
@@ -401,7 +395,7 @@ def _table(rows: Sequence[ForecastRow], inventory: Inventory, width: int | None)
     else:
         middle = [["host GiB", "cores", "at once"], *(_on_host(row.capacity) for row in shown)]
     cells = [
-        [*(pair[i > 0] for pair in row.planned.columns), *columns, *(pair[i > 0] for pair in row.planned.last)]
+        [*(pair[i > 0] for pair in row.planned.columns), *columns]
         for i, (row, columns) in enumerate(zip([shown[0], *shown], middle, strict=True))
     ]
     more = [f"... and {len(rows) - MAX_ROWS} more cells"] if len(rows) > MAX_ROWS else []

@@ -107,9 +107,9 @@ def cell_key(trainable: str, config_text: str, data_digest: str) -> str:
 def peak_of(record: Record) -> Peak | None:
     """Return the row of one record; None where it has nothing to teach.
 
-    That is a trial that did not train to an end, was not measured, or shared its process with other trials.
+    That is a trial that did not train to an end, or was not measured.
     """
-    if record.notes.shared_by or not record.status.trained or not (record.gpu_memory_gib or record.host_memory_gib):
+    if not record.status.trained or not (record.gpu_memory_gib or record.host_memory_gib):
         return None
     notes = record.notes
     return Peak(

@@ -1,7 +1,7 @@
 """Values that the driver, Ray Tune and the workers exchange: facts of the run, and trials as plain values."""
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Final, Protocol, TypedDict
 
@@ -21,29 +21,16 @@ FAULT: Final = "contrasweep_fault"
 """The key of a result that says why no trial of this study may run in this process, which ends the run."""
 
 
-class RideDescription(TypedDict):
-    """How a lane trains a trial: the fields of a `contrasweep.planning.lanes.Ride`.
-
-    `gpu_share` is the share of a GPU that all members of its place have together, 0 on a CPU.
-    """
-
-    runner: str
-    members: int
-    details: Mapping[str, str | int]
-    gpu_share: float
-
-
 class PlaceDescription(TypedDict, total=False):
     """What Ray reserves for a trial: resources and node labels, as Ray names them.
 
-    `limit_host_memory`: the trial is kept to its host memory. `ride`: how a lane trains the trial, if one does. The
-    description is {} for a trial that only lends its settings.
+    `limit_host_memory`: the trial is kept to its host memory. The description is {} for a trial that only lends its
+    settings.
     """
 
     resources: Mapping[str, float]
     labels: Mapping[str, str]
     limit_host_memory: bool
-    ride: RideDescription
 
 
 class TrialFields(TypedDict):
@@ -87,7 +74,6 @@ class StepResult(TypedDict, total=False):
     id: str
     reports: list[Row]
     seconds: float
-    peers: Sequence[tuple[str, Row]]
     record: bytes
     done: bool
     contrasweep_status: str
@@ -112,7 +98,7 @@ class RunContext:
         self.storage, self.study, self.metric, self.inventory = storage, study, metric, inventory
         self.datasets, self.chunk_s = dict(datasets), chunk_s
         self.retention = retention or Retention()
-        # Unpickled when they are called: a process whose trial trains elsewhere must not import what they import.
+        # Unpickled only when they are called, so that a worker sees which modules an arm's function imports.
         self.functions = {path: ray.cloudpickle.dumps(function) for path, function in functions.items()}
         self.run = uuid.uuid4().hex[:8]
         """Names this run among those of one Ray."""

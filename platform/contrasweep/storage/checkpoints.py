@@ -35,7 +35,6 @@ class Extra:
     earlier_code: tuple[Digest, ...] = ()
     gpus: Measure | None = None
     cost_per_hour: Measure | None = None
-    shared_by: Count | None = None
     start_ended: Time | None = None  # `StartRef.ended` of a trial that started from another one's checkpoint
 
 

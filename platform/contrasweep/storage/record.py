@@ -250,8 +250,6 @@ class TrialNotes:
     cost_per_hour: Measure | None = None  # of the part of a host that it held
     architecture: Label | None = None  # of its `contrasweep.cluster.memory.Workload`
     counted_gib: Measure | None = None  # GPU memory that the workload counts
-    shared_by: Count | None = None  # trials that shared its place and process at the end; None: it had its own
-    engine: Label | None = None  # what computed its steps at the end, where that was not its trainable itself
     refused_by: str | None = None  # of an infeasible trial: the hosts there were, none of which held it
 
     def joined(self, other: "TrialNotes") -> "TrialNotes":

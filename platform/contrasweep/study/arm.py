@@ -19,20 +19,6 @@ from contrasweep.study.space import Parameter
 Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 METHODS = "contrasweep.trainables:METHODS"
 """The dotted path of the shipped methods: short name -> dotted path."""
-COHORT_SIZES = (2, 4, 8, 16)
-"""How many trials may train as one network."""
-
-
-def _check_cohort(value: Any) -> Any:
-    if value is False:  # YAML 1.1 reads a bare `off` so
-        return "off"
-    if value in ("auto", "off") or (value in COHORT_SIZES and not isinstance(value, bool)):
-        return value
-    raise ValueError(f"it is auto, off, or how many trials train as one: {', '.join(map(str, COHORT_SIZES))}")
-
-
-CohortChoice = Annotated[Literal["auto", "off", 2, 4, 8, 16], pydantic.BeforeValidator(_check_cohort)]
-"""`auto`: fuse where a probe of the engines showed that it pays. `off`: every trial runs alone. K: fuse K at a time."""
 
 
 def methods() -> dict[str, str]:
@@ -81,7 +67,6 @@ class Arm:
         footprint: What a trial needs. Default: measured, else estimated from what the trainable says.
         start: The trials from whose checkpoints those of the arm start. Default: from new weights.
         command: In place of a trainable, the words of any program with `{placeholders}` for settings.
-        cohort: Whether trials of this arm are fused. Default: as the study says.
 
     Raises:
         SpecError: A trainable or setting is not one, or a setting is both fixed and searched.
@@ -100,7 +85,6 @@ class Arm:
     start: Start | None = None
     footprint: Footprint | None = None
     command: list[str] | None = None
-    cohort: CohortChoice | None = None
 
     def __post_init__(self) -> None:
         if self.command is not None:

@@ -37,11 +37,8 @@ class ArmBudget:
 
 
 def gpu_hours(record: Record) -> float:
-    """Return training time x share of a GPU, in hours.
-
-    On a host without GPUs these are hours of a slot, of which each of the trials that share it holds a part.
-    """
-    return record.seconds * (record.notes.gpus or 1.0 / (record.notes.shared_by or 1)) / 3600
+    """Return training time x share of a GPU, in hours; on a host without GPUs these are hours of a slot."""
+    return record.seconds * (record.notes.gpus or 1.0) / 3600
 
 
 @dataclass

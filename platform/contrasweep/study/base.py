@@ -16,7 +16,7 @@ from contrasweep.schema import checked
 from contrasweep.secrets import redacted
 from contrasweep.storage.checkpoints import Keep
 from contrasweep.storage.names import Label
-from contrasweep.study.arm import Arm, CohortChoice, Name
+from contrasweep.study.arm import Arm, Name
 from contrasweep.study.evaluation import Evaluation
 from contrasweep.study.objectives import metric_range
 from contrasweep.study.replicates import Replicates
@@ -41,7 +41,7 @@ MEASURED = ("seconds", "gpu_memory_gib")
 NO_RESULT = (
     *("name", "description", "labels", "tracking", "max_failures", "budget_hours", "budget_gpu_hours", "budget_cost"),
     *("smallest_difference", "trial_hours", "report_minutes", "notify", "pilot", "evaluate"),
-    *("keep", "keep_checkpoints_of", "process", "cohort"),
+    *("keep", "keep_checkpoints_of", "process"),
 )
 """Fields that change no result: a Sweep that has run takes another value of one. A new field is named here too."""
 MAX_CELLS = 50_000
@@ -108,8 +108,6 @@ class StudyBase(ABC):
             of each arm (`best_of_arm`), those of the table and not of a search (`confirmed`), or `none`. It changes
             no id.
         process: Whether a process trains many trials one after the other (`shared`) or one (`own`). It changes no id.
-        cohort: Whether trials of equal shapes train several as one network: `off`, `auto`, 2, 4, 8 or 16. Default:
-            `off`. It changes no id.
     """
 
     name: Name
@@ -138,7 +136,6 @@ class StudyBase(ABC):
     keep: Keep = "newest"
     keep_checkpoints_of: Literal["all", "best_of_arm", "confirmed", "none"] = "all"
     process: Literal["shared", "own"] = "shared"
-    cohort: CohortChoice | None = None
 
     def __init_subclass__(cls) -> None:
         """Put the arguments that all studies have into the docstring, before its own."""

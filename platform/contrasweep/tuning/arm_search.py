@@ -20,7 +20,7 @@ from contrasweep.study.arm_budget import Spending
 from contrasweep.trial import Trial
 from contrasweep.tuning.candidate import Candidate, Outcome, read_candidate, write_candidate
 from contrasweep.tuning.design import SweepDesign, fixed_of
-from contrasweep.tuning.pruners import CONTINUE, ComparesPeers
+from contrasweep.tuning.pruners import CONTINUE
 from contrasweep.tuning.source import Next
 
 
@@ -79,12 +79,6 @@ class ArmSearch:
         return all(
             self.pruner.on_report(trial_id, step_of(row), row[metric]) is CONTINUE for row in reports if metric in row
         )
-
-    def peer_reported(self, trial_id: str, report: Row) -> None:
-        """Pass on the report of a trial that trains in step with another one, so that the pruner compares them."""
-        metric = self.study.metric
-        if isinstance(self.pruner, ComparesPeers) and metric in report:
-            self.pruner.on_peer_report(trial_id, step_of(report), report[metric])
 
     def done(self, record: Record) -> None:
         """Take a trial's record; tell the searcher of candidates that are complete with it."""

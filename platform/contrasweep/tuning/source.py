@@ -1,7 +1,7 @@
 """Sources of trials for the engine: here a plain list; searches are in `tuning.sweep_source`."""
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -43,9 +43,6 @@ class Source(Protocol):
         Of `paused_arms` nothing new is suggested: enough candidates of each wait for a host.
         """
 
-    def arrange(self, order: Callable[[Iterable[Trial]], Iterable[Trial]]) -> None:
-        """Hand out what is planned and waits in this order; nothing where each trial depends on results."""
-
     def retry(self, trial_id: str) -> bool:
         """Whether a trial that has ended as infeasible and fits a host by now is to run after all.
 
@@ -54,12 +51,6 @@ class Source(Protocol):
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
         """Whether a trial that has made these new reports goes on; else it ends as `pruned`."""
-
-    def peer_reported(self, trial_id: str, report: Row) -> None:
-        """Take note of a report which `keep_going` will be asked about: from now on others may be compared with it.
-
-        So the order in which trials that train in step are asked about does not count.
-        """
 
     def done(self, record: Record) -> None:
         """A trial has ended."""
@@ -88,10 +79,6 @@ class FixedSource:
         """
         return Next(self.waiting.popleft()) if self.waiting else Finished()
 
-    def arrange(self, order: Callable[[Iterable[Trial]], Iterable[Trial]]) -> None:
-        """Put those that wait in order."""
-        self.waiting = deque(order(self.waiting))
-
     def retry(self, trial_id: str) -> bool:
         """Always: no other trial depends on it."""
         return True
@@ -99,9 +86,6 @@ class FixedSource:
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
         """Always: nothing stops a planned trial early."""
         return True
-
-    def peer_reported(self, trial_id: str, report: Row) -> None:
-        """Nothing is compared."""
 
     def done(self, record: Record) -> None:
         """A plan does not change with its results."""

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from contrasweep import canonical
@@ -75,19 +75,11 @@ class SweepSource:
         arm = self._arm(trial_id)
         return arm is None or arm.keep_going(trial_id, reports)
 
-    def peer_reported(self, trial_id: str, report: Row) -> None:
-        """Told to the search of its arm."""
-        if (arm := self._arm(trial_id)) is not None:
-            arm.peer_reported(trial_id, report)
-
     def done(self, record: Record) -> None:
         """Pass a record of the search on to its arm; the confirmation's records change nothing."""
         self.infeasible.discard(record.trial_id)
         if (arm := self._arm(record.trial_id)) is not None:
             arm.done(record)
-
-    def arrange(self, order: Callable[[Iterable[Trial]], Iterable[Trial]]) -> None:
-        """Change nothing: each configuration depends on results, so that the order is fixed."""
 
     def retry(self, trial_id: str) -> bool:
         """Return the answer of the search of its arm; True for trials of the confirmation."""

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contrasweep import SpecError
-from contrasweep.tuning.pruners import CONTINUE, PAUSE, PRUNERS, STOP, ComparesPeers, build
+from contrasweep.tuning.pruners import CONTINUE, PAUSE, PRUNERS, STOP, build
 
 NEEDED = {"hyperband": {"max_step": 9}}
 WAITING = {"halving": {"reduction": 2, "bracket": 4}, "hyperband": {"reduction": 2, "max_step": 8}}
@@ -117,25 +117,6 @@ def test_a_pruner_of_another_package_is_named_by_its_path(tmp_path, monkeypatch)
     ):
         with pytest.raises(SpecError, match=message):
             build(path, mode="max", budget=3, **options)
-
-
-def test_trials_in_step_are_compared_by_an_own_rule_before_it_decides_on_the_first(tmp_path, monkeypatch):
-    (tmp_path / "own_peers.py").write_text(
-        "from contrasweep.tuning.pruners import StoppingRule\n"
-        "class Best(StoppingRule):\n"
-        "    def __init__(self, mode, budget): super().__init__(mode)\n"
-        "    def should_continue(self, own, step, peers):\n"
-        "        return all(own[step] >= history.get(step, 0.0) for history in peers.values())\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    pruner = build("own_peers:Best", mode="max", budget=None)
-    values = {"a": 0.2, "b": 0.4}
-    for number, trial in enumerate(values):
-        pruner.add(trial, number, 0)
-    assert isinstance(pruner, ComparesPeers)
-    for trial, value in values.items():
-        pruner.on_peer_report(trial, 1, value)
-    assert [pruner.on_report(trial, 1, value) for trial, value in values.items()] == [STOP, CONTINUE]
 
 
 def run_waiting(name, curves, order, steps=8, folds=2, known=True, **options):

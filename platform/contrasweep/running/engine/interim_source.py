@@ -5,7 +5,7 @@ that follows from it.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -70,17 +70,9 @@ class InterimSource:
         self.running.add(trial.id)
         return Next(trial, TrialNotes(phase=Phase.CONFIRM) if isinstance(self.inner, SweepSource) else TrialNotes())
 
-    def arrange(self, order: Callable[[Iterable[Trial]], Iterable[Trial]]) -> None:
-        """Arrange the trials of the inner source."""
-        self.inner.arrange(order)
-
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
         """Return whether a trial goes on: as the search says for its trials, and always for replicates."""
         return self.inner.keep_going(trial_id, reports)
-
-    def peer_reported(self, trial_id: str, report: Row) -> None:
-        """Pass the report on to the inner source."""
-        self.inner.peer_reported(trial_id, report)
 
     def done(self, record: Record) -> None:
         """Pass the record of a trial on to the inner source."""

@@ -1,7 +1,7 @@
 """The loop over the trials of a run, whatever engine runs them: which is next, what it reports, and how it ends."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -148,12 +148,6 @@ class TrialLoop:
             self.progress.say(f"{replicate_of(active.trial)}: {early[0]}")
         return active is not None and self.accounts.reported(active, reports, seconds)
 
-    def peers_reported(self, reports: Mapping[str, Row]) -> None:
-        """Tell the source what trials that train in step have reported, before any of them is decided on."""
-        for trial_id, row in reports.items():
-            if (active := self.accounts.active.get(trial_id)) is not None and not active.stopped:
-                self.queue.source.peer_reported(trial_id, row)
-
     def goes_on(self, trial_id: str, reports: list[Row]) -> bool:
         """Whether a trial goes on after these reports: its source may stop it early, a used-up budget stops all."""
         if (active := self.accounts.active.get(trial_id)) is not None:
@@ -263,7 +257,7 @@ class TrialLoop:
         rows, now = self.records.metrics(trial.id), time.time()
         code, seconds = self.code.of(trial), rows[-1]["time"] - rows[0]["time"] if rows else 0.0
         if earlier is not None:
-            placed = TrialNotes(gpus=earlier.gpus, cost_per_hour=earlier.cost_per_hour, shared_by=earlier.shared_by)
+            placed = TrialNotes(gpus=earlier.gpus, cost_per_hour=earlier.cost_per_hour)
             notes, seconds = notes.joined(placed), max(seconds, earlier.seconds)
             same = earlier.code in (None, code.digest)
             code = replace(code if same else CodeRef(earlier.code or ""), earlier=earlier.earlier_code)

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from contrasweep.planning.durations import duration
@@ -12,7 +12,6 @@ from contrasweep.rows import Row
 from contrasweep.storage.record import Record
 from contrasweep.study.study import Study
 from contrasweep.study.trainables import find_trainable
-from contrasweep.trial import Trial
 from contrasweep.tuning.source import Finished, Next, Source
 
 GO_ON = "Nothing more is trained: mend the study, or go on as it is with --set pilot=false"
@@ -114,12 +113,6 @@ class PilotSource:
             self.passed = True
         return self.waiting.popleft() if self.waiting else self.inner.next(paused_arms)
 
-    def arrange(self, order: Callable[[Iterable[Trial]], Iterable[Trial]]) -> None:
-        """Arrange what waits here and in the inner source."""
-        waiting = {following.trial.id: following for following in self.waiting}
-        self.waiting = deque(waiting[trial.id] for trial in order([following.trial for following in waiting.values()]))
-        self.inner.arrange(order)
-
     def retry(self, trial_id: str) -> bool:
         """Return what the inner source says."""
         return self.inner.retry(trial_id)
@@ -130,10 +123,6 @@ class PilotSource:
         if arm and (early := early_notices(reports)):
             self.stop(f"pilot: arm {arm}: {early[0]}. {GO_ON}")
         return self.inner.keep_going(trial_id, reports)
-
-    def peer_reported(self, trial_id: str, report: Row) -> None:
-        """Pass the report on."""
-        self.inner.peer_reported(trial_id, report)
 
     def done(self, record: Record) -> None:
         """Keep the record of a pilot, and pass it on."""

@@ -14,7 +14,6 @@ from contrasweep.cluster.packing import Placement, slots_on
 from contrasweep.errors import SpecError
 from contrasweep.planning.budget import Rate
 from contrasweep.planning.footprints import Cell, Footprints, cell_of
-from contrasweep.planning.lanes import Lanes, Ride
 from contrasweep.planning.learned import peak_of
 from contrasweep.running.run_context import PlaceDescription, TrialDescription
 from contrasweep.storage.record import Record, TrialNotes
@@ -28,11 +27,8 @@ class Placements:
     the type that has the least waiting. Trials end `infeasible` that fit no host, or ran out of memory on the largest.
     """
 
-    def __init__(self, footprints: Footprints, lanes: Lanes | None = None) -> None:
-        """Without `lanes`, every trial trains alone."""
+    def __init__(self, footprints: Footprints) -> None:
         self.footprints, self.inventory = footprints, footprints.inventory
-        self.lanes = lanes or Lanes(footprints)
-        self.rides: dict[str, Ride] = {}  # by trial id, of those that a lane trains
         self.placed: dict[str, tuple[Trial, Placement]] = {}  # by trial id, from its handing out to its record
         self.raised: dict[tuple[str, Cell], Placement] = {}  # of cells of which a trial ran out of memory
         self.infeasible: set[str] = set()  # ids of trials that ran out of memory where no host has more
@@ -67,8 +63,6 @@ class Placements:
     def place(self, trial: Trial) -> Placement:
         """Return the place of `trial`, which is the same until the trial has ended or ran out of memory."""
         if trial.id not in self.placed:
-            if (ride := self.lanes.of(trial)) is not None:
-                self.rides[trial.id] = ride
             self.placed[trial.id] = trial, self._choose(trial)
         return self.placed[trial.id][1]
 
@@ -79,36 +73,26 @@ class Placements:
         keeps its place.
         """
         self.outdated = False
-        fitting = [trial for trial in waiting if self.lanes.options(trial, self.lanes.of(trial))]
+        fitting = [trial for trial in waiting if self.footprints.options(trial)]
         before = {trial.id: self.described(trial) for trial in fitting}
         for trial in fitting:
             del self.placed[trial.id]
-            self.rides.pop(trial.id, None)
         return [trial for trial in fitting if self.described(trial) != before[trial.id]]
 
     def described(self, trial: Trial) -> PlaceDescription:
         """Return the placement of `trial` as plain values, for its worker and `bundles`."""
         placement, hint = self.place(trial), self.footprints.study.arms[trial.arm].footprint
-        place: PlaceDescription = {
+        return {
             "resources": self._asked(trial, placement).resources(),
             "labels": placement.label_selector(),
             "limit_host_memory": hint is not None and not placement.gpu,
         }
-        if ride := self.rides.get(trial.id):
-            place["ride"] = {
-                "runner": ride.runner,
-                "members": ride.members,
-                "details": ride.details,
-                "gpu_share": float(placement.share * ride.members),
-            }
-        return place
 
     def _asked(self, trial: Trial, placement: Placement) -> Placement:
         """Return what Ray is asked for: with cores, at least a quarter of their part of the smallest host's memory.
 
-        What is learned of the trials' memory, or an engine that needs more, then changes nothing while cores are what
-        is short: Ray gives a trial the process of the last one only where both ask for the same. A declared footprint
-        is asked for as it is.
+        What is learned of the trials' memory then changes nothing while cores are what is short: Ray gives a trial the
+        process of the last one only where both ask for the same. A declared footprint is asked for as it is.
         """
         if placement.gpu or self.footprints.study.arms[trial.arm].footprint:
             return placement
@@ -118,18 +102,13 @@ class Placements:
 
     def notes(self, trial: Trial) -> TrialNotes:
         """Return what the record of `trial` says of its place and its memory."""
-        notes = TrialNotes(gpus=float(self.place(trial).share)).joined(self.footprints.notes(trial))
-        ride = self.rides.get(trial.id)
-        return notes if ride is None else notes.joined(ride.notes)
+        return TrialNotes(gpus=float(self.place(trial).share)).joined(self.footprints.notes(trial))
 
     def rate(self, trial: Trial) -> Rate:
         """Return what an hour of `trial` costs the study's budgets."""
         placement = self.place(trial)
-        share, ride = float(placement.share), self.rides.get(trial.id)
-        return Rate(
-            share or 1.0 / (ride.members if ride else 1),
-            self.inventory.share_cost_per_hour(placement.gpu, share, placement.cpus),
-        )
+        share = float(placement.share)
+        return Rate(share or 1.0, self.inventory.share_cost_per_hour(placement.gpu, share, placement.cpus))
 
     def after_error(self, trial: Trial, error: str) -> PlacementGroupFactory | None:
         """Return new bundles for a trial that ended in `error`; None if it is tried again as it was.
@@ -137,13 +116,8 @@ class Placements:
         Then the error has nothing to do with memory, or no host has more, which makes the trial infeasible.
         """
         now = self.place(trial)
-        after = self.lanes.after_error(trial, self.rides.get(trial.id), error)
-        if after == "place again":
-            del self.placed[trial.id]
-            self.rides.pop(trial.id, None)
-            return _bundles(self.described(trial))
         memory = out_of_memory.which(error)
-        if memory is None or after == "as before":
+        if memory is None:
             return None
         if memory == "gpu" and now.gpu is not None:
             self.footprints.overflowed(trial, now.gpu, self.inventory.gpu(now.gpu).memory_gib * float(now.share))
@@ -159,9 +133,6 @@ class Placements:
     def ended(self, record: Record) -> None:
         """Free the trial's placement and learn from its record how much memory it took."""
         trial, _ = self.placed.pop(record.trial_id, (None, None))
-        ride = self.rides.pop(record.trial_id, None)
-        if trial is not None:
-            self.lanes.ended(trial, ride, record)
         if trial is not None and record.gpu_memory_gib:  # what it took is known now
             self.raised.pop((trial.arm, cell_of(trial)), None)
         if (peak := peak_of(record)) is not None:
@@ -170,19 +141,14 @@ class Placements:
 
     def slots(self, trials: Iterable[Trial]) -> int:
         """Return how many trials run at once on the whole cluster, of the kind of which it holds the most."""
-        kinds = {placement for trial in trials for placement in self.options(trial)}
+        kinds = {placement for trial in trials for placement in self.footprints.options(trial)}
         nodes = self.inventory.nodes
         return max((sum(slots_on(kind, node) * node.count for node in nodes) for kind in kinds), default=1)
 
-    def options(self, trial: Trial) -> list[Placement]:
-        """Every way to place `trial`, alone or on the ride that its lane offers now."""
-        return self.lanes.options(trial, self.lanes.of(trial))
-
     def _choose(self, trial: Trial) -> Placement:
-        ride = self.rides.get(trial.id)
-        if (ride is None or ride.members == 1) and (more := self.raised.get((trial.arm, cell_of(trial)))) is not None:
+        if (more := self.raised.get((trial.arm, cell_of(trial)))) is not None:
             return more
-        options = self.lanes.options(trial, ride)
+        options = self.footprints.options(trial)
         load: defaultdict[str | None, float] = defaultdict(float)  # GPUs of each type that trials hold
         for _, placement in self.placed.values():
             load[placement.gpu] += float(placement.share)

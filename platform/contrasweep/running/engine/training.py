@@ -18,7 +18,6 @@ from contrasweep.planning import learned
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.forecast import asks_pilot, gpu_hours
-from contrasweep.planning.lanes import open_lanes
 from contrasweep.planning.plan import Plan
 from contrasweep.processes import sweep_scratch
 from contrasweep.results.rendering import display_names
@@ -80,8 +79,7 @@ def train(
             inventory = read_inventory(inventory_file) if inventory_file else cluster_hosts(unplaced, detected)
             budget.check_prices(inventory)
             footprints = Footprints(study, inventory, peaks)
-            lanes = open_lanes(plan, footprints, finished, records)
-            placements = Placements(footprints, lanes)
+            placements = Placements(footprints)
             placements.check(plan.sample_trials)
             slots = max_concurrent or placements.slots(plan.sample_trials)
             hours, minutes = study.trial_hours, study.report_minutes

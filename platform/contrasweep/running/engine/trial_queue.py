@@ -87,10 +87,7 @@ class TrialQueue:
         return None if running or may_grow else self._infeasible(self._leave(self.waiting[0]))
 
     def look(self) -> None:
-        """Take note of hosts that have joined, and of what lanes have learned."""
-        if self.placements.lanes.take_changed():
-            self.source.arrange(self.placements.lanes.arranged)
-            self.placements.outdated = True
+        """Take note of hosts that have joined."""
         if (inventory := self.hosts.poll()) is not None:
             self.placements.grow(inventory)
 

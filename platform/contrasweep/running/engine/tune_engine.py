@@ -73,7 +73,7 @@ NEVER_BEGAN = (
 OUR_ERROR = re.compile(r"^contrasweep\.(?:\w+\.)+(\w+): ", re.MULTILINE)
 RAISED_CAUSES = {
     **dict.fromkeys(("StorageError", "StorageDenied", "BrokenFileError"), Cause.STORAGE),
-    **dict.fromkeys(("ProcessLostError", "LaneFault"), Cause.SIGNAL),
+    "ProcessLostError": Cause.SIGNAL,
 }
 """Causes of the errors that a worker raises and that are no fault of its trial."""
 CRASHED = ("Fatal Python error: ", EXIT_CALLED)
@@ -109,17 +109,9 @@ class TuneEngine:
         Tune's own loop may end by a fault, such as a host whose memory ran out. `max_failures` of these in a row, with
         no trial ended between, are survived. `ContrasweepError` where the loop has a fault.
         """
-        lanes, say = self.loop.placements.lanes, self.loop.progress.say
-        lanes.start(self.context, say)
+        faults, accounts, queue, say = 0, self.loop.accounts, self.loop.queue, self.loop.progress.say
         for line in ray_internals.lacking():
             say(line)
-        try:
-            self._run(say)
-        finally:
-            lanes.close()
-
-    def _run(self, say: Callable[[str], object]) -> None:
-        faults, accounts, queue = 0, self.loop.accounts, self.loop.queue
         while faults <= self.max_failures:
             ended = accounts.ended
             try:
@@ -235,7 +227,6 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         trial_id, reports = trial.config["id"], result.get("reports") or []
         if self.loop.reported(trial_id, reports, result.get("seconds", 0.0)):
             ray_internals.forgive(trial)  # what counts is failing again and again without getting further
-        self.loop.peers_reported(dict(result.get("peers") or ()))
         go_on = self.loop.goes_on(trial_id, [] if result.get("done") else reports)
         return TrialScheduler.CONTINUE if go_on else TrialScheduler.STOP  # type: ignore[no-any-return]
 
@@ -300,7 +291,6 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         interruption.check()
         self._safely(self._watch, trials)
         self._safely(self.watchdog.check, trials)
-        self._safely(self.loop.placements.lanes.check)
         self._safely(self.remove_unused_places)
 
     def on_trial_recover(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
@@ -320,8 +310,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
             self._safely(self.loop.worker_recorded, result["id"], record)
         if result.get("reports"):
             self._safely(self.loop.progress.reported, result["id"], result["reports"])
-        for name in ("reports", "peers"):
-            result.pop(name, None)  # type: ignore[misc]
+        result.pop("reports", None)
 
     def on_trial_complete(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         """End a trial: its worker has written the record, or it was stopped early."""

@@ -95,7 +95,6 @@ class TrialAttempt:
             code=self.code.digest,
             earlier_code=self.code.earlier,
             gpus=notes.gpus,
-            shared_by=notes.shared_by,
             cost_per_hour=notes.cost_per_hour,
             start_ended=None if trial.start is None else trial.start.ended,
         )

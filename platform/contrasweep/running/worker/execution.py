@@ -10,12 +10,10 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
 
 from contrasweep.cluster import out_of_memory
 from contrasweep.cluster.usage import Meter
 from contrasweep.errors import AttemptSuperseded, ProcessLostError, SpecError, StorageError
-from contrasweep.planning.lanes import FailedElsewhere, TrainedElsewhere, is_elsewhere
 from contrasweep.processes import scratch_folder
 from contrasweep.rows import Row
 from contrasweep.running.failures import LACKS_METRIC
@@ -71,8 +69,7 @@ class Execution:
         and is not asked. `retention` says which checkpoints stay.
         """
         self.metric, self.packages, self.output = metric, dict(packages or {}), output
-        self.elsewhere: TrainedElsewhere | None = cast(TrainedElsewhere, function) if is_elsewhere(function) else None
-        meter = Meter().start() if self.elsewhere is None else self.elsewhere.meter
+        meter = Meter().start()
         scratch = scratch_folder("trial")
         self.attempt = TrialAttempt(
             trial,
@@ -87,8 +84,8 @@ class Execution:
         self.seconds = self.attempt.extra.seconds  # of training, over all attempts
         started = self.attempt.extra.started or 0.0
         self.use = SystemUse(trial.id, records, meter, started, resumed=resume is not None)
-        known = self.elsewhere is not None or hasattr(function, "settings")
-        self.watched = None if known else RecordedConfig(trial.config)  # tells which settings are read
+        # A method without `settings` does not say which it knows: which ones it reads is recorded.
+        self.watched = None if hasattr(function, "settings") else RecordedConfig(trial.config)
         given = trial if self.watched is None else replace(trial, config=self.watched)
         start = None if resume is not None or trial.start is None else scratch / "start"
         self.generator = _reports(function, given, resume, records, start)
@@ -129,7 +126,7 @@ class Execution:
 
         `AttemptSuperseded` where another attempt has ended it already.
         """
-        attempt, reports, notes = self.attempt, self.reports, self.attempt.notes
+        attempt, reports = self.attempt, self.reports
         with self._ended_if_superseded():
             attempt.writer.drain()
             attempt.claim.check()  # last, because to drain may take long
@@ -154,7 +151,7 @@ class Execution:
                 host_memory_gib=used["peak_host_memory_gib"],
                 items=reports.items,
                 artifacts=reports.artifacts,
-                notes=notes if self.elsewhere is None else notes.joined(self.elsewhere.notes),
+                notes=attempt.notes,
                 versions=self.packages | versions(),
                 code=attempt.code,
                 unused_settings=() if self.watched is None else self.watched.unused_settings(),
@@ -187,8 +184,7 @@ class Execution:
             if isinstance(error, StorageError | ProcessLostError) or out_of_memory.which(error) is not None:
                 self.close()
                 raise
-            text = error.text if isinstance(error, FailedElsewhere) else "".join(traceback.format_exception(error))
-            result.record = self.finish(Status.FAILED, error=text)
+            result.record = self.finish(Status.FAILED, error="".join(traceback.format_exception(error)))
         except BaseException:
             self.close()
             raise

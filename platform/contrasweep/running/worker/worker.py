@@ -12,8 +12,6 @@ from ray import tune
 from contrasweep.cluster.guard import guard
 from contrasweep.cluster.inventory import ACCELERATOR_LABEL, Inventory
 from contrasweep.errors import StorageDenied
-from contrasweep.imports import import_path
-from contrasweep.planning.lanes import is_elsewhere
 from contrasweep.processes import sweep_scratch
 from contrasweep.rows import Row
 from contrasweep.running.run_context import FAULT, STATUS, RunContext, StepResult, TrialDescription
@@ -114,8 +112,6 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         execution = self.execution or self._begin()
         stepped = execution.advance(self.context.chunk_s)
         result: StepResult = {"id": self.described["id"], "reports": stepped.reports, "seconds": execution.seconds}
-        if execution.elsewhere is not None and execution.elsewhere.peers:
-            result["peers"] = tuple(execution.elsewhere.peers.items())  # Tune flattens a mapping within a result
         if stepped.record is not None:
             result["done"], result[STATUS] = True, stepped.record.status
             result["record"] = stepped.record.to_json()
@@ -138,7 +134,6 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         code = CodeRef.from_dict(self.described["code"])
         packages = checked_packages(self.context.storage, self.context.study, code.digest)
         resources = AssignedResources.here(self.context.inventory)
-        place = self.described["place"]
         function, no_prior_state = self._function(trial.trainable), self.described["no_prior_state"]
         with ExitStack() as opened:
             output = opened.enter_context(closing(Output(self.records, trial.id, no_prior_state=no_prior_state).open()))
@@ -150,7 +145,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
                 notes=TrialNotes.from_dict(self.described["notes"]).joined(resources.notes),
                 code=code,
                 packages=packages,
-                limits=None if is_elsewhere(function) else resources.limits(host_memory=place["limit_host_memory"]),
+                limits=resources.limits(host_memory=self.described["place"]["limit_host_memory"]),
                 output=output,
                 no_prior_state=no_prior_state,
                 retention=self.context.retention,
@@ -159,19 +154,13 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         return self.execution
 
     def _function(self, path: str) -> Callable[..., Any]:
-        """The trainable, or what the trial's lane calls in its place."""
-        ride = self.described["place"].get("ride")
+        """The trainable at `path`."""
 
         def load() -> Callable[..., Any]:
-            if ride is None:
-                function = self.context.function(path)
-                reads = getattr(function, "reads_storage", False)  # an evaluation: it loads what others have trained
-                return functools.partial(function, storage=self.context.storage) if reads else function
-            called: Callable[..., Any] = import_path(ride["runner"], kind="runner")(self.context, self.described)
-            return called
+            function = self.context.function(path)
+            reads = getattr(function, "reads_storage", False)  # an evaluation: it loads what others have trained
+            return functools.partial(function, storage=self.context.storage) if reads else function
 
-        if ride is not None and ride["members"] > 1:  # another process trains it
-            return load()
         return self.isolation.begin(self.described["id"], path, load)
 
     def _recorded_already(self) -> StepResult | None:

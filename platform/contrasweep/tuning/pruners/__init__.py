@@ -15,7 +15,7 @@ from typing import Any, cast
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import build_part, import_path
 from contrasweep.tuning.pruners.halving import Brackets, FoldHalving, HyperBand
-from contrasweep.tuning.pruners.pruner import CONTINUE, PAUSE, STOP, ComparesPeers, Decision, OwnPruner, Pruner
+from contrasweep.tuning.pruners.pruner import CONTINUE, PAUSE, STOP, Decision, OwnPruner, Pruner
 from contrasweep.tuning.pruners.stopping_rule import Asha, Median, StoppingRule
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "PAUSE",
     "PRUNERS",
     "STOP",
-    "ComparesPeers",
     "Decision",
     "OwnPruner",
     "Pruner",

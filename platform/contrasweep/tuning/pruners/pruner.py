@@ -49,17 +49,6 @@ class Pruner(Protocol):
         """Whether `trial` has stopped and may still be resumed."""
 
 
-@runtime_checkable
-class ComparesPeers(Protocol):
-    """A pruner whose decision depends on which trials have reported before.
-
-    Of trials that train in step it is told all reports before it decides on the first.
-    """
-
-    def on_peer_report(self, trial: str, step: int, value: float) -> None:
-        """`trial` has reported `value` at `step`; `on_report` will ask what it does."""
-
-
 def first_from(history: dict[int, float], rung: float) -> float | None:
     """The value at the first step not below `rung`."""
     steps = [step for step in history if step >= rung]
@@ -101,7 +90,6 @@ class OwnPruner:
     def try_out(self) -> None:
         """Take one trial through it, for the plan; it is not to be used afterwards. Raises `SpecError`."""
         self.add("trial", 0, 0)
-        self.on_peer_report("trial", 1, 0.5)
         self.on_report("trial", 1, 0.5)
         self.resumable()
         self.is_paused("trial")
@@ -115,8 +103,3 @@ class OwnPruner:
             rule = f"{self.name}.on_report gives CONTINUE, PAUSE or STOP of contrasweep.tuning.pruners"
             raise SpecError(rule, place="pruner", value=decision)
         return decision
-
-    def on_peer_report(self, trial: str, step: int, value: float) -> None:
-        """Pass the report on to a pruner that compares peers."""
-        if isinstance(self.pruner, ComparesPeers):
-            self.__getattr__("on_peer_report")(trial, step, value)

@@ -37,13 +37,12 @@ class StoppingRule(ABC):
         """Never."""
         return False
 
-    def on_peer_report(self, trial: str, step: int, value: float) -> None:
-        """Compare other trials with this value from now on; a value that is not finite is the worst."""
-        self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
-
     def on_report(self, trial: str, step: int, value: float) -> Decision:
-        """Return `CONTINUE` or `STOP`, by the rule's comparison with the reports of its fold."""
-        self.on_peer_report(trial, step, value)
+        """Return `CONTINUE` or `STOP`, by the rule's comparison with the reports of its fold.
+
+        A value that is not finite is the worst.
+        """
+        self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
         peers = {t: h for t, h in self.histories.items() if t != trial and self.folds.get(t) == self.folds.get(trial)}
         return CONTINUE if self.should_continue(self.histories[trial], step, peers) else STOP
 

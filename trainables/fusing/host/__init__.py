@@ -1,1 +1,0 @@
-"""The process that hosts a cohort, and the messages to its members' processes."""
