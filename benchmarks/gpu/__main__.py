@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from benchmarks.gpu import fusion, losses, memory, sharing, speed, training
+from benchmarks.gpu import losses, memory, sharing, speed, training
 from benchmarks.gpu.context import Context, OutOfTime
 from benchmarks.gpu.results import Section, write
 
@@ -28,8 +28,6 @@ SECTIONS: dict[str, Callable[[Context], Iterator[Section]]] = {
     "losses": losses.correctness,
     "resume": training.resumed,
     "limits": sharing.limits,
-    "equality": fusion.equality,
-    "fusion": fusion.gains,
     "memory": memory.peaks,
     "packing": sharing.packing,
     "large-batches": losses.speed,
@@ -37,7 +35,7 @@ SECTIONS: dict[str, Callable[[Context], Iterator[Section]]] = {
     "training": training.for_real,
 }
 """By name, in the order in which they run: what must be right first, what may be cut short last."""
-CORRECTNESS = ("losses", "resume", "limits", "equality")
+CORRECTNESS = ("losses", "resume", "limits")
 """The sections that are mostly checks: what `make gpu-test` runs."""
 
 

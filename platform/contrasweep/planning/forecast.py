@@ -395,7 +395,7 @@ def _table(rows: Sequence[ForecastRow], inventory: Inventory, width: int | None)
     else:
         middle = [["host GiB", "cores", "at once"], *(_on_host(row.capacity) for row in shown)]
     cells = [
-        [*(pair[i > 0] for pair in row.planned.columns), *columns]
+        [*(pair[i > 0] for pair in row.planned.columns), *columns, *(pair[i > 0] for pair in row.planned.last)]
         for i, (row, columns) in enumerate(zip([shown[0], *shown], middle, strict=True))
     ]
     more = [f"... and {len(rows) - MAX_ROWS} more cells"] if len(rows) > MAX_ROWS else []

@@ -35,7 +35,7 @@ class PlanRow:
     """Trials that a forecast shows in one row: a cell of a grid, an arm of a sweep.
 
     `trials` are those whose durations say how long one takes, `samples` those that have to fit the hosts. `facts` are
-    for programs, `columns` (header, text) for people.
+    for programs; `columns` (header, text) for people, and `last` those that stand after what the trials require.
     """
 
     arm: str
@@ -43,6 +43,7 @@ class PlanRow:
     samples: tuple[Trial, ...]
     facts: Mapping[str, object]
     columns: tuple[tuple[str, str], ...]
+    last: tuple[tuple[str, str], ...] = ()
 
 
 class Plan(Protocol):

@@ -18,17 +18,7 @@ from contrasweep.tuning.pruners.halving import Brackets, FoldHalving, HyperBand
 from contrasweep.tuning.pruners.pruner import CONTINUE, PAUSE, STOP, Decision, OwnPruner, Pruner
 from contrasweep.tuning.pruners.stopping_rule import Asha, Median, StoppingRule
 
-__all__ = [
-    "CONTINUE",
-    "PAUSE",
-    "PRUNERS",
-    "STOP",
-    "Decision",
-    "OwnPruner",
-    "Pruner",
-    "StoppingRule",
-    "build",
-]
+__all__ = ["CONTINUE", "PAUSE", "PRUNERS", "STOP", "Decision", "OwnPruner", "Pruner", "StoppingRule", "build"]
 
 PRUNERS: dict[str, Callable[..., Pruner]] = {
     "asha": Asha,
