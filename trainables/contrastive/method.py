@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from contrasweep.data import open_dataset
 from contrasweep.data.reading import Part
-from contrasweep.errors import DataError, SpecError
+from contrasweep.errors import SpecError
 from contrasweep.trainables import (
     augmentations,
     checkpoint,
@@ -64,8 +64,6 @@ class Contrastive:
     """A trial in training: data, network and optimizer on the device."""
 
     def __init__(self, trial: Trial, settings: Settings) -> None:
-        if trial.data.kind != "image":
-            raise DataError(f"dataset {trial.data.name} is of kind {trial.data.kind!r}; contrastive trains on images")
         settings = settings.resolve(trial.data)
         self.settings, self.key = settings, (trial.seed, trial.fold)
         self.order_key = (trial.seed if settings.order_seed is None else settings.order_seed, trial.fold)
