@@ -330,8 +330,14 @@ class PaperTable:
 
     @property
     def legend(self) -> list[str]:
-        """Return the meaning of the marks and what is missing, each line once, then the answer of each metric."""
-        return list(dict.fromkeys(line for table in self.tables for line in table.legend))
+        """Return the meaning of the marks and what is missing, each line once; what metrics lack, by metric."""
+        differ = len({tuple(table.gaps) for table in self.tables}) > 1
+        lines = (
+            f"{self.style.names(table.metric)}: {line}" if differ and line in table.gaps else line
+            for table in self.tables
+            for line in table.legend
+        )
+        return list(dict.fromkeys(lines))
 
     def to_text(self, width: int) -> str:
         """Return the table for a terminal."""

@@ -6,7 +6,7 @@ The table of a study: means with intervals, the best marked, what is missing sho
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -215,18 +215,6 @@ def replicates_of(names: Mapping[str, Sequence[str]]) -> str:
     return ", but ".join([*kinds[:1], *(f"{kind} ({', '.join(names[kind])})" for kind in kinds[1:])])
 
 
-def _gaps(cells: Collection[Cell]) -> list[str]:
-    missing: Counter[str] = Counter()
-    for cell in cells:
-        if cell.n < cell.planned:
-            missing.update({status: n for status, n in cell.statuses.items() if status not in COUNTING})
-    if not missing:
-        return []
-    left = ", ".join(f"{n} {status}" for status, n in missing.items() if n)
-    partly = next((f"{cell.n}/{cell.planned}: finished/planned; " for cell in cells if 0 < cell.n < cell.planned), "")
-    return [f"{partly}not in the table: {left}"]
-
-
 @dataclass(frozen=True)
 class Table(Renderable):
     """The table of a study: cells by (row, column), in the order of the study, and every comparison between them.
@@ -355,10 +343,22 @@ class Table(Renderable):
             lines.append(f"{arrows} than {'the best' if self.reference is None else names(self.reference)}")
         if self.pooled:
             lines.append(f"replicates are means over {', '.join(map(names, self.pooled))}")
-        lines += _gaps(cells)
+        lines += self.gaps
         if self.given_answer is not None and not self.decisive and self.pairs:
             lines.append("single cells are exploratory: the study's question is overall")
         return [*lines, *self.notes]
+
+    @property
+    def gaps(self) -> list[str]:
+        """A line with the trials that no cell's mean has, by status; the row of averages is of the same trials."""
+        missing: Counter[str] = Counter()
+        for cell in self.cells.values():
+            missing.update({status: n for status, n in cell.statuses.items() if status not in COUNTING})
+        if not missing:
+            return []
+        every = [*self.cells.values(), *self.averages.values()]
+        partly = next((f"{c.n}/{c.planned}: finished/planned; " for c in every if 0 < c.n < c.planned), "")
+        return [f"{partly}not in the table: {', '.join(f'{n} {status}' for status, n in missing.items())}"]
 
     @property
     def _replicates(self) -> str:
