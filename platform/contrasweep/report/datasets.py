@@ -1,5 +1,7 @@
 """Several datasets in a report: mean ranks with what does not differ, interquartile means, performance profiles."""
 
+import math
+
 from contrasweep.report.data import ReportData, Variables
 from contrasweep.report.figures import Figure, Lines, Ranks, Series
 from contrasweep.results.datasets import DatasetSummary, dataset_summary
@@ -16,7 +18,7 @@ def datasets_section(data: ReportData) -> Variables:
     decimals = data.table.decimals
 
     def shown(value: float) -> str:
-        return number(float(value), decimals)
+        return "–" if math.isnan(value) else number(float(value), decimals)
 
     named = data.names
     head = ["arm", *map(named, summary.datasets), "mean rank", "interquartile mean"]
@@ -26,7 +28,7 @@ def datasets_section(data: ReportData) -> Variables:
             named(arm),
             *(shown(value) for value in summary.means[i]),
             f"{summary.ranks[i]:.2f}",
-            "{} [{}, {}]".format(*map(shown, middle[arm])),
+            "{} [{}, {}]".format(*map(shown, middle[arm])) if len(summary.runs[arm]) > 1 else shown(middle[arm][0]),
         ]
         for i, arm in enumerate(summary.arms)
     ]
@@ -39,7 +41,8 @@ def datasets_section(data: ReportData) -> Variables:
     )
     caption = (
         f"Mean ranks over {len(summary.datasets)} datasets, 1 is best. A bar joins arms of which no two differ "
-        f"(Wilcoxon's signed-rank test over datasets, Holm, alpha {alpha:g}{note}). Exploratory."
+        f"(Wilcoxon's signed-rank test over datasets, Holm, alpha {alpha:g}{note}). "
+        f"{_losses(summary, named)}Exploratory."
     )
     ranks = Ranks(
         "mean ranks of arms over datasets",
@@ -52,6 +55,12 @@ def datasets_section(data: ReportData) -> Variables:
         Figure(profile, "Each run of each dataset counts once (Agarwal et al. 2021).", "Performance profiles"),
     ]
     return {"rows": [head, *rows], "figures": figures, "pairs": _pairs(summary, named)}
+
+
+def _losses(summary: DatasetSummary, named: DisplayNames) -> str:
+    """A sentence on failed runs; empty without any."""
+    told = ", ".join(f"{named(arm)} {count}" for arm, count in summary.failed.items() if count)
+    return f"Failed runs count as losses ({told}). " if told else ""
 
 
 def _pairs(summary: DatasetSummary, named: DisplayNames) -> list[list[str]]:

@@ -84,11 +84,13 @@ def sign_flip_p(differences: ArrayLike) -> float:
     return count / tried
 
 
-def wilcoxon_p(differences: ArrayLike) -> float:
-    """Two-sided p of Wilcoxon's signed-rank test of `differences` [n] (SciPy's); 1 where all are 0."""
+def wilcoxon_p(differences: ArrayLike, alternative: str = "two-sided") -> float:
+    """P of Wilcoxon's signed-rank test of `differences` [n] (SciPy's, `alternative` too); 1 where all are 0."""
     from scipy import stats  # takes a second to import
 
-    return float(stats.wilcoxon(np.asarray(differences)).pvalue) if np.any(differences) else 1.0
+    return (
+        float(stats.wilcoxon(np.asarray(differences), alternative=alternative).pvalue) if np.any(differences) else 1.0
+    )
 
 
 def sign_flip_interval(values: ArrayLike, alpha: float = 0.05) -> tuple[float, float]:
