@@ -115,7 +115,7 @@ def dataset_summary(
     loss = value.min(axis=1) - apart.groupby(level=DATA_AXIS).transform("max").fillna(apart.max())
     if bounds := metric_range(metric):
         loss = loss.clip(lower=np.minimum(sign * bounds[worst], value.min(axis=1)))
-    counted = value.where(~lost, loss, axis=0)
+    counted = value.apply(lambda column: column.fillna(loss))  # what has no value in these runs is lost
 
     def over_runs(values: pd.DataFrame) -> pd.DataFrame:
         return values.groupby(level=DATA_AXIS).mean().reindex(datasets)
