@@ -304,7 +304,8 @@ def _field(parameter: inspect.Parameter, hints: Mapping[str, object]) -> Field:
     default = tuple(default) if isinstance(default, list) else default
     if not isinstance(default, bool | int | float | str | tuple | None):
         return Any, UNSET
-    guess = Any if default is None else type(default)
+    # A default of 1 says that the parameter is a number; only an annotation says that it is a whole one.
+    guess = Any if default is None else int | float if type(default) is int else type(default)
     return hints.get(parameter.name, guess), default
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import pydantic
 import pytest
 
+from contrasweep.canonical import digest
 from contrasweep.components import Component, Table, parameters_class, signature_fields
 from contrasweep.errors import SpecError
 from contrasweep.schema import OMIT_DEFAULT, checked, field_help, json_schema, resolved_config
@@ -158,3 +159,23 @@ def test_parameters_without_plain_defaults_are_left_to_the_function() -> None:
     component = table.choose({"name": "function", "other": 1})
     assert component.to_plain() == {"name": "function", "y": 2, "size": 3, "other": 1}
     assert component.parameters == {"y": 2, "size": 3, "other": 1}
+
+
+def test_a_default_of_one_takes_a_fraction_unless_it_is_annotated_as_whole():
+    def loss(embeddings, labels, *, margin=1, power: int = 2, hard=False, classes=(1, 2)):
+        raise NotImplementedError
+
+    parameters = parameters_class("loss", signature_fields(loss))
+    assert [parameters(margin=value).margin for value in (1, 0.5, 2)] == [1, 0.5, 2]
+    assert parameters(classes=(0.5, 1)).classes == (0.5, 1)
+    for wrong, said in (({"power": 0.5}, "power: .*integer"), ({"margin": "far"}, "margin"), ({"hard": 0.5}, "hard")):
+        with pytest.raises(SpecError, match=said):
+            parameters(**wrong)
+
+
+def test_a_whole_number_and_the_same_as_a_fraction_are_one_trial():
+    def loss(embeddings, labels, *, margin=1):
+        raise NotImplementedError
+
+    parameters = parameters_class("loss", signature_fields(loss))
+    assert digest(vars(parameters(margin=1))) == digest(vars(parameters(margin=1.0)))

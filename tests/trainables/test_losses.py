@@ -1,5 +1,8 @@
 """Laws that every loss keeps with every similarity; errors; losses from elsewhere."""
 
+import importlib
+import importlib.util
+import inspect
 import itertools
 import math
 from typing import Any
@@ -10,8 +13,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from loss_batches import EDGES, batch, value_and_gradient
 
+from contrasweep.errors import SpecError
 from contrasweep.trainables.losses import LOSSES as ALL_LOSSES
-from contrasweep.trainables.losses import Loss, build
+from contrasweep.trainables.losses import Loss, build, check_loss
 from contrasweep.trainables.losses.batch import NotFiniteError, masks
 from contrasweep.trainables.losses.loss import REDUCTIONS
 from contrasweep.trainables.similarities import SIMILARITIES
@@ -333,7 +337,7 @@ def test_a_loss_on_embeddings_from_a_users_package(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(math, "spread", spread, raising=False)
     z, labels = batch(6, 3, 2, seed=0)
     torch.testing.assert_close(build("math:spread", power=4)(z, labels), spread(z, labels, 4))
-    with pytest.raises(ValueError, match="known similarities of math:spread: cosine, own"):
+    with pytest.raises(ValueError, match="known similarities of math:spread: own"):
         build("math:spread", "dot")
 
 
@@ -347,6 +351,56 @@ def test_pytorch_metric_learning_compares_as_we_do(similarity: str) -> None:
     theirs = build("pytorch_metric_learning.losses:TripletMarginLoss", similarity, margin=0.2)
     ours = build("triplet", similarity, reduction="mean_nonzero", margin=0.2)
     torch.testing.assert_close(theirs(z, labels), ours(z, labels), rtol=1e-9, atol=1e-9)
+
+
+def metric_learning_losses() -> list[str]:
+    """Names of all losses of the package, those that take no others' embeddings and those without weights too."""
+    package = importlib.util.find_spec("pytorch_metric_learning")
+    losses = importlib.import_module("pytorch_metric_learning.losses") if package else None
+    base = losses.BaseMetricLossFunction if losses else None
+    return sorted(n for n, kind in vars(losses).items() if isinstance(kind, type) and issubclass(kind, base))  # type: ignore[arg-type]
+
+
+def takes(kind: type, name: str) -> bool:
+    return any(name in inspect.signature(base.__init__).parameters for base in kind.__mro__ if base is not object)  # type: ignore[misc]
+
+
+REFUSED = {
+    "BaseMetricLossFunction": "NotImplementedError",
+    "GenericPairLoss": "mat_based_loss: this field is required",
+    "ManifoldLoss": "l: this field is required",
+    "P2SGradLoss": "descriptors_dim: this field is required",
+    "RankedListLoss": "margin: this field is required",
+    "VICRegLoss": "labels are ref_labels are not supported",
+}
+"""Losses that need a parameter, or do not take labels, and what the line says."""
+
+
+@pytest.mark.parametrize("name", metric_learning_losses())
+def test_a_loss_of_pytorch_metric_learning_by_its_path_alone_is_its_own_default(name: str) -> None:
+    path, (z, _) = f"pytorch_metric_learning.losses:{name}", batch(24, 8, 4, seed=4)
+    labels = torch.arange(4).repeat_interleave(6)  # SmoothAPLoss wants classes of one size
+    kind = getattr(importlib.import_module("pytorch_metric_learning.losses"), name)
+    sizes = {"num_classes": 4, "embedding_size": 8}
+    taken = {key: value for key, value in sizes.items() if takes(kind, key)}
+    if name in REFUSED:
+        with pytest.raises(SpecError, match=REFUSED[name]):
+            check_loss(ALL_LOSSES.choose(path))
+        return
+    check_loss(ALL_LOSSES.choose(path))
+
+    def computed(loss: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        loss = loss.double() if isinstance(loss, torch.nn.Module) else loss
+        leaf = z.clone().requires_grad_()
+        value = loss(leaf, labels)
+        return value.detach(), torch.autograd.grad(value, leaf)[0]
+
+    torch.manual_seed(0)
+    built = build(path, dim=8, classes=4)
+    ours = computed(built.weights.double() if built.weights is not None else built)
+    torch.manual_seed(0)
+    torch.testing.assert_close(ours, computed(kind(**taken)), rtol=1e-12, atol=1e-12)
+    assert ours[1].abs().max() > 0, "it trains"
 
 
 def test_circle_loss_by_its_path() -> None:

@@ -6,8 +6,8 @@ Three kinds work, told apart by the names of what they take:
 - a function (first, second, **parameters) of the embeddings of two views, or a class whose objects take these.
 Classes may be torch modules with weights, which are trained with the network; parameters called `dim` or
 `embedding_size`, `classes` or `num_classes` are given to them. Losses of the second kind compare embeddings in their
-own way: their similarity is "own" (or left at "cosine", the default). Pytorch-metric-learning's are given the named
-similarity as their `distance`; "own" leaves them theirs.
+own way: their similarity is "own". Pytorch-metric-learning's keep their own distance too, for which their defaults are
+meant; a similarity that a study names is given to them as their `distance`.
 """
 
 import functools
@@ -79,9 +79,9 @@ def settings(entry: External) -> type:
     after = 0 if inspect.isclass(entry.target) else 2
     fields = {k: f for k, f in signature_fields(entry.target, after=after).items() if k not in (*DIMS, *CLASSES)}
     more = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(entry.target).parameters.values())
-    kinds = METRIC_LEARNING_SIMILARITIES if entry.path.startswith(METRIC_LEARNING) else ("own", "cosine")
+    kinds = METRIC_LEARNING_SIMILARITIES if entry.path.startswith(METRIC_LEARNING) else ("own",)
     compared = one_of(f"similarity of {entry.path}", f"similarities of {entry.path}", kinds)
-    return parameters_class(entry.path.rpartition(":")[2], {"similarity": (compared, "cosine"), **fields}, more=more)
+    return parameters_class(entry.path.rpartition(":")[2], {"similarity": (compared, "own"), **fields}, more=more)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def build(
         parameters["distance"] = _distance(similarity)
     if not inspect.isclass(target):
         return ExternalLoss(path, partial(target, **parameters))
-    taken = inspect.signature(target).parameters
+    taken = _names_taken(target)
     sizes = {**dict.fromkeys(DIMS, dim), **dict.fromkeys(CLASSES, classes)}
     given = {name: value for name, value in sizes.items() if name in taken}
     with errors_named(f"{path} cannot be built"):
@@ -126,6 +126,18 @@ def build(
     if tuple(inspect.signature(called).parameters)[:2] == VIEWS:
         return ComposedViewsLoss(ViewsLoss(path, loss), {}, weights)
     return ExternalLoss(path, loss, weights)
+
+
+def _names_taken(kind: type) -> set[str]:
+    """The parameters of a class, and those of its base classes where it hands on what it does not know (`**kwargs`)."""
+    names: set[str] = set()
+    for base in inspect.getmro(kind):
+        if "__init__" in vars(base):
+            taken = inspect.signature(base.__init__).parameters  # type: ignore[misc]
+            names |= taken.keys()
+            if not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
+                break
+    return names
 
 
 def _distance(similarity: str) -> Any:
