@@ -14,17 +14,20 @@ import threading
 from itertools import pairwise
 from pathlib import Path
 
+import jsonschema
 import pytest
 from raylets import alive_nodes, wait_for
 from without_packages import HIDE
 
 import contrasweep as cs
 from contrasweep import AblationGrid, Arm, submit
+from contrasweep.cli.documents import document_schema
 from contrasweep.cluster import jobs, preflight, probe, submission
 from contrasweep.cluster.errors import ClusterError, SubmissionError
 from contrasweep.cluster.jobs import Dashboard, Job
+from contrasweep.cluster.package import LIMIT_MIB
 from contrasweep.cluster.preflight import compare_versions, versions
-from contrasweep.cluster.submission import LIMIT_MIB, snapshot
+from contrasweep.cluster.submission import snapshot
 from contrasweep.code import code_of
 from contrasweep.storage.records import StudyRecords
 
@@ -300,17 +303,148 @@ def test_this_project_fits_with_all_its_packages(tmp_path):
     assert done.stdout.strip() == str(tmp_path / "platform" / "contrasweep" / "trainables" / "__init__.py"), done.stderr
 
 
-def test_links_between_packages_are_followed_and_no_others(tmp_path):
-    tree(tmp_path, "here/own/__init__.py", "here/parts/__init__.py", "here/parts/a.py", "elsewhere/images/1.png")
+def test_links_to_what_travels_are_followed_and_a_circle_ends(tmp_path):
+    tree(tmp_path, "here/own/__init__.py", "here/parts/__init__.py", "here/parts/a.py", "here/parts/.env", "here/b.py")
     (tmp_path / "here" / "own" / "parts").symlink_to("../parts")
     (tmp_path / "here" / "own" / "own").symlink_to("../own")
-    (tmp_path / "here" / "own" / "images").symlink_to(tmp_path / "elsewhere" / "images")
-    (tmp_path / "here" / "pictures").symlink_to(tmp_path / "elsewhere" / "images")
+    (tmp_path / "here" / "parts" / "back").symlink_to("../own")
+    (tmp_path / "here" / "same.py").symlink_to("b.py")
+    (tmp_path / "here" / "env.txt").symlink_to("parts/.env")
+    (tmp_path / "here" / "gone.py").symlink_to("nowhere.py")
     snapshot(tmp_path / "here", tmp_path / "there")
     code = ["__init__.py", "a.py"]
-    assert found(tmp_path / "there") == sorted(
-        ["own/__init__.py", *(f"own/parts/{name}" for name in code), *(f"parts/{name}" for name in code)]
+    expected = ["own/__init__.py", *(f"own/parts/{name}" for name in code), *(f"parts/{name}" for name in code)]
+    expected += ["parts/back/__init__.py", "b.py", "same.py"]
+    assert found(tmp_path / "there") == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "to"), [("keys.txt", "elsewhere/keys"), ("pictures", "elsewhere"), ("own/up", "elsewhere")]
+)
+@pytest.mark.parametrize("with_git", [False, True])
+def test_a_link_out_of_the_project_is_refused_and_what_it_leads_to_is_named(name, to, with_git, tmp_path):
+    tree(tmp_path, "here/a.py", "here/own/b.py", "elsewhere/keys")
+    (tmp_path / "here" / name).symlink_to(tmp_path / to)
+    if with_git:
+        work_tree(tmp_path / "here", "a.py")
+    with pytest.raises(
+        SubmissionError, match=rf"the link {name} leads out of the project, to {tmp_path / to}"
+    ) as error:
+        snapshot(tmp_path / "here", tmp_path / "there")
+    assert "\n" not in str(error.value) and not (tmp_path / "there").exists()
+    if with_git:
+        (tmp_path / "here" / ".gitignore").write_text(f"/{name}\n")
+        snapshot(tmp_path / "here", tmp_path / "there")
+        assert found(tmp_path / "there") == ["a.py", "own/b.py"]
+
+
+def work_tree(root, *tracked):
+    """Make a git work tree of `root` that tracks these files."""
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+    for words in (["init", "-q"], ["add", "-f", "--", *tracked]):
+        subprocess.run(["git", *words], cwd=root, env=environment, check=True, capture_output=True)
+
+
+PRIVATE = [
+    *("id_rsa", "id_ed25519", "ID_ECDSA", "credentials.json", "Secrets.YAML", "kubeconfig", "service-account.json"),
+    *(
+        "netrc",
+        "token.txt",
+        "cert.p12",
+        "cert.pfx",
+        "my.PEM",
+        "server.key",
+        "optuna.sqlite3",
+        "core",
+        "core.123",
+        ".env",
+    ),
+    *("prod.env", "terraform.tfstate", "passwords.txt", "runs/study/study.json", "runs/study/records/a/record.json"),
+    *("conda/pyvenv.cfg", "conda/lib/a.py", "secrets/a.txt", "train.PKL", "mlflow.db-wal"),
+]
+CODE = [
+    "secrets.py",
+    "token.py",
+    "tokenizer.json",
+    "core.py",
+    "credentials/__init__.py",
+    "study.json",
+    "package/core.yaml",
+]
+
+
+def test_secrets_storages_and_memory_of_dead_processes_stay_behind_whatever_their_case(tmp_path):
+    tree(tmp_path / "here", *PRIVATE, *CODE, "__init__.py")
+    snapshot(tmp_path / "here", tmp_path / "there")
+    assert found(tmp_path / "there") == sorted([*CODE, "__init__.py"])
+
+
+def test_of_a_work_tree_goes_what_git_tracks_and_what_it_does_not_ignore(tmp_path, capsys):
+    tracked = ["a.py", "docs/b.md", "tests/data/c.pt", "conf/secrets.yaml", "deleted.py"]
+    tree(tmp_path / "here", *tracked, *PRIVATE, "new.py", "big/ignored.py", "own/.gitignore", "own/made.py", "made.py")
+    (tmp_path / "here" / ".gitignore").write_text("big/\n*.log\n")
+    (tmp_path / "here" / "own" / ".gitignore").write_text("made.py\n")
+    work_tree(tmp_path / "here", ".gitignore", *tracked)
+    (tmp_path / "here" / "deleted.py").unlink()
+    snapshot(tmp_path / "here", tmp_path / "there")
+    assert found(tmp_path / "there") == sorted([".gitignore", *tracked[:-1], "new.py", "made.py"])
+    said = capsys.readouterr().err
+    assert "7 files are sent, 0.00 MiB" in said and "look like secrets, so they are sent: conf/secrets.yaml\n" in said
+
+
+def test_checkouts_in_a_work_tree_travel_by_their_own_lists_and_a_folder_that_git_ignores_by_names(tmp_path):
+    tree(tmp_path / "here", "a.py", "nested/b.py", "nested/out.log", "nested/id_rsa", "ignored/c.py", "ignored/my.pem")
+    (tmp_path / "here" / "nested" / ".gitignore").write_text("*.log\n")
+    work_tree(tmp_path / "here" / "nested", "b.py")
+    (tmp_path / "here" / ".gitignore").write_text("ignored\n")
+    work_tree(tmp_path / "here", "a.py")
+    snapshot(tmp_path / "here", tmp_path / "there")
+    assert found(tmp_path / "there") == ["a.py", "nested/b.py"]
+    snapshot(tmp_path / "here" / "ignored", tmp_path / "alone")
+    assert found(tmp_path / "alone") == ["c.py"]
+
+
+def test_the_configuration_of_a_checkout_and_variables_of_git_run_and_change_nothing(tmp_path, monkeypatch):
+    tree(tmp_path, "here/a.py", "other/b.py", "other/id_rsa")
+    ran = tmp_path / "ran"
+    (tmp_path / "program").write_text(f"#!/bin/sh\ntouch {ran}\n")
+    (tmp_path / "program").chmod(0o755)
+    for folder in ("here", "other"):
+        work_tree(tmp_path / folder, *(["a.py"] if folder == "here" else ["b.py", "id_rsa"]))
+    config = tmp_path / "here" / ".git" / "config"
+    program = tmp_path / "program"
+    config.write_text(
+        f"{config.read_text()}fsmonitor = {program}\nhooksPath = {tmp_path}\npager = {program}\n"
+        f'[filter "f"]\nclean = {program}\nprocess = {program}\n'
     )
+    (tmp_path / "here" / ".gitattributes").write_text("* filter=f\n")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path / "other"))
+    monkeypatch.setenv("GIT_TRACE2", str(ran))
+    snapshot(tmp_path / "here", tmp_path / "there")
+    assert found(tmp_path / "there") == ["a.py"] and not ran.exists()
+
+
+def test_a_dry_run_lists_each_file_with_its_size_and_asks_no_cluster(tmp_path):
+    tree(tmp_path, "mine.py", "id_ed25519", "deep/b.py")
+    (tmp_path / "mine.py").write_text(MINE.replace("import torch\n", ""))
+    (tmp_path / "study.yaml").write_text(SUBMITTED)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "contrasweep", "submit", "study.yaml", *words]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+
+    done = run("--dry-run")
+    assert done.returncode == 0, done.stderr
+    *rows, last = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
+    names = ["deep/b.py", "mine.py", "study.yaml", "submitted-study.yaml", "submitted-code.json"]
+    assert [name for _, name in rows] == names and int(rows[1][0]) == (tmp_path / "mine.py").stat().st_size
+    assert " ".join(last).startswith("5 files would be sent, 0.0")
+    document = json.loads(run("--dry-run", "--json").stdout)
+    jsonschema.validate(document, document_schema("submit"))
+    assert [row["file"] for row in document["files"]] == names
+    done = run()
+    assert done.returncode == 2 and "--address http://HEAD:8265" in done.stderr
 
 
 # ------------------------------------------------------------------------------- following a broken connection

@@ -382,6 +382,20 @@ class SubmitDocument(TypedDict):
     address: str
 
 
+class SentRow(TypedDict):
+    """A file that a submission would send."""
+
+    file: str
+    bytes: int
+
+
+class SentDocument(TypedDict):
+    """What a submission would send."""
+
+    files: list[SentRow]
+    bytes: int
+
+
 class SyncRow(TypedDict):
     """What a sync did in one tracker."""
 
@@ -727,7 +741,7 @@ DOCUMENTS: Mapping[str, tuple[Any, int]] = {
     "watch": (WatchDocument, 1),
     "studies": (StudiesDocument, 1),
     "jobs": (JobsDocument, 1),
-    "submit": (SubmitDocument, 1),
+    "submit": (SubmitDocument | SentDocument, 2),
     "sync": (SyncDocument, 1),
     "list": (EntriesDocument | SettingsDocument, 1),
     "doctor": (DoctorDocument, 1),

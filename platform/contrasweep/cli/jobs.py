@@ -8,7 +8,6 @@ import typer
 from contrasweep.cli import reports, watching
 from contrasweep.cli.options import (
     AcceptCode,
-    Address,
     AddressOrNone,
     Cluster,
     Extend,
@@ -46,10 +45,11 @@ def add_to(app: typer.Typer) -> None:
 
 def submit(
     study: Study,
-    address: Address,
+    address: AddressOrNone = None,
     storage: Storage = STORAGE,
     tracking: StudyTracking = OF_STUDY,
     sets: Sets = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files that would be sent; send none.")] = False,
     follow: Follow = False,
     json: Json = False,
     max_concurrent: MaxConcurrent = None,
@@ -64,8 +64,23 @@ def submit(
 
     This machine may go away once the job is accepted.
     """
+    from contrasweep.running.submit import sent
     from contrasweep.running.submit import submit as send
 
+    if dry_run:
+        sizes = sent(study, sets=sets or [], cluster=cluster)
+        total = sum(sizes.values())
+        if json:
+            print_json("submit", {"files": [{"file": name, "bytes": sizes[name]} for name in sizes], "bytes": total})
+            return
+        rows = [(f"{size:,}", name) for name, size in sizes.items()]
+        wide = max(len(size) for size, _ in rows)
+        print("\n".join(f"{size:>{wide}}  {name}" for size, name in rows))
+        print(f"{len(sizes)} files would be sent, {total / 2**20:.2f} MiB")
+        return
+    if address is None:
+        hint = "--address http://HEAD:8265, or --dry-run to see what would be sent"
+        raise SpecError("a job goes to the dashboard of a cluster", place="--address", hint=hint)
     job = send(
         study,
         address=address,

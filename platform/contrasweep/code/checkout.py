@@ -1,7 +1,7 @@
 """The git checkout of some code: its commit, and whether the code differs from that commit.
 
-Git is only asked what it knows (`rev-parse`, `ls-tree`): nothing of the checkout's own configuration runs, no hook, no
-file system monitor, no content filter, no fetch. Files are compared with the commit by their contents.
+Git is only asked what it knows (`rev-parse`, `ls-tree`), so that no content filter runs either. Files are compared with
+the commit by their contents.
 """
 
 import hashlib
@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-TIMEOUT_S = 10.0
-_SAFE = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-optional-locks", "--no-replace-objects")
-_QUIET = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+from contrasweep.cluster.git import git
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ def checkout_of(file: str, files: Mapping[str, bytes]) -> Checkout:
     """
     try:
         folder = Path(file).resolve().parent
-        top, commit = _git(folder, "rev-parse", "--show-toplevel", "HEAD").decode().splitlines()
+        top, commit = git(folder, "rev-parse", "--show-toplevel", "HEAD").decode().splitlines()
         inside = {}
         for path, data in files.items():
             real = Path(path).resolve()
@@ -46,24 +44,11 @@ def checkout_of(file: str, files: Mapping[str, bytes]) -> Checkout:
     return Checkout(commit, any(not _is_blob(committed.get(name, ""), data) for name, data in inside.items()))
 
 
-def _git(folder: Path, *words: str) -> bytes:
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    done = subprocess.run(
-        ["git", *_SAFE, "-C", str(folder), *words],
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        timeout=TIMEOUT_S,
-        check=True,
-        env=variables | _QUIET,
-    )
-    return done.stdout
-
-
 def _blobs(top: Path, names: list[str]) -> dict[str, str]:
     """Path -> object id of the files below some names at the top of the commit's tree."""
     if not names:
         return {}
-    listed = _git(top, "--literal-pathspecs", "ls-tree", "-r", "-z", "--full-tree", "HEAD", "--", *names)
+    listed = git(top, "--literal-pathspecs", "ls-tree", "-r", "-z", "--full-tree", "HEAD", "--", *names)
     entries = (entry.partition(b"\t") for entry in listed.split(b"\0") if entry)
     return {os.fsdecode(path): about.split()[2].decode() for about, _, path in entries}
 

@@ -1,13 +1,17 @@
 """Sources in one zip file, once per digest: what made a trial can be read when the file has changed since.
 
-A snapshot holds the sources of the modules that count and nothing else: no data, no `.env`, no extension modules.
+A snapshot holds the sources of the modules that count and nothing else: no data, no extension modules, and no file with
+passwords by its name, which a command may be given.
 """
 
 import io
+import os
 import zipfile
 import zlib
+from pathlib import Path
 
-from contrasweep.code.version import Code
+from contrasweep.cluster.package import is_secret
+from contrasweep.code.version import Code, Source
 from contrasweep.errors import StorageError
 
 MAX_BYTES = 20 * 2**20  # of sources; code of a person's is a hundredth of it
@@ -23,7 +27,7 @@ class TooLarge(StorageError):
 
 def pack(code: Code) -> bytes:
     """Return the sources of `code` as a zip file; raise `TooLarge` with the size if that is over `MAX_BYTES`."""
-    files = {s.file: s.data for s in code.sources.values() if s.file.endswith(KEPT)}
+    files = {s.file: s.data for s in code.sources.values() if s.file.endswith(KEPT) and not _is_secret(s)}
     size = sum(map(len, files.values()))
     if size > MAX_BYTES or len(files) > MAX_MODULES:
         largest = max(files, key=lambda name: len(files[name]))
@@ -38,6 +42,11 @@ def pack(code: Code) -> bytes:
             entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
             archive.writestr(entry, files[name])
     return sink.getvalue()
+
+
+def _is_secret(source: Source) -> bool:
+    """Return whether a file, or what it is a link to, has passwords by its name."""
+    return any(is_secret(Path(file).name) for file in (source.file, os.path.realpath(source.path)) if source.path)
 
 
 def unpack(data: bytes) -> dict[str, str]:

@@ -2,12 +2,12 @@
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
 
-from contrasweep.cluster import submission
+from contrasweep.cluster import package, submission
 from contrasweep.cluster.inventory import read_inventory
 from contrasweep.cluster.jobs import Job
 from contrasweep.config import Config
@@ -98,22 +98,32 @@ def submit(
     words += ["--extend"] * extend + ["--retry-failed"] * retry_failed
     words += {"stop": [], "rerun": ["--rerun-changed"], "accept": ["--accept-code"]}[changed]
     words += [part for word in rerun for part in ("--rerun", word)]
-    files = {}
-    if cluster is not None:
-        read_inventory(cluster)  # a broken one is said here
-        files[HOSTS_FILE] = cluster
-        words += ["--cluster", HOSTS_FILE]
+    words += ["--cluster", HOSTS_FILE] if cluster else []
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
-        file = Path(folder) / STUDY_FILE
-        file.write_text(yaml.safe_dump(to_plain(declared), sort_keys=False))
-        write_submitted(declared, Path(folder) / CODE_FILE)
-        files |= {STUDY_FILE: file, CODE_FILE: Path(folder) / CODE_FILE}
         return submission.submit(
             words,
             address=address,
             working_dir=Path(working_dir or Path.cwd()),
             uris={"storage": storage, "tracking": address_of_store},
             name=declared.name,
-            files=files,
+            files=_beside(declared, cluster, Path(folder)),
             metadata={"commit": versions().get("commit", "")},
         )
+
+
+def sent(study: str, *, sets: Sequence[str] = (), cluster: Path | None = None) -> Mapping[str, int]:
+    """Return path -> bytes of each file that `submit` would send from the current folder."""
+    with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
+        files = package.contents(Path.cwd(), _beside(load_study(study, sets), cluster, Path(folder)))
+        return {name: path.stat().st_size for name, path in files.items()}
+
+
+def _beside(study: Study, cluster: Path | None, folder: Path) -> dict[str, Path]:
+    """Write into `folder` what a job needs beside the project; return all of it, by its path in the copy."""
+    (folder / STUDY_FILE).write_text(yaml.safe_dump(to_plain(study), sort_keys=False))
+    write_submitted(study, folder / CODE_FILE)
+    files = {name: folder / name for name in (STUDY_FILE, CODE_FILE)}
+    if cluster is not None:
+        read_inventory(cluster)  # a broken one is said here
+        files[HOSTS_FILE] = cluster
+    return files

@@ -6,6 +6,8 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from contrasweep.cluster.git import git
+
 PACKAGES = (
     "contrasweep",
     "torch",
@@ -34,14 +36,11 @@ def versions() -> dict[str, str]:
 
 
 def _commit() -> str:
-    def git(*words: str) -> str:
-        here = Path(__file__).resolve().parent
-        done = subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, timeout=10, check=True)
-        return done.stdout.strip()
-
+    here = Path(__file__).resolve().parent
     try:
-        if Path(git("rev-parse", "--show-toplevel")) / "platform" not in Path(__file__).resolve().parents:
+        top, commit = git(here, "rev-parse", "--show-toplevel", "HEAD").decode().splitlines()
+        if Path(top) / "platform" not in here.parents:
             return ""
-        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+        return commit + "+" * bool(git(here, "status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError):
         return ""

@@ -38,6 +38,17 @@ def test_a_snapshot_holds_the_sources_that_count_and_is_the_same_each_time(code)
     assert pack(code_of("own.method:train")) == packed
 
 
+def test_a_file_with_passwords_that_a_command_is_given_counts_and_its_text_is_not_kept(code, monkeypatch):
+    monkeypatch.chdir(code.parent)
+    (code.parent / "secrets.yaml").write_text("password: S3CR3T")
+    (code.parent / "settings.yaml").symlink_to("secrets.yaml")
+    (code.parent / "plain.yaml").write_text("lr: 1")
+    found = code_of("own.method:train", [f"file:{name}.yaml" for name in ("secrets", "settings", "plain")])
+    assert "file:secrets.yaml" in found.version.modules and "file:settings.yaml" in found.version.modules
+    kept = unpack(pack(found))
+    assert "plain.yaml" in kept and not any("S3CR3T" in text for text in kept.values())
+
+
 def test_more_sources_than_a_snapshot_may_hold_are_refused_with_the_size(code, monkeypatch):
     (code / "helper.py").write_text("Y = 1\n" * 1000)
     monkeypatch.setattr(snapshot, "MAX_BYTES", 5000)

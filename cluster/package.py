@@ -1,0 +1,166 @@
+"""What of a project travels to a cluster: its code, without what is large, private or made by running it.
+
+Of a git work tree the files that git tracks, and those that it neither tracks nor ignores; of these, as of a project
+without git, those alone whose names are in none of the lists below. Names are compared without case.
+"""
+
+import fnmatch
+import functools
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from contrasweep.cluster.errors import SubmissionError
+from contrasweep.cluster.git import git
+
+LIMIT_MIB = 50.0
+"""More than this is no code. Ray itself refuses 512 MiB and is slow long before."""
+EXCLUDES = (
+    *(".*", "__pycache__", "*.pyc", "*.egg-info", "node_modules", "build", "dist", "venv", "docs", "tests"),
+    *("contrasweep-runs", "mlruns", "mlartifacts", "wandb", "data", "datasets", "shared", "events.out.tfevents.*"),
+    *("*.parquet", "*.arrow", "*.npy", "*.npz", "*.pt", "*.pth", "*.ckpt", "*.safetensors", "*.h5", "*.hdf5", "*.onnx"),
+    *("*.zip", "*.tar", "*.gz", "*.tgz", "*.bz2", "*.xz", "*.zst", "*.7z", "*.whl", "*.pkl", "*.pickle"),
+    *("*.db", "*.db-*", "*.sqlite", "*.sqlite-*", "*.sqlite3", "*.sqlite3-*"),
+)
+"""Names, of files or folders at any depth, that stay behind; everything hidden (.git, .venv, .env) is among them.
+A package in a package is code and travels whatever its name, as `contrasweep/data` does."""
+SECRETS = (
+    *(
+        "id_rsa*",
+        "id_dsa*",
+        "id_ecdsa*",
+        "id_ed25519*",
+        "*.pem",
+        "*.key",
+        "*.ppk",
+        "*.p12",
+        "*.pfx",
+        "*.jks",
+        "*.keystore",
+    ),
+    *("*.kdbx", "*.gpg", "*.pgp", "*.asc", "*.ovpn", "authorized_keys", "known_hosts", "netrc", "_netrc", "*htpasswd"),
+    *(
+        "credentials",
+        "*credentials*.json",
+        "credentials.*",
+        "*client_secret*",
+        "*service-account*",
+        "*service_account*",
+    ),
+    *("secret", "secrets", "secret.*", "secrets.*", "*.secret", "*.secrets", "*-secret.*", "*_secret.*", "*-secrets.*"),
+    *(
+        "*_secrets.*",
+        "password*",
+        "passwd",
+        "pgpass*",
+        "token",
+        "token.*",
+        "*.token",
+        "*_token",
+        "*_token.*",
+        "*-token.*",
+    ),
+    *("api_key*", "apikey*", "kubeconfig*", "*.kubeconfig", "*.env", "env.*", "*.tfstate*", "*.tfvars", "rclone.conf"),
+)
+"""Names of files that have passwords or keys; a module of Python is none of them."""
+CORES = ("core", "core.[0-9]*", "*.core", "vgcore.*", "hs_err_pid*", "*.dmp")
+"""Names of files with the memory of a process that died."""
+
+
+def is_secret(name: str) -> bool:
+    """Return whether a file of this name has passwords or keys, by what people and programs call such files."""
+    return not name.casefold().endswith(".py") and _matches(name, SECRETS)
+
+
+def contents(root: Path, files: Mapping[str, Path] | None = None) -> dict[str, Path]:
+    """Return path in the copy -> file, of the project at `root` and of `files`, which travel too.
+
+    A link to what travels is followed. `SubmissionError` for one that leads out of the project, for a folder that is
+    not there, and for more than `LIMIT_MIB`: it names the largest files.
+    """
+    if not root.is_dir():
+        raise SubmissionError(f"the folder to send, {root}, does not exist or is not a folder")
+    top = root.resolve()
+    listed = set(_by_git(top) or _by_names(top))
+    inside: dict[Path, set[Path]] = {}
+    for path in listed:
+        while path != top:
+            inside.setdefault(path.parent, set()).add(path)
+            path = path.parent
+
+    def travelling(path: Path, name: str, above: tuple[Path, ...]) -> Iterator[tuple[str, Path]]:
+        if path.is_symlink() and not (path := path.resolve()).is_relative_to(top):
+            raise SubmissionError(
+                f"the link {name} leads out of the project, to {path}, and what lies there would be sent; put it into "
+                f"the project, or name the link in .gitignore"
+            )
+        if path in inside and path not in above:  # no link to a folder above it
+            for child in sorted(inside[path]):
+                yield from travelling(child, f"{name}/{child.name}".lstrip("/"), (*above, path))
+        elif path in listed and path.is_file():
+            yield name, path
+
+    chosen = dict(travelling(top, "", ())) | dict(files or {})
+    sizes = {name: path.stat().st_size / 2**20 for name, path in chosen.items()}
+    if (total := sum(sizes.values())) > LIMIT_MIB:
+        largest = ", ".join(f"{n} ({sizes[n]:.0f} MiB)" for n in sorted(sizes, key=lambda n: -sizes[n])[:3])
+        raise SubmissionError(
+            f"the folder to send, {root}, holds {total:.0f} MiB, more than {LIMIT_MIB:.0f}: {largest}; "
+            "exclude them and stage data with `contrasweep data stage`"
+        )
+    return chosen
+
+
+def _by_git(top: Path) -> list[Path]:
+    """Return the files and links of a work tree that travel; none where git does not answer or knows nothing here."""
+    try:
+        tracked = git(top, "ls-files", "-z", "--cached")
+        others = git(top, "ls-files", "-z", "--others", "--exclude-standard")
+    except (OSError, subprocess.SubprocessError):
+        return []
+    stays = functools.cache(_stays)
+
+    def behind(path: Path) -> bool:
+        return stays(path) or (path.parent != top and behind(path.parent))
+
+    found = [top / os.fsdecode(name) for name in tracked.split(b"\0") if name]
+    found += [path for name in others.split(b"\0") if name and not behind(path := top / os.fsdecode(name))]
+    for nested in [path for path in found if path.is_dir() and not path.is_symlink()]:  # a submodule, another checkout
+        found += _by_git(nested) or _by_names(nested)
+    return found
+
+
+def _by_names(top: Path) -> Iterator[Path]:
+    """Yield the files and links of a folder that travel."""
+    for folder, names, files in os.walk(top):
+        kept = [path for name in (*names, *files) if not _stays(path := Path(folder, name))]
+        names[:] = [path.name for path in kept if path.is_dir() and not path.is_symlink()]
+        yield from (path for path in kept if path.name not in names)
+
+
+def _stays(path: Path) -> bool:
+    """Return whether a file or folder stays behind by its name or, of a folder, by what it holds."""
+    is_folder = path.is_dir()
+    if is_folder and all((folder / "__init__.py").exists() for folder in (path, path.parent)):
+        return False
+    if _matches(path.name, EXCLUDES) or is_secret(path.name):
+        return True
+    if is_folder:
+        if not os.access(path, os.R_OK | os.X_OK) or (path / "pyvenv.cfg").exists() or (path / "conda-meta").exists():
+            return True
+        below = [Path(entry) for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
+        return any(map(_is_study, [path, *below]))
+    return _matches(path.name, CORES)
+
+
+def _is_study(folder: Path) -> bool:
+    """Return whether this is the folder of a study or campaign in a storage."""
+    study = (folder / "study.json").exists() and any(
+        (folder / name).is_dir() for name in ("records", "trials", "lease")
+    )
+    return study or ((folder / "campaign.json").exists() and (folder / "ledger").is_dir())
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(name.casefold(), pattern) for pattern in patterns)
