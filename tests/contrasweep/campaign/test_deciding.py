@@ -262,25 +262,27 @@ def test_a_kill_before_or_after_an_entry_spends_nothing_twice(kind, tmp_path, mo
 )
 def test_an_incumbent_whose_code_only_the_ledger_names_is_not_run(stored, named, tmp_path, monkeypatch):
     """Whoever may write to a storage can keep any candidate in its ledger; the next decision would train it."""
+    storage = tmp_path / "runs"
     (tmp_path / "evil.py").write_text("open('ran', 'w').close()\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    decide(tmp_path, arm(who="noise"), "noise")
-    ledger = book(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    decide(storage, arm(who="noise"), "noise")
+    ledger = book(storage)
     ledger.append(Asked("forged", campaigns.plain_arm(Arm(**stored)), "0" * 16))
     number = ledger.number_of("0" * 16)
     ledger.append(Granted(number, 0, 0.01, (77, 78)))
     ledger.append(Decided(number, 0, "keep", "confirm", True, 2, 0, 0.0, 0.0))
-    trained = trials(tmp_path)
+    trained = trials(storage)
     with pytest.raises(SpecError, match=f"incumbent: what only a storage names is not used, got '{named}'"):
-        decide(tmp_path, arm(who="next"), "next")
+        decide(storage, arm(who="next"), "next")
     (tmp_path / "speed.yaml").write_text(
         "type: campaign\nname: speed\nincumbent: {trainable: 'candidates:train'}\ndata: digits-lt\n"
         "smallest_difference: 0.005\nseeds: {first: 2, step: 2, most: 8}\n"
     )
-    words = ["speed.yaml", "incumbent", "--set", "config.gain=0.03", "--storage", str(tmp_path), "--tracking", "none"]
+    words = ["speed.yaml", "incumbent", "--set", "config.gain=0.03", "--storage", "runs", "--tracking", "none"]
     done = contrasweep("decide", *words, folder=tmp_path)
     assert done.returncode == 2 and "what only a storage names is not used" in done.stderr, done
-    assert "evil" not in sys.modules and not list(tmp_path.rglob("ran")) and trials(tmp_path) == trained
+    assert "evil" not in sys.modules and not list(tmp_path.rglob("ran")) and trials(storage) == trained
 
 
 def test_a_kept_candidate_goes_on_as_incumbent_once_its_package_is_named(tmp_path, monkeypatch):
