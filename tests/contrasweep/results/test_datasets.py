@@ -72,6 +72,7 @@ def test_a_failed_run_is_a_loss_by_the_largest_difference_of_its_dataset():
     assert clipped == pytest.approx(max(0.0, lost - 0.3)), "an accuracy is no less than 0"
 
 
+@pytest.mark.slow
 def test_an_arm_that_fails_where_it_would_score_low_is_not_the_best():
     """Two equal arms; `fragile` fails below .5, on one dataset always."""
     rng, rows = np.random.default_rng(1), []
@@ -92,6 +93,7 @@ def test_an_arm_that_fails_where_it_would_score_low_is_not_the_best():
     assert np.isnan(summary.means).any(axis=0).sum() == 1, "where it failed always there is no mean"
 
 
+@pytest.mark.slow
 def test_failures_never_make_two_arms_differ_that_do_not_without_them():
     rng = np.random.default_rng(3)
     for _ in range(10):

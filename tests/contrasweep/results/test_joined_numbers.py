@@ -142,6 +142,7 @@ def means_of(storage, *names):
     return {f"{name}/{arm}": mean for name, frame in frames.items() for arm, mean in means(frame).items()}
 
 
+@pytest.mark.slow
 def test_the_same_arm_before_and_after_a_change_of_code_is_not_called_equal(pair):
     """In every form of the table, and whichever study is named last."""
     true = means_of(pair, "before", "after")
@@ -187,6 +188,7 @@ def test_test_items_groups_and_figures_of_joined_studies_are_each_study_s_own(pa
     assert joined.counts == {"done": 32} and len(joined.trial_rows()) == 32
 
 
+@pytest.mark.slow
 def test_the_commands_show_each_study_s_own_numbers(pair, tmp_path):
     true = means_of(pair, "before", "after")
     for order in (("before", "after"), ("after", "before")):
@@ -248,6 +250,7 @@ def test_a_study_named_twice_is_refused(pair, tmp_path):
     assert shown.returncode == 2 and shown.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_what_is_of_one_study_refuses_several(pair):
     joined = cs.load(["before", "after"], storage=pair)
     for format in FORMATS:
@@ -275,6 +278,7 @@ def test_studies_without_a_common_seed_are_compared_with_nothing_and_the_table_s
     assert not any("in common" in note for note in cs.load(["before", "after"], storage=pair).table().notes)
 
 
+@pytest.mark.slow
 def test_what_was_declared_differently_is_said_with_what_is_used(pair):
     made(pair, "strict", alpha=0.01, smallest_difference=0.02, reference="a")
     made(pair, "loose", smallest_difference=0.03, axes=(8,))
