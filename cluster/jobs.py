@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+import shlex
 import sys
 import time
 import urllib.error
@@ -112,7 +113,7 @@ class Job:
                     print(f"{error}; attaching again for {timeout_s:.0f} s", file=sys.stderr, flush=True)
                 warned = True
                 if time.monotonic() - answered > timeout_s:
-                    hint = f"the job may still run: `contrasweep logs {self.id} --follow` attaches again"
+                    hint = f"the job may still run: `contrasweep logs {shlex.quote(self.id)} --follow` attaches again"
                     raise SubmissionError(f"{error}; {hint}") from None
             time.sleep(POLL_S)
 

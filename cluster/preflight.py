@@ -114,14 +114,15 @@ def check_reachable(
                 f"the cluster did not run a first job within {timeout_s:.0f} s; is its head overloaded?"
             )
         time.sleep(0.3)
+    logs = f"contrasweep logs {shlex.quote(job.id)}"
     answer = re.search(r"^PROBE (.*)$", job.logs(), re.MULTILINE)
     if answer is None:
-        raise SubmissionError(f"a first job failed on the cluster; see `contrasweep logs {job.id}`")
+        raise SubmissionError(f"a first job failed on the cluster; see `{logs}`")
     try:
         unreachable = dict(json.loads(answer[1]))
     except (ValueError, TypeError):
         said = f"{answer[1][:80]!r}, which is not its answer"
-        raise SubmissionError(f"a first job on the cluster printed {said}; see `contrasweep logs {job.id}`") from None
+        raise SubmissionError(f"a first job on the cluster printed {said}; see `{logs}`") from None
     for uri, why in unreachable.items():
         raise SubmissionError(f"{uri} cannot be reached from the cluster ({' '.join(str(why).split())[:200]})")
 

@@ -38,6 +38,7 @@ from contrasweep.running.driver import run
 from contrasweep.running.failures import failure_line
 from contrasweep.running.session import session
 from contrasweep.schema import checked, validate
+from contrasweep.shell import command_line
 from contrasweep.statistics.referee import Rule, Ruling
 from contrasweep.storage.lease import StudyHeld
 from contrasweep.storage.names import as_label
@@ -217,9 +218,8 @@ class Campaign:
         try:
             publish(self.history(storage=storage), storage, checked_tracking(tracking_of(tracking, None)))
         except (TrackingError, StorageError) as error:
-            _say(
-                f"MLflow lacks the decision ({error}); contrasweep sync {self.name} --storage {storage} brings it there"
-            )
+            again = command_line("sync", self.name, storage=storage)
+            _say(f"MLflow lacks the decision ({error}); {again} brings it there")
 
     def outlook(self, candidate: Arm, name: str, *, storage: str = STORAGE, more: int = 0) -> Outlook:
         """Return what a decision would take; nothing is trained or written.

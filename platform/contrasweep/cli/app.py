@@ -36,6 +36,7 @@ from contrasweep.defaults import OF_STUDY, STORAGE, TRACKING
 from contrasweep.errors import ContrasweepError, SpecError, StorageError
 from contrasweep.imports import is_installed
 from contrasweep.secrets import redacted
+from contrasweep.shell import command_line
 from contrasweep.text_table import WIDTH, text_table
 
 if TYPE_CHECKING:
@@ -178,7 +179,9 @@ def run(
 
     studies = load_studies(study, sets or [])
     if rerun and len(studies) > 1:
-        raise SpecError("trials of one study run again", place="--rerun", hint=f"contrasweep run {study}:NAME --rerun")
+        raise SpecError(
+            "trials of one study run again", place="--rerun", hint=command_line("run", f"{study}:NAME", rerun=True)
+        )
     if submitted_code is not None:
         check_submitted(studies[0], submitted_code)
     done: list[Results] = []
@@ -213,7 +216,7 @@ def run(
         print_json("report", reports.summary(results))
     elif table:
         print(f"\n{table.to_text(width() or WIDTH)}")
-        print(f"\nreport:   contrasweep report {' '.join(names)} --rows arm --columns study --storage {storage}")
+        print(f"\nreport:   {command_line('report', *names, rows='arm', columns='study', storage=storage)}")
     if results.stopped:
         print(results.stopped, file=sys.stderr)
     raise typer.Exit(3 if results.stopped else 0 if results.complete else 1)
@@ -228,9 +231,9 @@ def _print_results(results: "Results", storage: str, tracking: str, declared: "S
     if advised := results.advice().to_text(width() or WIDTH).rstrip():
         print("\n" + advised)
     print("\n" + search_notes(results).to_text(width()) if results.spent() else "")
-    print(f"\nrecords:  {storage}/{results.name}\nreport:   contrasweep report {results.name} --storage {storage}")
+    print(f"\nrecords:  {storage}/{results.name}\nreport:   {command_line('report', results.name, storage=storage)}")
     for store in parted(tracking_of(tracking, declared.tracking))[0]:
-        print(f"MLflow:   contrasweep ui --tracking {redacted(store)} --study {results.name}")
+        print(f"MLflow:   {command_line('ui', tracking=redacted(store), study=results.name)}")
 
 
 @app.command()
@@ -281,7 +284,7 @@ def evaluate(
     else:
         print("\n".join(table.to_text(width() or WIDTH) for table in tables[:1]))
         shown = textwrap.fill(f"metrics:  {', '.join(metrics)}", width() or WIDTH, subsequent_indent=" " * 10)
-        print(f"{shown}\nreport:   contrasweep report {results.name} --storage {storage} --metric NAME")
+        print(f"{shown}\nreport:   {command_line('report', results.name, storage=storage, metric='NAME')}")
     raise typer.Exit(0 if evaluated.complete else 1)
 
 

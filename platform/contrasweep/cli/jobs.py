@@ -26,6 +26,7 @@ from contrasweep.cli.options import (
 )
 from contrasweep.defaults import OF_STUDY, STORAGE
 from contrasweep.errors import SpecError
+from contrasweep.shell import command_line
 
 if TYPE_CHECKING:
     from contrasweep.cluster.jobs import Job
@@ -98,8 +99,8 @@ def submit(
         print_json("submit", {"job": job.id, "address": address})
     else:
         print(
-            f"job:      {job.id}\nstatus:   contrasweep status {job.id} --address {address}\n"
-            f"log:      contrasweep logs {job.id} --address {address} --follow"
+            f"job:      {job.id}\nstatus:   {command_line('status', job.id, address=address)}\n"
+            f"log:      {command_line('logs', job.id, address=address, follow=True)}"
         )
     if follow:
         raise typer.Exit(EXIT.get(job.follow(_write), 1))
@@ -158,7 +159,7 @@ def logs(
             "the log of a job needs --address, that of a trial its id",
             place="logs",
             value=name,
-            hint=f"contrasweep logs {name} TRIAL, or contrasweep logs {name} --address http://HEAD:8265",
+            hint=f"{command_line('logs', name, 'TRIAL')}, or {command_line('logs', name, address='http://HEAD:8265')}",
         )
     job = _job(name, address)
     if follow:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -38,7 +39,7 @@ def init(
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
     print(f"{folder}: package {name}, study.yaml, test_method.py, README.md\n")
-    print(f"cd {folder}\ncontrasweep plan study.yaml\ncontrasweep run study.yaml")
+    print(f"cd {shlex.quote(str(folder))}\ncontrasweep plan study.yaml\ncontrasweep run study.yaml")
 
 
 def _check(folder: Path, name: str) -> None:

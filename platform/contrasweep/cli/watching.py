@@ -11,6 +11,7 @@ from contrasweep.cli import reports
 from contrasweep.cli.options import Address, Json, Since, Storage, StoredStudy, print_json, width
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError
+from contrasweep.shell import command_line
 from contrasweep.text_table import text_table
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def watch(
     if state is None:
         print(f"{records.study} has no live.json, which its next run writes", file=sys.stderr)
     elif state.ended:
-        print(f"ended: {state.ended}; contrasweep report {records.study} --storage {storage}")
+        print(f"ended: {state.ended}; {command_line('report', records.study, storage=storage)}")
 
 
 def studies(storage: Storage = STORAGE, json: Json = False) -> None:

@@ -13,6 +13,7 @@ from contrasweep.data.manifest import MANIFEST, Folds, Manifest
 from contrasweep.data.names import Name, importer, parse
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import DataError, NotStagedError, SpecError
+from contrasweep.shell import command_line
 from contrasweep.storage.json_file import MAX_BYTES
 from contrasweep.storage.store import open_store
 
@@ -61,7 +62,7 @@ def _read(name: str) -> Manifest | None:
     if manifest is None and ("://" in name or name.startswith((".", "/", "~"))):
         raise DataError(
             f"{name} holds no staged dataset ({MANIFEST} is not there); stage one there with: "
-            f"contrasweep data stage NAME --to {name}"
+            f"{command_line('data stage', 'NAME', to=name)}"
         )
     return manifest
 
@@ -120,8 +121,8 @@ def _whole(folder: Path) -> Manifest | None:
 
 
 def _how_to_stage(wanted: Name, place: str) -> str:
-    settings = "".join(f" --set {key}={value}" for key, value in wanted.settings.items())
-    return f"contrasweep data stage {wanted.name} --source PATH{settings} --to {place}"
+    settings = [f"{key}={value}" for key, value in wanted.settings.items()]
+    return command_line("data stage", wanted.name, source="PATH", set=settings, to=place)
 
 
 def _where_looked(wanted: Name, storage: str, places: Sequence[str]) -> str:

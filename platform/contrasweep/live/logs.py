@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from contrasweep.errors import SpecError
 from contrasweep.live.live_file import read_live
+from contrasweep.shell import command_line
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import LOG, STACK, StudyRecords
 
@@ -29,8 +30,8 @@ def _listed(records: StudyRecords) -> str:
     """Some ids of the study's trials, and the command that prints them."""
     some = sorted(records.with_files())
     such = f"the study has {len(some)} trials, such as {', '.join(some[:3])}; " if some else ""
-    command = f"contrasweep report {records.study} --storage {records.storage} --json"
-    return f"{such}`{command}` prints the trial_id, arm, fold, seed and status of each in its table"
+    listing = command_line("report", records.study, storage=records.storage, json=True)
+    return f"{such}`{listing}` prints the trial_id, arm, fold, seed and status of each in its table"
 
 
 def read_log(records: StudyRecords, trial_id: str) -> str:

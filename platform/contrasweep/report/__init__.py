@@ -25,6 +25,7 @@ from contrasweep.results.notices import archived_changes, code_diff
 from contrasweep.results.results import Results
 from contrasweep.results.study_data import Over
 from contrasweep.results.table import PLAIN, Table, TableStyle
+from contrasweep.shell import command_line
 from contrasweep.storage.archive import list_archived
 from contrasweep.terminal_text import write
 from contrasweep.text_table import WIDTH
@@ -220,12 +221,9 @@ def report_data(results: Results, table: Table) -> ReportData:
     extra: dict[str, list[Any]] = {
         name: [getattr(record, name, None) for record in records] for name in ("error", *SPENT)
     }
-    command = f"contrasweep report {results.name} --format html --output report.html"
+    again = command_line("report", results.name, format="html", output="report.html", storage=results.records.storage)
     document = replace(
-        results.document,
-        metric=table.metric,
-        mode=table.mode,
-        commands=(*results.document.commands, f"{command} --storage {results.records.storage}"),
+        results.document, metric=table.metric, mode=table.mode, commands=(*results.document.commands, again)
     )
     links = read_links(results.records)
     curves = results.curves([*results.trial_records, *results.search_records])
@@ -254,7 +252,7 @@ def report_data(results: Results, table: Table) -> ReportData:
         study_link=links.study,
         code=_code(results),
         archived=sum(len(part.trial_ids) for part in list_archived(results.records)),
-        served="" if links.served or not links.runs else f"contrasweep ui --tracking {links.tracking}",
+        served="" if links.served or not links.runs else command_line("ui", tracking=links.tracking),
     )
 
 

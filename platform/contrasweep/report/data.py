@@ -14,6 +14,7 @@ from contrasweep.results.answer import Answer
 from contrasweep.results.rendering import NONE, DisplayNames
 from contrasweep.results.table import Table, label
 from contrasweep.rows import FrameRow
+from contrasweep.shell import command_line
 from contrasweep.storage.record import COUNTING
 from contrasweep.storage.records import LOG
 from contrasweep.storage.study_document import StudyDocument
@@ -96,7 +97,7 @@ class ReportData(TrialData):
 
     def log_command(self, trial_id: str) -> str:
         """The command that prints what a trial printed; "" where the storage is not known."""
-        return f"contrasweep logs {self.document.name} {trial_id} --storage {self.storage}" if self.storage else ""
+        return command_line("logs", self.document.name, trial_id, storage=self.storage) if self.storage else ""
 
     def log_link(self, trial_id: str) -> str:
         """The address of its log, where the storage is a folder."""

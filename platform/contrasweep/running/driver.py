@@ -1,6 +1,5 @@
 """Run or resume a study: claim its name, plan, train what has no record yet, publish."""
 
-import shlex
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from contrasweep.results.results import Results
 from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_given
 from contrasweep.running.prepare import Changed, prepare, tracked_study
 from contrasweep.running.publish import clean, plan_cleaning, publish
+from contrasweep.shell import command_line
 from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
@@ -179,7 +179,7 @@ def _where_shown(records: StudyRecords, mine: str | Sequence[str] | None) -> str
         return mine if shown else None
     print(
         f"the scores are not in MLflow: the storage says that the study is shown at {shown}, and the command does not; "
-        f"if that is yours, add them by contrasweep sync {records.study} --tracking {shlex.quote(shown)}",
+        f"if that is yours, add them by {command_line('sync', records.study, tracking=shown)}",
         file=sys.stderr,
     )
     return None

@@ -8,6 +8,7 @@ from pathlib import Path
 from contrasweep.code import CurrentCode
 from contrasweep.errors import ContrasweepError, choose_from
 from contrasweep.planning.code_comparison import is_other
+from contrasweep.shell import command_line
 from contrasweep.storage.record import Phase, Record
 from contrasweep.trial import Trial
 
@@ -28,7 +29,7 @@ def failure_line(record: Record, storage: str) -> str:
     text = (record.error or "").strip()
     last = OUR_ERRORS.sub("", text.splitlines()[-1]) if text else "unknown error"
     where = f" ({place})" if (place := place_of(text)) else ""
-    whole = f"contrasweep logs {record.study} {record.trial_id[:SHORT_ID]} --storage {storage}"
+    whole = command_line("logs", record.study, record.trial_id[:SHORT_ID], storage=storage)
     again = "the same command" if record.missing else "--retry-failed"
     cause = f" [{record.cause}]" if record.missing else ""
     return f"failed: {replicate_of(record)}: {last[:300]}{where}{cause}; all of it: {whole}; again: {again}"

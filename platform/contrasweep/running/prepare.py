@@ -19,6 +19,7 @@ from contrasweep.planning.starts import check_starts
 from contrasweep.running.failures import run_again
 from contrasweep.running.versions import versions
 from contrasweep.secrets import redacted
+from contrasweep.shell import command_line
 from contrasweep.storage import compact
 from contrasweep.storage.archive import archive_trials, finish_move
 from contrasweep.storage.code_files import accept
@@ -208,7 +209,7 @@ def decide(
     if changed == "stop" and (line := comparison.line()):
         raise CodeChanged(
             f"{line}; pass --rerun-changed to run them again (what there is moves to archive/), or --accept-code to "
-            f"keep them (every table says so); see contrasweep code {records.study} --storage {records.storage}"
+            f"keep them (every table says so); see {command_line('code', records.study, storage=records.storage)}"
         )
     infeasible = infeasible_records(kept)
     restarted = set() if changed == "accept" else {i for i in lost if is_other(kept[i], current)}

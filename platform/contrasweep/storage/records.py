@@ -18,6 +18,7 @@ Records lie apart from the rest, so that an object store lists one key a trial t
 """
 
 import functools
+import shlex
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -146,7 +147,7 @@ class StudyRecords:
 
     def remedy(self, text: str) -> str:
         """Return what to do about a broken file, with a command to copy."""
-        return text.replace("STUDY", f"{self.study} --storage {self.storage}")
+        return text.replace("STUDY", shlex.join([self.study, "--storage", self.storage]))
 
     def write(self, record: Record) -> None:
         """Write a trial's record; with it the trial is finished."""

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import pydantic
 
 from contrasweep.config import Config, MutableConfig
+from contrasweep.shell import is_ours
 from contrasweep.storage.json_file import SCHEMA, JsonFile, stored
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import Count, DatasetRef, Measure, Time
@@ -15,6 +16,16 @@ EVALUATION = "contrasweep.trainables.evaluation.networks:train"
 """The trainable of studies that evaluate the networks of another one."""
 STUDY_FORMAT = 4
 """Format version of study.json."""
+
+
+def _check_command(text: str) -> str:
+    """Return `text`; raise ValueError unless it is one command of ours, since a report shows it for people to paste."""
+    if not is_ours(text):
+        raise ValueError("what declared a study is one command of contrasweep, in a shell's quotes")
+    return text
+
+
+Command = Annotated[str, pydantic.AfterValidator(_check_command)]
 
 
 class _Budget(pydantic.BaseModel):
@@ -85,7 +96,7 @@ class StudyDocument:
     search: DeclaredSearch | None = None
     description: str = ""
     datasets: tuple[DatasetRef, ...] = ()
-    commands: tuple[str, ...] = ()  # that declared the study; none where a program did
+    commands: tuple[Command, ...] = ()  # that declared the study; none where a program did
     created: Time = 0.0
     versions: Mapping[Label, Label] = field(default_factory=dict)
     spec: Annotated[Config, pydantic.AfterValidator(_check_declaration)] = field(default_factory=dict)

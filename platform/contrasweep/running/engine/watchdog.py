@@ -13,6 +13,7 @@ from contrasweep.running.engine.ray_internals import actor_of
 from contrasweep.running.failures import SHORT_ID, replicate_of
 from contrasweep.running.run_context import RayTrial
 from contrasweep.running.stacks import innermost, stack_of_actor
+from contrasweep.shell import command_line
 from contrasweep.storage.record import Cause
 from contrasweep.storage.records import STACK
 
@@ -72,9 +73,9 @@ class Watchdog:
         active, records = self.loop.accounts.active.get(trial_id), self.loop.records
         if active is None:  # it ended meanwhile
             return
-        command = f"contrasweep logs {records.study} {trial_id[:SHORT_ID]} --storage {records.storage}"
+        logs = command_line("logs", records.study, trial_id[:SHORT_ID], storage=records.storage)
         self.loop.progress.hangs(trial_id, silence)
-        self.loop.progress.say(f"silent: {replicate_of(active.trial)}: {silence}{where}; see {command}")
+        self.loop.progress.say(f"silent: {replicate_of(active.trial)}: {silence}{where}; see {logs}")
 
     def _stack(self, trial_id: str, actor: Any) -> tuple[str, str]:
         """Store the stacks of a trial's process beside its log; return the place where it is, in words."""

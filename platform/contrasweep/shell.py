@@ -1,0 +1,29 @@
+"""Commands of ours as text for people to paste into a shell."""
+
+import shlex
+
+
+def command_line(name: str, *words: object, **options: object) -> str:
+    """Return `contrasweep NAME WORDS --OPTION VALUE` as a shell takes it, whatever signs are in words and values.
+
+    An option of the value True stands alone, one of a list stands once for each entry, one of None is left out.
+    """
+    named: list[str] = []
+    for option, value in options.items():
+        for one in value if isinstance(value, list) else [] if value is None else [value]:
+            if one is True:
+                named.append(f"--{option}")
+            else:  # what begins with a dash would be read as the next option
+                named += [f"--{option}={one}"] if str(one).startswith("-") else [f"--{option}", str(one)]
+    texts = [str(word) for word in words]
+    parts = [*named, "--", *texts] if any(text.startswith("-") for text in texts) else [*texts, *named]
+    return shlex.join(["contrasweep", *name.split(), *parts])
+
+
+def is_ours(text: str) -> bool:
+    """Return whether a text is one command of ours as `shlex.join` writes it: nothing else runs where it is pasted."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return False
+    return words[:1] == ["contrasweep"] and shlex.join(words) == text
