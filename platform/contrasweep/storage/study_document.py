@@ -18,14 +18,8 @@ STUDY_FORMAT = 4
 """Format version of study.json."""
 
 
-def _check_command(text: str) -> str:
-    """Return `text`; raise ValueError unless it is one command of ours, since a report shows it for people to paste."""
-    if not is_ours(text):
-        raise ValueError("what declared a study is one command of contrasweep, in a shell's quotes")
-    return text
-
-
-Command = Annotated[str, pydantic.AfterValidator(_check_command)]
+Commands = Annotated[tuple[str, ...], pydantic.AfterValidator(lambda texts: tuple(filter(is_ours, texts)))]
+"""Commands that people are shown to paste: what is no single command of ours is left out."""
 
 
 class _Budget(pydantic.BaseModel):
@@ -96,7 +90,7 @@ class StudyDocument:
     search: DeclaredSearch | None = None
     description: str = ""
     datasets: tuple[DatasetRef, ...] = ()
-    commands: tuple[Command, ...] = ()  # that declared the study; none where a program did
+    commands: Commands = ()  # that declared the study; none where a program did
     created: Time = 0.0
     versions: Mapping[Label, Label] = field(default_factory=dict)
     spec: Annotated[Config, pydantic.AfterValidator(_check_declaration)] = field(default_factory=dict)

@@ -4,6 +4,7 @@ import csv
 import io
 import math
 import re
+import shlex
 from dataclasses import replace
 from html import escape
 from xml.etree import ElementTree
@@ -47,7 +48,7 @@ def records(tmp_path):
     """A study whose owner writes what they like into each text that a report shows."""
     grid = AblationGrid("s", {"a": Arm(train), "b": Arm(train)}, "d", axes={"kind": [f"{SCRIPT}", "=1+1"]}, folds=2)
     plan, records = make_plan(grid, lambda name: DATA), StudyRecords(str(tmp_path), "s")
-    texts = {"description": f"x{SCRIPT}\\input{{/etc/passwd}}", "commands": (f"contrasweep run {SCRIPT}",)}
+    texts = {"description": f"x{SCRIPT}\\input{{/etc/passwd}}", "commands": (f"contrasweep run {shlex.quote(SCRIPT)}",)}
     records.claim(replace(study_document(plan), **texts))
     write_planned(records, plan.to_frame())
     for i, trial in enumerate(plan.trials):
