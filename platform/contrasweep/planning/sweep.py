@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 UNBOUNDED = 1000
-"""Configurations of a search whose budget does not count them, as far as fusing trials goes."""
+"""Configurations of a search whose budget does not count them."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -214,17 +214,12 @@ class SweepPlan(PlanDisplay, SweepDesign):
                 yield from (number for number, arm in enumerate(self.study.arms) if i >= ended[arm, phase])
 
     def expected(self, done: Collection[str]) -> Iterable[tuple[Trial, int]]:
-        """Yield samples of each arm's space for the trials that its search has at a time, and confirmation trials.
-
-        Where `slots` does not bound the search, the samples stand for all its trials.
-        """
-        study = self.study
-        configurations = min(study.arm_budget.trials or UNBOUNDED, study.slots or UNBOUNDED)
-        at_a_time = configurations * len(self.search_folds)
-        for arm in study.arms:
+        """Yield samples of each arm's space, which stand for the trials of its search, and confirmation trials."""
+        searched = (self.study.arm_budget.trials or UNBOUNDED) * len(self.search_folds)
+        for arm in self.study.arms:
             samples = self.samples(arm)
             for sample in samples:
-                yield sample, math.ceil(at_a_time / len(samples))
+                yield sample, math.ceil(searched / len(samples))
         yield from ((trial, 1) for trial in self.trials if trial.id not in done)
 
     def totals(self, known: Mapping[str, Record]) -> dict[str, int | None]:

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from contrasweep import AblationGrid, Arm, ContrasweepError
+from contrasweep import AblationGrid, Arm, ContrasweepError, Float, Sweep
 from contrasweep.planning.forecast import asks_pilot
 from contrasweep.planning.planner import plan
 from contrasweep.running.driver import run
@@ -74,6 +74,12 @@ def test_ocl_that_is_scl_after_three_epochs_ends_a_pilot_before_its_own_end():
         assert source.keep_going(trial.id, [{"step": step, "ocl_equals_scl": equal}]) and not stops
     source.keep_going(trial.id, [{"step": 4, "ocl_equals_scl": 1.0}])
     assert "after epoch 4: OCL equals SCL" in stops[0]
+
+
+def test_the_hours_of_a_search_are_of_all_its_trials_however_few_train_at_a_time():
+    arms = {"a": Arm("valued:train", space={"lr": Float(0.1, 1.0)})}
+    study = Sweep("s", arms, "digits-lt", folds=3, search_folds=[0, 1], trials_per_arm=12, slots=2, metric="accuracy")
+    assert sum(number for _, number in plan(study).expected(())) == 12 * 2
 
 
 def test_a_study_has_a_pilot_by_its_field_or_by_its_gpu_hours_and_its_plan_is_the_same():
