@@ -8,13 +8,14 @@ The loop counts epochs, resumes, says when an evaluation or a checkpoint is due,
 says what an epoch, an evaluation and the end of training are (`Method`).
 """
 
+import logging
 import tempfile
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from contrasweep.processes import scratch_prefix
 from contrasweep.rows import ItemColumns
@@ -25,17 +26,19 @@ from contrasweep.trainables.optimisation import Optimizer
 from contrasweep.trial import Report, Trial
 
 R = TypeVar("R")
+log = logging.getLogger(__name__)
 
 
 class Guard:
     """Takes only the optimiser steps whose loss and gradient are finite; counts the others as `nonfinite_steps`.
 
     `warned`: whether a method has said already that its trial is stuck. `below_zero`: whether a step had negatives with
-    a cosine below 0, without which OCL is SCL. All are kept in the checkpoint.
+    a cosine below 0, without which OCL is SCL. `untrained`: whether no epoch has had a gradient and changed a weight.
+    All are kept in the checkpoint.
     """
 
     def __init__(self) -> None:
-        self.nonfinite_steps, self.warned, self.below_zero = 0, False, False
+        self.nonfinite_steps, self.warned, self.below_zero, self.untrained = 0, False, False, True
 
     def step(
         self, optimizer: Optimizer, compute: Callable[[], tuple[Tensor, list[Tensor], R]], clip: float = 0.0
@@ -113,15 +116,25 @@ def run(
     """Train `method` to its end and report once an epoch (`step`, from 1); `resume` is a checkpoint's folder.
 
     `evaluate_every` and `checkpoint_every` are in epochs, 0 for the last one only. A trial without a fold is
-    evaluated once, at the end: its test part is the dataset's own.
+    evaluated once, at the end: its test part is the dataset's own. Until an epoch has a gradient and changes a weight,
+    each report has `untrained` 1.
     """
     evaluate_every = 0 if trial.fold is None else evaluate_every
     epoch = 0 if resume is None else restore(resume, method)
+    guard = method.guard
+    # This is looked at until an epoch has trained anything. Later on a loss may be 0 because it is learned.
+    weights = _weights(method) if guard.untrained else None
     final = epoch > 0 and method.ends(epoch)
     with tempfile.TemporaryDirectory(prefix=scratch_prefix("training")) as scratch:
         while not final:
             epoch += 1
-            metrics = {**method.epoch(epoch), "nonfinite_steps": float(method.guard.nonfinite_steps)}
+            metrics = {**method.epoch(epoch), "nonfinite_steps": float(guard.nonfinite_steps)}
+            if guard.untrained:
+                unchanged = weights is not None and weights == _weights(method)
+                guard.untrained = unchanged or metrics.get("grad_norm") == 0
+                if guard.untrained:
+                    metrics["untrained"] = 1.0
+                    log.warning("%s: in epoch %d the gradient was 0, or no weight changed", trial.arm, epoch)
             final = method.ends(epoch)
             due = final or _due(epoch, checkpoint_every)
             saved = _save(Path(scratch, "checkpoint"), method, epoch) if due else None
@@ -132,12 +145,19 @@ def run(
                 yield Report(epoch, metrics, saved)
 
 
+def _weights(method: Method) -> float | None:
+    """The sum of the squared weights of all networks that the method saves; None where it saves none."""
+    networks = [part for part in method.parts.values() if isinstance(part, nn.Module)]
+    squares = [p.detach().double().square().sum() for network in networks for p in network.parameters()]
+    return float(torch.stack(squares).sum()) if squares else None
+
+
 def _due(epoch: int, every: int) -> bool:
     return every > 0 and epoch % every == 0
 
 
 def _save(folder: Path, method: Method, epoch: int) -> Path:
-    state = {name: getattr(method.guard, name) for name in ("nonfinite_steps", "warned", "below_zero")}
+    state = {name: getattr(method.guard, name) for name in ("nonfinite_steps", "warned", "below_zero", "untrained")}
     return checkpoint.save(folder, method.parts, epoch=epoch, **state)
 
 
@@ -147,5 +167,6 @@ def restore(folder: Path, method: Method) -> int:
     method.guard.nonfinite_steps = state.get("nonfinite_steps", 0)
     method.guard.warned = state.get("warned", False)
     method.guard.below_zero = state.get("below_zero", True)  # a checkpoint of before it was counted does not say
+    method.guard.untrained = state.get("untrained", False)
     epochs: int = state["epoch"]
     return epochs

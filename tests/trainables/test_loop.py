@@ -104,3 +104,46 @@ def test_the_guard_takes_finite_steps_only_and_counts_the_others() -> None:
         guard.require_steps(0, 7, "lower learning_rate")
     with pytest.raises(FloatingPointError, match=r"gives scores .* after 3 steps .*: raise it"):
         guard.require_finite(torch.tensor([1.0, math.nan]), "scores", "raise it")
+
+
+class Learner:
+    """A method with one weight, whose loss has a gradient from epoch `first` on."""
+
+    def __init__(self, first: int, epochs: int = 3, rate: float = 0.1) -> None:
+        self.first, self.epochs, self.rate, self.guard = first, epochs, rate, loop.Guard()
+        self.network = torch.nn.Linear(1, 1)
+
+    @property
+    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+        return {"model": self.network}
+
+    def epoch(self, epoch: int) -> dict[str, float]:
+        gradient = float(epoch >= self.first)
+        with torch.no_grad():
+            self.network.weight.sub_(self.rate * gradient)
+        return {"loss": 0.0, "grad_norm": gradient}
+
+    def ends(self, epoch: int) -> bool:
+        return epoch == self.epochs
+
+    def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
+        return loop.Evaluation({})
+
+
+@pytest.mark.parametrize(
+    ("method", "untrained"),
+    [(Learner(1), [0, 0, 0]), (Learner(2), [1, 0, 0]), (Learner(9), [1, 1, 1]), (Learner(1, rate=0.0), [1, 1, 1])],
+    ids=["learns", "learns from epoch 2 on", "no gradient", "no weight changes"],
+)
+def test_a_trial_says_until_it_learns_that_nothing_is_learned(
+    method: Learner, untrained: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    made = list(loop.run(method, trial()))
+    assert [int(report.metrics.get("untrained", 0)) for report in made] == untrained
+    assert len(caplog.records) == sum(untrained)
+
+
+def test_a_loss_that_reached_zero_is_learned_also_after_a_resume() -> None:
+    first = loop.run(Learner(1), trial())
+    report = next(first)  # its folder lives as long as the training
+    assert all("untrained" not in later.metrics for later in loop.run(Learner(9), trial(), report.checkpoint))

@@ -96,6 +96,7 @@ def trials_of(frame: pd.DataFrame, metric: str, factors: Key) -> pd.DataFrame:
         status=status,
         lost=np.isin(status, LOST) & ~unscored,
         missing=unscored,
+        collapsed=frame["collapsed"].eq(1).to_numpy() if "collapsed" in frame else False,
         value=np.where(np.isin(status, list(COUNTING)), values, np.nan),
     )
 
@@ -182,7 +183,9 @@ def _evidence(
 ) -> Iterator[tuple[Key, str, str, Evidence]]:
     work = trials.assign(side=labels_of(trials, layout.compared), cell=labels_of(trials, layout.pooled))
     for context, part in groups_of(work, layout.context):
-        column = {name: part[name].to_numpy() for name in ("value", "lost", "missing", "weight", "trial_id")}
+        column = {
+            name: part[name].to_numpy() for name in ("value", "lost", "missing", "collapsed", "weight", "trial_id")
+        }
         keys = list(zip(part["cell"], part["fold"], part["seed"], strict=True))
         sides: dict[str, dict[Any, int]] = {}  # where the trial of each (cell, fold, seed) stands
         for at, (side, key) in enumerate(zip(part["side"], keys, strict=True)):
@@ -197,6 +200,8 @@ def _evidence(
                 failed_b=column["lost"][second],
                 missing_a=column["missing"][first],
                 missing_b=column["missing"][second],
+                collapsed_a=column["collapsed"][first],
+                collapsed_b=column["collapsed"][second],
             )
             trial_ids = column["trial_id"]
             scores = None if items is None else _items(items, trial_ids[first], trial_ids[second])

@@ -17,41 +17,76 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from contrasweep.results.table import Table
 
-
-NOTICES = {"ocl_equals_scl": "OCL equals SCL at every step: no cosine of two negatives was negative"}
-"""By the metric whose last value is 1 in trials of which the sentence is true."""
-
-
+NOTICES = {
+    "collapsed": "collapsed: the loss stands at its collapse value and all embeddings coincide; raise the temperature, "
+    "lower the learning rate, or check the augmentations",
+    "untrained": "learned nothing: the gradient was 0 in every step, or no weight changed; check the margins and the "
+    "similarity of the loss, the learning rate, and that batches hold pairs of both kinds",
+    "ocl_equals_scl": "OCL equals SCL at every step: no cosine of two negatives was negative; the embeddings lie close "
+    "together, so raise the temperature, lower the learning rate, or call it SCL",
+}
+"""What a method finds of its own trial, with a remedy, by the metric whose last value is 1 where it is so."""
+MOST_CELLS = 4
+"""So many cells are named in a notice of an arm."""
 FIRST_EPOCHS = 3
 """After so many epochs a notice that still holds is said while the trial trains."""
 
 
-def early_notices(rows: Iterable[Row]) -> list[str]:
-    """Return a sentence for each notice that holds for the first reports of a running trial."""
-    return [
-        f"after epoch {step_of(row)}: {sentence}"
+def early_notices(rows: Iterable[Row]) -> dict[str, str]:
+    """Return a sentence for each notice, by its metric, that holds after the first epochs of a running trial."""
+    return {
+        name: f"after epoch {step_of(row)}: {sentence}"
         for row in rows
         if step_of(row) >= FIRST_EPOCHS
         for name, sentence in NOTICES.items()
         if row.get(name) == 1
-    ]
+    }
 
 
-def notice_lines(records: Iterable[Record]) -> list[str]:
-    """Return a sentence for each notice that a finished trial gives, with the arms and how many of their trials."""
-    finished = [record for record in records if record.status.counts]
+def notices_of(record: Record) -> dict[str, str]:
+    """Return a sentence for each notice, by its metric, that holds at the end of a trial."""
+    return {name: sentence for name, sentence in NOTICES.items() if record.metrics.get(name) == 1}
+
+
+def notice_lines(trials: "pd.DataFrame", axes: Sequence[str] = ()) -> list[str]:
+    """Return a sentence for each notice of finished trials: of how many, by arm, and in which cells they are more.
+
+    `trials` has a row a trial: arm, axes and metrics. A trial that does not report a notice's metric does not have it.
+    """
     lines = []
     for metric, sentence in NOTICES.items():
-        counts: dict[str, list[float]] = {}
-        for record in finished:
-            if metric in record.metrics:
-                counts.setdefault(record.arm, []).append(record.metrics[metric])
-        arms = [f"{arm}: {seen.count(1.0)} of {len(seen)} trials" for arm, seen in counts.items() if 1.0 in seen]
-        if arms:
-            lines.append(f"{sentence} ({', '.join(arms)})")
+        found = [
+            _counted(str(arm), part, metric, axes)
+            for arm, part in (trials.groupby("arm", sort=False) if metric in trials else ())
+            if (part[metric] == 1).any()
+        ]
+        if found:
+            what, _, remedy = sentence.partition("; ")
+            lines.append(f"{what} ({', '.join(found)}); {remedy}")
     return lines
+
+
+def _counted(arm: str, trials: "pd.DataFrame", metric: str, axes: Sequence[str]) -> str:
+    """`supcon: 6 of 30 trials, 6 of 10 at loss.temperature=0.1`."""
+    bad = trials[metric] == 1
+    text = f"{arm}: {bad.sum()} of {len(bad)} trials"
+    if not axes or bad.all():
+        return text
+    from contrasweep.results.table import label  # with pandas: while trials run, nothing is counted
+
+    cells = [
+        ", ".join(f"{axis}={label(value)}" for axis, value in zip(axes, values, strict=True))
+        for values in trials[list(axes)].itertuples(index=False)
+    ]
+    by_cell = bad.set_axis(cells).groupby(level=0, sort=False).agg(bad="sum", total="size")
+    worst = by_cell[by_cell["bad"] > 0].sort_values("bad", ascending=False, kind="stable")
+    named = [f"{row['bad']} of {row['total']} at {cell}" for cell, row in worst.head(MOST_CELLS).iterrows()]
+    more = [f"some in {len(worst) - MOST_CELLS} more cells"] if len(worst) > MOST_CELLS else []
+    return ", ".join([text, *named, *more])
 
 
 def unread_settings(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:

@@ -204,7 +204,7 @@ class StudyData:
     @cached_property
     def notices(self) -> list[str]:
         """A sentence for what finished trials of the table say of themselves, such as that OCL was SCL in them."""
-        return notice_lines(self.trial_records.values())
+        return notice_lines(self.done, self.axes)
 
     @cached_property
     def mixed_code(self) -> MixedCode:

@@ -194,7 +194,7 @@ MISSING = (
 EARLIER = ("look", "replicates", "verdict", "difference", "low", "high", "p_value")
 """What `Comparison.to_dict` has of the look that decided it first."""
 MOST_DECIMALS = 8
-MOST_NAMED = 4
+MOST_NAMED = 3
 """So many collapsed trials of an arm are named in a sentence."""
 
 
@@ -523,8 +523,10 @@ class Comparison:
         told = [(arm, which) for arm, which in ((a, of_a), (b, of_b)) if which]
         if self.turned:
             told = [(arm, which) for arm, which in ((b, of_a), (a, of_b)) if which]
-        more = [", ".join(w[:MOST_NAMED]) + f" and {len(w) - MOST_NAMED} more" * (len(w) > MOST_NAMED) for _, w in told]
-        return "".join(f"; {arm} collapsed at {what}" for (arm, _), what in zip(told, more, strict=True))
+        return "".join(
+            f"; {arm} collapsed " + (f"at {', '.join(w)}" if len(w) <= MOST_NAMED else f"in {len(w)} replicates")
+            for arm, w in told
+        )
 
     def _reason(self, a: str, b: str) -> str:
         """Return why a comparison is undecided for a reason other than noise; "" where noise is the reason."""

@@ -161,7 +161,8 @@ def paired_evidence(
     `pairs` has a row for each replicate that is planned for both arms: `cell`, `fold` (named with its repeat; None on
     one split), `seed`, the values `a` and `b` (NaN where there is none), and whether it failed, `failed_a` and
     `failed_b`, which counts as a loss. It may have `missing_a` and `missing_b`: it ended without a value for a cause
-    outside the method, and `common` leaves it out. Any other row without a value is still to run. `weights` has one a
+    outside the method, and `common` leaves it out; and `collapsed_a` and `collapsed_b`: its method found that it
+    collapsed, beside those whose values say so. Any other row without a value is still to run. `weights` has one a
     row (items of a fold). With `items`, on one split, seeds are crossed with test items.
     """
     if missing := {"cell", "fold", "seed", "a", "b", "failed_a", "failed_b"} - set(pairs.columns):
@@ -188,7 +189,10 @@ def paired_evidence(
         int(which.sum()) for which in (lost_a, lost_b, ~known & ~ended, missing_a, missing_b)
     )
     gaps = Gaps(failed_a, failed_b, pending, len(pairs), gone_a, gone_b)
-    far = [rows.names(collapsed(v, rows.cell, mode)) for v in (a, b)]
+    far = []
+    for name, values in (("collapsed_a", a), ("collapsed_b", b)):
+        found = pairs[name].to_numpy(dtype=bool) if name in pairs else False
+        far.append(rows.names(collapsed(values, rows.cell, mode) | found))
     worse = -1.0 if mode == "max" else 1.0
     bad_a = rows.bad_luck(np.where(np.isfinite(d), a, np.nan), missing_a & ~missing_b & ~lost_b, worse) - b
     bad_b = a - rows.bad_luck(np.where(np.isfinite(d), b, np.nan), missing_b & ~missing_a & ~lost_a, worse)

@@ -106,9 +106,31 @@ def test_a_table_says_where_ocl_was_scl(format, study, tmp_path):
     for number, trial in enumerate(trials):
         metrics = {"accuracy": value(trial), "seconds": 3.0, "ocl_equals_scl": float(number < 3)}
         records.write(Record.of(trial, status=Status.DONE, metrics=metrics, seconds=1.5))
-    said = "OCL equals SCL at every step: no cosine of two negatives was negative (b: 3 of 20 trials)"
-    assert load("made-up", storage=str(tmp_path)).notices == [said]
+    said = "OCL equals SCL at every step: no cosine of two negatives was negative (b: 3 of 20 trials, "
+    (notice,) = load("made-up", storage=str(tmp_path)).notices
+    assert notice.startswith(said) and notice.endswith(
+        "; the embeddings lie close together, so raise the temperature, lower the learning rate, or call it SCL"
+    )
     assert said in " ".join(render(load("made-up", storage=str(tmp_path)), format).decode().split())
+
+
+REMEDY = "raise the temperature, lower the learning rate, or check the augmentations"
+
+
+@pytest.mark.parametrize("format", ["text", "markdown", "latex", "html"])
+def test_every_format_counts_collapsed_trials_by_arm_and_cell_with_the_remedy(format, study, tmp_path):
+    plan, records = study
+    for trial in plan.trials:
+        stuck = trial.arm == "b" and trial.config["batch_size"] == 8
+        metrics = {"accuracy": value(trial), "seconds": 3.0, "collapsed": float(stuck)}
+        records.write(Record.of(trial, status=Status.DONE, metrics=metrics, seconds=1.5))
+    results = load("made-up", storage=str(tmp_path))
+    said = "coincide (b: 10 of 20 trials, 10 of 10 at batch_size=8); " + REMEDY
+    assert [notice for notice in results.notices if notice.endswith(said)] == results.notices
+    shown = " ".join(render(results, format).decode().replace("\\_", "_").split())
+    assert said in shown
+    (pair,) = results.answer.pairs
+    assert "; b collapsed in 10 replicates" in pair.sentence(), "half of them, which the median does not show"
 
 
 def test_a_table_of_others_says_nothing_of_it(study, tmp_path):

@@ -1,13 +1,13 @@
 """The loop over the trials of a run, whatever engine runs them: which is next, what it reports, and how it ends."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from contrasweep.code import CurrentCode
 from contrasweep.live.progress import Progress
-from contrasweep.results.notices import early_notices
+from contrasweep.results.notices import early_notices, notices_of
 from contrasweep.rows import Row
 from contrasweep.running.engine.accounts import Accounts, ActiveTrial
 from contrasweep.running.engine.compacting import Compactor
@@ -67,7 +67,7 @@ class TrialLoop:
         self.queue, self.accounts, self.placements = queue, accounts, queue.placements
         self.records, self.code, self.progress, self.compactor = records, code, progress, compactor
         self._unreported, self._has_files = unreported, has_files
-        self._arms_noticed: set[str] = set()
+        self._noticed: set[tuple[str, str]] = set()  # arm and notice: each is said once
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a plain object: Tune pickles its configuration for a restore, which is never used here.
@@ -143,10 +143,16 @@ class TrialLoop:
         if any(self._unreported in row for row in reports):
             self._unreported = ""
         active = self.accounts.active.get(trial_id)
-        if active and active.trial.arm not in self._arms_noticed and (early := early_notices(reports)):
-            self._arms_noticed.add(active.trial.arm)
-            self.progress.say(f"{replicate_of(active.trial)}: {early[0]}")
+        if active:
+            self._notice(active.trial.arm, replicate_of(active.trial), early_notices(reports))
         return active is not None and self.accounts.reported(active, reports, seconds)
+
+    def _notice(self, arm: str, trial: str, notices: Mapping[str, str]) -> None:
+        """Say what a method finds of a trial, once for its arm."""
+        for name, sentence in notices.items():
+            if (arm, name) not in self._noticed:
+                self._noticed.add((arm, name))
+                self.progress.say(f"{trial}: {sentence}")
 
     def goes_on(self, trial_id: str, reports: list[Row]) -> bool:
         """Whether a trial goes on after these reports: its source may stop it early, a used-up budget stops all."""
@@ -214,6 +220,8 @@ class TrialLoop:
         self.queue.source.done(record)
         self.placements.ended(record)
         self.progress.ended(record)
+        if record.status.counts:
+            self._notice(record.arm, replicate_of(record), notices_of(record))
         if record.status.failed:
             self.progress.say(failure_line(record, self.records.storage))
         self.compactor.trial_ended()

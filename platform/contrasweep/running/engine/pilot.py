@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from contrasweep.planning.durations import duration
-from contrasweep.results.notices import NOTICES, early_notices
+from contrasweep.results.notices import NOTICES, early_notices, notices_of
 from contrasweep.rows import Row
 from contrasweep.storage.record import Record
 from contrasweep.study.study import Study
@@ -25,17 +25,15 @@ def is_floor(study: Study, arm: str) -> bool:
 def objections(study: Study, pilots: Mapping[str, Record]) -> list[str]:
     """Say what speaks against training the rest, given the record of one trial of each arm.
 
-    An arm failed or collapsed, a notice holds in it, it is below a floor on the same test part, or two arms have the
-    same metrics to the bit, loss included.
+    An arm failed, a notice holds in it (that it collapsed, say), it is below a floor on the same test part, or two arms
+    have the same metrics to the bit, loss included.
     """
     found = []
     pilots = {arm: pilots[arm] for arm in study.arms if arm in pilots}
     for arm, record in pilots.items():
         if not record.status.counts:
             found.append(f"arm {arm} ended {record.status.value}")
-        if record.metrics.get("collapsed") == 1:
-            found.append(f"arm {arm} collapsed: all its embeddings are equal")
-        found += [f"arm {arm}: {sentence}" for name, sentence in NOTICES.items() if record.metrics.get(name) == 1]
+        found += [f"arm {arm}: {sentence}" for sentence in notices_of(record).values()]
     sign = 1 if study.mode == "max" else -1
     for (one, first), (other, second) in itertools.permutations(pilots.items(), 2):
         if (first.data.digest, first.fold) != (second.data.digest, second.fold):
@@ -121,7 +119,7 @@ class PilotSource:
         """Return what the inner source says; a pilot trial with a notice after its first epochs ends the run."""
         arm = self.running.get(trial_id)
         if arm and (early := early_notices(reports)):
-            self.stop(f"pilot: arm {arm}: {early[0]}. {GO_ON}")
+            self.stop(f"pilot: arm {arm}: {next(iter(early.values()))}. {GO_ON}")
         return self.inner.keep_going(trial_id, reports)
 
     def done(self, record: Record) -> None:

@@ -52,7 +52,7 @@ def test_a_pilot_that_passes_is_one_trial_of_each_arm_and_then_comes_each_other_
         ("b", {"accuracy": 0.9, "loss": 1.0}, "arms a and b have the same loss and metrics to the bit"),
         ("b", {"accuracy": 0.9, "loss": 1.0, "ocl_equals_scl": 1.0}, "arms a and b have the same loss and metrics"),
         ("a", {"accuracy": 0.4, "loss": 1.0}, "arm a is below pixels: accuracy 0.4 against 0.5"),
-        ("a", {"accuracy": 0.9, "loss": 1.0, "collapsed": 1.0}, "arm a collapsed"),
+        ("a", {"accuracy": 0.9, "loss": 1.0, "collapsed": 1.0}, "arm a: collapsed: the loss stands at its"),
         ("a", {"accuracy": 0.9, "loss": 1.0, "ocl_equals_scl": 1.0}, "arm a: OCL equals SCL at every step"),
     ],
 )
