@@ -20,10 +20,10 @@ from contrasweep.storage.planned import read_planned, write_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import STUDY_FILE
+from contrasweep.study.trust import check_named
 from contrasweep.tracking.kinds import checked_tracking
 from contrasweep.tracking.links import LINKS_FILE, read_links
 from contrasweep.tracking.tracker import TrackedStudy
-from contrasweep.trust import check_named
 
 ARMS = {name: cs.Arm("toy:train", {"epochs": 1, "lr": lr}) for name, lr in (("a", 0.1), ("b", 0.3))}
 STUDY = cs.AblationGrid("small", ARMS, "digits-lt", folds=2, metric="accuracy")

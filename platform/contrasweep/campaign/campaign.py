@@ -46,9 +46,9 @@ from contrasweep.study.arm import Arm
 from contrasweep.study.base import Above0, Folds, check_metric
 from contrasweep.study.file import load_declared, to_plain, with_sets
 from contrasweep.study.grid import DATA_AXIS, AblationGrid
+from contrasweep.study.trust import check_named
 from contrasweep.tracking.kinds import checked_tracking, tracking_of
 from contrasweep.tracking.tracker import TrackingError
-from contrasweep.trust import check_named
 
 if TYPE_CHECKING:
     from contrasweep.running.prepare import Changed

@@ -23,8 +23,8 @@ from contrasweep.study.arm import Start
 from contrasweep.study.file import named_by
 from contrasweep.study.grid import DATA_AXIS
 from contrasweep.study.trainables import START_SETTINGS, SettingsOfArms
+from contrasweep.study.trust import check_named
 from contrasweep.trial import Trial
-from contrasweep.trust import check_named
 
 
 @dataclass(frozen=True)

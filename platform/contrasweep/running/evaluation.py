@@ -26,8 +26,8 @@ from contrasweep.storage.study_document import EVALUATION
 from contrasweep.study.arm import Arm, methods
 from contrasweep.study.evaluation import Evaluation, dataset_name
 from contrasweep.study.grid import AblationGrid
+from contrasweep.study.trust import check_named
 from contrasweep.trial import Trial
-from contrasweep.trust import check_named
 
 DIGITS = 12
 """Of a dataset's digest in the config of an evaluation."""

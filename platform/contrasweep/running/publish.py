@@ -20,6 +20,7 @@ from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import named_by
+from contrasweep.study.trust import check_named
 from contrasweep.tracking.kinds import Trackers
 from contrasweep.tracking.links import read_links, write_shown
 from contrasweep.tracking.mlflow.models import load_checkpoint, log_model
@@ -27,7 +28,6 @@ from contrasweep.tracking.mlflow.server import Server
 from contrasweep.tracking.sync import sync
 from contrasweep.tracking.tracker import TrackedStudy, TrackingError
 from contrasweep.trial import Trial
-from contrasweep.trust import check_named
 from contrasweep.version import __version__
 
 MAX_MODELS = 8  # of the first arms, where there are very many
