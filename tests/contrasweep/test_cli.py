@@ -11,6 +11,8 @@ import yaml
 from command_line import contrasweep
 
 from contrasweep.cli.catalogue import TABLES, descriptions
+from contrasweep.planning.planner import plan
+from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study.file import load_study, study_schema, to_plain
@@ -90,9 +92,11 @@ def test_a_wrong_command_line_is_one_line(words, says, tmp_path):
 def test_a_plan_of_another_study_of_this_name_is_refused_as_the_run_would_be(tmp_path):
     storage = StudyRecords(str(tmp_path), "quickstart")
     storage.claim(StudyDocument(name="quickstart", metric="accuracy", plan_digest="another"))
+    (trial, *_) = plan(load_study(QUICK), storage=str(tmp_path)).trials
+    storage.write(Record.of(trial, status=Status.DONE, rows=[{"step": 1, "time": 0.0, "accuracy": 0.5}]))
     done = contrasweep("plan", QUICK, "--storage", str(tmp_path), folder=tmp_path)
     assert done.returncode == 2
-    assert "0 done, 30 to run" in done.stdout, "what would run is shown all the same"
+    assert "1 done, 29 to run" in done.stdout, "what would run is shown all the same"
     assert "another plan is in this storage" in done.stderr and "--extend" in done.stderr
     assert contrasweep("plan", QUICK, "--storage", str(tmp_path), "--extend", folder=tmp_path).returncode == 0
 

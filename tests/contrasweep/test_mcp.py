@@ -130,7 +130,7 @@ def test_each_tool_gives_what_its_command_prints(folder):
     names = {"list_studies": "studies", "plan": "plan", "status": "status", "compare": "compare"}
     for tool, document in (names | {"list_components": "list", "decide_dry_run": "outlook"}).items():
         jsonschema.validate(shown[tool], document_schema(document))
-    assert shown["table"]["schema"] == "report/1" and len(shown["table"]["table"]) == 2
+    assert shown["table"]["schema"] == "report/2" and len(shown["table"]["table"]) == 2
 
 
 def test_logs_and_failures_are_data_without_control_characters(tools):
@@ -252,7 +252,7 @@ def test_a_run_and_a_decision_within_the_budget_train_and_are_counted(folder):
     )
     refused, shown = ran
     assert not refused and (shown["state"], shown["exit_status"]) == ("ended", 0), shown
-    assert shown["document"]["schema"] == "report/1" and shown["document"]["complete"]
+    assert shown["document"]["schema"] == "report/2" and shown["document"]["complete"]
     assert 0 < shown["budget"]["spent"]["gpu_hours"] < 1 and not shown["budget"]["running"]
     refused, after = decided
     assert not refused and (after["state"], after["exit_status"]) == ("ended", 0), after

@@ -30,12 +30,13 @@ def value_of(trial):
 
 
 def drive_looks(
-    study, storage, value, *, stop_after=10**9, extend=False, rerun=(), failed=lambda trial: False, metric="accuracy"
+    study, storage, value, *, stop_after=10**9, extend=False, failed=lambda trial: False, metric="accuracy", **options
 ):
-    """Run `study`; what its looks said, and how many trials ended. Stopped after so many, as if killed."""
+    """Run `study`; what its looks said, and how many trials ended. Stopped after so many, as if killed. A trial's
+    value may be a mapping of several metrics."""
     planned, records, said, ended = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name), [], 0
     code = CurrentCode(planned.study.functions)
-    prepared = prepare(planned, records, code, extend=extend, retry_failed=False, rerun=rerun)
+    prepared = prepare(planned, records, code, **{"extend": extend, "retry_failed": False} | options)
     if prepared.complete:
         return said, 0
     source = InterimSource(planned, planned.source(records, prepared.finished), records, said.append)
@@ -43,10 +44,12 @@ def drive_looks(
         if ended == stop_after:
             return said, ended
         trial, lost = answer.trial, failed(answer.trial)
+        values = {} if lost else value(trial)
+        values = values if isinstance(values, dict) else {metric: values}
         record = Record.of(
             trial,
             status=Status.FAILED if lost else Status.DONE,
-            rows=[] if lost else [{"step": 1, "time": 0.0, metric: value(trial)}],
+            rows=[] if lost else [{"step": 1, "time": 0.0, **values}],
             error="lost\n" if lost else None,
             notes=answer.notes,
             code=CodeRef(code.of(trial.trainable, trial.config).version.digest),

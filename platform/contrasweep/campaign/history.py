@@ -238,7 +238,7 @@ def comparisons_of(storage: str) -> Comparisons:
     rule, past, rows = Rule(error="fdr"), list[Confirmation](), list[ComparisonLine]()
     for ended, results in sorted(found, key=lambda one: one[0]):
         try:
-            pairs = [pair for pair in results.answer.pairs if pair.comparison.n > 1]
+            pairs = [pair for pair in results.answer.pairs if pair.judged and pair.comparison.n > 1]
         except ContrasweepError as error:
             skipped.append(f"{results.name} is not counted: {error}")
             continue

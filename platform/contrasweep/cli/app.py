@@ -22,6 +22,7 @@ from contrasweep.cli.options import (
     RerunChanged,
     RetryFailed,
     Sets,
+    Spend,
     Storage,
     StoredStudy,
     Study,
@@ -79,6 +80,7 @@ def plan(
     json: Json = False,
     cluster: Annotated[Path | None, typer.Option(help="Inventory file of a cluster to plan for.")] = None,
     extend: Extend = False,
+    spend: Spend = False,
 ) -> None:
     """Show what would run, what it takes and what it can decide.
 
@@ -93,7 +95,7 @@ def plan(
     for declared in load_studies(study, sets or []):
         if plans and not json:
             print()
-        planned, document = _planned(declared, storage, json, cluster, extend, plans)
+        planned, document = _planned(declared, storage, json, cluster, plans, extend=extend, spend=spend)
         documents.append(document)
         plans += [planned] if planned else []
     if json and len(documents) > 1:
@@ -103,7 +105,14 @@ def plan(
 
 
 def _planned(
-    declared: "StudyType", storage: str, json: bool, cluster: Path | None, extend: bool, before: "list[Plan]"
+    declared: "StudyType",
+    storage: str,
+    json: bool,
+    cluster: Path | None,
+    before: "list[Plan]",
+    *,
+    extend: bool,
+    spend: bool,
 ) -> "tuple[Plan | None, dict[str, object]]":
     """Return the plan of a study that runs after `before`, and its document; print it unless JSON is wanted."""
     from contrasweep.code import CurrentCode
@@ -129,19 +138,19 @@ def _planned(
     except ContrasweepError as error:  # `run` says it again, and stops
         notes.append(str(error))
     lines = [line for line in (comparison.line(all_=True), *notes) if line]
-    advised, text = None, "" if json else "\n".join([expected.to_text(width()), *lines])
+    advised = None
     try:
         # A part of a study, or one with unchecked settings, is another plan than the whole, which may have been run.
         if not any(one.cells for one in missing) and not unimportable(declared):
-            check_plan(planned, records, extend=extend)
+            lines += check_plan(planned, records, extend=extend, spend=spend)
         known = expected.records and (document := records.document()) and document.plan_digest == planned.digest
         if known and document and is_installed("pandas") and is_installed("scipy"):  # one that only plans has none
             from contrasweep.results.results import Results
 
             advised = Results.load(document.name, storage).advice(expected.hours_of)
     finally:
-        if text:  # what would run is worth reading where `run` would refuse it
-            print(text)
+        if not json:  # what would run is worth reading where `run` would refuse it
+            print("\n".join([expected.to_text(width()), *lines]))
     if advised and not json:
         print("\n" + advised.to_text(width() or WIDTH).rstrip())
     advice = advised.to_dict() if advised is not None else None
@@ -160,6 +169,7 @@ def run(
     ] = False,
     max_concurrent: MaxConcurrent = None,
     extend: Extend = False,
+    spend: Spend = False,
     retry_failed: RetryFailed = False,
     rerun: Rerun = None,
     rerun_changed: RerunChanged = False,
@@ -193,6 +203,7 @@ def run(
                 tracking=tracking,
                 max_concurrent=max_concurrent,
                 extend=extend,
+                spend=spend,
                 retry_failed=retry_failed,
                 rerun=rerun or [],
                 changed=changed_code(rerun_changed, accept_code),

@@ -1,6 +1,6 @@
 """What `--json` prints: the type of each document, its version, and the JSON schema that is made of both.
 
-A document is one JSON object whose first member, `schema`, says its name and version: `report/1`. `contrasweep schema
+A document is one JSON object whose first member, `schema`, says its name and version: `report/2`. `contrasweep schema
 report` prints its JSON schema, and `docs/schemas.json` has all of them; a test compares both with what commands print.
 A number that is not finite or not known is null. Names that a study chooses (axes, metrics, settings) are keys of a
 mapping of their own, so that none hides a key of ours. A changed type needs a larger version.
@@ -299,6 +299,7 @@ class ReportDocument(TypedDict):
     stopped: str
     table: list[CellRow]
     comparisons: list[ComparisonRow]
+    notes: list[str]
     advice: AdviceDocument
     best: list[BestRow]
     importance: list[ImportanceRow]
@@ -733,7 +734,7 @@ class ErrorDocument(TypedDict):
 
 DOCUMENTS: Mapping[str, tuple[Any, int]] = {
     "plan": (PlanDocument | UnstagedDocument, 1),
-    "report": (ReportDocument, 1),
+    "report": (ReportDocument, 2),
     "plans": (PlansDocument, 1),
     "reports": (ReportsDocument, 1),
     "compare": (CompareDocument, 1),

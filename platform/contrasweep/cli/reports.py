@@ -1,6 +1,7 @@
 """Commands on what a study has found: its report, one arm against another."""
 
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from contrasweep.results.results import Results
     from contrasweep.results.table import Table
+    from contrasweep.storage.study_document import StudyDocument
     from contrasweep.study.study import Study as DeclaredStudy
 
 Metric = Annotated[str | None, typer.Option(help="Another metric than the study's; of a table several: a,b.")]
@@ -58,6 +60,10 @@ def report(
     digits: Annotated[int | None, typer.Option(help="Of a paper's table: digits after the point.")] = None,
     percent: Annotated[bool, typer.Option("--percent", help="A paper's table in percent.")] = False,
     wide: Annotated[bool, typer.Option("--wide", help="A paper's table over both columns of a page.")] = False,
+    declared: Annotated[
+        bool,
+        typer.Option("--declared", help="List what was declared when, once a trial had ended, in place of the table."),
+    ] = False,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve the HTML report and keep it true while it runs.")
     ] = False,
@@ -70,13 +76,17 @@ def report(
     comparisons; with `--rows study` each study stands by itself.
     """
     from contrasweep.report import serve_report, write_report
-    from contrasweep.results.joined import load_joined
+    from contrasweep.results.joined import JoinedResults, load_joined
     from contrasweep.results.table import TableStyle
 
     def load_all() -> "Results":
         return load_joined(list(map(name, studies)), storage)
 
     results = load_all()
+    if declared:
+        for part in results.parts if isinstance(results, JoinedResults) else (results,):
+            print("\n".join(text_table(declarations(part.document), rule=True, width=width())))
+        return
     if serve:
         serve_report(results, load_all, metric=metric, host=host, port=port, announce=_served)
         return
@@ -95,6 +105,19 @@ def report(
         width=(width() if output is None else None) or WIDTH,
         style=TableStyle(spread, digits, percent, caption, label, cell="mean" if no_interval else cell, wide=wide),
     )
+
+
+def declarations(document: "StudyDocument") -> list[list[str]]:
+    """Return a head and a row for each declaration of a study: when, after how many trials, what differed, by whom."""
+    from contrasweep.storage.study_document import Declared
+
+    first = Declared(document.created, ", ".join(document.commands), trials=document.trials)
+    rows = [[document.name, "after", "changes", "by"]]
+    for entry in document.log or (first,):
+        when = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        changes = ", ".join(entry.changes) + " (a look)" * entry.spent
+        rows.append([when, f"{entry.ended} of {entry.trials or '-'} trials", changes or "declared", entry.by])
+    return rows
 
 
 def _served(address: str) -> None:
@@ -264,6 +287,7 @@ def summary(results: "Results", table: "Table | None" = None) -> dict[str, objec
         "stopped": results.stopped,
         "table": shown.to_rows(),
         "comparisons": [pair.to_dict() for pair in shown.answer.pairs],
+        "notes": list(shown.notes),
         "advice": results.advice().to_dict(),
         "best": [vars(entry) for entry in results.best_settings],
         "importance": results.importance().to_dict("records"),

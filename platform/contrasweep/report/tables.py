@@ -81,6 +81,7 @@ def versus_text(versus: Versus, width: int) -> str:
     if versus.cells:
         heading = wrapped(f"{versus.answers[1].heading}:", width)
         lines += ["", heading, *text_table(comparison_rows(versus, overall=False), rule=True, width=width)]
+    lines += [wrapped(f"Note: {note}.", width) for note in versus.declared]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -208,7 +209,8 @@ def table_latex(table: Table) -> str:
 def versus_latex(versus: Versus) -> str:
     """Return a table environment with a row for each comparison; it needs `booktabs`."""
     head, *rows = [[escape(entry) for entry in row] for row in comparison_rows(versus)]
-    caption = escape(f"{versus.heading}, {versus.names(versus.a)} - {versus.names(versus.b)}")
+    heading = f"{versus.heading}, {versus.names(versus.a)} - {versus.names(versus.b)}"
+    caption = ". ".join(map(escape, (heading, *versus.declared)))
     return _environment(caption, len(head), [latex_row(head)], rows)
 
 
@@ -381,7 +383,8 @@ class PaperTable:
         legend = [marked_as(line, "bold:") for line in self.legend if line]
         said = ". ".join(line[0].upper() + line[1:] for line in legend)
         caption = self.style.caption or f"{self.tables[0].title}. {said}"
-        marks = (line for line in legend if line.startswith(("mean", "bold:", "↑", "↓")))
+        notes = {note for table in self.tables for note in table.notes}
+        marks = (line for line in legend if line in notes or line.startswith(("mean", "bold:", "↑", "↓")))
         below = "; ".join(marks) if self.style.caption else ""
         layout = "l" * factors + "".join(
             rf"S[table-format={self._format(table)},detect-weight]@{{\,}}l" * len(table.columns)

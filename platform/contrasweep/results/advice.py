@@ -219,7 +219,7 @@ def advice(
     document = data.document
     prices = Prices(data.planned, document.folds, data.trial_records.values(), hours)
     pending = sum(trial_id not in data.trial_records for trial_id in data.planned["trial_id"])
-    known = [pair for pair in answer.pairs if answer.decisive and pair.comparison.n > 1]
+    known = [pair for pair in answer.pairs if answer.decisive and pair.judged and pair.comparison.n > 1]
     unit: Unit = "repeats" if interim is not None and interim.unit == "repeats" else "seeds"
     fresh = interim is not None and interim.finished
     waiting = isinstance(interim, InterimVerdicts) and not interim.finished
@@ -229,7 +229,7 @@ def advice(
     family = known[0].comparison.family
     first_level = family.levels(sum(pair.decided for pair in known))
     tested = any(not pair.comparison.evidence.common.seed_unknown for pair in known)
-    look = 1 if fresh else 1 + tested + (len(interim.log.looks) if isinstance(interim, ExtensionVerdicts) else 0)
+    look = 1 if fresh else 1 + tested + (interim.looks if isinstance(interim, ExtensionVerdicts) else 0)
     levels = tuple(
         first_level / 2 ** max(0, number - 1) for number in (look - 1, look, 1)
     )  # halved, see `ExtensionVerdicts`

@@ -26,6 +26,11 @@ class Pair:
     metric: str
 
     @property
+    def judged(self) -> bool:
+        """Whether the comparison is one that the study decides; else it is exploratory."""
+        return self.comparison.judgement is not None
+
+    @property
     def decided(self) -> bool:
         """Whether the comparison has a verdict other than `undecided`."""
         return self.comparison.decided
@@ -68,7 +73,7 @@ class Answer:
         """What is compared, what the verdicts hold for, and how it was tested; once for all sentences."""
         if not self.pairs:
             return ""
-        first = self.pairs[0].comparison
+        first = next((p.comparison for p in self.pairs if p.judged), self.pairs[0].comparison)
         where = f" averaged over {', '.join(map(self.names, self.axes))}" if self.axes else ""
         if not self.axes and self.pairs[0].context:
             where = " in each cell"
@@ -76,7 +81,8 @@ class Answer:
         return f"{kind}: {metric}{where}, {first.scope} ({', '.join(self._basis())})"
 
     def _basis(self) -> list[str]:
-        comparisons = [pair.comparison for pair in self.pairs]
+        comparisons = [pair.comparison for pair in self.pairs if pair.judged or not self.decisive]
+        comparisons = comparisons or [pair.comparison for pair in self.pairs]
         tests = list(dict.fromkeys(c.test for c in comparisons if c.difference)) or [
             comparisons[0].evidence.common.design.test(comparisons[0].family.level)
         ]
@@ -100,7 +106,9 @@ class Answer:
             shown.sort(key=lambda pair: not pair.decided)
         varied = len({replicates_text(pair.comparison.evidence.common) for pair in self.pairs}) > 1
         lines = [
-            pair.sentence(self.names) + (f" ({replicates_text(pair.comparison.evidence.common)})" if varied else "")
+            pair.sentence(self.names)
+            + " (exploratory)" * (self.decisive and not pair.judged)
+            + (f" ({replicates_text(pair.comparison.evidence.common)})" if varied else "")
             for pair in shown
         ]
         if left := len(self.pairs) - len(shown):
@@ -147,6 +155,7 @@ class Versus(Renderable):
     cells: tuple[Pair, ...] = ()
     free: tuple[str, ...] = ()
     names: DisplayNames = NONE  # what every format shows in place of declared names
+    declared: tuple[str, ...] = ()  # sentences on what was declared anew after trials had ended
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
@@ -204,7 +213,7 @@ class Versus(Renderable):
     @property
     def notes(self) -> list[str]:
         """What a reader must know about the comparisons, each note once."""
-        return list(dict.fromkeys(note for answer in self.answers for note in answer.notes))
+        return list(dict.fromkeys([*self.declared, *(note for answer in self.answers for note in answer.notes)]))
 
 
 def versus(

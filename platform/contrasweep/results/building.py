@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdi
 from contrasweep.results.items import Items, ItemValues, group_column, item_groups, item_values, read_ahead
 from contrasweep.results.table import NO_INTERVAL, Cell, Key, Replicate, Table, label
 from contrasweep.rows import FrameRow
-from contrasweep.statistics.comparison import freedom, judged
+from contrasweep.statistics.comparison import Comparison, freedom, judged
 from contrasweep.statistics.design import Contrast, Design
 from contrasweep.statistics.evidence import Evidence, ItemScores, mean_contrast, paired_evidence
 from contrasweep.statistics.family import Family, Question, family_size, pairs_of
@@ -130,7 +130,8 @@ class DecisionRule:
 
     `question` is the study's where the table is about its metric, else None: all comparisons are exploratory then.
     `margin` is the smallest difference of interest, `reference` the arm that the others are compared with, `interim`
-    the looks at a study that grows or was extended.
+    the looks at a study that grows or was extended. Only comparisons of the arms `family` (empty: all) have verdicts,
+    and none of trials that were trained `again` with another result.
     """
 
     design: Design = field(default_factory=Design)
@@ -140,6 +141,12 @@ class DecisionRule:
     margin: float | None = None
     reference: str | None = None
     interim: InterimVerdicts | ExtensionVerdicts | None = None
+    family: Collection[str] = ()
+    again: frozenset[str] = frozenset()
+
+    def decides(self, a: str, b: str, trial_ids: Iterable[str]) -> bool:
+        """Whether a comparison of two arms over these trials has a verdict where the table answers the question."""
+        return (not self.family or {a, b} <= {*self.family}) and self.again.isdisjoint(trial_ids)
 
 
 def comparisons(
@@ -148,23 +155,30 @@ def comparisons(
     """Return the comparisons of each two values of the compared factor in each context, the better value first.
 
     With a reference each value is compared with the reference alone. The comparisons are the family of the study if the
-    layout answers its question; its size counts what is planned.
+    layout answers its question, and those that the rule decides; its size counts what is planned.
     """
     found = list(_evidence(trials, layout, rule, items))
     decisive = layout.answers(rule.question)
     size = len(found)
     if decisive:
-        size = family_size(arms_by_cell(trials, layout.axes), rule.reference, rule.question or "overall")
+        arms = [cell & {*(rule.family or cell)} for cell in arms_by_cell(trials, layout.axes)]
+        size = family_size(arms, rule.reference, rule.question or "overall")
     family = Family(size, rule.alpha, rule.margin if decisive else None)
-    named = [(tuple(zip(layout.context, context, strict=True)), a, b, evidence) for context, a, b, evidence in found]
+    named = [(tuple(zip(layout.context, context, strict=True)), a, b, e) for context, a, b, e, _ in found]
+    decided = [decisive and stands for *_, stands in found]
     interim = rule.interim if decisive else None
-    looks = [interim.looks_before(*one) for one in named] if interim is not None else None
+    looks = [interim.looks_before(*one) if interim is not None else 0 for one in named]
     bounds = _bounds(metric, trials["value"])
     widest = bounds[1] - bounds[0] if bounds else None
-    evidence = [e for *_, e in found]
-    judged_pairs = judged(evidence, family, rule.mode, decisive=decisive, looks=looks, widest=widest)
+    judged_pairs: dict[int, Comparison] = {}
+    for which in (True, False):
+        at = [i for i, stands in enumerate(decided) if stands == which]
+        evidence, before = [named[i][3] for i in at], [looks[i] for i in at]
+        told = judged(evidence, family, rule.mode, decisive=which, looks=before, widest=widest)
+        judged_pairs |= dict(zip(at, told, strict=True))
     pairs = []
-    for (context, a, b, _), comparison in zip(named, judged_pairs, strict=True):
+    for i, (context, a, b, _) in enumerate(named):
+        comparison = judged_pairs[i]
         if interim is not None:
             comparison = interim.verdict_on(context, a, b, comparison)
         if (comparison.difference < 0) == (rule.mode == "max") and comparison.difference != 0:
@@ -180,7 +194,8 @@ def arms_by_cell(trials: pd.DataFrame, axes: Iterable[str]) -> list[set[str]]:
 
 def _evidence(
     trials: pd.DataFrame, layout: Layout, rule: DecisionRule, items: ItemValues | None
-) -> Iterator[tuple[Key, str, str, Evidence]]:
+) -> Iterator[tuple[Key, str, str, Evidence, bool]]:
+    """Yield each comparison with its context and sides, and whether the rule decides it."""
     work = trials.assign(side=labels_of(trials, layout.compared), cell=labels_of(trials, layout.pooled))
     for context, part in groups_of(work, layout.context):
         column = {
@@ -211,7 +226,8 @@ def _evidence(
                 found = paired_evidence(rows, rule.design, mode=rule.mode, weights=weights, items=scores)
             if found is not None:
                 finished = sum(int(np.isfinite(column["value"][list(sides[side].values())]).sum()) for side in (a, b))
-                yield context, a, b, replace(found, unpaired=finished - 2 * found.pairs)
+                stands = rule.decides(a, b, trial_ids[[*first, *second]])
+                yield context, a, b, replace(found, unpaired=finished - 2 * found.pairs), stands
 
 
 def _items(items: ItemValues, first: Iterable[str], second: Iterable[str]) -> ItemScores:
@@ -236,12 +252,16 @@ def marked(cells: Cells, layout: Layout, pairs: Sequence[Pair], mode: str, refer
     reference.
     """
     verdicts: dict[tuple[Key, str, str], str] = {}
-    for pair in pairs:
+    for pair in (pair for pair in pairs if pair.comparison.judgement is not None):
         context = tuple(value for _, value in pair.context)
         verdicts[context, pair.a, pair.b] = pair.comparison.decision
         verdicts[context, pair.b, pair.a] = pair.comparison.reversed().decision
     result = dict(cells)
-    for context, members in _contexts(cells, layout).items():
+    for context, every in _contexts(cells, layout).items():
+        judged_sides = {side for where, side, _ in verdicts if where == context}
+        members = {side: place for side, place in every.items() if side in judged_sides}
+        if not members:
+            continue
         beaten = {s for s in members if any(verdicts.get((context, s, other)) == "worse" for other in members)}
         best = (max if mode == "max" else min)(
             [side for side in members if side not in beaten] or members,

@@ -57,7 +57,7 @@ def take_look(plan: Plan, stage: Stage, records: StudyRecords) -> str:
     log = read_looks(records) or LookLog(declared.spending, declared.of)
     results = Results.load(plan.study.name, records.storage)
     pairs = compared(results)
-    family = results.answer.pairs[0].comparison.family if pairs else Family(0)
+    family = next((pair.comparison.family for pair in results.answer.pairs if pair.judged), Family(0))
     bounds = metric_range(results.metric)
     look, open_cells = judge_look(pairs, stage, log, declared, family, results.document.mode, bounds)
     write_looks(records, log.with_look(look))
@@ -107,6 +107,7 @@ def compared(results: Results) -> list[Compared]:
         if p.comparison.turned
         else Compared(p.context, p.a, p.b, p.comparison.evidence)
         for p in results.answer.pairs
+        if p.judged
     ]
 
 
@@ -262,7 +263,7 @@ def count_look(plan: Plan, records: StudyRecords) -> None:
     present = int(results.planned.groupby(["arm", *results.axes], dropna=False).size().max()) if len(ended) else 0
     if not ended.all() or not 0 < present < _replicates(plan) or (log.looks and log.looks[-1].replicates >= present):
         return
-    known = [pair.comparison for pair in results.answer.pairs]
+    known = [pair.comparison for pair in results.answer.pairs if pair.judged]
     if any(not one.evidence.common.seed_unknown for one in known):  # else nothing was tested
         write_looks(records, log.with_look(look_before(compared(results), known, log, present)))
 

@@ -143,12 +143,19 @@ class ExtensionVerdicts:
     """
 
     log: LookLog
+    spent: int = 0  # later declarations that counted as looks
 
     @classmethod
-    def of(cls, records: StudyRecords) -> Self | None:
-        """Return the looks at a study that was extended; None for others."""
+    def of(cls, records: StudyRecords, spent: int = 0) -> Self | None:
+        """Return the looks at a study that was extended, or of which `spent` declarations counted; None for others."""
         log = read_looks(records)
-        return cls(log) if log is not None and log.spending == HALVING and log.looks else None
+        log = log if log is not None and log.spending == HALVING else LookLog(HALVING, "replicates")
+        return cls(log, spent) if log.looks or spent else None
+
+    @property
+    def looks(self) -> int:
+        """How many looks there were before."""
+        return len(self.log.looks) + self.spent
 
     @property
     def finished(self) -> bool:
@@ -163,7 +170,7 @@ class ExtensionVerdicts:
     def looks_before(self, context: Context, a: str, b: str, evidence: Evidence) -> int:
         """Return how many looks at fewer replicates there were at this comparison: each has halved its level."""
         history = self.log.history((context, frozenset((a, b))))
-        return sum(one is not None and one.pairs < evidence.gaps.planned for one in history)
+        return self.spent + sum(one is not None and one.pairs < evidence.gaps.planned for one in history)
 
     def verdict_on(self, context: Context, a: str, b: str, comparison: Comparison) -> Comparison:
         """Return the comparison of all present data with the verdict that an earlier look gave, if one did."""
@@ -175,11 +182,9 @@ class ExtensionVerdicts:
     @property
     def notes(self) -> list[str]:
         """Sentences that a reader of verdicts must know of the looks."""
-        looks = self.log.looks
-        at = ", ".join(str(look.replicates) for look in looks)
-        bound = 2 - 0.5 ** len(looks)
+        at = ", ".join(str(look.replicates) for look in self.log.looks)
+        said = f"extended after its trials had ended (at {at} {self.unit}): " * bool(at)
         return [
-            f"extended after its trials had ended (at {at} {self.unit}): this is look {len(looks) + 1}, whose p are "
-            f"multiplied by {2 ** len(looks)} and whose intervals are as much wider; over all looks a false verdict "
-            f"has a chance of at most {bound:g} alpha"
+            f"{said}this is look {self.looks + 1}, whose p are multiplied by {2**self.looks} and whose intervals are "
+            f"as much wider; over all looks a false verdict has a chance of at most {2 - 0.5**self.looks:g} alpha"
         ]

@@ -99,6 +99,8 @@ class JoinedResults(Results):
             alpha=min(part.document.level for part in parts),
             reference=None,
             search=None,
+            family=(),
+            log=(),
         )
         planned = [
             part.planned.assign(
@@ -137,10 +139,16 @@ class JoinedResults(Results):
         notes = [*table.notes, *self._differences()]
         if self._looked_at and over == "replicates":
             notes.append(
-                f"exploratory: {', '.join(self._looked_at)} had several looks, which the other studies had not"
+                f"exploratory: {', '.join(self._looked_at)} had several looks, or was declared anew, which the other "
+                "studies were not"
             )
             table = replace(table, given_answer=self._answer(table.metric))
         return replace(table, notes=tuple(notes))
+
+    @property
+    def declared_notes(self) -> list[str]:  # type: ignore[override]
+        """Sentences on what was declared anew in each of the studies after trials had ended."""
+        return [f"{part.name}: {note}" for part in self.parts for note in part.declared_notes]
 
     def settings_difference(self, a: str, b: str) -> pd.DataFrame:
         """Return the settings in which the trials of two arms differ.
@@ -258,8 +266,8 @@ class JoinedResults(Results):
 
     @property
     def _looked_at(self) -> list[str]:
-        """The studies that were looked at as they grew or extended after their end, which the others were not."""
-        return [part.name for part in self.parts if part._interim is not None]
+        """The studies that were looked at as they grew, or extended or declared anew after trials had ended."""
+        return [part.name for part in self.parts if part._interim is not None or part.declared_notes]
 
     def _decides(self, metric: str) -> bool:
         return not self._looked_at and super()._decides(metric)

@@ -239,7 +239,8 @@ class Results(StudyData):
             if self.document.question == "overall" and table.column_factors == ("arm",) and not table.pooled:
                 averages = {arm: cell for (arm, _), cell in self._over_all_axes(table.metric).cells.items()}
             table = replace(table, given_answer=self._answer(table.metric), averages=averages)
-        interim = self._interim.notes if own and self._interim is not None else []
+        interim = list(self.declared_notes)
+        interim += self._interim.notes if own and self._interim is not None else []
         if scores := self.document.scores:
             interim = [*interim, f"alpha {self.document.alpha:g} is divided among {', '.join([self.metric, *scores])}"]
         table = replace(table, notes=(*table.notes, *interim, *self.study_notes))
@@ -274,19 +275,19 @@ class Results(StudyData):
             self.check_known("axis", axis, self.axes)
         free = [axis for axis in self.axes if axis not in at]
         title = self.title + "".join(f", {axis} {value}" for axis, value in at.items())
-        own = over == "replicates" and self._decides(metric or self.metric)
+        own, said = over == "replicates" and self._decides(metric or self.metric), tuple(self.declared_notes)
         cells: list[Pair] = []
         if self.axes and (free or own):
             cells = _between(self._in_each_cell(metric or self.metric).pairs if own else (), a, b, at)
             cells = cells or _between(self._build(self.axes, ["arm"], metric, over=over, family=False).pairs, a, b, at)
         if at and not free and cells and cells[0].comparison.judgement is not None:
-            return replace(versus(title, a, b, cells, ()), names=self.names)
+            return replace(versus(title, a, b, cells, ()), names=self.names, declared=said)
         overall: Sequence[Pair] = (
             _between(self._over_all_axes(metric or self.metric).pairs, a, b, {}) if own and not at else []
         )
         if not overall:
             overall = self._build(["arm"], [], metric, over=over, family=False, frame=self.at(self.frame, at)).pairs
-        return replace(versus(title, a, b, overall, cells if free else (), free), names=self.names)
+        return replace(versus(title, a, b, overall, cells if free else (), free), names=self.names, declared=said)
 
     def compare(self, a: str, b: str, metric: str | None = None, at: Config | None = None) -> Comparison:
         """Compare arm `a` with arm `b` as one `Comparison`: short for `versus(...).overall.comparison`.
@@ -429,7 +430,9 @@ class Results(StudyData):
     @cached_property
     def _interim(self) -> InterimVerdicts | ExtensionVerdicts | None:
         """The looks at the study, if it is looked at as it grows or was extended after its end."""
-        return InterimVerdicts.of(self.document.spec, self.records) or ExtensionVerdicts.of(self.records)
+        return InterimVerdicts.of(self.document.spec, self.records) or ExtensionVerdicts.of(
+            self.records, self.document.spent
+        )
 
     @cached_property
     def _seed_part(self) -> SeedPart | None:
@@ -477,6 +480,8 @@ class Results(StudyData):
             margin=document.smallest_difference,
             reference=document.reference if family else None,
             interim=self._interim if own else None,
+            family=document.family,
+            again=self.again,
         )
         layout: Any = {"rows": rows, "columns": columns, "title": self.title, "axes": self.axes, "metric": metric}
         if over == "groups":

@@ -19,7 +19,7 @@ from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import COUNTING, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
-from contrasweep.storage.study_document import StudyDocument
+from contrasweep.storage.study_document import StudyDocument, declared_lines
 from contrasweep.tracking.links import read_links
 
 Over = Literal["replicates", "groups"]
@@ -205,6 +205,24 @@ class StudyData:
     def notices(self) -> list[str]:
         """A sentence for what finished trials of the table say of themselves, such as that OCL was SCL in them."""
         return notice_lines(self.done, self.axes)
+
+    @cached_property
+    def again(self) -> frozenset[str]:
+        """The trials that were trained again after their results were seen, and came out with another value."""
+        seen, records = self.document.seen, self.trial_records
+        return frozenset(i for i in seen if i in records and records[i].value(self.metric) != seen[i])
+
+    @property
+    def declared_notes(self) -> list[str]:
+        """Sentences on what was declared anew, or trained again, after trials had ended."""
+        lines = declared_lines(self.document)
+        if self.again:
+            arms = ", ".join(dict.fromkeys(self.trial_records[i].arm for i in sorted(self.again)))
+            lines.append(
+                f"{len(self.again)} of {len(self.planned)} trials (of {arms}) were trained again after their results "
+                "were seen, and came out otherwise: comparisons with them are exploratory"
+            )
+        return lines
 
     @cached_property
     def mixed_code(self) -> MixedCode:

@@ -476,13 +476,15 @@ class Table(Renderable):
 
         Returns:
             One row a cell: the factors, metric, mean, low, high, min, max, n (finished, of which the mean is), planned,
-            the number of trials of each status, interval (its method), best, mark, other_code, and the trial_ids.
+            the number of trials of each status, interval (its method), best, mark, other_code, the trial_ids, and the
+            notes of the table.
         """
         rows = []
         for row in self.to_rows():
             factors, statuses, ids = row.pop("factors"), row.pop("statuses"), row.pop("trial_ids")
             first = {name: row.pop(name) for name in ("metric", "mean", "low", "high", "min", "max", "n", "planned")}
-            rows.append(factors | first | statuses | row | {"trial_ids": " ".join(ids)})
+            last = {"trial_ids": " ".join(ids), "notes": "; ".join(self.notes)}
+            rows.append(factors | first | statuses | row | last)
         frame = pd.DataFrame(rows)
         return frame.astype({name: "float64" for name in ("mean", "low", "high", "min", "max") if name in frame})
 

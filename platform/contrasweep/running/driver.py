@@ -41,6 +41,7 @@ def run(
     tracking: str | Sequence[str] | None = OF_STUDY,
     max_concurrent: int | None = None,
     extend: bool = False,
+    spend: bool = False,
     retry_failed: bool = False,
     rerun: Sequence[str] = (),
     changed: Changed = "stop",
@@ -60,6 +61,8 @@ def run(
             a list of these; None: none. Left out: the study's own `tracking`, or `sqlite:///mlflow.db`.
         max_concurrent: Trials at once, at most.
         extend: Keep the trials of another plan of this name and add to them.
+        spend: Count arms that are added after trials have ended, or trained again, as a look at half the level. Without
+            it their comparisons are exploratory.
         retry_failed: Run failed trials again.
         rerun: Arms, cells (`ARM/axis=value`) or trials that run again. What they had made moves to the archive.
         changed: What is done with trials of other code: "stop", "rerun" or "accept".
@@ -89,7 +92,7 @@ def run(
     with exclusive_driver(records) as lease:
         code = CurrentCode(planned.study.functions)
         prepared = prepare(
-            planned, records, code, extend=extend, retry_failed=retry_failed, rerun=rerun, changed=changed
+            planned, records, code, extend=extend, retry_failed=retry_failed, rerun=rerun, changed=changed, spend=spend
         )
         stopped = gap = ""
         if not prepared.complete:

@@ -1,12 +1,10 @@
 """Checks before a run spends anything: the study's name, its finished trials, and which trials run again and why."""
 
-import shlex
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from contrasweep.code import CurrentCode
 from contrasweep.data.manifest import Manifest
@@ -14,11 +12,10 @@ from contrasweep.errors import ContrasweepError, SpecError, check_known, choose_
 from contrasweep.planning import learned
 from contrasweep.planning.code_comparison import CodeComparison, compare_plan, is_other
 from contrasweep.planning.plan import Plan
-from contrasweep.planning.stages import check_log
 from contrasweep.planning.starts import check_starts
+from contrasweep.running.declaration import redeclare, this_command, trained_again
 from contrasweep.running.failures import run_again
 from contrasweep.running.versions import versions
-from contrasweep.secrets import redacted
 from contrasweep.shell import command_line
 from contrasweep.storage import compact
 from contrasweep.storage.archive import archive_trials, finish_move
@@ -27,7 +24,7 @@ from contrasweep.storage.interim_log import read_looks, write_looks
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import DatasetRef, Phase, Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.study_document import StudyDocument
+from contrasweep.storage.study_document import StudyDocument, declared_lines
 from contrasweep.study.file import parse_set, to_plain
 from contrasweep.tracking.tracker import TrackedStudy
 
@@ -66,21 +63,23 @@ def prepare(
     retry_failed: bool,
     rerun: Sequence[str] = (),
     changed: Changed = "stop",
+    spend: bool = False,
 ) -> Prepared:
     """Write study.json and the plan, and archive what runs again.
 
     With `retry_failed`, failed trials lose their records and resume from their checkpoints, if their code has not
-    changed. Raises `ContrasweepError` if another plan has the study's name, unless `extend`, and if recorded trials
-    were made by other code and `changed` is "stop"; nothing has changed then.
+    changed. With `spend` arms that are added or trained again are a look. Raises `ContrasweepError` if another plan
+    has the study's name, unless `extend`, if trials would leave the table (see `running.declaration`), and if recorded
+    trials were made by other code and `changed` is "stop"; nothing has changed then.
     """
-    check_plan(plan, records, extend=extend)
+    new = check_plan(plan, records, extend=extend, spend=spend)
     finish_move(records)
     log = read_looks(records)
-    check_log(plan.study.replicates, log)
     decision = decide(plan, records, code, changed=changed, rerun=rerun, retry_failed=retry_failed)
-    document = study_document(plan)
     check_starts(plan, records.storage, code, records.finished() - decision.again)
-    if extend:
+    document = redeclare(plan, study_document(plan), records, extend=extend, spend=spend)
+    document = trained_again(document, records, decision.again, spend=spend)
+    if extend and not spend:
         from contrasweep.results.interim_analysis import count_look  # brings pandas, which `submit` does without
 
         count_look(plan, records)
@@ -90,7 +89,7 @@ def prepare(
     if log is not None and log.looks and (archived - decision.failed) & recorded:
         write_looks(records, log.begun_anew())
     finished = records.finished() - archived
-    for note in decision.notes:
+    for note in (*decision.notes, *new):
         print(note, file=sys.stderr)
     complete = plan.complete(records, finished)
     if (frame := plan.stored_frame(records, complete)) is not None:
@@ -99,36 +98,11 @@ def prepare(
     return Prepared(finished - infeasible.keys(), complete and not infeasible, infeasible)
 
 
-def check_plan(plan: Plan, records: StudyRecords, *, extend: bool) -> None:
-    """Raise `SpecError` where the storage has another plan of this name, unless `extend`.
-
-    A study that differs in its metric alone, which no trial has reported, is no other plan: nothing was ever read of
-    such a metric.
-    """
-    document = records.document()
-    if extend or document is None or plan.digest == document.plan_digest or _metric_was_mended(plan, document, records):
-        return
-    raise SpecError(
-        "a study of this name with another plan is in this storage",
-        place="name",
-        value=records.study,
-        hint=f"choose another name or --storage than {records.storage}, or pass --extend to keep its trials and "
-        f"add to them",
-    )
-
-
-def _metric_was_mended(plan: Plan, document: StudyDocument, records: StudyRecords) -> bool:
-    """Whether `document` is of this plan but for a metric that none of its trials has reported."""
-    study, designed = plan.study, cast(Any, plan)
-    if document.metric == study.metric:
-        return False
-    try:
-        earlier = replace(designed, study=replace(study, metric=document.metric, mode=document.mode))
-    except SpecError:  # the objectives do not have it
-        return False
-    if earlier.digest != document.plan_digest:
-        return False
-    return not any(document.metric in record.metrics for record in plan_records(plan, records).values())
+def check_plan(plan: Plan, records: StudyRecords, *, extend: bool, spend: bool = False) -> list[str]:
+    """Return lines on what is declared anew; raise `SpecError` where the storage keeps it from being run."""
+    known = records.document()
+    document = redeclare(plan, study_document(plan), records, extend=extend, spend=spend)
+    return [line for line in declared_lines(document) if known is None or line not in declared_lines(known)]
 
 
 @dataclass(frozen=True)
@@ -326,7 +300,7 @@ def study_document(plan: Plan) -> StudyDocument:
         search=plan.declared_search,
         description=study.description,
         datasets=tuple(DatasetRef.of(manifest) for manifest in plan.table_datasets),
-        commands=_command(),
+        commands=this_command(),
         created=time.time(),
         versions=versions(),
         spec=spec,
@@ -353,9 +327,3 @@ def tracked_study(plan: Plan, storage: str) -> TrackedStudy:
 
 def _rows(data: Manifest) -> dict[str, int]:
     return {split: data.rows(split) for split in data.splits}
-
-
-def _command() -> tuple[str, ...]:
-    """Return the command that declared the study, for who runs it again; "" where a program did."""
-    ours = Path(sys.argv[0]).name == "contrasweep" or sys.argv[0].endswith("contrasweep/__main__.py")
-    return (shlex.join(["contrasweep", *map(redacted, sys.argv[1:])]),) if ours else ()

@@ -38,6 +38,7 @@ def submit(
     sets: Sequence[str] = (),
     max_concurrent: int | None = None,
     extend: bool = False,
+    spend: bool = False,
     retry_failed: bool = False,
     rerun: Sequence[str] = (),
     changed: Changed = "stop",
@@ -59,6 +60,7 @@ def submit(
         sets: Changes of fields, `"path=value"` each, of a study that is named or a file.
         max_concurrent: Trials at once, at most.
         extend: Keep the trials of another plan of this name and add to them.
+        spend: Count arms that are added, or trained again, as a look.
         retry_failed: Run failed trials again.
         rerun: Arms, cells (`ARM/axis=value`) or trials that run again.
         changed: What is done with trials of other code: "stop", "rerun" or "accept".
@@ -83,7 +85,7 @@ def submit(
     try:
         planned, records = plan(declared, storage=storage), StudyRecords(storage, declared.name)
         if not unimportable(declared):
-            check_plan(planned, records, extend=extend)
+            check_plan(planned, records, extend=extend, spend=spend)
     except StorageError as error:  # a laptop need not reach it; the cluster is asked below whether it does
         print(f"the study's data and name are not checked before it is submitted: {error}", file=sys.stderr)
     addresses = tracking_of(tracking, declared.tracking)
@@ -95,7 +97,7 @@ def submit(
     words = ["python", "-m", "contrasweep", "run", STUDY_FILE, "--storage", storage, "--tracking", str(trackers)]
     words += ["--max-concurrent", str(max_concurrent)] if max_concurrent else []
     words += ["--submitted-code", CODE_FILE]
-    words += ["--extend"] * extend + ["--retry-failed"] * retry_failed
+    words += ["--extend"] * extend + ["--spend"] * spend + ["--retry-failed"] * retry_failed
     words += {"stop": [], "rerun": ["--rerun-changed"], "accept": ["--accept-code"]}[changed]
     words += [part for word in rerun for part in ("--rerun", word)]
     words += ["--cluster", HOSTS_FILE] if cluster else []

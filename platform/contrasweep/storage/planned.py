@@ -1,12 +1,13 @@
 """The plan of a study beside its study.json, so that results are read without the study's code or data."""
 
 import json
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
 from contrasweep.errors import BrokenFileError
+from contrasweep.rows import FrameRow
 from contrasweep.storage.names import check_name
 from contrasweep.storage.parquet_file import decode_table, encode_table, is_number, is_text
 from contrasweep.storage.records import StudyRecords
@@ -14,6 +15,7 @@ from contrasweep.storage.records import StudyRecords
 if TYPE_CHECKING:
     import pandas as pd
 
+T = TypeVar("T")
 PLAN = "plan.parquet"
 _DIGEST = b"contrasweep.plan"
 _COLUMNS = {"trial_id": is_text, "arm": is_text, "fold": is_number, "seed": is_number}
@@ -36,6 +38,14 @@ def read_planned(records: StudyRecords) -> "pd.DataFrame":
     return _read(records)[0]
 
 
+def planned_rows(records: StudyRecords) -> list[FrameRow]:
+    """Return trial_id, arm, fold and seed of each trial of the stored plan, without pandas; none where it is broken."""
+    try:
+        return _decoded(records, lambda table: table.select(list(_COLUMNS)).to_pylist())
+    except BrokenFileError:
+        return []
+
+
 def is_whole(records: StudyRecords, plan_digest: str, finished: Collection[str]) -> bool:
     """Return whether the stored plan is the one with this digest, and each of its trials is `finished`.
 
@@ -50,11 +60,14 @@ def is_whole(records: StudyRecords, plan_digest: str, finished: Collection[str])
 
 def _read(records: StudyRecords) -> tuple["pd.DataFrame", str]:
     """The frame of the stored plan, and the plan's digest."""
+    return _decoded(records, lambda table: (_frame(table), (table.schema.metadata or {}).get(_DIGEST, b"").decode()))
+
+
+def _decoded(records: StudyRecords, read: Callable[[pa.Table], T]) -> T:
     key = f"{records.study}/{PLAN}"
     file, remedy = f"{records.store.uri}/{key}", "the next `contrasweep run` of the study writes it again"
     try:
-        table = decode_table(records.store.read(key), file, remedy, _COLUMNS, is_text)
-        return _frame(table), (table.schema.metadata or {}).get(_DIGEST, b"").decode()
+        return read(decode_table(records.store.read(key), file, remedy, _COLUMNS, is_text))
     except FileNotFoundError:
         raise BrokenFileError(file, "it is missing", remedy) from None
     except (ValueError, TypeError, OverflowError, RecursionError) as error:

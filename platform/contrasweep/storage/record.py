@@ -1,6 +1,7 @@
 """`Record`, the content of a finished trial's record.json, and the enumerations in it."""
 
 import hashlib
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, replace
@@ -359,6 +360,15 @@ class Record:
     def missing(self) -> bool:
         """Whether the trial has no value for a reason outside its method, as a lost host or a full disk."""
         return self.status.infeasible or bool(self.status.failed and self.cause and self.cause.outside)
+
+    def value(self, metric: str) -> float | None:
+        """Return what tables have of the trial; None where it has no finite value."""
+        value = self.metrics.get(metric)
+        return value if self.status.counts and value is not None and math.isfinite(value) else None
+
+    def was_seen(self, metric: str) -> bool:
+        """Whether it told something of its method: it was trained, or has failed by its method after a report."""
+        return self.status.trained or (metric in self.metrics and not self.missing)
 
     def to_json(self) -> bytes:
         """The content of record.json."""

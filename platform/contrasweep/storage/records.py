@@ -74,9 +74,8 @@ class StudyRecords:
         return f"{self.study}/{'records' if name == RECORD else 'trials'}/{trial_id}/{name}"
 
     def claim(self, document: StudyDocument) -> None:
-        """Write study.json, unless the one there declares the same plan."""
-        known = self.document()
-        if known is None or known.plan_digest != document.plan_digest:
+        """Write study.json, in one atomic write, unless it is there already."""
+        if self.document() != document:
             self.store.check_writable()
             self.store.write(f"{self.study}/study.json", STUDY_FILE.encode(asdict(document)))
 

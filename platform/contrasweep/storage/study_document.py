@@ -1,6 +1,7 @@
 """`StudyDocument`: study.json, which describes a study in its storage."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import field
 from typing import Annotated, Literal
 
@@ -16,6 +17,8 @@ EVALUATION = "contrasweep.trainables.evaluation.networks:train"
 """The trainable of studies that evaluate the networks of another one."""
 STUDY_FORMAT = 4
 """Format version of study.json."""
+VERDICT = ("metric", "mode", "alpha", "reference", "question", "smallest_difference", "evaluate")
+"""Fields of a declaration that verdicts follow from; of `evaluate`, the metrics."""
 
 
 Commands = Annotated[tuple[str, ...], pydantic.AfterValidator(lambda texts: tuple(filter(is_ours, texts)))]
@@ -68,12 +71,45 @@ def _check_declaration(spec: Config) -> Config:
     return spec
 
 
+def compared(spec: Config, free: Collection[str] = ()) -> MutableConfig:
+    """Return what is compared of two declarations: all fields but the study's name and `free`; None is left out.
+
+    Of evaluations these are the metrics that the study decides.
+    """
+    scores = sorted(metric for one in spec.get("evaluate") or () for metric in one.get("metrics", ()))
+    plain = json.loads(json.dumps({**spec, "evaluate": scores or None}, default=str))
+    return {name: value for name, value in plain.items() if value is not None and name not in ("name", *free)}
+
+
+@stored
+class Declared:
+    """What was declared, or trained again, once a trial had ended. The first entry of a log is the first declaration.
+
+    `ended` of the `trials` of the table had ended then. `by` is who asked. `changes` says what differs from the entry
+    before, and `spent` that it was a look, which halves the level of all comparisons. `again` has the values that
+    trials had which were trained again (None: failed).
+    """
+
+    at: Time
+    by: str = ""
+    ended: Count = 0
+    trials: Count | None = None
+    changes: tuple[str, ...] = ()
+    spent: bool = False
+    spec: Config | None = None  # the whole declaration; None where it did not change
+    again: Mapping[Name, float | None] = field(default_factory=dict)
+
+
 @stored
 class StudyDocument:
     """A study as it was declared, with what is needed to report it without its code and data.
 
     `spec` is the whole declaration as `contrasweep.study.file.to_plain` writes it. `folds` is None where the trials
     of the table are scored on the dataset's own test split, `trials` where their number is not known beforehand.
+
+    The trials are those of the newest declaration. What verdicts follow from (`VERDICT`) is of the first one, or of the
+    newest that spent some of alpha: `log` has them all, and is empty until something changes after a trial has ended.
+    Only comparisons of the arms `family` have verdicts (empty: of all arms).
     """
 
     name: Name
@@ -93,6 +129,8 @@ class StudyDocument:
     commands: Commands = ()  # that declared the study; none where a program did
     created: Time = 0.0
     versions: Mapping[Label, Label] = field(default_factory=dict)
+    family: tuple[Label, ...] = ()
+    log: tuple[Declared, ...] = ()
     spec: Annotated[Config, pydantic.AfterValidator(_check_declaration)] = field(default_factory=dict)
 
     @property
@@ -132,6 +170,25 @@ class StudyDocument:
         return tuple(metric for one in self.spec.get("evaluate") or () for metric in one.get("metrics", ()))
 
     @property
+    def declared(self) -> Config:
+        """The newest declaration, whether or not verdicts follow it."""
+        return next((entry.spec for entry in reversed(self.log) if entry.spec is not None), self.spec)
+
+    @property
+    def spent(self) -> int:
+        """How many later declarations were looks."""
+        return sum(entry.spent for entry in self.log)
+
+    @property
+    def seen(self) -> dict[str, float | None]:
+        """By trial that was trained again, the value that it had at first, or at the look that counts it."""
+        values: dict[str, float | None] = {}
+        for entry in self.log:
+            for trial_id, value in entry.again.items():
+                values.pop(trial_id, None) if entry.spent else values.setdefault(trial_id, value)
+        return values
+
+    @property
     def level(self) -> float:
         """The level of the comparisons of one metric: `alpha`, divided among the metric and `scores`."""
         return self.alpha / (1 + len(self.scores))
@@ -149,6 +206,34 @@ class StudyDocument:
     def space(self, arm: str) -> MutableConfig:
         """The searched settings of an arm as declared; {} for an arm that is not searched."""
         return dict(self.spec.get("arms", {}).get(arm, {}).get("space") or {})
+
+
+def declared_lines(document: StudyDocument) -> list[str]:
+    """Return a sentence for each later declaration that asks for other verdicts, and for what they follow."""
+    lines = []
+    for entry in document.log:
+        fields = [change.partition(" ")[0] for change in entry.changes]
+        asked = [c for c, name in zip(entry.changes, fields, strict=True) if name in (*VERDICT, "arms")]
+        changes = entry.changes if entry.spent or entry.spec is None else asked
+        if not changes or (entry.again and not entry.spent):
+            continue
+        line = f"declared anew after {entry.ended} of {entry.trials} trials had ended: {', '.join(changes)}"
+        if entry.trials is None:
+            line = ", ".join(changes)
+        stands = ", ".join(f"{name} {_shown(document, name)}" for name in dict.fromkeys(fields) if name in VERDICT)
+        follow = [f"verdicts are of {stands}"] * bool(stands)
+        follow += ["this counts as a look"] * entry.spent
+        if document.family and any(change.startswith("arms + ") for change in asked) and not entry.spent:
+            follow.append(f"comparisons with other arms than {', '.join(document.family)} are exploratory")
+        lines.append("; ".join([line, *follow]))
+    return list(dict.fromkeys(lines))
+
+
+def _shown(document: StudyDocument, name: str) -> str:
+    if name == "evaluate":
+        return ", ".join(document.scores) or "none"
+    value = getattr(document, name)
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 STUDY_FILE = JsonFile(

@@ -9,10 +9,12 @@ import pytest
 from contrasweep import AblationGrid, Arm
 from contrasweep.code import code_of
 from contrasweep.errors import ContrasweepError, DataError, SpecError, StorageError
+from contrasweep.planning.planner import plan
 from contrasweep.running import submit as submitting
 from contrasweep.running.driver import run
 from contrasweep.running.study_code import OtherCodeHere, check_submitted, checked_packages
 from contrasweep.storage.code_files import write_code
+from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
 
@@ -60,6 +62,8 @@ def test_what_a_run_would_refuse_is_not_submitted(package, tmp_path, monkeypatch
         submitting.submit(dataclasses.replace(STUDY, data="birds"), storage=str(tmp_path), **places)
     records = StudyRecords(str(tmp_path), "s")
     records.claim(StudyDocument(name="s", metric="accuracy", plan_digest="another"))
+    (trial, *_) = plan(STUDY, storage=str(tmp_path)).trials
+    records.write(Record.of(trial, status=Status.DONE, rows=[{"step": 1, "time": 0.0, "accuracy": 0.5}]))
     with pytest.raises(SpecError, match="another plan is in this storage"):
         submitting.submit(STUDY, storage=str(tmp_path), **places)
     assert sent == []

@@ -1,0 +1,250 @@
+"""What becomes of a study's declaration when it is declared anew: rewritten, kept in a log, or refused.
+
+Until a trial has ended nothing was seen, and a declaration is rewritten freely. From then on study.json keeps every
+one, and verdicts follow the first (`StudyDocument`). Trials that were declared then stay in the table.
+"""
+
+import contextlib
+import getpass
+import platform
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from contrasweep.config import Config, MutableConfig
+from contrasweep.errors import SpecError
+from contrasweep.planning.grid import GridPlan
+from contrasweep.planning.plan import Plan
+from contrasweep.planning.stages import check_log
+from contrasweep.planning.sweep import SweepPlan
+from contrasweep.rows import FrameRow
+from contrasweep.secrets import redacted
+from contrasweep.storage import compact
+from contrasweep.storage.interim_log import read_looks
+from contrasweep.storage.planned import planned_rows
+from contrasweep.storage.record import Phase, Record
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.study_document import VERDICT, Declared, StudyDocument, compared
+from contrasweep.study.base import NO_RESULT
+
+FREE = tuple(name for name in NO_RESULT if name not in VERDICT)
+"""Fields that change no result and no verdict, so that they may be declared otherwise at any time."""
+TRAINED = (
+    *("arms", "data", "folds", "replicates", "type", "axes", "zipped", "subgrids", "repeats", "seeds"),
+    *("trials_per_arm", "budget", "searcher", "searcher_options", "pruner", "pruner_options", "search_folds"),
+    *("search_seed", "slots", "confirm_seeds", "confirm_on", "objectives", "constraints", "freeze", "warm_start"),
+)
+"""Fields that say what is trained. Every field of a study is in one of `VERDICT`, `FREE` and these."""
+OF_A_SEARCH = ("metric", "mode", "data", "folds")
+"""Fields that a Sweep keeps once a trial has ended: its search was made by them."""
+MOST_SHOWN = 60
+NEW_STUDY = "declare a new study, with another name"
+
+
+def redeclare(
+    plan: Plan, declared: StudyDocument, records: StudyRecords, *, extend: bool, spend: bool = False
+) -> StudyDocument:
+    """Return the study.json that a run of `plan` leaves; `declared` is what it would be in an empty storage.
+
+    Raises `SpecError` where it differs from what was declared before a trial ended, unless `extend`, and where trials
+    would leave the table. With `spend` the comparisons of added arms have verdicts too, and this is a look.
+    """
+    known = records.document()
+    recorded = compact.read_records(records, records.etags(), [])
+    seen = any(record.metrics or record.status.trained for record in recorded.values())
+    if declared.evaluates or not (seen or (known and known.log)):
+        return declared
+    if known is None:
+        return replace(declared, log=(Declared(time.time(), _who(), len(recorded), None, ("study.json was missing",)),))
+    before, now = compared(known.declared, FREE), compared(declared.spec, FREE)
+    changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    spec = _standing(known, declared.spec)
+    family = known.family or known.arms
+    whole, verdict = set(declared.arms) <= set(family), [name for name in changed if name in VERDICT]
+    if declared.plan_digest == known.plan_digest and not verdict and (whole or not spend):
+        return replace(known, description=declared.description, spec=spec)
+    if _metric_was_mended(plan, known, recorded):
+        return declared
+    changes = tuple(text for name in changed for text in _said(name, before.get(name), now.get(name)))
+    changes = changes or tuple(f"arms + {arm}" for arm in declared.arms if arm not in family)
+    if not extend:
+        raise SpecError(
+            f"a study of this name with another plan is in this storage ({'; '.join(changes) or 'other trials'})",
+            place="name",
+            value=records.study,
+            hint=f"choose another name or --storage than {records.storage}, or pass --extend to keep its trials and "
+            f"add to them",
+        )
+    planned = planned_rows(records)
+    check_log(plan.study.replicates, read_looks(records))
+    _check_kept(plan, known, now, changed)
+    _check_present(plan, known, now, recorded, planned)
+    if spend:
+        _check_spending(plan.study.replicates is not None, verdict)
+    # Over more cells the arms' means are others: whoever could read the table has had a look at it.
+    there = {row["trial_id"] for row in planned}
+    more_cells = isinstance(plan, GridPlan) and any(
+        cell.arm in known.arms and there.isdisjoint(trial.id for trial in cell.trials) for cell in plan.cells
+    )
+    looked = (spend and not whole) or (more_cells and there <= recorded.keys() and plan.study.replicates is None)
+    ended = len(there & recorded.keys()) if isinstance(plan, GridPlan) else len(recorded)
+    entry = Declared(time.time(), _who(), ended, max(ended, known.trials or 0), changes, looked, declared.spec)
+    return replace(
+        declared,
+        created=known.created,
+        metric=known.metric,
+        mode=known.mode,
+        alpha=known.alpha,
+        reference=known.reference,
+        family=() if spend or whole else family,
+        spec=spec,
+        log=(*_log(known), entry),
+    )
+
+
+def _log(known: StudyDocument) -> tuple[Declared, ...]:
+    """The log as far as it goes, which begins with the first declaration."""
+    first = Declared(known.created, ", ".join(known.commands), 0, known.trials, spec=known.spec)
+    return known.log or (first,)
+
+
+def trained_again(
+    document: StudyDocument, records: StudyRecords, trial_ids: Collection[str], *, spend: bool = False
+) -> StudyDocument:
+    """Return `document` with the values of those trials of the table that ended and are about to be trained again.
+
+    With `spend` this is a look, for which whole arms have to be trained again: single trials are chosen by their
+    results. Raises `SpecError`.
+    """
+    planned = planned_rows(records) if trial_ids else []
+    recorded = records.read(row["trial_id"] for row in planned)
+    values = {i: record.value(document.metric) for i, record in recorded.items() if record.was_seen(document.metric)}
+    again = {i: value for i, value in values.items() if i in trial_ids and (spend or i not in document.seen)}
+    if not again or document.evaluates:
+        return document
+    if spend:
+        _check_spending("replicates" in document.spec)
+    arms = {recorded[i].arm for i in again}
+    if spend and (left := [i for i in values if recorded[i].arm in arms and i not in again]):
+        raise SpecError(
+            "trials that are trained again one by one may be chosen by their results, and decide nothing",
+            place="--spend",
+            value=f"{len(again)} of {len(again) + len(left)} trials of {', '.join(sorted(arms))}",
+            hint="train whole arms again",
+        )
+    entry = Declared(
+        time.time(), _who(), len(values), len(planned), (f"{len(again)} trials again",), spend, again=again
+    )
+    return replace(document, log=(*_log(document), entry))
+
+
+def _standing(known: StudyDocument, spec: Config) -> MutableConfig:
+    """Return a declaration with what verdicts follow from as it stands in `known`."""
+    before, now = compared(known.spec), compared(spec)
+    own = {name: known.spec.get(name) for name in VERDICT if before.get(name) != now.get(name)}
+    return {name: value for name, value in {**spec, **own}.items() if value is not None}
+
+
+def _check_spending(grows: bool, chosen: Sequence[str] = ()) -> None:
+    """Raise `SpecError` where no level is left for what is asked."""
+    rule = "the alpha of a study that grows is spread over its looks, and none is left" if grows else ""
+    if chosen:
+        rule = "it was chosen among all that was seen, which no level of a later look covers"
+    if rule:
+        raise SpecError(rule, place="--spend", value=", ".join(chosen) or True, hint=NEW_STUDY + " and fresh seeds")
+
+
+def _check_kept(plan: Plan, known: StudyDocument, now: Config, changed: Iterable[str]) -> None:
+    """Raise `SpecError` for another kind of study, and for a search by other fields."""
+    kind = ("of", "spending")
+    before = known.declared.get("replicates") or {}
+    grows = plan.study.replicates
+    if known.type != plan.study.type or [before.get(name) for name in kind] != [getattr(grows, n, None) for n in kind]:
+        raise SpecError(
+            "a study of which trials have ended stays of its kind",
+            place="type" if known.type != plan.study.type else "replicates",
+            value=plan.study.type if known.type != plan.study.type else str(grows),
+            hint=NEW_STUDY,
+        )
+    for name in changed:
+        if isinstance(plan, SweepPlan) and name in OF_A_SEARCH:
+            raise SpecError("the search was made by another", place=name, value=now.get(name), hint=NEW_STUDY)
+
+
+def _check_present(
+    plan: Plan, known: StudyDocument, now: Config, recorded: Mapping[str, Record], planned: Sequence[FrameRow]
+) -> None:
+    """Raise `SpecError` where trials that were declared would leave the table.
+
+    What was added later may go again, as long as none of it has ended.
+    """
+    records = recorded.values()
+    if isinstance(plan, SweepPlan):  # which configurations are confirmed is not declared
+        keys: list[Hashable] = [(row["arm"], row["fold"], row["seed"]) for row in planned]
+        stay: set[Hashable] = {(arm, fold, seed) for arm in plan.study.arms for fold, seed in plan.replicates}
+        ended: set[Hashable] = {(r.arm, r.fold, r.seed) for r in records if r.notes.phase is Phase.CONFIRM}
+    else:
+        keys = [row["trial_id"] for row in planned]
+        stay, ended = {trial.id for trial in plan.trials}, set(recorded)
+    gone = {key: row["arm"] for key, row in zip(keys, planned, strict=True) if key not in stay}
+    earlier = any(entry.spec is not None and compared(entry.spec, FREE) == now for entry in known.log)
+    if gone and not (earlier and ended.isdisjoint(gone)):
+        count = Counter(gone.values())
+        raise SpecError(
+            "ended replicates stay in the table, and so do those that were declared with them",
+            place="arms, axes, folds, seeds",
+            value=f"without {', '.join(f'{n} trials of {arm}' for arm, n in count.items())}",
+            hint=f"declare them as before and add to them; to leave them out, {NEW_STUDY}",
+        )
+
+
+def _said(name: str, before: Any, now: Any) -> list[str]:
+    """Return what differs of a field, in words: `metric m0 -> m3`, `seeds + 10, 11`, `arms + c`."""
+    if isinstance(before, list | None) and isinstance(now, list | None) and (before or now):
+        added = [one for one in now or [] if one not in (before or [])]
+        gone = [one for one in before or [] if one not in (now or [])]
+        parts = [f"{sign} {_short(', '.join(map(str, ones)))}" for sign, ones in (("+", added), ("-", gone)) if ones]
+        return [f"{name} {' '.join(parts) or 'in another order'}"]
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        added, gone = [key for key in now if key not in before], [key for key in before if key not in now]
+        other = [key for key in now if key in before and before[key] != now[key]]
+        forms = [(added, "+ {}"), (gone, "- {}"), (other, "{} changed")]
+        return [f"{name} {form.format(_short(', '.join(map(str, keys))))}" for keys, form in forms if keys]
+    old, new = ("none" if value is None else _short(str(value)) for value in (before, now))
+    return [f"{name} {old} -> {new}"]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+
+
+def _who() -> str:
+    """Return who asks, on which machine and by which command."""
+    with contextlib.suppress(OSError, KeyError, ImportError):  # a container may have no name for its user
+        return f"{getpass.getuser()} on {platform.node()}{''.join(f': {command}' for command in this_command())}"
+    return platform.node()
+
+
+def this_command() -> tuple[str, ...]:
+    """Return the command that declared the study, for who runs it again; () where a program did."""
+    ours = Path(sys.argv[0]).name == "contrasweep" or sys.argv[0].endswith("contrasweep/__main__.py")
+    return (shlex.join(["contrasweep", *map(redacted, sys.argv[1:])]),) if ours else ()
+
+
+def _metric_was_mended(plan: Plan, known: StudyDocument, recorded: Mapping[str, Record]) -> bool:
+    """Whether `known` is of this plan but for a metric that none of its trials has reported."""
+    study, designed = plan.study, cast(Any, plan)
+    if known.metric == study.metric:
+        return False
+    try:
+        earlier = replace(designed, study=replace(study, metric=known.metric, mode=known.mode))
+    except SpecError:  # the objectives do not have it
+        return False
+    if earlier.digest != known.plan_digest:
+        return False
+    return not any(known.metric in record.metrics for record in recorded.values())
