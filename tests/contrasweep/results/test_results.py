@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from contrasweep import AblationGrid, Arm, SpecError, load
+from contrasweep.cli.reports import summary
 from contrasweep.code import code_of
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
@@ -117,7 +118,7 @@ def test_a_table_says_where_ocl_was_scl(format, study, tmp_path):
 REMEDY = "raise the temperature, lower the learning rate, or check the augmentations"
 
 
-@pytest.mark.parametrize("format", ["text", "markdown", "latex", "html"])
+@pytest.mark.parametrize("format", ["text", "markdown", "latex", "html", "csv"])
 def test_every_format_counts_collapsed_trials_by_arm_and_cell_with_the_remedy(format, study, tmp_path):
     plan, records = study
     for trial in plan.trials:
@@ -129,6 +130,7 @@ def test_every_format_counts_collapsed_trials_by_arm_and_cell_with_the_remedy(fo
     assert [notice for notice in results.notices if notice.endswith(said)] == results.notices
     shown = " ".join(render(results, format).decode().replace("\\_", "_").split())
     assert said in shown
+    assert said in " ".join(summary(results)["notes"])
     (pair,) = results.answer.pairs
     assert "; b collapsed in 10 replicates" in pair.sentence(), "half of them, which the median does not show"
 
