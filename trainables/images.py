@@ -149,11 +149,6 @@ class Images:
         """
         return [self.take(rows).float().div_(255)] * len(crops)
 
-    @property
-    def resident_bytes(self) -> int:
-        """Return the bytes that the images hold on the device all the time."""
-        return self.pixels.nbytes
-
     def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:
         """The images of these rows, on the device."""
         return self.pixels[rows.to(self.device)]
@@ -192,11 +187,6 @@ class StreamedImages(Images):
     def __init__(self, part: Part, device: "torch.device") -> None:
         self._describe(part, device)
         self.part, self.pinned = part, device.type == "cuda"
-
-    @property
-    def resident_bytes(self) -> int:
-        """Return 0: the images are in the memory of the host."""
-        return 0
 
     def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:
         """The images of these rows, by way of pinned memory where the device is a GPU."""

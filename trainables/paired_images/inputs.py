@@ -46,11 +46,6 @@ class ImageInputs:
         self.policy = self.settings.augmentation.settings
 
     @property
-    def resident_bytes(self) -> int:
-        """Return the bytes that the images hold on the device; one side that is fed twice counts once."""
-        return sum(side.nbytes for side in {id(s): s for sides in self.sides.values() for s in sides}.values())
-
-    @property
     def shape(self) -> tuple[int, int, int]:
         """Channels, height and width of an image."""
         _, c, h, w = self.sides["train"][0].shape
