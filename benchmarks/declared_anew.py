@@ -1,0 +1,195 @@
+"""Simulate users who change a study of equal arms until it says something, by the code that decides real ones.
+
+    python -m benchmarks.declared_anew simulate [--studies 1000] [--seconds 500]   # goes on where it ended
+    python -m benchmarks.declared_anew write       # benchmarks/results/declared_anew.md
+
+What a user declares goes through `running.declaration`, so that each study.json is the one that `contrasweep run` would
+leave; its tables are those of `contrasweep report`, with made-up values for its trials. Every table is read.
+"""
+
+import functools
+import hashlib
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from benchmarks.resumable import command_line, read_rows, simulate, write_lines
+
+from contrasweep import AblationGrid, Arm
+from contrasweep.planning.planner import plan
+from contrasweep.results.results import Results
+from contrasweep.running.declaration import redeclare, trained_again
+from contrasweep.running.prepare import study_document
+from contrasweep.storage.planned import write_planned
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
+
+SEEDS = 10
+METRICS = [f"m{i}" for i in range(8)]
+DIRECTIONS = {"better", "worse"}
+Values = Callable[[Record], Mapping[str, float]]
+"""What a trial reports, by its record."""
+
+
+def declared(arms: int, **fields: Any) -> AblationGrid:
+    names = {f"a{i}": Arm("contrastive", {"loss": "supcon"}) for i in range(arms)}
+    return AblationGrid("shop", names, "digits-lt", **{"seeds": list(range(SEEDS)), "metric": "m0", **fields})
+
+
+@functools.cache
+def tables(kind: str) -> list[Results]:
+    """The study as it stands after each thing that is declared, each trial with a record; nothing is drawn yet."""
+    folder, steps = tempfile.mkdtemp(prefix="declared-"), KINDS[kind][0]
+    records, found = StudyRecords(folder, "shop"), []
+    for number, (study, spend) in enumerate(steps):
+        planned = plan(study, storage=folder)
+        document = redeclare(planned, study_document(planned), records, extend=number > 0, spend=spend)
+        records.claim(document)
+        write_planned(records, planned.to_frame(), planned.digest)
+        for trial in planned.trials:
+            metrics = {"step": 1, "time": 0.0, **dict.fromkeys(METRICS, 0.0)}
+            records.create(Record.of(trial, status=Status.DONE, rows=[metrics]))
+        found.append(Results.load("shop", folder))
+    return found
+
+
+def says(results: Results, values: Values) -> bool:
+    """Whether any comparison of arms, which are equal, has a direction."""
+    drawn = {i: replace(record, metrics=values(record)) for i, record in results.trial_records.items()}
+    return any(pair.comparison.decision in DIRECTIONS for pair in replace(results, trial_records=drawn).answer.pairs)
+
+
+def noise(study: int, *parts: object) -> float:
+    digest = hashlib.sha256(repr((study, *parts)).encode()).digest()
+    return float(np.random.default_rng(int.from_bytes(digest[:8])).normal())
+
+
+def reported(study: int, redrawn: Mapping[str, int], correlation: float = 0.5) -> Values:
+    """Eight correlated metrics; `redrawn` says how often an arm, or a trial, was trained again."""
+
+    def values(record: Record) -> Mapping[str, float]:
+        draw = redrawn.get(record.arm, 0) + redrawn.get(record.trial_id, 0)
+        place = (record.arm, record.seed, str(record.config["batch_size"]), draw)
+        shared = noise(study, place)
+        parts = (math.sqrt(correlation) * shared + math.sqrt(1 - correlation) * noise(study, place, m) for m in METRICS)
+        return dict(zip(METRICS, parts, strict=True))
+
+    return values
+
+
+def read_all(kind: str, study: int) -> dict[str, bool]:
+    """A user who reads every table."""
+    values = reported(study, {})
+    return {"any": any(says(results, values) for results in tables(kind))}
+
+
+def reruns(kind: str, study: int) -> dict[str, bool]:
+    """A user who trains an arm again, or its worst trial, until a table says something."""
+    times, which, spend = RERUNS[kind]
+    (results,) = tables(kind)
+    document, redrawn, said = results.document, dict[str, int](), False
+    for _ in range(times + 1):
+        values = reported(study, redrawn)
+        drawn = {i: replace(r, metrics=values(r)) for i, r in results.trial_records.items()}
+        now = replace(results, document=document, trial_records=drawn)
+        if any(pair.comparison.decision in DIRECTIONS for pair in now.answer.pairs):
+            said = True
+            break
+        means = {arm: np.mean([r.metrics["m0"] for r in drawn.values() if r.arm == arm]) for arm in ("a0", "a1")}
+        arm = {"first": "a0", "lower": min(means, key=means.__getitem__)}.get(which, "a0")
+        ids = [i for i, r in drawn.items() if r.arm == arm]
+        if which == "worst trial":
+            ids = [min(ids, key=lambda i: drawn[i].metrics["m0"])]
+        for record in drawn.values():
+            results.records.write(record)
+        document = trained_again(document, results.records, ids, spend=spend)
+        for name in ids if which == "worst trial" else [arm]:
+            redrawn[name] = redrawn.get(name, 0) + 1
+    return {"any": said}
+
+
+ARMS = [declared(n) for n in range(2, 9)]
+SIZES = [16, 32, 64, 128]
+KINDS: dict[str, tuple[list[tuple[AblationGrid, bool]], Callable[[str, int], dict[str, bool]], str, str]] = {
+    "another of 8 metrics": ([(declared(2, metric=m), False) for m in METRICS], read_all, ".268", "note, no verdict"),
+    "another alpha, reference, question, margin": (
+        [(declared(2), False)]
+        + [
+            (declared(2, **fields), False)
+            for fields in ({"alpha": 0.4}, {"reference": "a1"}, {"question": "cells"}, {"smallest_difference": 2.0})
+        ],
+        read_all, "ignored, or let in", "note, no verdict",
+    ),
+    "arms added up to 8, every pair": ([(s, False) for s in ARMS], read_all, ".175", "note, no verdict"),
+    "arms added up to 8, with a reference": (
+        [(replace(s, reference="a0"), False) for s in ARMS], read_all, "-", "note, no verdict",
+    ),
+    "arms added up to 8, every pair, --spend": (
+        [(s, i > 0) for i, s in enumerate(ARMS)], read_all, ".175", "a look each; at most 2 alpha is said",
+    ),
+    "arms added up to 8, with a reference, --spend": (
+        [(replace(s, reference="a0"), i > 0) for i, s in enumerate(ARMS)], read_all, "-", "a look each; said",
+    ),
+    "axis values added up to 4": (
+        [(declared(2, axes={"batch_size": SIZES[:n]}), False) for n in range(1, 5)], read_all, "-", "a look each; said",
+    ),
+    "one arm trained again up to 5 times": ([(declared(2), False)], reruns, ".176", "note, no verdict"),
+    "the worst trial of an arm, up to 10 times": ([(declared(2), False)], reruns, ".276", "note, no verdict"),
+    "one arm trained again up to 5 times, --spend": ([(declared(2), False)], reruns, ".176", "a look each; said"),
+    "the lower arm trained again up to 5 times, --spend": ([(declared(2), False)], reruns, "-", "a look each; said"),
+    "nothing, declared once": ([(declared(2), False)], read_all, "-", "-"),
+}  # fmt: skip
+"""By what a user does: what is declared in turn (and whether alpha is spent), who reads it, the rate before, and what
+the product says."""
+RERUNS = {
+    "one arm trained again up to 5 times": (5, "first", False),
+    "the worst trial of an arm, up to 10 times": (10, "worst trial", False),
+    "one arm trained again up to 5 times, --spend": (5, "first", True),
+    "the lower arm trained again up to 5 times, --spend": (5, "lower", True),
+}
+
+
+def study(kind: str, number: int) -> dict[str, bool]:
+    """What came of the study of this number, which no other row draws."""
+    return KINDS[kind][1](kind, number + 1_000_000 * list(KINDS).index(kind))
+
+
+def rows(by_kind: Mapping[str, Sequence[dict[str, bool]]]) -> Iterator[str]:
+    for kind, (_, _, before, said) in KINDS.items():
+        if drawn := by_kind[kind]:
+            rate = float(np.mean([one["any"] for one in drawn]))
+            error = 2 * math.sqrt(rate * (1 - rate) / len(drawn))
+            yield f"| {kind} | {rate:.3f} ± {error:.3f} | {before} | {said} | {len(drawn)} |"
+
+
+def write(path: Path, output: Path) -> None:
+    lines = [
+        "# Studies that are declared anew after their results were seen, by simulation",
+        "",
+        f"{datetime.now(UTC):%Y-%m-%d}; `python -m benchmarks.declared_anew`: two equal arms of {SEEDS} seeds unless "
+        "said, alpha .05, each table read until one says that an arm is better. What is declared goes through the code "
+        "that `contrasweep run --extend` calls, and the tables are those of `contrasweep report`. Where the table says "
+        "`note, no verdict` only the first table can decide, so that the rate is that of a study declared once.",
+        "",
+        "| what the user does | any false verdict ± 2 se | before | what the table says | N |",
+        "|---|---|---|---|---|",
+        *rows(read_rows(path, list(KINDS))),
+    ]
+    write_lines(output, lines)
+
+
+def main() -> None:
+    options = command_line(__doc__, "declared_anew", 1000)
+    if options.what == "simulate":
+        simulate(options.rows, dict.fromkeys(KINDS, options.studies), study, options.seconds)
+    else:
+        write(options.rows, options.output)
+
+
+if __name__ == "__main__":
+    main()
