@@ -36,6 +36,10 @@ class ArmBudget:
         return ", ".join(part for part in parts if part)
 
 
+MOST_SILENT = 10
+"""After so many trials of an arm without any report its search ends: its code or its settings cannot work."""
+
+
 def gpu_hours(record: Record) -> float:
     """Return training time x share of a GPU, in hours; on a host without GPUs these are hours of a slot."""
     return record.seconds * (record.notes.gpus or 1.0) / 3600
@@ -49,13 +53,16 @@ class Spending:
     running ones may still need. So a trial that was started is never cut short for the budget, and the budget holds.
     Only before a first trial has ended, its length is not known.
 
-    What runs is counted by its reports, at the arm's pace in hours until its record says them.
+    What runs is counted by its reports, at the arm's pace in hours until its record says them. A trial that ended
+    before its first report counts as a step, and as the arm's longest trial where its method is the cause: else an arm
+    that fails at once would be searched for ever, and one that often does would be given more configurations.
     """
 
     budget: ArmBudget
     folds: int
     steps: dict[str, int] = field(default_factory=dict)  # trial -> the last step reported
     hours: dict[str, float] = field(default_factory=dict)  # trial -> GPU-hours, of ended ones
+    silent: dict[str, bool] = field(default_factory=dict)  # trial that ended without a report -> by its method's fault
     longest: int = 0
 
     def report(self, trial: str, step: int) -> None:
@@ -66,24 +73,36 @@ class Spending:
         """Count an ended trial, with the hours in its record."""
         self.report(record.trial_id, record.step)
         self.hours[record.trial_id] = gpu_hours(record)
+        if not self.steps[record.trial_id]:
+            self.silent[record.trial_id] = record.status.failed and not (record.cause and record.cause.outside)
         if record.status.counts:
             self.longest = max(self.longest, record.step)
 
     def reopen(self, trial: str) -> None:
         """An ended trial goes on."""
         self.hours.pop(trial, None)
+        self.silent.pop(trial, None)
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether so many trials have ended, and none has ever reported anything."""
+        return len(self.silent) >= MOST_SILENT and not any(self.steps.values())
 
     @property
     def epochs(self) -> int:
         """Steps of all trials of the arm, running ones by their last report."""
-        return sum(self.steps.values())
+        return sum(self.steps.values()) + self._unreported
+
+    @property
+    def _unreported(self) -> int:
+        """The steps that trials without a report count as."""
+        return sum(max(1, self.longest) if own_fault else 1 for own_fault in self.silent.values())
 
     @property
     def gpu_hours(self) -> float:
         """GPU-hours of ended trials, and of running ones their steps at the arm's pace."""
-        return sum(self.hours.values()) + self._pace * sum(
-            n for trial, n in self.steps.items() if trial not in self.hours
-        )
+        running = sum(n for trial, n in self.steps.items() if trial not in self.hours)
+        return sum(self.hours.values()) + self._pace * (running + self._unreported)
 
     @property
     def _pace(self) -> float:
@@ -96,6 +115,8 @@ class Spending:
 
         The trials in `running` run now or are about to start.
         """
+        if self.hopeless:
+            return False
         length = self.longest or max(self.steps.values(), default=0)
         due = sum(max(0, length - self.steps.get(trial, 0)) for trial in running) + length * self.folds
         left: Mapping[str, tuple[float | None, float, float]] = {

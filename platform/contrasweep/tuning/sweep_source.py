@@ -96,7 +96,8 @@ class SweepSource:
         ended = Counter(record.status for record in self.records.read(search.of).values())
         if not any(status.counts for status in ended):
             counts = ", ".join(f"{count} {status}" for status, count in sorted(ended.items()))
-            return f"no trial of its search was trained to its end ({counts or 'there was none'})"
+            stopped = "; its search ended after these, since none of them reported anything" * search.spending.hopeless
+            return f"no trial of its search was trained to its end ({counts or 'there was none'}{stopped})"
         if self.plan.study.constraints:
             return "no configuration that was trained to its end on all search folds satisfies the constraints"
         return "no configuration was trained to its end on all search folds"

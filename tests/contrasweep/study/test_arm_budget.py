@@ -10,11 +10,15 @@ from sweeps import ARMS, drive, record_of, step_by_step, sweep
 
 from contrasweep import Arm, Choice, Float, SpecError
 from contrasweep.data import open_dataset
+from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.planning.planner import plan
 from contrasweep.planning.sweep import SweepPlan
+from contrasweep.storage.record import Cause, Record, Status
 from contrasweep.storage.records import StudyRecords
-from contrasweep.study.arm_budget import ArmBudget, Spending, search_costs
+from contrasweep.study.arm_budget import MOST_SILENT, ArmBudget, Spending, search_costs
+from contrasweep.trial import Trial
+from contrasweep.tuning.sweep_source import SweepSource
 
 
 def steps_of(trial, notes, status):
@@ -156,3 +160,72 @@ def test_without_folds_a_search_finds_the_dev_split_where_the_test_split_was(tmp
     confirm = planned.trial("short", {"epochs": 2, "lr": 0.1}, None, 1000)
     assert [len(open_dataset(t.data).parts(None)[1]) for t in (search, confirm)] == [544, 400]
     assert {search.data.digest, confirm.data.digest} == set(planned.datasets)
+
+
+NOTHING = {"step": 0, "metrics": {}}
+
+
+def failing(arm, *, every=1, first=0):
+    """Records of a sweep of which trials of `arm` fail before their first report: each `every`th, from `first` on."""
+    seen = []
+
+    def record(trial, notes, status):
+        if notes.phase != "search" or trial.arm != arm:
+            return steps_of(trial, notes, status)
+        seen.append(trial.id)
+        if len(seen) <= first or len(seen) % every:
+            return steps_of(trial, notes, status)
+        return record_of(trial, notes, "failed", seconds=0.0, cause=Cause.METHOD, **NOTHING)
+
+    return record
+
+
+@pytest.mark.parametrize("pruner", [None, "asha", "halving"])
+@pytest.mark.parametrize("budget", [{"epochs": 300}, {"gpu_hours": 3.0}, {"trials": 300}])
+def test_an_arm_that_always_fails_before_its_first_report_is_not_searched_for_ever(tmp_path, budget, pruner):
+    study = sweep(trials_per_arm=None, budget=budget, searcher="random", pruner=pruner)
+    ended, confirmed = drive(study, tmp_path, record=failing("short"))
+    assert len(searched(ended, "short")) == MOST_SILENT < len(searched(ended, "long"))
+    assert set(confirmed[-1].best) == {"long"}
+    source = SweepSource(plan(study, storage=str(tmp_path)), StudyRecords(str(tmp_path), study.name), lambda _: None)
+    (said,) = source.warnings()
+    assert said.startswith("arm short: no trial of its search was trained to its end (10 failed; its search ended")
+    again, _ = drive(study, tmp_path, record=failing("short"))
+    assert searched(again, "short") == [], "nor after a restart"
+
+
+@pytest.mark.parametrize("budget", [{"epochs": 60}, {"gpu_hours": 0.3}])
+def test_failing_at_once_in_half_of_the_trials_buys_no_more_configurations(tmp_path, budget):
+    study = sweep(trials_per_arm=None, budget=budget, searcher="random")
+    calm, _ = drive(study, tmp_path / "calm", record=steps_of)
+    half, _ = drive(study, tmp_path / "half", record=failing("long", every=2))
+    assert len(searched(half, "long")) == len(searched(calm, "long")) == 15
+    after, _ = drive(study, tmp_path / "after", record=failing("long", first=3))
+    assert len(searched(after, "long")) == 15
+
+
+def test_a_trial_that_is_lost_with_its_host_costs_a_step(tmp_path):
+    def record(trial, notes, status):
+        lost = {"status": "failed", "cause": Cause.HOST_LOST, **NOTHING}
+        return record_of(trial, notes, **lost) if trial.arm == "long" else steps_of(trial, notes, status)
+
+    study = sweep(trials_per_arm=None, budget={"epochs": 8}, searcher="random")
+    ended, _ = drive(study, tmp_path, record=record)
+    assert len(searched(ended, "long")) == 8
+
+
+OUTCOMES = st.tuples(st.integers(0, 9), st.sampled_from(["done", "failed", "pruned", "infeasible"]), st.booleans())
+
+
+@given(st.lists(OUTCOMES, min_size=1, max_size=30))
+@settings(max_examples=100, deadline=None)
+def test_what_was_spent_grows_with_each_trial_that_ends(outcomes):
+    trial = Trial("study", "arm", "toy:train", {}, Manifest("d", "/nowhere", "image", {}), 0)
+    spending, before = Spending(ArmBudget(epochs=10**6), 1), 0
+    for number, (step, status, outside) in enumerate(outcomes):
+        cause = (Cause.HOST_LOST if outside else Cause.METHOD) if status == "failed" else None
+        step = step if status != "done" else max(1, step)
+        record = Record.of(trial, status=Status(status), step=step, metrics={}, cause=cause)
+        spending.end(dataclasses.replace(record, trial_id=f"{number}"))
+        assert spending.epochs > before
+        before = spending.epochs
