@@ -24,7 +24,9 @@ def publish(history: History, storage: str, trackers: Trackers) -> SyncSummary |
         return None
     began, ledger = time.time(), Ledger(storage, history.campaign).read()
     shown = [_shown(row, ledger) for row in history.rows if row.decision is not None]
-    board = CampaignBoard(trackers.store, storage, history.campaign)
+    # When it began tells a campaign from one of the same name in another storage.
+    origin = hashlib.sha256(repr(ledger.began).encode()).hexdigest()[:32]
+    board = CampaignBoard(trackers.store, storage, history.campaign, origin)
     board.update(_note(history), history.to_html().decode(), shown)
     there = len(shown) - board.added - board.replaced
     name = f"MLflow at {trackers.store}"

@@ -88,12 +88,12 @@ def run(
     trackers = checked_tracking(tracking_of(tracking, planned.study.tracking), notify=planned.study.notify)
     records = StudyRecords(storage, planned.study.name)
     records.store.check_writable()
-    tracked = tracked_study(planned, storage)
     with exclusive_driver(records) as lease:
         code = CurrentCode(planned.study.functions)
         prepared = prepare(
             planned, records, code, extend=extend, retry_failed=retry_failed, rerun=rerun, changed=changed, spend=spend
         )
+        tracked = tracked_study(planned, records)
         stopped = gap = ""
         if not prepared.complete:
             from contrasweep.running.engine.training import train  # Ray comes with it, which a finished study needs not

@@ -307,9 +307,9 @@ def study_document(plan: Plan) -> StudyDocument:
     )
 
 
-def tracked_study(plan: Plan, storage: str) -> TrackedStudy:
-    """Return what a tracker shows of a study."""
-    study = plan.study
+def tracked_study(plan: Plan, records: StudyRecords) -> TrackedStudy:
+    """Return what a tracker shows of a study that is in the storage."""
+    study, document = plan.study, records.document()
     return TrackedStudy(
         study.name,
         plan_digest=plan.digest,
@@ -318,7 +318,8 @@ def tracked_study(plan: Plan, storage: str) -> TrackedStudy:
         metric=study.metric,
         mode=study.mode,
         trials=plan.total,
-        storage=storage,
+        storage=records.storage,
+        origin=document.origin if document is not None else "",
         description=study.description,
         extra=plan.summary(),
         datasets={digest: {"uri": data.uri, "rows": _rows(data)} for digest, data in plan.datasets.items()},

@@ -19,9 +19,10 @@ Records lie apart from the rest, so that an object store lists one key a trial t
 
 import functools
 import shlex
+import uuid
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -74,8 +75,10 @@ class StudyRecords:
         return f"{self.study}/{'records' if name == RECORD else 'trials'}/{trial_id}/{name}"
 
     def claim(self, document: StudyDocument) -> None:
-        """Write study.json, in one atomic write, unless it is there already."""
-        if self.document() != document:
+        """Write study.json, in one atomic write, unless it is there already. The study keeps its `origin`."""
+        known = self.document()
+        document = replace(document, origin=known.origin if known and known.origin else uuid.uuid4().hex)
+        if known != document:
             self.store.check_writable()
             self.store.write(f"{self.study}/study.json", STUDY_FILE.encode(asdict(document)))
 

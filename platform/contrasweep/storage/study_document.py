@@ -11,7 +11,7 @@ from contrasweep.config import Config, MutableConfig
 from contrasweep.shell import is_ours
 from contrasweep.storage.json_file import SCHEMA, JsonFile, stored
 from contrasweep.storage.names import Label, Name
-from contrasweep.storage.record import Count, DatasetRef, Measure, Time
+from contrasweep.storage.record import Count, DatasetRef, Digest, Measure, Time
 
 EVALUATION = "contrasweep.trainables.evaluation.networks:train"
 """The trainable of studies that evaluate the networks of another one."""
@@ -110,6 +110,9 @@ class StudyDocument:
     The trials are those of the newest declaration. What verdicts follow from (`VERDICT`) is of the first one, or of the
     newest that spent some of alpha: `log` has them all, and is empty until something changes after a trial has ended.
     Only comparisons of the arms `family` have verdicts (empty: of all arms).
+
+    `origin` is drawn at random when the file is first written. By it a tracker tells the study's trials from those of
+    the same study in another storage; a copy of the storage has the same.
     """
 
     name: Name
@@ -128,6 +131,7 @@ class StudyDocument:
     datasets: tuple[DatasetRef, ...] = ()
     commands: Commands = ()  # that declared the study; none where a program did
     created: Time = 0.0
+    origin: Digest = ""
     versions: Mapping[Label, Label] = field(default_factory=dict)
     family: tuple[Label, ...] = ()
     log: tuple[Declared, ...] = ()

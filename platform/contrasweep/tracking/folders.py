@@ -8,6 +8,7 @@ import importlib.util
 import json
 import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contrasweep.errors import SpecError
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     import wandb
     from tensorboardX import SummaryWriter
 
+ORIGIN_DIGITS = 8
+"""Of a study's origin, where it tells two storages apart."""
+
 
 class TensorBoardTracker:
     """Event files `<folder>/<study>/<arm>-<axes>-<fold>-<seed>-<id>/events...`.
@@ -29,8 +33,7 @@ class TensorBoardTracker:
     """
 
     def __init__(self, folder: str, study: TrackedStudy) -> None:
-        self.folder, self.study = local_path(folder, "tracking").resolve() / study.name, study
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.study = _own_folder(local_path(folder, "tracking").resolve(), study), study
         self.writers: dict[str, SummaryWriter] = {}
 
     def start(self, trial: BegunTrial) -> None:
@@ -68,7 +71,7 @@ class TensorBoardTracker:
 
 
 class WandbTracker:
-    """One offline run a trial: the project is the study, the group the arm, the id the trial's."""
+    """One offline run a trial: the project is the study, the group the arm, the id the trial's and its storage's."""
 
     def __init__(self, folder: str, study: TrackedStudy) -> None:
         self.folder, self.study = local_path(folder, "tracking").resolve(), study
@@ -81,19 +84,22 @@ class WandbTracker:
 
         if (earlier := self.runs.pop(trial.id, None)) is not None:
             earlier.finish(exit_code=1)
-        for folder in (self.folder / "wandb").glob(f"offline-run-*-{trial.id}"):
+        for folder in (self.folder / "wandb").glob(f"offline-run-*-{self._id(trial.id)}"):
             shutil.rmtree(folder, ignore_errors=True)
         self.runs[trial.id] = wandb.init(
             mode="offline",
             dir=str(self.folder),
             project=self.study.name,
             group=trial.arm,
-            id=trial.id,
+            id=self._id(trial.id),
             name=trial_name(trial, self.study.axes),
             config={"arm": trial.arm, "fold": trial.fold, "seed": trial.seed, "data": trial.data.name, **trial.config},
             reinit="create_new",
             settings=wandb.Settings(silent=True, console="off", x_disable_stats=True, save_code=False),
         )
+
+    def _id(self, trial_id: str) -> str:
+        return f"{trial_id}-{self.study.origin[:ORIGIN_DIGITS]}".rstrip("-")
 
     def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:
         """One step of the run."""
@@ -110,6 +116,18 @@ class WandbTracker:
         for run in self.runs.values():
             run.finish(exit_code=1)
         self.runs.clear()
+
+
+def _own_folder(folder: Path, study: TrackedStudy) -> Path:
+    """Return the folder of the study's name, made where it is missing; with a suffix where another storage has it."""
+    for name in (study.name, f"{study.name}-{study.origin[:ORIGIN_DIGITS]}"):
+        (mine := folder / name).mkdir(parents=True, exist_ok=True)
+        mark = mine / ".origin"
+        if not mark.exists():
+            mark.write_text(study.origin)
+        if mark.read_text() == study.origin:
+            break
+    return mine
 
 
 def check_installed(place: str) -> None:

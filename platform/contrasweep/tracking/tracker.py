@@ -68,7 +68,8 @@ class TrackedStudy:
 
     `axes` are the config keys that tell trials apart, in the order a run's name shows them; `keys` all config keys
     that any trial has; `trials` how many are planned; `extra` further rows of its description (data, folds, seeds, ...)
-    in the order given; `datasets` what is known of datasets, by digest.
+    in the order given; `datasets` what is known of datasets, by digest; `origin` tells it from the same study
+    in another storage (see `StudyDocument`).
     """
 
     name: str
@@ -79,6 +80,7 @@ class TrackedStudy:
     mode: str = "max"
     trials: int | None = None
     storage: str = ""
+    origin: str = ""
     description: str = ""
     extra: Mapping[str, object] = field(default_factory=dict)
     datasets: Mapping[str, DatasetFacts] = field(default_factory=dict)
@@ -103,6 +105,7 @@ class TrackedStudy:
             mode=document.mode,
             trials=document.trials,
             storage=records.storage,
+            origin=document.origin,
             description=document.description,
             extra={
                 "data": ", ".join(data.name for data in document.datasets),

@@ -17,14 +17,14 @@ from contrasweep.defaults import OF_STUDY
 from contrasweep.errors import StorageError
 from contrasweep.live.live_file import LIVE, LIVE_FILE
 from contrasweep.live.state import RunningTrial, RunState
-from contrasweep.storage.attempts import Attempt
+from contrasweep.storage.attempts import Attempt, BegunTrial
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import to_plain
 from contrasweep.tracking.follower import Follower
 from contrasweep.tracking.kinds import checked_tracking, tracking_of
 from contrasweep.tracking.process import NICENESS, TrackingProcess
-from contrasweep.tracking.sync import sync, targets
+from contrasweep.tracking.sync import FOLDERS, sync, targets
 from contrasweep.tracking.tracker import TrackedStudy
 from contrasweep.trial import Trial
 
@@ -201,6 +201,21 @@ def test_a_tracker_takes_a_trial_that_starts_over_and_one_that_failed_and_is_tol
     again = follower_of(uri, records)
     again.follow(lambda seconds: "complete", lambda left: None)
     assert (again.gap(), again.shown, len(again.ended)) == ("", 0, 2)
+
+
+@pytest.mark.parametrize("uri", EVERY[1:])
+def test_a_folder_tracker_keeps_what_the_same_study_in_another_storage_wrote(uri, records, trial, tmp_path):
+    kind = uri.partition(":")[0]
+    pytest.importorskip({"tensorboard": "tensorboardX"}.get(kind, kind))
+    seen = []
+    for origin in ("aa" * 16, "bb" * 16, "aa" * 16):
+        tracker = FOLDERS[kind](uri.partition(":")[2], replace(STUDY, origin=origin))
+        tracker.start(BegunTrial.of(trial))
+        tracker.close()
+        files = (tmp_path / uri.partition(":")[2]).rglob("*")
+        seen.append({f.parent for f in files if f.suffix == ".wandb" or "tfevents" in f.name})
+    assert len(seen[0]) == 1 and len(seen[1]) == len(seen[2]) == 2
+    assert kind == "wandb" or seen[0] < seen[1], "the first one's is still there"
 
 
 def test_an_own_tracker_is_given_the_four_calls(records, trial):

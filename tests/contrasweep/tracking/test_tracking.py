@@ -30,6 +30,7 @@ from contrasweep.live.state import RunningTrial, RunState
 from contrasweep.storage.attempts import Attempt
 from contrasweep.storage.record import RECORD_FILE, CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study.dotted import flatten
 from contrasweep.tracking import process as tracking_process
 from contrasweep.tracking.follower import Follower
@@ -81,6 +82,7 @@ class Study:
     trials: list[Trial]
     records: StudyRecords
     client: Any
+    origin: str = ""
 
     @property
     def tracked(self) -> TrackedStudy:
@@ -91,6 +93,7 @@ class Study:
             metric="accuracy",
             plan_digest="ab" * 32,
             storage=self.records.storage,
+            origin=self.origin,
             extra={"data": "digits-lt", "folds": 2},
         )
 
@@ -445,6 +448,68 @@ def test_an_open_run_of_another_training_is_replaced(study: Study) -> None:
     study.record(trial)
     study.sync()
     study.assert_shows(trial)
+
+
+@EVERYWHERE
+def test_the_same_study_in_another_storage_is_another_study_in_mlflow(study: Study, tmp_path: Path) -> None:
+    """Two colleagues run one study against the group's server; each finds their own runs, whatever the other does."""
+    mine = replace(study, origin="aa" * 16)
+    other = StudyRecords(str(tmp_path / "another"), study.name)
+    theirs = replace(study, origin="bb" * 16, records=other)
+    for trial in study.trials:
+        mine.record(trial)
+        theirs.record(trial, [row | {"loss": row["loss"] + 1} for row in make_rows(trial)])
+    assert mine.sync().added == 8 and theirs.sync().added == 8
+    experiment = study.client.get_experiment_by_name(study.name)
+    before = {run.info.run_id: view(run) for run in study.runs()}
+    assert len(before) == 18 and "origin" in json.dumps(experiment.tags)
+    for again in (mine, theirs, mine):
+        summary = again.sync()
+        assert (summary.added, summary.mended) == (0, 0)
+    assert {run.info.run_id: view(run) for run in study.runs()} == before
+    from mlflow.entities import ViewType
+
+    deleted = study.client.search_runs([experiment.experiment_id], run_view_type=ViewType.DELETED_ONLY)
+    assert list(deleted) == []
+    parents = [run for run in study.runs() if run.data.tags.get("contrasweep.role") == "study"]
+    assert {run.data.tags["storage"] for run in parents} == {mine.records.storage, theirs.records.storage}
+    assert len({run.info.run_name for run in parents}) == 2, "and they are told apart by name"
+    for parent in parents:
+        below = [run for run in study.runs() if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
+        origin = parent.data.tags["contrasweep.origin"]
+        assert len(below) == 8 and {run.data.tags["contrasweep.origin"] for run in below} == {origin}
+    assert (
+        study.client.get_experiment_by_name(study.name).tags["mlflow.note.content"]
+        == experiment.tags["mlflow.note.content"]
+    )
+
+
+def test_a_follower_that_starts_again_beside_another_storages_finds_its_own_run(study: Study, tmp_path: Path) -> None:
+    mine = replace(study, origin="aa" * 16)
+    theirs = replace(study, origin="bb" * 16, records=StudyRecords(str(tmp_path / "b"), study.name))
+    trial = study.trials[0]
+    for part in (mine, theirs):
+        part.train(trial, make_rows(trial)[:3])
+        part.run([trial])
+        part.follower().look()
+    running = {run.info.run_id for run in study.runs()}
+    for part in (mine, theirs):
+        part.follower().look()
+        part.record(trial)
+        assert part.sync().added == 0
+    assert {run.info.run_id for run in study.runs()} == running
+
+
+def test_a_study_keeps_its_origin_and_each_storage_draws_its_own(tmp_path: Path) -> None:
+    documents = []
+    for folder in ("a", "b"):
+        records = StudyRecords(str(tmp_path / folder), "s")
+        records.claim(StudyDocument("s", "accuracy"))
+        records.claim(StudyDocument("s", "accuracy", description="declared again"))
+        first, last = records.document(), TrackedStudy.stored(records)
+        assert first is not None and last.origin == first.origin and len(first.origin) == 32
+        documents.append(first.origin)
+    assert documents[0] != documents[1]
 
 
 def test_what_was_deleted_in_the_ui_comes_back(study: Study) -> None:

@@ -11,7 +11,15 @@ from typing import Any
 from contrasweep.tracking.mlflow.address import TrackingAddress
 from contrasweep.tracking.mlflow.client import new_client, translate_errors
 from contrasweep.tracking.mlflow.description import metric_key, milliseconds
-from contrasweep.tracking.mlflow.server import DIGEST_TAG, PARENT_TAG, ROLE_TAG, RUNS_PER_PAGE, source_tags, study_page
+from contrasweep.tracking.mlflow.server import (
+    DIGEST_TAG,
+    ORIGIN_TAG,
+    PARENT_TAG,
+    ROLE_TAG,
+    RUNS_PER_PAGE,
+    source_tags,
+    study_page,
+)
 
 MlflowRun = Any
 """A run as MLflow returns it."""
@@ -41,6 +49,7 @@ class CampaignBoard:
     uri: TrackingAddress
     storage: str
     campaign: str
+    origin: str  # which of several campaigns of this name
     added: int = 0
     replaced: int = 0
     experiment: str = ""
@@ -82,16 +91,17 @@ class CampaignBoard:
         return str(experiment.experiment_id)
 
     def _runs(self) -> Iterator[MlflowRun]:
-        """All runs, the oldest first."""
+        """All runs of this campaign, the oldest first."""
         token, order = None, ["attributes.start_time ASC"]
         while True:
-            page = self.client.search_runs([self.experiment], "", 1, RUNS_PER_PAGE, order, token)
+            mine = f"tags.`{ORIGIN_TAG}` = '{self.origin}'"
+            page = self.client.search_runs([self.experiment], mine, 1, RUNS_PER_PAGE, order, token)
             yield from page
             if not (token := page.token):
                 return
 
     def _create(self, name: str, started: float, tags: Mapping[str, str]) -> str:
-        own = {"campaign": self.campaign, **tags, **source_tags()}
+        own = {"campaign": self.campaign, ORIGIN_TAG: self.origin, **tags, **source_tags()}
         run = self.client.create_run(self.experiment, milliseconds(started), own, name)
         return str(run.info.run_id)
 

@@ -213,6 +213,8 @@ def shared_view(study: TrackedStudy) -> str:
         best = f"metrics.`{key}`"
         columns.insert(0, best)
         view |= {"orderByKey": best, "orderByAsc": study.mode == "min"} | _charts(key)
+    if study.origin:  # runs of the same study in another storage are not averaged with these
+        view["searchFilter"] = f"tags.`contrasweep.origin` = '{study.origin}'"
     return json.dumps(view | {"selectedColumns": columns})
 
 

@@ -56,6 +56,8 @@ LARGEST = 1.7976931348623157e308  # in whose place MLflow keeps an infinite valu
 PAGE_KIND = "workflowType=machine_learning"  # MLflow's menus for training; its default ones are for language models
 VIEW_TAG, VIEW = "mlflow.sharedViewState.", "trials"
 ROLE_TAG, TRIAL_TAG, PARENT_TAG = "contrasweep.role", "trial_id", "mlflow.parentRunId"
+ORIGIN_TAG = "contrasweep.origin"
+"""The tag that tells the runs of one storage from those of the same study in another: nothing of others is touched."""
 DATASET_DIGEST_DIGITS = 12
 """The compare view prints it; the whole digest is in the dataset's profile."""
 DIGEST_TAG = "contrasweep.record"
@@ -101,6 +103,7 @@ class Server:
         self.uri, self.study, self.records = uri, study, records
         self.name, self.connections = f"MLflow at {uri}", HTTP_CONNECTIONS if uri.is_server else 1
         self.experiment_id = self.parent_id = ""
+        self.view = VIEW
         self.runs: dict[str, Run] = {}
         self.added, self.whole = 0, False
         self.client: Any = None
@@ -122,7 +125,7 @@ class Server:
         self._evaluations = compact.read_evaluations(self.records, []) if trials else {}
         self.whole = whole
         self._unsure.clear()
-        for run in self._search("" if trials else f"tags.`{ROLE_TAG}` = 'study'"):
+        for run in self._search() if trials else self._search(f"tags.`{ROLE_TAG}` = 'study'"):
             if run.tags.get(ROLE_TAG) == "study":
                 parents.append(run.run_id)
             elif trial_id := run.tags.get(TRIAL_TAG):
@@ -153,7 +156,7 @@ class Server:
         translate_errors(lambda: self.client.update_run(self.parent_id, status="RUNNING"))
         translate_errors(lambda: self.client.set_tag(self.parent_id, "plan_digest", self.study.plan_digest))
         view = shared_view(self.study)
-        translate_errors(lambda: self.client.set_experiment_tag(self.experiment_id, VIEW_TAG + VIEW, view))
+        translate_errors(lambda: self.client.set_experiment_tag(self.experiment_id, VIEW_TAG + self.view, view))
 
     def learn(self, records: Collection[Record]) -> None:
         """Take the settings of these trials into the set of params that every run has."""
@@ -251,9 +254,10 @@ class Server:
         if table is not None:
             note = study_note(self.study, table)
             self._set_parent_tags({"mlflow.note.content": note[:7900]})
-            translate_errors(
-                lambda: self.client.set_experiment_tag(self.experiment_id, "mlflow.note.content", note[:19000])
-            )
+            if self.view == VIEW:
+                translate_errors(
+                    lambda: self.client.set_experiment_tag(self.experiment_id, "mlflow.note.content", note[:19000])
+                )
         if metrics:
             now = milliseconds(time.time())
             batch = [_metric((metric_key(k), float(v), now, 0)) for k, v in metrics.items()]
@@ -267,7 +271,7 @@ class Server:
         """The page of a trial's run, or of the study; None while it is not known."""
         base = self.uri.ui_base
         if trial_id is None:
-            return f"{base}/{study_page(self.experiment_id)}" if self.experiment_id else None
+            return f"{base}/{study_page(self.experiment_id, self.view)}" if self.experiment_id else None
         run = self.runs.get(trial_id)
         return f"{base}/#/experiments/{self.experiment_id}/runs/{run.run_id}?{PAGE_KIND}" if run else None
 
@@ -279,13 +283,15 @@ class Server:
                 "mlflow.experiment.primaryMetric.name": metric_key(study.metric),
                 "mlflow.experiment.primaryMetric.greaterIsBetter": str(study.mode == "max"),
             }
-        tags[VIEW_TAG + VIEW] = shared_view(study)
+        tags |= {VIEW_TAG + VIEW: shared_view(study), ORIGIN_TAG: study.origin}
         experiment = self.client.get_experiment_by_name(study.name)
         if experiment is None:
             root = self.uri.artifact_root(study.storage, study.name)
             return str(self.client.create_experiment(study.name, artifact_location=root, tags=tags))
         if experiment.lifecycle_stage == "deleted":  # MLflow keeps its name taken
             self.client.restore_experiment(experiment.experiment_id)
+        if experiment.tags.get(ORIGIN_TAG, "") != study.origin:  # another storage's: its note and view stay
+            self.view = f"{VIEW}-{study.origin}"
         return str(experiment.experiment_id)
 
     def _create_parent(self, began: float) -> str:
@@ -295,12 +301,13 @@ class Server:
             "study": study.name,
             "plan_digest": study.plan_digest,
             "storage": study.storage,
+            ORIGIN_TAG: study.origin,
             "mlflow.note.content": study_note(study)[:7900],
             **source_tags(),
         }
         entity = translate_errors(
             lambda: self.client.create_run(
-                self.experiment_id, start_time=milliseconds(began), tags=tags, run_name=study.name
+                self.experiment_id, start_time=milliseconds(began), tags=tags, run_name=self._parent_name
             )
         )
         parent: str = entity.info.run_id
@@ -308,12 +315,18 @@ class Server:
         translate_errors(lambda: self.client.log_text(parent, declared, "study.json"))
         return parent
 
+    @property
+    def _parent_name(self) -> str:
+        """The study's name; with its storage where the experiment is another storage's."""
+        return self.study.name if self.view == VIEW else f"{self.study.name} ({self.study.storage})"
+
     def _set_parent_tags(self, tags: Mapping[str, str]) -> None:
         self._log(Run(self.parent_id, {}), tags=tags)
 
     def _search(self, condition: str = "") -> Iterator[Run]:
-        """The experiment's runs, the newest first."""
-        token = None
+        """The experiment's runs that show this storage, the newest first."""
+        token, mine = None, f"tags.`{ORIGIN_TAG}` = '{self.study.origin}'"
+        condition = " AND ".join(filter(None, (condition, mine if self.study.origin else "")))
         while True:
             page = translate_errors(
                 lambda t=token: self.client.search_runs(
@@ -384,7 +397,7 @@ class Server:
         return {metric.step: metric.value for metric in history}
 
     def _create(self, description: RunDescription, started: float, tags: Mapping[str, str]) -> Run:
-        own = {**description.tags, **tags, PARENT_TAG: self.parent_id, **source_tags()}
+        own = {**description.tags, **tags, PARENT_TAG: self.parent_id, ORIGIN_TAG: self.study.origin, **source_tags()}
         entity = translate_errors(
             lambda: self.client.create_run(
                 self.experiment_id, start_time=milliseconds(started), tags=own, run_name=description.name
@@ -438,9 +451,9 @@ def study_status(statuses: Mapping[Status, int], outcome: Outcome) -> RunStatus:
     return "FAILED" if none_succeeded else "FINISHED"
 
 
-def study_page(experiment_id: str) -> str:
+def study_page(experiment_id: str, view: str = VIEW) -> str:
     """The page of a study below the UI's address, with our columns and the best trials first."""
-    return f"#/experiments/{experiment_id}/runs?{PAGE_KIND}&viewStateShareKey={VIEW}"
+    return f"#/experiments/{experiment_id}/runs?{PAGE_KIND}&viewStateShareKey={view}"
 
 
 def _points(files: TrialFiles) -> list[Point]:
