@@ -603,13 +603,13 @@ MUTANTS = (
         f"{TESTS}/running/test_secrets.py {TESTS}/tracking/test_address.py",
         (
             "a password in a query is shown",
-            '_PARAMETER.sub(rf"\\1{HIDDEN}", _USERINFO.sub(rf"\\1:{HIDDEN}@", text))',
-            '_USERINFO.sub(rf"\\1:{HIDDEN}@", text)',
+            'parts[number] = f"{name}={HIDDEN}" if value else HIDDEN',
+            "parts[number] = parts[number]",
         ),
         (
             "a password in an address is shown",
-            '_PARAMETER.sub(rf"\\1{HIDDEN}", _USERINFO.sub(rf"\\1:{HIDDEN}@", text))',
-            '_PARAMETER.sub(rf"\\1{HIDDEN}", text)',
+            'shown = f"{user}{colon}{HIDDEN * bool(colon)}@"',
+            'shown = f"{before}@"',
         ),
     ),
 )

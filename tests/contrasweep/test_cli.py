@@ -72,7 +72,7 @@ def test_bad_input_ends_the_process_itself_with_one_line(tmp_path):
     ("words", "says"),
     [
         (["run"], "Missing argument 'STUDY'"),
-        (["plan", QUICK, "--nope"], "No such option: --nope (see"),
+        (["plan", QUICK, "--nothing-of-the-kind"], "No such option: --nothing-of-the-kind (see"),
         (["ruin"], "No such command 'ruin'"),
         (["run", QUICK, "--max-concurrent", "0"], "Invalid value for '--max-concurrent'"),
         (["list", "metods"], "did you mean 'methods'?"),
