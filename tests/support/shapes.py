@@ -22,7 +22,7 @@ def _checker() -> Callable[..., Any]:
     from numpy.typing import ArrayLike
     from torch import Tensor
 
-    number = float | int | jaxtyping.Float[Tensor, ""]  # an int, as mypy has it; a tensor where members' numbers differ
+    number = float | int | jaxtyping.Float[Tensor, ""]  # an int, as mypy has it, or a tensor that is learned
     overrides = BeartypeHintOverrides({ArrayLike: object, float: number})  # ArrayLike's protocols refuse tuples
     return functools.partial(beartype, conf=BeartypeConf(hint_overrides=overrides))
 

@@ -16,10 +16,7 @@ SIMULATED = 20_000
 
 
 class Durations:
-    """Training seconds of finished trials, as on a GPU of speed 1 of the inventory; on a CPU, as they were.
-
-    Of members that shared a process, which trained at the same time, each has its part.
-    """
+    """Training seconds of finished trials, as on a GPU of speed 1 of the inventory; on a CPU, as they were."""
 
     def __init__(self, known: Iterable[Record], inventory: Inventory) -> None:
         self.inventory = inventory

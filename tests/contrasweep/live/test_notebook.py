@@ -18,7 +18,6 @@ cs.plan(study, storage="runs")""",
     "results.table()",
     "results.versus('a', 'b')",
     "results.compare('a', 'b')",
-    "results.plot.curves()",
 ]
 
 
@@ -35,5 +34,4 @@ def test_a_notebook_plans_runs_and_shows_a_study(tmp_path, monkeypatch):
     assert "nb: 4 trials" in live and "4/4 trials" in live  # its first line, and what it came to
     for data in (shown[i][-1] for i in (2, 3, 4, 5)):
         assert "<table" in data["text/html"]
-    assert "image/png" in shown[6][-1]
     assert [len(outputs) for outputs in shown] == [1] * len(CELLS)
