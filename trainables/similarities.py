@@ -27,8 +27,8 @@ Columns = Float[Tensor, "m d"]
 class Similarity:
     """A row of the table: the function, the range of its values, and the largest value (that of a duplicate).
 
-    `inner_product`: scores are dot products of `project`ed rows, which lets the tiled losses use matrix products for
-    gradients too. `signed`: zero means unrelated, as the orthonormal loss needs it.
+    Where there is a `project`, scores are dot products of projected rows, which lets the tiled losses use matrix
+    products for gradients too. `signed`: zero means unrelated, as the orthonormal loss needs it.
     """
 
     name: str
@@ -38,11 +38,6 @@ class Similarity:
     high: float
     project: Callable[[Tensor], Tensor] | None = None
     signed: bool = False
-
-    @property
-    def inner_product(self) -> bool:
-        """Whether scores are dot products of projected rows."""
-        return self.project is not None
 
     def __call__(self, rows: Rows, columns: Columns) -> Scores:
         """Return the score of each row with each column, [n m]."""

@@ -35,7 +35,7 @@ def test_nothing_is_more_alike_than_a_duplicate(name: str) -> None:
     assert (scores - torch.eye(6) < similarity.high).all()
 
 
-@pytest.mark.parametrize("name", [n for n, s in SIMILARITIES.items() if s.inner_product])
+@pytest.mark.parametrize("name", [n for n, s in SIMILARITIES.items() if s.project])
 def test_inner_products_are_those_of_projected_rows(name: str) -> None:
     similarity, z = SIMILARITIES[name], points(6, 4, 0)
     assert similarity.project is not None
