@@ -15,6 +15,8 @@ from contrasweep.cluster.errors import SubmissionError
 from contrasweep.cluster.jobs import ENDED, Dashboard
 
 _CREDENTIAL = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|ACCESS_KEY|API_KEY|PRIVATE_KEY", re.IGNORECASE)
+ANSWER_S = 120
+"""How long a first job may take, and each node to tell its versions."""
 
 
 def check_version(dashboard: Dashboard) -> None:
@@ -97,22 +99,18 @@ def check_not_running(dashboard: Dashboard, study: str, storage: str, timeout_s:
         time.sleep(0.5)
 
 
-def check_reachable(
-    dashboard: Dashboard, uris: Iterable[str], env: Mapping[str, str], timeout_s: float = 120.0
-) -> None:
+def check_reachable(dashboard: Dashboard, uris: Iterable[str], env: Mapping[str, str]) -> None:
     """Check that the cluster reaches `uris`; a small job tests it from there."""
     wanted = list(uris)
     if not wanted:
         return
     entrypoint = shlex.join(["python", "-c", Path(probe.__file__).read_text(), *wanted])
     job = dashboard.submit(entrypoint, env=env, metadata={"contrasweep": "probe"})
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + ANSWER_S
     while job.status() not in ENDED:
         if time.monotonic() > deadline:
             job.stop(wait_s=0)
-            raise SubmissionError(
-                f"the cluster did not run a first job within {timeout_s:.0f} s; is its head overloaded?"
-            )
+            raise SubmissionError(f"the cluster did not run a first job within {ANSWER_S} s; is its head overloaded?")
         time.sleep(0.3)
     logs = f"contrasweep logs {shlex.quote(job.id)}"
     answer = re.search(r"^PROBE (.*)$", job.logs(), re.MULTILINE)
@@ -138,7 +136,7 @@ def versions() -> dict[str, str]:
     return installed
 
 
-def check_nodes(timeout_s: float = 120.0) -> None:
+def check_nodes() -> None:
     """Check that every node of the connected cluster has this process's versions.
 
     Each is asked by a task of 0 cores; a node that goes meanwhile is left out.
@@ -154,9 +152,9 @@ def check_nodes(timeout_s: float = 120.0) -> None:
     answers = []
     for name, answer in pending:
         try:
-            answers.append((name, ray.get(answer, timeout=timeout_s)))
+            answers.append((name, ray.get(answer, timeout=ANSWER_S)))
         except ray.exceptions.GetTimeoutError:
-            raise SubmissionError(f"node {name} does not answer within {timeout_s:.0f} s; is it overloaded?") from None
+            raise SubmissionError(f"node {name} does not answer within {ANSWER_S} s; is it overloaded?") from None
         except (ray.exceptions.NodeDiedError, ray.exceptions.TaskUnschedulableError, ray.exceptions.WorkerCrashedError):
             continue
     compare_versions(versions(), answers)

@@ -255,9 +255,9 @@ def plain_arm(arm: Arm) -> MutableConfig:
     return dict(to_plain(arm)) | {"trainable": arm.path}
 
 
-def load_campaign(name: str, sets: Sequence[str] = ()) -> Campaign:
-    """Return the campaign at `module:NAME` or in a YAML file, with each `path=value` of `sets` applied."""
-    return load_declared(name, (Campaign,), partial(_checked, Campaign), "CAMPAIGN", sets)
+def load_campaign(name: str) -> Campaign:
+    """Return the campaign at `module:NAME` or in a YAML file."""
+    return load_declared(name, (Campaign,), partial(_checked, Campaign), "CAMPAIGN")
 
 
 def stored_history(name: str, storage: str) -> History:

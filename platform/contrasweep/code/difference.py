@@ -1,7 +1,7 @@
 """The difference between two states of some code, as a line and as a unified diff."""
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from contrasweep.code.version import parsed
@@ -63,7 +63,7 @@ def difference(old: Mapping[str, str], new: Mapping[str, str], names: tuple[str,
         kind = ADDED if before is None else REMOVED if after is None else CHANGED
         left, right = (before or "").splitlines(), (after or "").splitlines()
         changes.append(Change(file, kind, _lines_changed(left, right)))
-        texts += _unified(left, right, f"{names[0]}/{file}", f"{names[1]}/{file}")
+        texts += difflib.unified_diff(left, right, f"{names[0]}/{file}", f"{names[1]}/{file}", lineterm="")
     return Difference(tuple(changes), "".join(f"{line}\n" for line in texts))
 
 
@@ -74,7 +74,3 @@ def _same(old: str, new: str) -> bool:
 def _lines_changed(old: list[str], new: list[str]) -> int:
     pieces = difflib.SequenceMatcher(a=old, b=new, autojunk=False).get_opcodes()
     return sum(max(i2 - i1, j2 - j1) for kind, i1, i2, j1, j2 in pieces if kind != "equal")
-
-
-def _unified(old: list[str], new: list[str], old_name: str, new_name: str) -> Iterator[str]:
-    yield from difflib.unified_diff(old, new, old_name, new_name, lineterm="")

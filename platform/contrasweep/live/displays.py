@@ -34,12 +34,12 @@ PAGE = '<pre style="white-space:pre;overflow-x:auto;line-height:1.25;margin:0">{
 NARROW = 100  # columns below which settings are shown under the arm's name instead of beside it
 
 
-def display_here(every_s: float = 15.0) -> Display:
+def display_here() -> Display:
     """The display for this process; on standard error, since results go to standard output."""
     if in_notebook():
         return Notebook()
     console = Console(file=unguarded(sys.stderr), highlight=False)
-    return Terminal(console) if console.is_terminal and not console.is_dumb_terminal else Lines(sys.stderr, every_s)
+    return Terminal(console) if console.is_terminal and not console.is_dumb_terminal else Lines(sys.stderr)
 
 
 def in_notebook() -> bool:

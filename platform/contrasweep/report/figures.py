@@ -110,7 +110,7 @@ def ticks(low: float, high: float, most: int = 5, *, whole: bool = False) -> lis
     return [round(step * i, 12) for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
+def log_ticks(low: float, high: float) -> list[float]:
     """Round numbers from `low` to `high` (both above 0) for a logarithmic scale: 1, 2, 5, 10, or powers of 10 alone."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in ((1, 2, 5), (1, 3), (1,)):
@@ -120,7 +120,7 @@ def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
             for m in digits
             if low * (1 - 1e-9) <= m * 10.0**d <= high * (1 + 1e-9)
         ]
-        if len(marks) <= most:
+        if len(marks) <= 6:
             break
     return marks if len(marks) > 1 else [low, high]
 

@@ -65,8 +65,8 @@ def _estimate(now: Contrast, design: Design, components: Components, rng: Any, f
     return delta + kept * (now.difference - delta) + np.sqrt(after * (1 - kept)) * rng.normal(size=DRAWS)
 
 
-def _chi2(rng: Any, degrees: float, size: Any = DRAWS) -> Any:
-    return rng.chisquare(degrees, size) if degrees > 0 else np.zeros(size)
+def _chi2(rng: Any, degrees: float) -> Any:
+    return rng.chisquare(degrees, DRAWS) if degrees > 0 else np.zeros(DRAWS)
 
 
 def _over_seeds(now: Contrast, design: Design, rng: Any, fresh: bool) -> PredictiveDraws:

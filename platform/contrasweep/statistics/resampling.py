@@ -155,32 +155,22 @@ def _resampled_means(x: Floats, resamples: int, seed: int) -> Floats:
     return np.concatenate(blocks)
 
 
-def paired_bootstrap(
-    a: ArrayLike,
-    b: ArrayLike,
-    *,
-    groups: ArrayLike | None = None,
-    statistic: Callable[..., Any] = np.mean,
-    resamples: int = 1000,
-    alpha: float = 0.05,
-    seed: int = 0,
-) -> tuple[float, float, float]:
-    """Difference `statistic(a) - statistic(b)` of per-item scores [n] with its percentile interval.
+def paired_bootstrap(a: ArrayLike, b: ArrayLike, *, groups: ArrayLike | None = None) -> tuple[float, float, float]:
+    """Difference of the means of per-item scores [n], a minus b, with its 95 % percentile interval by 1,000 draws.
 
     Items (kNN hits, per-product average precision) are drawn with replacement, the same for both sides;
     the difference is significant when the interval excludes 0. It holds the noise of the test set only:
     another seed of training is another trial, so report the variance over seeds beside it. `groups` [n] names what
     items belong together (tiles of one flood, images of one patient): then whole groups are drawn (the cluster
     bootstrap, Davison and Hinkley 1997, section 3.8), since items that resemble one another are fewer than they seem.
-    `statistic` takes an array and `axis`. Returns (difference, low, high).
+    Returns (difference, low, high).
     """
     first, second = checked_pairs(a, b)
-    alpha = checked_level(alpha)
     differences = []
-    for items in _drawn_items(len(first), groups, resamples, np.random.default_rng(seed)):
-        differences.append(statistic(first[items], axis=1) - statistic(second[items], axis=1))
-    low, high = np.quantile(np.concatenate(differences), [alpha / 2, 1 - alpha / 2])
-    return float(statistic(first, axis=0) - statistic(second, axis=0)), float(low), float(high)
+    for items in _drawn_items(len(first), groups, 1000, np.random.default_rng(0)):
+        differences.append(first[items].mean(axis=1) - second[items].mean(axis=1))
+    low, high = np.quantile(np.concatenate(differences), [0.025, 0.975])
+    return float(first.mean() - second.mean()), float(low), float(high)
 
 
 def _drawn_items(n: int, groups: ArrayLike | None, resamples: int, rng: np.random.Generator) -> Iterator[Any]:

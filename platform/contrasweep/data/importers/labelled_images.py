@@ -98,10 +98,10 @@ def long_tail(n_max: int, classes: int, imbalance_factor: float) -> list[int]:
     return [int(n_max * (1 / imbalance_factor) ** (i / max(1, classes - 1))) for i in range(classes)]
 
 
-def long_tailed(labels: Labels, classes: int, imbalance_factor: float, seed: int = 0) -> Labels:
+def long_tailed(labels: Labels, classes: int, imbalance_factor: float) -> Labels:
     """Return the indices of the long-tailed subset of `labels` [n], class by class as the reference code has them.
 
-    Of each class the first n_i remain after the classes are shuffled one after another from numpy's legacy `seed`.
+    Of each class the first n_i remain after the classes are shuffled one after another from numpy's legacy seed 0.
     n_max is the smallest class of a (nearly) balanced source, and the largest class of one that is already long-tailed,
     which is kept whole and in its order if it has this very profile.
     """
@@ -118,7 +118,7 @@ def long_tailed(labels: Labels, classes: int, imbalance_factor: float, seed: int
                 value=imbalance_factor,
                 hint=f"class {i} has {have} of {want}; stage from the balanced dataset",
             )
-    random = np.random.RandomState(seed)
+    random = np.random.RandomState(0)
     kept = []
     for label, n in enumerate(wanted):
         members = np.flatnonzero(labels == label)
