@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pydantic
 
@@ -36,6 +36,7 @@ class ArmBudget:
         return ", ".join(part for part in parts if part)
 
 
+Silence = Literal["method", "infeasible", "outside"]
 MOST_SILENT = 10
 """After so many trials of an arm without any report its search ends: its code or its settings cannot work."""
 
@@ -62,7 +63,7 @@ class Spending:
     folds: int
     steps: dict[str, int] = field(default_factory=dict)  # trial -> the last step reported
     hours: dict[str, float] = field(default_factory=dict)  # trial -> GPU-hours, of ended ones
-    silent: dict[str, bool] = field(default_factory=dict)  # trial that ended without a report -> by its method's fault
+    silent: dict[str, Silence] = field(default_factory=dict)  # trial that ended without a report -> why
     longest: int = 0
 
     def report(self, trial: str, step: int) -> None:
@@ -74,7 +75,8 @@ class Spending:
         self.report(record.trial_id, record.step)
         self.hours[record.trial_id] = gpu_hours(record)
         if not self.steps[record.trial_id]:
-            self.silent[record.trial_id] = record.status.failed and not (record.cause and record.cause.outside)
+            outside = record.cause is not None and record.cause.outside
+            self.silent[record.trial_id] = "outside" if outside else "method" if record.status.failed else "infeasible"
         if record.status.counts:
             self.longest = max(self.longest, record.step)
 
@@ -85,8 +87,9 @@ class Spending:
 
     @property
     def hopeless(self) -> bool:
-        """Whether so many trials have ended, and none has ever reported anything."""
-        return len(self.silent) >= MOST_SILENT and not any(self.steps.values())
+        """Whether so many trials have ended, not counting lost hosts, and of all that ended none reported anything."""
+        count = sum(why != "outside" for why in self.silent.values())
+        return count >= MOST_SILENT and not any(self.steps[trial] for trial in self.hours)
 
     @property
     def epochs(self) -> int:
@@ -96,7 +99,7 @@ class Spending:
     @property
     def _unreported(self) -> int:
         """The steps that trials without a report count as."""
-        return sum(max(1, self.longest) if own_fault else 1 for own_fault in self.silent.values())
+        return sum(max(1, self.longest) if why == "method" else 1 for why in self.silent.values())
 
     @property
     def gpu_hours(self) -> float:

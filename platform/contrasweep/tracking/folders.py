@@ -4,6 +4,7 @@
 `wandb sync FOLDER/wandb/offline-run-*` uploads.
 """
 
+import contextlib
 import importlib.util
 import json
 import shutil
@@ -123,8 +124,8 @@ def _own_folder(folder: Path, study: TrackedStudy) -> Path:
     for name in (study.name, f"{study.name}-{study.origin[:ORIGIN_DIGITS]}"):
         (mine := folder / name).mkdir(parents=True, exist_ok=True)
         mark = mine / ".origin"
-        if not mark.exists():
-            mark.write_text(study.origin)
+        with contextlib.suppress(FileExistsError), mark.open("x") as new:  # two trackers may start at once
+            new.write(study.origin)
         if mark.read_text() == study.origin:
             break
     return mine

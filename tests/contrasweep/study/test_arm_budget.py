@@ -165,6 +165,12 @@ def test_without_folds_a_search_finds_the_dev_split_where_the_test_split_was(tmp
 NOTHING = {"step": 0, "metrics": {}}
 
 
+def ended(trial_id, status, step, **fields):
+    trial = Trial("study", "arm", "toy:train", {}, Manifest("d", "/nowhere", "image", {}), 0)
+    record = Record.of(trial, status=Status(status), step=step, metrics={}, **fields)
+    return dataclasses.replace(record, trial_id=trial_id)
+
+
 def failing(arm, *, every=1, first=0):
     """Records of a sweep of which trials of `arm` fail before their first report: each `every`th, from `first` on."""
     seen = []
@@ -209,9 +215,21 @@ def test_a_trial_that_is_lost_with_its_host_costs_a_step(tmp_path):
         lost = {"status": "failed", "cause": Cause.HOST_LOST, **NOTHING}
         return record_of(trial, notes, **lost) if trial.arm == "long" else steps_of(trial, notes, status)
 
-    study = sweep(trials_per_arm=None, budget={"epochs": 8}, searcher="random")
+    study = sweep(trials_per_arm=None, budget={"epochs": 28}, searcher="random")
     ended, _ = drive(study, tmp_path, record=record)
-    assert len(searched(ended, "long")) == 8
+    assert len(searched(ended, "long")) == 28, "and ends no search"
+
+
+def test_failures_beside_a_trial_that_still_runs_wait_for_what_it_costs():
+    spending = Spending(ArmBudget(gpu_hours=1.0), 1)
+    spending.report("running", 1)
+    for number in range(MOST_SILENT):
+        assert spending.room(number + 1, ["running"])
+        spending.end(ended(f"failed-{number}", "failed", 0, seconds=0.0))
+    assert not spending.room(MOST_SILENT + 1, ["running"]), "nobody knows the price of a step yet"
+    spending.end(ended("running", "done", 4, seconds=360.0))
+    assert spending.room(MOST_SILENT + 1, []) == (spending.gpu_hours + 0.1 <= 1.0)
+    assert spending.gpu_hours == pytest.approx(0.1 * (1 + MOST_SILENT))
 
 
 OUTCOMES = st.tuples(st.integers(0, 9), st.sampled_from(["done", "failed", "pruned", "infeasible"]), st.booleans())
@@ -220,12 +238,10 @@ OUTCOMES = st.tuples(st.integers(0, 9), st.sampled_from(["done", "failed", "prun
 @given(st.lists(OUTCOMES, min_size=1, max_size=30))
 @settings(max_examples=100, deadline=None)
 def test_what_was_spent_grows_with_each_trial_that_ends(outcomes):
-    trial = Trial("study", "arm", "toy:train", {}, Manifest("d", "/nowhere", "image", {}), 0)
     spending, before = Spending(ArmBudget(epochs=10**6), 1), 0
     for number, (step, status, outside) in enumerate(outcomes):
         cause = (Cause.HOST_LOST if outside else Cause.METHOD) if status == "failed" else None
         step = step if status != "done" else max(1, step)
-        record = Record.of(trial, status=Status(status), step=step, metrics={}, cause=cause)
-        spending.end(dataclasses.replace(record, trial_id=f"{number}"))
+        spending.end(ended(f"{number}", status, step, cause=cause))
         assert spending.epochs > before
         before = spending.epochs

@@ -605,7 +605,7 @@ def test_of_two_runs_of_a_trial_the_finished_one_stays(study: Study) -> None:
     study.record(trial)
     study.sync()
     kept = study.children()[trial.id]
-    study.client.create_run(kept.info.experiment_id, tags={"trial_id": trial.id})
+    study.client.create_run(kept.info.experiment_id, tags={"trial_id": trial.id, "contrasweep.origin": study.origin})
     study.sync()
     assert study.children()[trial.id].info.run_id == kept.info.run_id
 

@@ -326,7 +326,7 @@ class Server:
     def _search(self, condition: str = "") -> Iterator[Run]:
         """The experiment's runs that show this storage, the newest first."""
         token, mine = None, f"tags.`{ORIGIN_TAG}` = '{self.study.origin}'"
-        condition = " AND ".join(filter(None, (condition, mine if self.study.origin else "")))
+        condition = " AND ".join(filter(None, (condition, mine)))
         while True:
             page = translate_errors(
                 lambda t=token: self.client.search_runs(
