@@ -42,6 +42,7 @@ from contrasweep.shell import command_line
 from contrasweep.statistics.referee import Rule, Ruling
 from contrasweep.storage.lease import StudyHeld
 from contrasweep.storage.names import as_label
+from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm import Arm
 from contrasweep.study.base import Above0, Folds, check_metric
 from contrasweep.study.file import load_declared, to_plain, with_sets
@@ -487,6 +488,10 @@ class Referee:
     def _study(self, name: str, arms: dict[str, Arm], seeds: Sequence[int]) -> AblationGrid:
         campaign = self.campaign
         axes = {DATA_AXIS: campaign.datasets} if len(campaign.datasets) > 1 else {}
+        # A candidate that meets a later incumbent begins with few seeds again; what it has trained stays declared.
+        known = StudyRecords(self.storage, name).document()
+        earlier = known.declared.get("seeds") if known is not None else None
+        seeds = [*seeds, *(seed for seed in earlier or () if seed not in seeds)]
         return AblationGrid(
             name,
             arms,
@@ -495,7 +500,7 @@ class Referee:
             folds=campaign.folds,
             metric=campaign.metric,
             mode=campaign.mode,
-            seeds=list(seeds),
+            seeds=seeds,
             description=f"Of campaign {campaign.name}. {campaign.description}".rstrip(),
             reference=INCUMBENT if INCUMBENT in arms else None,
         )
