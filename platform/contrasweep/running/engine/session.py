@@ -1,6 +1,7 @@
 """A connection to Ray for the length of a run: the cluster in RAY_ADDRESS, or this machine."""
 
 import contextlib
+import ctypes
 import gc
 import logging
 import os
@@ -30,6 +31,8 @@ GCS_WAITS_S = (10, 30, 30)
 """How long each attempt to start Ray waits for the GCS: a busy machine may need long, and a GCS that was killed is
 noticed only after the wait."""
 AUTH_MODE = "RAY_AUTH_MODE"
+HANDLER_S = 0.01
+"""How often it is looked whether SIGTERM has its handler while Ray shuts down."""
 
 
 @contextmanager
@@ -70,7 +73,8 @@ def _connection() -> Iterator[None]:
         watch.leave()
         # Tune leaves cycles with references into Ray; freed after the shutdown, by any thread, they end the process
         gc.collect()
-        ray.shutdown()
+        with _handlers_kept():
+            ray.shutdown()
         watch.stop()
         _restore(auth_mode)
 
@@ -121,6 +125,32 @@ def _no_handler_of_ray() -> Iterator[None]:
             kept.callback(signal.signal, signal.SIGTERM, before)
         kept.enter_context(ray_internals.no_sigterm_handler())
         yield
+
+
+@contextmanager
+def _handlers_kept() -> Iterator[None]:
+    """Keep the handler of SIGTERM while Ray shuts down: it puts the default in its place, which kills the process.
+
+    The main thread is in Ray then, so another one puts it back, by Python's C API.
+    """
+    get, put = ctypes.pythonapi.PyOS_getsig, ctypes.pythonapi.PyOS_setsig
+    get.restype = put.restype = ctypes.c_void_p
+    put.argtypes = (ctypes.c_int, ctypes.c_void_p)
+    handler, over = get(signal.SIGTERM), threading.Event()
+
+    def keep() -> None:
+        while not over.wait(HANDLER_S):
+            if get(signal.SIGTERM) != handler:
+                put(signal.SIGTERM, handler)
+
+    keeping = threading.Thread(target=keep, name="handlers", daemon=True)
+    keeping.start()
+    try:
+        yield
+    finally:
+        over.set()
+        keeping.join()
+        put(signal.SIGTERM, handler)
 
 
 def cluster_hosts(missing: Callable[[Inventory], Footprint | None], inventory: Inventory) -> Inventory:
