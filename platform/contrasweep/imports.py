@@ -2,12 +2,16 @@
 
 import contextlib
 import importlib
+import importlib.metadata
 import importlib.util
 import inspect
+import json
 import os
+import shlex
 import sys
 import sysconfig
 import traceback
+import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +30,22 @@ def is_installed(name: str) -> bool:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
         return False
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra of contrasweep from where contrasweep itself came from.
+
+    The name alone would ask a package index, where anybody may have registered it.
+    """
+    origin = json.loads(importlib.metadata.distribution("contrasweep").read_text("direct_url.json") or "{}")
+    url = origin.get("url", "")
+    if "dir_info" in origin:
+        editable = ["--editable"] if origin["dir_info"].get("editable") else []
+        folder = urllib.parse.unquote(urllib.parse.urlsplit(url).path)
+        return shlex.join(["pip", "install", *editable, f"{folder}[{extra}]"])
+    if version := origin.get("vcs_info"):
+        url = f"{version['vcs']}+{url}@{version['commit_id']}"
+    return shlex.join(["pip", "install", f"contrasweep[{extra}]" + (f" @ {url}" if url else "")])
 
 
 def import_from_here() -> None:

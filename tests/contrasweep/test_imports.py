@@ -2,12 +2,13 @@
 
 import importlib.metadata
 import sys
+from pathlib import Path
 
 import pytest
 
 import contrasweep as cs
 from contrasweep.errors import SpecError
-from contrasweep.imports import import_path
+from contrasweep.imports import import_path, install_command
 
 MODULES = {
     "raises_here": "import math\n\nraise ValueError('no such device')\n",
@@ -60,3 +61,31 @@ def test_a_path_that_leads_nowhere_says_why(path, says):
 
 def test_the_package_says_its_version():
     assert cs.__version__ == importlib.metadata.version("contrasweep")
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        ('{"url": "file:///home/a%20b/c", "dir_info": {"editable": true}}', "pip install --editable '/home/a b/c[mcp]'"),
+        ('{"url": "file:///home/c", "dir_info": {}}', "pip install '/home/c[mcp]'"),
+        (
+            '{"url": "https://example.org/c.git", "vcs_info": {"vcs": "git", "commit_id": "ab12"}}',
+            "pip install 'contrasweep[mcp] @ git+https://example.org/c.git@ab12'",
+        ),
+        (
+            '{"url": "file:///d/contrasweep-1-py3-none-any.whl", "archive_info": {}}',
+            "pip install 'contrasweep[mcp] @ file:///d/contrasweep-1-py3-none-any.whl'",
+        ),
+        (None, "pip install 'contrasweep[mcp]'"),
+    ],
+)
+def test_an_extra_is_installed_from_where_the_package_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: str | None, command: str
+) -> None:
+    folder = tmp_path / "contrasweep-1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Name: contrasweep\nVersion: 1\n")
+    if origin:
+        (folder / "direct_url.json").write_text(origin)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert install_command("mcp") == command

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from contrasweep.components import one_of, parameters_class, signature_fields
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
-from contrasweep.imports import errors_named, import_path
+from contrasweep.imports import errors_named, import_path, install_command
 from contrasweep.trainables.losses.batch import BatchLoss, Ids, Scalar
 from contrasweep.trainables.losses.loss import Loss
 from contrasweep.trainables.losses.views import ComposedViewsLoss, ViewsLoss
@@ -59,7 +59,7 @@ def find(path: str) -> Any:
 
     It is a `Loss` if it works on scores, a `ViewsLoss` if on two views, else an `External`.
     """
-    extra = "pip install 'contrasweep[metric-learning]'" if path.startswith(METRIC_LEARNING) else ""
+    extra = install_command("metric-learning") if path.startswith(METRIC_LEARNING) else ""
     return _known(path, import_path(path, kind="loss", extra=extra))
 
 

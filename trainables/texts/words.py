@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from contrasweep.errors import SpecError
+from contrasweep.imports import install_command
 from contrasweep.trainables.pytorch import Int, Tensor, torch
 
 PADDING, UNKNOWN = 0, 1
@@ -60,5 +61,5 @@ def transformers() -> Any:
     try:
         return importlib.import_module("transformers")
     except ModuleNotFoundError:
-        hint = "pip install 'contrasweep[transformers]'"
+        hint = install_command("transformers")
         raise SpecError("transformers is not installed", place="encoder", value="hf:", hint=hint) from None

@@ -62,7 +62,7 @@ def main() -> None:
     from contrasweep.cli.app import app
     from contrasweep.cluster.errors import ClusterError
     from contrasweep.errors import ContrasweepError
-    from contrasweep.imports import in_one_line
+    from contrasweep.imports import in_one_line, install_command
     from contrasweep.running.signals import INTERRUPTED, interruption
     from contrasweep.secrets import check_arguments
     from contrasweep.terminal_text import guarded
@@ -94,9 +94,11 @@ def main() -> None:
             raise
         _fail(
             f"this command needs the package {package}, which is not installed here; planning, submitting and watching "
-            f"do without: pip install 'contrasweep[{EXTRAS[package]}]'"
+            f"do without: {install_command(EXTRAS[package])}"
         )
     except SystemExit as error:  # no command of ours raises it
+        if _raised_in(error) == "typer":  # --show-completion, and what the shell asks at each Tab
+            raise
         if isinstance(error.__context__, BrokenPipeError):  # Typer does, in place of this one
             _end_unread(error.__context__)
         # code that a study names called sys.exit
@@ -134,6 +136,14 @@ def _end_unread(error: BrokenPipeError) -> NoReturn:
     os.dup2(nowhere, 1)  # what is still to be flushed
     os.dup2(nowhere, 2)
     sys.exit(1)
+
+
+def _raised_in(error: BaseException) -> str:
+    """Return the package whose code raised this error."""
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    return trace.tb_frame.f_globals["__name__"].partition(".")[0] if trace else ""
 
 
 def _fail(message: str, error: Exception | None = None) -> NoReturn:

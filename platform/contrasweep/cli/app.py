@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from contrasweep.cli import campaigns, jobs, maintenance, reports, skeleton, watching
+from contrasweep.cli import campaigns, completion, jobs, maintenance, reports, skeleton, watching
 from contrasweep.cli import data as data_commands
 from contrasweep.cli.examples import GroupedCommands, add_examples
 from contrasweep.cli.options import (
@@ -367,7 +367,8 @@ def list_(
         str,
         typer.Argument(
             help="methods, losses, targets, similarities, encoders, heads, augmentations, optimizers, datasets, "
-            "searchers, pruners, trackers or studies."
+            "searchers, pruners, trackers or studies.",
+            autocompletion=completion.kinds,
         ),
     ],
     name: Annotated[

@@ -10,12 +10,25 @@ from typing import Annotated, Literal
 
 import typer
 
+from contrasweep.cli import completion
 from contrasweep.errors import SpecError
 from contrasweep.storage.names import local_path
 
-Study = Annotated[str, typer.Argument(metavar="STUDY", help="module:NAME, a .yaml file, or FILE.yaml:NAME of several.")]
+Study = Annotated[
+    str,
+    typer.Argument(
+        metavar="STUDY",
+        help="module:NAME, a .yaml file, or FILE.yaml:NAME of several.",
+        autocompletion=completion.study_files,
+    ),
+]
 StoredStudy = Annotated[
-    str, typer.Argument(metavar="STUDY", help="A study of the storage: its name, module:NAME, or a .yaml file.")
+    str,
+    typer.Argument(
+        metavar="STUDY",
+        help="A study of the storage: its name, module:NAME, or a .yaml file.",
+        autocompletion=completion.studies,
+    ),
 ]
 Sets = Annotated[
     list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change a field of the study; repeatable.")

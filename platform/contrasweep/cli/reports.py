@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from contrasweep.cli import completion
 from contrasweep.cli.options import Json, Storage, StoredStudy, print_json, width
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError, check_known
@@ -37,7 +38,11 @@ def add_to(app: typer.Typer) -> None:
 def report(
     studies: Annotated[
         list[str],
-        typer.Argument(metavar="STUDY...", help="module:NAME, a .yaml file, a name, a pattern; several are one table."),
+        typer.Argument(
+            metavar="STUDY...",
+            help="module:NAME, a .yaml file, a name, a pattern; several are one table.",
+            autocompletion=completion.studies,
+        ),
     ],
     storage: Storage = STORAGE,
     json: Json = False,
@@ -126,8 +131,8 @@ def _served(address: str) -> None:
 
 def compare(
     study: StoredStudy,
-    arm_a: str,
-    arm_b: str,
+    arm_a: Annotated[str, typer.Argument(autocompletion=completion.arms)],
+    arm_b: Annotated[str, typer.Argument(autocompletion=completion.arms)],
     storage: Storage = STORAGE,
     json: Json = False,
     format: Annotated[str, typer.Option(help="text, markdown, latex or csv.")] = "text",
@@ -154,8 +159,13 @@ def compare(
 
 
 def diff(
-    a: Annotated[str, typer.Argument(metavar="STUDY[:ARM]", help="A study in the storage, or one of its arms.")],
-    b: Annotated[str, typer.Argument(metavar="STUDY[:ARM]", help="Another one.")],
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="STUDY[:ARM]", help="A study in the storage, or one of its arms.", autocompletion=completion.studies
+        ),
+    ],
+    b: Annotated[str, typer.Argument(metavar="STUDY[:ARM]", help="Another one.", autocompletion=completion.studies)],
     storage: Storage = STORAGE,
     json: Json = False,
 ) -> None:

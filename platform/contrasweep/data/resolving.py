@@ -13,6 +13,7 @@ from contrasweep.data.manifest import MANIFEST, Folds, Manifest
 from contrasweep.data.names import Name, importer, parse
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import DataError, NotStagedError, SpecError
+from contrasweep.imports import install_command
 from contrasweep.shell import command_line
 from contrasweep.storage.json_file import MAX_BYTES
 from contrasweep.storage.store import open_store
@@ -92,7 +93,7 @@ def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
             return copies[0]
         raise DataError(
             f"dataset {wanted.text!r} is not staged, and to stage it here needs the package {error.name} "
-            f"(pip install 'contrasweep[all]'); {_where_looked(wanted, storage, places)}"
+            f"({install_command('all')}); {_where_looked(wanted, storage, places)}"
         ) from None
     return staging.copy(bundled, f"{places[0]}-{bundled.digest[:8]}") if write else bundled
 
