@@ -66,7 +66,7 @@ def test_the_package_says_its_version():
 @pytest.mark.parametrize(
     ("origin", "command"),
     [
-        ('{"url": "file:///home/a%20b/c", "dir_info": {"editable": true}}', "pip install --editable '/home/a b/c[mcp]'"),
+        ('{"url": "file:///a%20b/c", "dir_info": {"editable": true}}', "pip install --editable '/a b/c[mcp]'"),
         ('{"url": "file:///home/c", "dir_info": {}}', "pip install '/home/c[mcp]'"),
         (
             '{"url": "https://example.org/c.git", "vcs_info": {"vcs": "git", "commit_id": "ab12"}}',

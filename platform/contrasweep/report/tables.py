@@ -1,6 +1,7 @@
 """Tables and comparisons as text for a terminal, Markdown and LaTeX, plain or as a paper prints them."""
 
 import math
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -182,7 +183,8 @@ LATEX_ARROWS = {"": "", "better": r"\,$\uparrow$", "worse": r"\,$\downarrow$"}
 
 def escape(value: str) -> str:
     """Text for LaTeX; what pdflatex has no character for is written by its code point."""
-    return "".join(SPECIAL.get(c, c if c.isascii() else f"[U+{ord(c):04X}]") for c in value)
+    text = "".join(SPECIAL.get(c, c if c.isascii() else f"[U+{ord(c):04X}]") for c in value)
+    return re.sub(r" x (?=\d)", r" $\\times$ ", text)  # 5 folds x 2 seeds
 
 
 def table_latex(table: Table) -> str:
@@ -349,7 +351,7 @@ class PaperTable:
         return "\n\n".join([*([self.style.caption] if self.style.caption else []), *blocks, "\n".join(said)]) + "\n"
 
     def to_markdown(self) -> str:
-        """Return the table in Markdown, the arms that are not worse than the best in bold."""
+        """Return the table in Markdown, the arms that are not shown to be worse than the best in bold."""
         rows = [[*labels, *(self._bold(*entry) for entry in cells)] for labels, cells in self.rows()]
         title = [f"**{markdown_text(self.style.caption)}**", ""] if self.style.caption else []
         legend = (list_item(marked_as(line, "**bold**")) for line in self.legend)

@@ -247,9 +247,9 @@ Cells = dict[tuple[Key, Key], Cell]
 def marked(cells: Cells, layout: Layout, pairs: Sequence[Pair], mode: str, reference: str | None) -> Cells:
     """Return `cells` with marks by the verdicts of `pairs`; none where the comparisons are exploratory.
 
-    `best` is set where an arm is not worse than the best (where there is a reference, than any arm that it was compared
-    with), as soon as another one is worse. `mark` says what is worse than the best, or worse or better than the
-    reference.
+    `best` is set where an arm is not shown to be worse than the best (where there is a reference, than any arm that it
+    was compared with), as soon as another one is worse. `mark` says what is worse than the best, or worse or better
+    than the reference.
     """
     verdicts: dict[tuple[Key, str, str], str] = {}
     for pair in (pair for pair in pairs if pair.comparison.judgement is not None):

@@ -307,7 +307,8 @@ class Results(StudyData):
         Raises:
             SpecError: For an unknown arm, axis or metric, and where the arms have no finished replicate in common.
         """
-        return self.versus(a, b, metric, at).overall.comparison
+        versus = self.versus(a, b, metric, at)
+        return replace(versus.overall.comparison, names=(versus.names(a), versus.names(b)))
 
     def evaluate(self, on: Sequence[str] = (), function: str = "", study: Any = None, **options: Any) -> "Results":
         """Score the networks that the study has kept, on other data or by own code. Nothing is trained.

@@ -112,7 +112,7 @@ class Cell:
         method: The method of the interval.
         least: The smallest value of a trial.
         most: The largest value of a trial.
-        best: Whether the arm is not worse than the best.
+        best: Whether the arm is not shown to be worse than the best.
         mark: "better" or "worse" than the reference, "worse" than the best, or empty.
         over: What the mean is over: `5 folds x 2 seeds`.
         other_code: How many trials ran other code than the newest, which shows as †.
@@ -195,7 +195,7 @@ NO_INTERVAL = "none"
 """The method of a cell without an interval."""
 MAX_NAMED = 8
 """So many cells with other replicates than most of them are named."""
-NOT_WORSE = "* not worse than the best"
+NOT_WORSE = "* not shown to be worse than the best"
 """What the mark of a cell says; every format has its own mark for the asterisk."""
 
 

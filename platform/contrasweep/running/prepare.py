@@ -317,6 +317,7 @@ def tracked_study(plan: Plan, records: StudyRecords) -> TrackedStudy:
         keys=tuple(plan.keys),
         metric=study.metric,
         mode=study.mode,
+        searches=plan.declared_search is not None,
         trials=plan.total,
         storage=records.storage,
         origin=document.origin if document is not None else "",

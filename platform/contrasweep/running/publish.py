@@ -117,7 +117,7 @@ def _log_model(record: Record, results: Results, server: Server, trained: Plan) 
             saved = Checkpoints(results.records.store, results.records.key(trial.id, "checkpoint")).fetch(Path(folder))
             module = load_checkpoint(trial, Path(folder)) if saved else None
         if saved and module is not None:
-            log_model(server, trial.id, module, saved.step)
+            log_model(server, record, module, saved.step)
     except Exception as error:  # a trainable of somebody else's, or a package that only the workers have
         print(
             f"the model of arm {record.arm} is not in MLflow ({type(error).__name__}: {error}); its checkpoint is in "

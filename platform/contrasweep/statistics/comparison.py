@@ -211,6 +211,7 @@ class Comparison:
         turned: Whether the evidence is of B against A.
         widest: The largest difference that the metric allows; None for a metric without bounds. An interval ends there,
             and there is none where it would leave every difference possible.
+        names: What to call A and B.
 
     Example:
         >>> from contrasweep.statistics.comparison import compare_paired
@@ -227,6 +228,7 @@ class Comparison:
     mode: Literal["max", "min"] = "max"
     turned: bool = False
     widest: float | None = None
+    names: tuple[str, str] = ("A", "B")
 
     @property
     def _sign(self) -> int:
@@ -414,7 +416,7 @@ class Comparison:
 
     def reversed(self) -> "Comparison":
         """Return the same comparison as B against A."""
-        return replace(self, turned=not self.turned)
+        return replace(self, turned=not self.turned, names=self.names[::-1])
 
     def to_dict(self) -> dict[str, object]:
         """Return every number by its name, as JSON has it.
@@ -472,16 +474,17 @@ class Comparison:
         }
         return {name: _plain(value) for name, value in row.items()}
 
-    def sentence(self, a: str = "A", b: str = "B") -> str:
+    def sentence(self, a: str = "", b: str = "") -> str:
         """Return the verdict and its numbers as a sentence; the numbers alone where the comparison is exploratory.
 
         Args:
-            a: What to call arm A.
-            b: What to call arm B.
+            a: What to call arm A, in place of the first of `names`.
+            b: What to call arm B, in place of the second.
 
         Returns:
             The sentence without a full stop. What an earlier look decided is a second sentence.
         """
+        a, b = a or self.names[0], b or self.names[1]
         said = self._said(a, b)
         if (before := self.before) is None:
             return said

@@ -67,9 +67,9 @@ class TrackedStudy:
     """A study as its trackers show it.
 
     `axes` are the config keys that tell trials apart, in the order a run's name shows them; `keys` all config keys
-    that any trial has; `trials` how many are planned; `extra` further rows of its description (data, folds, seeds, ...)
-    in the order given; `datasets` what is known of datasets, by digest; `origin` tells it from the same study
-    in another storage (see `StudyDocument`).
+    that any trial has; `searches` whether its table is of the confirmations of a search; `trials` how many are planned;
+    `extra` further rows of its description (data, folds, seeds, ...) in the order given; `datasets` what is known of
+    datasets, by digest; `origin` tells it from the same study in another storage (see `StudyDocument`).
     """
 
     name: str
@@ -78,6 +78,7 @@ class TrackedStudy:
     keys: tuple[str, ...] = ()
     metric: str = ""
     mode: str = "max"
+    searches: bool = False
     trials: int | None = None
     storage: str = ""
     origin: str = ""
@@ -103,6 +104,7 @@ class TrackedStudy:
             axes=document.axes,
             metric=document.metric,
             mode=document.mode,
+            searches=document.search is not None,
             trials=document.trials,
             storage=records.storage,
             origin=document.origin,

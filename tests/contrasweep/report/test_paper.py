@@ -56,8 +56,8 @@ def test_two_metrics_stand_side_by_side_under_their_names(results, tmp_path, for
 
 
 def test_the_legend_names_the_mark_that_is_used(results, tmp_path):
-    assert "- **bold** not worse than the best" in written(results, tmp_path, "markdown", "knn1,knn5")
-    assert "Bold: not worse than the best" in written(results, tmp_path, "latex", "knn1,knn5")
+    assert "- **bold** not shown to be worse than the best" in written(results, tmp_path, "markdown", "knn1,knn5")
+    assert "Bold: not shown to be worse than the best" in written(results, tmp_path, "latex", "knn1,knn5")
 
 
 def test_percent_and_digits(results, tmp_path):
@@ -74,7 +74,9 @@ def test_latex_has_a_number_and_an_interval_column_each(results, tmp_path):
     assert len(rows) == 2 and all(row.count("&") == 8 for row in rows)
     assert r"\caption{50 \% \& more}" in text and r"\label{tab:main}" in text
     [below] = re.findall(r"^\\par\\smallskip\{\\footnotesize (.*)\\par\}$", text, re.MULTILINE)
-    assert below.startswith("Mean [95") and "bold: not worse than the best" in below  # the legend, in one line
+    assert (
+        below.startswith("Mean [95") and "bold: not shown to be worse than the best" in below
+    )  # the legend, in one line
     assert r"OCL \& co." in text
     assert r"\bfseries" in text  # the better arm
 

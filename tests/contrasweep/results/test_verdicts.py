@@ -191,7 +191,7 @@ def test_every_arm_that_is_not_worse_than_the_best_is_marked_and_none_where_noth
         "b": (True, ""),
         "c": (False, "worse"),
     }
-    assert "* not worse than the best arm" in built.to_text()
+    assert "* not shown to be worse than the best arm" in built.to_text()
     equal = table({arm: base + rng.normal(0, 0.003, 12) for arm in "abc"})
     assert not any(cell.best for cell in equal.cells.values()) and "nothing is marked" in equal.to_text()
 

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from benchmarks.tracking_services import mlflow_server, postgres, postgres_missing, wait_until
 from hypothesis import example, given, settings
@@ -28,7 +29,7 @@ from contrasweep.errors import ContrasweepError, StorageError
 from contrasweep.live.live_file import LIVE, LIVE_FILE
 from contrasweep.live.state import RunningTrial, RunState
 from contrasweep.storage.attempts import Attempt
-from contrasweep.storage.record import RECORD_FILE, CodeRef, Record, Status
+from contrasweep.storage.record import RECORD_FILE, CodeRef, Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study.dotted import flatten
@@ -358,11 +359,28 @@ def test_a_driver_says_what_it_did_not_show_in_time_and_the_rest_follows(study: 
 
 
 @pytest.mark.parametrize("study", ["sqlite"], indirect=True)
-def test_the_shared_view_groups_the_metric_by_arm(study: Study) -> None:
+def test_the_shared_view_groups_the_metric_by_cell(study: Study) -> None:
     view = json.loads(shared_view(study.tracked))
-    assert view["groupBy"]["groupByKeys"] == [{"mode": "param", "groupByData": "arm"}]
+    assert [key["groupByData"] for key in view["groupBy"]["groupByKeys"]] == ["arm", "batch_size"]
     assert {chart["metricKey"] for chart in view["compareRunCharts"]} == {"accuracy"}
     assert {chart["metricSectionId"] for chart in view["compareRunCharts"]} == {view["compareRunSections"][0]["uuid"]}
+
+
+def test_the_view_of_a_search_averages_what_its_table_averages(study: Study) -> None:
+    """Search and pruned trials are in a second view: the means of the first one's groups are the table's."""
+    tracked = replace(study.tracked, searches=True)
+    ends = [(Phase.SEARCH, 0.1, Status.PRUNED), (Phase.SEARCH, 0.2, Status.DONE)]
+    ends += [(Phase.CONFIRM, 0.8, Status.DONE), (Phase.CONFIRM, 0.6, Status.DONE)]
+    for trial, (phase, value, status) in zip(study.trials, ends, strict=False):
+        rows = [{"step": 1, "time": T0 + 1, "loss": 1.0, "accuracy": value}]
+        study.record(trial, rows, status=status, notes=TrialNotes(phase=phase))
+    sync(study.records, checked_tracking(study.uri), tracked)
+    experiment = study.client.get_experiment_by_name(study.name)
+    for view, mean in (("trials", 0.7), ("trials-all", 0.425)):
+        shown = json.loads(experiment.tags[f"mlflow.sharedViewState.{view}"])
+        conditions = [*filter(None, [shown.get("searchFilter")]), "tags.`trial_id` != ''"]
+        runs = study.client.search_runs([experiment.experiment_id], " AND ".join(conditions))
+        assert np.mean([run.data.metrics["accuracy"] for run in runs]) == pytest.approx(mean)
 
 
 def test_ends_are_told_apart(study: Study) -> None:
@@ -376,7 +394,7 @@ def test_ends_are_told_apart(study: Study) -> None:
     study.sync()
     runs = study.children()
     shown = {run.data.tags["status"]: run.info.status for run in runs.values()}
-    assert shown == {"failed": "FAILED", "pruned": "KILLED", "infeasible": "KILLED", "pending": "SCHEDULED"}
+    assert shown == {"failed": "FAILED", "pruned": "FINISHED", "infeasible": "KILLED", "pending": "SCHEDULED"}
     failed = runs[study.trials[0].id]
     assert failed.data.tags["error"] == "ValueError: loss is NaN"
     assert "Traceback" in failed.data.tags["mlflow.note.content"]
@@ -739,19 +757,21 @@ def test_a_trained_module_is_loaded_back(study: Study) -> None:
     import torch
 
     module, before = torch.nn.Linear(3, 2), mlflow.get_tracking_uri()
-    study.record(study.trials[0])
+    record = study.record(study.trials[0])
     study.sync()
     server = study.server()
     server.connect()
-    log_model(server, study.trials[0].id, module, 5)
-    log_model(server, study.trials[0].id, module, 5)
+    log_model(server, record, module, 5)
+    log_model(server, record, module, 5)
     assert mlflow.get_tracking_uri() == before
     run = study.children()[study.trials[0].id]
     (output,) = run.outputs.model_outputs
     mlflow.set_tracking_uri(study.uri)
     try:
         loaded = mlflow.pytorch.load_model(f"models:/{output.model_id}")
-        assert run.info.run_id == study.client.get_logged_model(output.model_id).source_run_id
+        model = study.client.get_logged_model(output.model_id)
+        assert model.source_run_id == run.info.run_id
+        assert model.name == f"{study.name} scl batch_size=4 fold=0 seed=0"
     finally:
         mlflow.set_tracking_uri(before)
     assert torch.equal(loaded.weight, module.weight)

@@ -9,15 +9,18 @@ from typing import Any
 
 from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.rows import Row, metrics_of, step_of
-from contrasweep.storage.record import CodeRef, DatasetLike, Record, Status, TrialLike
+from contrasweep.storage.record import CodeRef, DatasetLike, Phase, Record, Status, TrialLike
 from contrasweep.study import dotted
 from contrasweep.tracking.tracker import TrackedStudy
 
 MISSING = "-"
 """The value of a param that a trial's config does not have: the compare view needs one set of keys."""
 
-RUN_STATUS = {status: "FINISHED" if status.counts else "FAILED" if status.failed else "KILLED" for status in Status}
-"""MLflow's status of a run whose trial ended so. Only `failed` is a fault; the tag `status` has our own word."""
+RUN_STATUS = {status: "FINISHED" if status.trained else "FAILED" if status.failed else "KILLED" for status in Status}
+"""MLflow's status of a run whose trial ended so; the tag `status` has our own word.
+
+MLflow draws a red cross for all but `FINISHED`, and a trial that a pruner stopped is no fault.
+"""
 
 CODE_TAG, DIRTY_TAG, COMMIT_TAG = "code", "code.dirty", "mlflow.source.git.commit"
 """Tags of a trial's run and of the study's: digest of the code, whether it differs from its commit, the commit."""
@@ -165,8 +168,11 @@ def row_points(rows: Iterable[Row]) -> list[Point]:
     return [point for row in rows for point in points(row, step_of(row), row["time"])]
 
 
-def study_note(study: TrackedStudy, table: str = "") -> str:
-    """The study's description (Markdown): the result table first, then what the study is."""
+def study_note(study: TrackedStudy, table: str = "", all_trials: str = "") -> str:
+    """Return the study's description (Markdown): the result table first, then what the study is.
+
+    `all_trials` is the address of the view that shows searched and pruned trials too.
+    """
     description = "\n".join(map(markdown_text, study.description.splitlines()))
     goal = f"Best by {markdown_text(study.metric)} ({study.mode})." if study.metric else ""
     rows = {"trials": study.trials, **study.extra, "plan": study.plan_digest[:16], "storage": study.storage}
@@ -180,6 +186,9 @@ def study_note(study: TrackedStudy, table: str = "") -> str:
         "`tags.status = 'failed'` or ``metrics.`system/param.batch_size` > 8``. `contrasweep report` prints the table "
         "with its tests; MLflow is a view of the storage, brought up to date by `contrasweep sync`."
     )
+    if study.searches:
+        link = f"[a second view]({all_trials})" if all_trials else "a second view"
+        legend += f" The page opens with the confirmations, which the table is of; {link} has all trials."
     if study.trials is not None and study.trials > RUNS_SHOWN:
         legend += (
             f" MLflow's page counts and charts {RUNS_SHOWN} runs, the best first, and as many more with each "
@@ -198,12 +207,12 @@ def study_note(study: TrackedStudy, table: str = "") -> str:
     )
 
 
-def shared_view(study: TrackedStudy) -> str:
+def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
     """Return the JSON of the view with which MLflow's page of a study opens; MLflow keeps it as a tag.
 
     Its list has the best trials first, with the columns that tell them apart (sorted by a metric it lists trials
-    instead of folding them under the study). Its charts begin with the study's metric, the mean of each arm's trials
-    over their steps.
+    instead of folding them under the study). Its charts begin with the study's metric, the mean of each cell's trials
+    over their steps. Of a search it shows the confirmations, whose means are those of the table, or `all_trials`.
     """
     params = dict.fromkeys(["arm", *map(metric_key, study.axes), "fold", "seed"])
     columns = [*(f"params.`{name}`" for name in params), "tags.`status`"]
@@ -213,13 +222,22 @@ def shared_view(study: TrackedStudy) -> str:
         best = f"metrics.`{key}`"
         columns.insert(0, best)
         view |= {"orderByKey": best, "orderByAsc": study.mode == "min"} | _charts(key)
+        view["groupBy"] = {
+            "aggregateFunction": "average",
+            "groupByKeys": [{"mode": "param", "groupByData": name} for name in ("arm", *map(metric_key, study.axes))],
+        }
+    conditions = []
     if study.origin:  # runs of the same study in another storage are not averaged with these
-        view["searchFilter"] = f"tags.`contrasweep.origin` = '{study.origin}'"
+        conditions.append(f"tags.`contrasweep.origin` = '{study.origin}'")
+    if study.searches and not all_trials:
+        conditions.append(f"tags.`phase` = '{Phase.CONFIRM}'")
+    if conditions:
+        view["searchFilter"] = " AND ".join(conditions)
     return json.dumps(view | {"selectedColumns": columns})
 
 
 def _charts(metric: str) -> dict[str, object]:
-    """Return charts of the metric over the steps and at the end, trials grouped by arm, above MLflow's own charts."""
+    """Return charts of the metric over the steps and at the end, trials grouped by cell, above MLflow's own charts."""
     common = {"metricKey": metric, "metricSectionId": _SECTION, "deleted": False, "isGenerated": False}
     line = {
         **common,
@@ -242,7 +260,6 @@ def _charts(metric: str) -> dict[str, object]:
         "compareRunCharts": [line, bar],
         "compareRunSections": [{"uuid": _SECTION, "name": metric, "display": True, "isReordered": True}],
         "isAccordionReordered": True,
-        "groupBy": {"aggregateFunction": "average", "groupByKeys": [{"mode": "param", "groupByData": "arm"}]},
     }
 
 

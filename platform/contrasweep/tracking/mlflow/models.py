@@ -2,17 +2,19 @@
 
 import importlib
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from contrasweep.storage.record import Record
 from contrasweep.tracking.mlflow.address import TrackingAddress
 from contrasweep.tracking.mlflow.client import translate_errors
+from contrasweep.tracking.mlflow.description import run_name
 from contrasweep.tracking.mlflow.server import MODEL_TAG, Server
 from contrasweep.trial import Trial
 
-MODEL_NAME = "best"
 LOADER = "load_model"
 
 
@@ -25,15 +27,16 @@ def load_checkpoint(trial: Trial, folder: Path) -> Any | None:
     return None if loader is None else loader(folder, trial)
 
 
-def log_model(server: Server, trial_id: str, module: Any, step: int) -> None:
-    """Log `module` as the model of a trial's run, once for each `step`.
+def log_model(server: Server, record: Record, module: Any, step: int) -> None:
+    """Log `module` as the model of a trial's run, once for each `step`. Its name has the study, arm, axes and seed.
 
     It is pickled by reference to its class, so whoever loads it needs the package of that class.
     """
-    run = server.find(trial_id)
+    run = server.find(record.trial_id)
     if run is None or run.tags.get(MODEL_TAG) == str(step):
         return
-    entry = translate_errors(lambda: server.client.create_logged_model(server.experiment_id, MODEL_NAME, run.run_id))
+    name = re.sub(r"[/:.%\"']", "_", f"{server.study.name} {run_name(server.study, record)}")  # which MLflow refuses
+    entry = translate_errors(lambda: server.client.create_logged_model(server.experiment_id, name, run.run_id))
     with _current_store(server.uri):
         translate_errors(lambda: _save(module, entry.model_id, run.run_id, step))
     server.set_tags(run, {MODEL_TAG: str(step)})

@@ -55,6 +55,8 @@ LARGEST = 1.7976931348623157e308  # in whose place MLflow keeps an infinite valu
 
 PAGE_KIND = "workflowType=machine_learning"  # MLflow's menus for training; its default ones are for language models
 VIEW_TAG, VIEW = "mlflow.sharedViewState.", "trials"
+ALL = "-all"
+"""Behind the name of a search's view, which shows its confirmations: the view of all its trials."""
 ROLE_TAG, TRIAL_TAG, PARENT_TAG = "contrasweep.role", "trial_id", "mlflow.parentRunId"
 ORIGIN_TAG = "contrasweep.origin"
 """The tag that tells the runs of one storage from those of the same study in another: nothing of others is touched."""
@@ -155,8 +157,8 @@ class Server:
         """Show the study as running, under the plan that it has now."""
         translate_errors(lambda: self.client.update_run(self.parent_id, status="RUNNING"))
         translate_errors(lambda: self.client.set_tag(self.parent_id, "plan_digest", self.study.plan_digest))
-        view = shared_view(self.study)
-        translate_errors(lambda: self.client.set_experiment_tag(self.experiment_id, VIEW_TAG + self.view, view))
+        for key, view in self._views().items():
+            translate_errors(lambda k=key, v=view: self.client.set_experiment_tag(self.experiment_id, k, v))
 
     def learn(self, records: Collection[Record]) -> None:
         """Take the settings of these trials into the set of params that every run has."""
@@ -252,7 +254,7 @@ class Server:
                 lambda p=path, f=None if folder == "." else folder: self.client.log_artifact(self.parent_id, str(p), f)
             )
         if table is not None:
-            note = study_note(self.study, table)
+            note = study_note(self.study, table, study_page(self.experiment_id, self.view + ALL))
             self._set_parent_tags({"mlflow.note.content": note[:7900]})
             if self.view == VIEW:
                 translate_errors(
@@ -275,6 +277,13 @@ class Server:
         run = self.runs.get(trial_id)
         return f"{base}/#/experiments/{self.experiment_id}/runs/{run.run_id}?{PAGE_KIND}" if run else None
 
+    def _views(self) -> dict[str, str]:
+        """Return the experiment's tags that hold the views of the study."""
+        views = {VIEW_TAG + self.view: shared_view(self.study)}
+        if self.study.searches:
+            views[VIEW_TAG + self.view + ALL] = shared_view(self.study, all_trials=True)
+        return views
+
     def _experiment(self) -> str:
         study = self.study
         tags = {"mlflow.experimentKind": "custom_model_development", "mlflow.note.content": study_note(study)[:19000]}
@@ -283,7 +292,7 @@ class Server:
                 "mlflow.experiment.primaryMetric.name": metric_key(study.metric),
                 "mlflow.experiment.primaryMetric.greaterIsBetter": str(study.mode == "max"),
             }
-        tags |= {VIEW_TAG + VIEW: shared_view(study), ORIGIN_TAG: study.origin}
+        tags |= self._views() | {ORIGIN_TAG: study.origin}
         experiment = self.client.get_experiment_by_name(study.name)
         if experiment is None:
             root = self.uri.artifact_root(study.storage, study.name)
