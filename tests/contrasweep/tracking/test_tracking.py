@@ -378,6 +378,7 @@ def test_the_view_of_a_search_averages_what_its_table_averages(study: Study) -> 
     experiment = study.client.get_experiment_by_name(study.name)
     for view, mean in (("trials", 0.7), ("trials-all", 0.425)):
         shown = json.loads(experiment.tags[f"mlflow.sharedViewState.{view}"])
+        assert [key["groupByData"] for key in shown["groupBy"]["groupByKeys"]] == ["arm"]
         conditions = [*filter(None, [shown.get("searchFilter")]), "tags.`trial_id` != ''"]
         runs = study.client.search_runs([experiment.experiment_id], " AND ".join(conditions))
         assert np.mean([run.data.metrics["accuracy"] for run in runs]) == pytest.approx(mean)

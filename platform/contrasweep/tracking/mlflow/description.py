@@ -222,10 +222,9 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
         best = f"metrics.`{key}`"
         columns.insert(0, best)
         view |= {"orderByKey": best, "orderByAsc": study.mode == "min"} | _charts(key)
-        view["groupBy"] = {
-            "aggregateFunction": "average",
-            "groupByKeys": [{"mode": "param", "groupByData": name} for name in ("arm", *map(metric_key, study.axes))],
-        }
+        cell = ["arm"] if study.searches else ["arm", *map(metric_key, study.axes)]  # of a search: settings are axes
+        keys = [{"mode": "param", "groupByData": name} for name in cell]
+        view["groupBy"] = {"aggregateFunction": "average", "groupByKeys": keys}
     conditions = []
     if study.origin:  # runs of the same study in another storage are not averaged with these
         conditions.append(f"tags.`contrasweep.origin` = '{study.origin}'")
