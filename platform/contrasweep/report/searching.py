@@ -9,6 +9,7 @@ from contrasweep.report.search_notes import percent
 from contrasweep.report.slices import POINTS
 from contrasweep.results.effects import INDEPENDENT, budget_curves
 from contrasweep.results.search import settings
+from contrasweep.storage.record import Status
 
 
 def budget_figures(data: TrialData) -> list[Figure]:
@@ -41,23 +42,39 @@ def budget_figures(data: TrialData) -> list[Figure]:
 
 
 def slice_figures(data: TrialData) -> list[Figure]:
-    """The metric over each searched number, one point a configuration."""
+    """Return the metric over each searched setting, one point a configuration that no pruner stopped."""
     search, figures = data.search, []
     if search is None or search.empty:
         return []
+    whole = search[search["value"].notna() & (search["status"] != Status.PRUNED)]
+    left_out = len(search) - len(whole)
+    caption = "One point a configuration of the search." + (
+        f" {left_out} that were pruned or have no score are left out." if left_out else ""
+    )
     for name in settings(search):
-        numbers = pd.to_numeric(search[name], errors="coerce")
-        if numbers.notna().sum() > 1 and numbers.nunique() > 1:
-            dots = []
-            for arm in data.arms:
-                part = search[(search["arm"] == arm) & search["value"].notna() & numbers.notna()].head(POINTS)
-                x = numbers[part.index].to_numpy(dtype=np.float64)
-                titles = [
-                    f"{data.names(arm)}, {name} {short(a)}: {short(b)}" for a, b in zip(x, part["value"], strict=True)
-                ]
-                dots.append(Dots(data.names(arm), data.colour(arm), list(x), list(part["value"]), titles))
-            chart = Lines([], dots, x_label=name, y_label=data.names(data.metric), log_x=_log(data, name, numbers))
-            figures.append(Figure(chart, "One point a configuration of the search.", f"Slice: {name}"))
+        numbers = pd.to_numeric(whole[name], errors="coerce")
+        # Settings that are no numbers stand side by side, the points of one spread a little.
+        words = [] if numbers.notna().any() else [*map(str, dict.fromkeys(whole[name].dropna()))]
+        rng = np.random.default_rng(0)
+        dots = []
+        for arm in data.arms:
+            part = whole[(whole["arm"] == arm) & whole[name].notna()].head(POINTS)
+            x = [words.index(str(v)) + rng.uniform(-0.15, 0.15) for v in part[name]] if words else numbers[part.index]
+            titles = [
+                f"{data.names(arm)}, {name} {short(a) if isinstance(a, int | float) else a}: {short(b)}"
+                for a, b in zip(part[name], part["value"], strict=True)
+            ]
+            dots.append(Dots(data.names(arm), data.colour(arm), list(map(float, x)), list(part["value"]), titles))
+        if whole[name].astype(str).nunique() > 1:
+            chart = Lines(
+                [],
+                dots,
+                x_label=name,
+                y_label=data.names(data.metric),
+                x_names=words,
+                log_x=not words and logarithmic(data, name, numbers),
+            )
+            figures.append(Figure(chart, caption, f"Slice: {name}"))
     return figures
 
 
@@ -65,9 +82,7 @@ def importance_figures(data: TrialData) -> list[Figure]:
     """Return figures of the importance of each searched setting, by arm, beside the level of noise."""
     if data.importance is None or data.importance.empty:
         return []
-    # The settings that matter most over all arms come first, in the same order for each arm.
-    ranks = data.importance.groupby("setting")["share"].sum()
-    ordered = data.importance.assign(rank=-data.importance["setting"].map(ranks)).sort_values("rank", kind="stable")
+    ordered = data.importance.sort_values("share", ascending=False, kind="stable")
     parts = {str(arm): part for arm, part in ordered.groupby("arm", sort=False)}
     figures = []
     for arm in filter(parts.__contains__, data.arms):
@@ -92,8 +107,9 @@ def importance_figures(data: TrialData) -> list[Figure]:
     return figures
 
 
-def _log(data: TrialData, name: str, numbers: "pd.Series[float]") -> bool:
-    """Return whether a setting's scale is logarithmic, by its space or, without one, where values span decades."""
-    spaces = [data.document.space(arm).get(name, {}) for arm in data.document.arms]
-    declared = any(space.get("log") for space in spaces if isinstance(space, dict))
-    return bool(numbers.min() > 0 and (declared or numbers.max() / numbers.min() > 50))
+def logarithmic(data: TrialData, name: str, numbers: "pd.Series[float]") -> bool:
+    """Return whether a setting's scale is logarithmic: by its space or, where none declares it, by its span."""
+    spaces = [data.document.space(arm).get(name) for arm in data.document.arms]
+    declared = [bool(space.get("log")) for space in spaces if isinstance(space, dict)]
+    wide = any(declared) if declared else numbers.max() / numbers.min() > 50
+    return bool(numbers.min() > 0 and wide)

@@ -94,7 +94,7 @@ def interaction_figures(data: ReportData) -> list[Figure]:
             Figure(
                 shares,
                 "Share of the variation between trials that each factor explains, and each pair beyond its two. "
-                "The F test takes trials as independent: a screen, not a verdict.",
+                "Exploratory: the F test takes trials as independent, and its p is no verdict.",
                 "What the metric depends on",
             )
         )

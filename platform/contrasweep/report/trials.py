@@ -13,6 +13,7 @@ import pandas as pd
 from contrasweep.data.reading import GROUP
 from contrasweep.errors import StorageError
 from contrasweep.report.data import SPENT, ReportData, Variables
+from contrasweep.report.searching import logarithmic
 from contrasweep.results.building import scores
 from contrasweep.results.items import MAX_PAIRS, row_keys
 from contrasweep.results.rendering import DisplayNames
@@ -48,7 +49,11 @@ def trials_section(data: ReportData) -> Variables:
     )
     columns = [_words("arm", list(map(data.names, frame["arm"])), list(map(data.names, data.arms)))]
     columns += [] if data.of_sweep is None else [_words("phase", list(frame["phase"]))]
-    columns += [_column(data.names(name), frame[name], data.names) for name in settings]
+    for name in settings:
+        column = _column(data.names(name), frame[name], data.names)
+        if data.of_sweep is not None and "words" not in column:
+            column["log"] = logarithmic(data, name, pd.to_numeric(frame[name], errors="coerce"))
+        columns.append(column)
     columns += [_words(name, list(map(label, frame[name]))) for name in ("fold", "seed") if frame[name].notna().any()]
     columns.append(_words("status", list(frame["status"].astype(str))))
     columns += [_numbers(data.names(name), frame[name]) for name in [*metrics, "seconds"] if name in frame]

@@ -86,14 +86,14 @@ const scale = (name, from, to) => {
     return Object.assign(map, { band: Math.abs(to - from) / many, back: p => (p - from) / (to - from) * many - .5,
       ticks: column.words.map((word, v) => [v, word]).filter((_, v) => v % Math.ceil(many / 14) === 0) });
   }
-  return along(from, to, column.at, state.zoom && state.ranges[name]);
+  return along(from, to, column.at, state.zoom && state.ranges[name], column.log);
 };
-const along = (from, to, values, within) => {  // an axis of numbers, logarithmic where they span much
+const along = (from, to, values, within, declared) => {  // an axis of numbers, logarithmic where declared or where they span much
   let low = Infinity, high = -Infinity;
   for (const v of values) { if (v < low) low = v; if (v > high) high = v; }  // a NaN is neither
   if (within) [low, high] = within;
   if (!(low < high)) [low, high] = Number.isFinite(low) ? [low - .5, low + .5] : [0, 1];
-  const log = low > 0 && high / low > 50, into = log ? Math.log10 : v => v, out = log ? v => 10 ** v : v => v;
+  const log = low > 0 && (declared ?? high / low > 50), into = log ? Math.log10 : v => v, out = log ? v => 10 ** v : v => v;
   const pad = .03 * (into(high) - into(low)), a = into(low) - pad, b = into(high) + pad;
   const map = v => from + (into(v) - a) / (b - a) * (to - from);
   const marks = log ? ticks(a, b).map(t => +(10 ** t).toPrecision(1)) : ticks(a, b);
