@@ -561,14 +561,14 @@ MUTANTS = (
         "escaping",
         f"{PLATFORM}/report/formats.py",
         HOSTILE,
-        ("templates escape nothing", "autoescape=True", "autoescape=False"),
         ("a formula with @ is computed", 'FORMULA = ("=", "+", "-", "@",', 'FORMULA = ("=", "+", "-",'),
         ("a column's name is a formula", ".rename(columns=inert_cell)", ""),
     ),
     *_mutants(
         "escaping",
-        f"{PLATFORM}/report/tables.py",
+        f"{PLATFORM}/results/rendering.py",
         f"{HOSTILE} {TESTS}/report/test_paper.py {TESTS}/report/test_report.py",
+        ("templates escape nothing", "autoescape=True", "autoescape=False"),
         ("a backslash is a command", 'SPECIAL.get(c, c if c.isascii() else f"[U+{ord(c):04X}]")', "c"),
     ),
     *_mutants(

@@ -16,8 +16,8 @@ from contrasweep.report import trials
 from contrasweep.report.data import SPENT, ReportData
 from contrasweep.report.formats import csv_text
 from contrasweep.report.page import html_report
+from contrasweep.report.paper import PaperTable
 from contrasweep.report.search_notes import search_notes
-from contrasweep.report.tables import PaperTable
 from contrasweep.results.answer import Versus
 from contrasweep.results.items import by_item
 from contrasweep.results.joined import check_single

@@ -13,13 +13,11 @@ import pandas as pd
 from markupsafe import Markup
 
 from contrasweep.report import searching, slices
-from contrasweep.report.advice import advice_variables
 from contrasweep.report.curves import curves_section
 from contrasweep.report.data import ReportData, Variables
 from contrasweep.report.datasets import datasets_section
 from contrasweep.report.formats import render_template
 from contrasweep.report.svg import COLOURS
-from contrasweep.report.tables import pair_rows
 from contrasweep.report.trials import TONES, figures_section, items_section, trials_section
 from contrasweep.report.utilisation import budget_section
 from contrasweep.results.answer import Answer
@@ -91,21 +89,20 @@ def _said(answer: Answer) -> Variables:
     return {
         "answer": answer,
         "first": ordered if few else ordered[:MAX_SENTENCES],
-        "rows": [] if few and answer.decisive else pair_rows(pairs, answer.names),
+        "rows": [] if few and answer.decisive else answer.rows(),
         "decided": sum(pair.decided for pair in pairs),
     }
 
 
 def _advice(data: ReportData) -> Variables:
-    return advice_variables(data.advice)
+    return {"advice": data.advice} if data.advice else {}
 
 
 def _table(data: ReportData) -> Variables:
     return {
         "table": data.table,
         "overall": data.overall,
-        "axes": data.axes,
-        "names": data.names,
+        "axes": list(map(data.names, data.axes)),
         "linked": bool(data.links),
         "served": data.served,
     }

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import pandas as pd
 
 from contrasweep.planning.budget import covered
+from contrasweep.planning.durations import duration
 from contrasweep.results.answer import Answer, Pair
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
-from contrasweep.results.rendering import NONE, DisplayNames, TextRenderable
+from contrasweep.results.rendering import NONE, DisplayNames, render_fragment, wrapped
 from contrasweep.results.study_data import StudyData
 from contrasweep.statistics.design import Contrast
 from contrasweep.statistics.predictive import (
+    MOST_TIMES,
     Prediction,
     Unit,
     count_of,
@@ -24,6 +26,7 @@ from contrasweep.statistics.predictive import (
     resized,
 )
 from contrasweep.storage.record import Record
+from contrasweep.text_table import text_table
 
 Hours = Callable[[Mapping[str, int]], float | None]
 """Wall hours of so many more trials of each arm; None where it is not known."""
@@ -46,6 +49,11 @@ class Size:
     def replicates(self) -> str:
         """The number of replicates in words, for example `10 seeds`."""
         return f"{self.count} {self.unit if self.count != 1 else self.unit[:-1]}"
+
+    @property
+    def price(self) -> str:
+        """The trials, and how long they take where that is known."""
+        return f"{self.trials} trials" + ("" if self.hours is None else f", {duration(3600 * self.hours)}")
 
 
 class Prices:
@@ -120,12 +128,19 @@ class PowerForecast:
 
     def title(self, names: DisplayNames) -> str:
         """The two arms, with their place in the table."""
-        where = ", ".join(f"{names(factor)} {names(label)}" for factor, label in self.pair.context)
-        return (f"{where}: " if where else "") + f"{names(self.pair.a)} - {names(self.pair.b)}"
+        return f"{self.pair.place(names)}{names(self.pair.a)} - {names(self.pair.b)}"
+
+    def sufficient(self) -> str:
+        """The sizes that decide it with a chance of 80 %, with their price."""
+        if self.as_estimated is None:
+            return " or ".join(f"{size.replicates} ({size.price})" for size, _ in self.enough) or "–"
+        if self.pair.comparison.evidence.common.seed_unknown:
+            return f"a second seed tells ({self.as_estimated.price})"
+        return f"~ {self.as_estimated.replicates} ({self.as_estimated.price})"
 
 
 @dataclass(frozen=True, repr=False)
-class Advice(TextRenderable):
+class Advice:
     """What would decide each undecided comparison.
 
     Attributes:
@@ -162,7 +177,79 @@ class Advice(TextRenderable):
         return f"Advice(none yet: {self.pending} trials are pending)" if self.pending else "Advice(none)"
 
     def _repr_html_(self) -> str | None:
-        return self._rendered("html") if self else None
+        return render_fragment("sections/advice.html", advice=self) if self else None
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def to_text(self, width: int = 100) -> str:
+        """Return a row for each undecided comparison, the price, and how the chances are meant; "" without comparisons.
+
+        Args:
+            width: The columns of the terminal.
+
+        Returns:
+            The text.
+        """
+        if not self:
+            return ""
+        table = text_table(self.rows(), rule=True, width=width)
+        heading = wrapped(f"What would decide: the chance of a verdict with {self.unit_text}.", width)
+        return "\n".join([heading, "", *table, "", *(wrapped(note, width) for note in self.notes())]) + "\n"
+
+    @property
+    def unit_text(self) -> str:
+        """What the sizes are of: a larger study, or a new one."""
+        return "fresh seeds alone, in a new study" if self.fresh else f"more {self.present.unit}"
+
+    def rows(self) -> list[list[str]]:
+        """Return a head, a row for each undecided comparison (the first of many), the detectable difference and price.
+
+        Returns:
+            The rows, each with as many entries.
+        """
+        every = (*self.sizes, *self.others)
+        rest = [""] * len(self.others)
+        rows = [["", f"now: {self.present.replicates}", *(size.replicates for size in every), "80% with"]]
+        for forecast in self.forecasts:
+            chances = [
+                f"{chance.assurance:.0%} [{100 * chance.low:.0f}, {100 * chance.high:.0f}]"
+                for chance in forecast.predictions
+            ]
+            chances = chances or ["not known"] * len(self.sizes)
+            rows.append([forecast.title(self.names), "undecided", *chances, *rest, forecast.sufficient()])
+        if self.omitted:
+            rows.append([f"and {self.omitted} more", *[""] * (len(every) + 2)])
+        widest = self.forecasts[0].pair.comparison.widest or math.inf
+        detectable = [forecast.detectable for forecast in self.forecasts]
+        rows.append(["detectable difference", *_medians("±{:.2g}", detectable, widest), ""])
+        degrees = [forecast.degrees for forecast in self.forecasts]
+        rows.append(["degrees of freedom", *_medians("{:.0f}", degrees), ""])
+        rows.append(["price", "", *(size.price for size in every), ""])
+        return rows
+
+    def notes(self) -> list[str]:
+        """Return sentences on how the numbers are meant, and how to follow the advice."""
+        forecasts = self.forecasts
+        lines = [
+            "In brackets: the range for 80% of the plausible noise. Detectable: decided in 80% of studies"
+            + (", in the median of these comparisons." if len(forecasts) > 1 else ".")
+        ]
+        if any(forecast.as_estimated and math.isfinite(forecast.detectable[0]) for forecast in forecasts):
+            lines.append(
+                "~: for a difference and noise as estimated so far, which too few degrees of freedom make unsure."
+            )
+        if any(not forecast.enough and forecast.as_estimated is None for forecast in forecasts):
+            lines.append(f"–: undecided even with {MOST_TIMES} times as many replicates, in more than 20% of studies.")
+        lines += _what_adds_degrees(self)
+        if self.fresh:
+            return [*lines, "No look at this study is left: declare a new study, with another name and fresh seeds."]
+        field = "repeats" if self.present.unit == "repeats" else "confirm_seeds" if self.sweep else "seeds"
+        look = "the first look, as nothing was tested yet"
+        if self.look > 1:
+            share = f"at alpha / {2 ** (self.look - 1)}; the chances allow for it"
+            look = f"the {ordinal(self.look)} look at the table, {share}"
+        return [*lines, f"To follow it, add {field} and run with --extend. That is {look}."]
 
     def to_dict(self) -> dict[str, object]:
         """Return for programs the sizes, their price, and each comparison's detectable differences and chances."""
@@ -207,6 +294,40 @@ class Advice(TextRenderable):
                 )
             ]
         )
+
+
+def _what_adds_degrees(advice: Advice) -> list[str]:
+    """Return a sentence on whether seeds, repeats or folds make the noise known, where replicates are folds."""
+    now = advice.forecasts[0].pair.comparison.evidence.common
+    design, parts = now.design, now.components
+    if not design.folds:
+        return []
+    other = " (another number of folds is a new study)" if any(size.unit == "folds" for size in advice.others) else ""
+    ceiling = f"{now.n} folds leave at most {now.n - 1} degrees of freedom; more come from repeats or folds{other}"
+    if now.seed_unknown:
+        return [f"One seed leaves no degree of freedom for what a seed changes; a second seed gives one. {ceiling}."]
+    if design.seeds == 1:
+        return [
+            "One seed a fold cannot show how much of the noise comes from training. More seeds reduce only that part; "
+            f"here every share is taken as equally likely. A second seed tells. {ceiling}."
+        ]
+    if parts.seed / design.seeds > design.variance(parts) / 2:
+        return [f"Most of the noise is between seeds, and each further seed adds a degree of freedom. {ceiling}."]
+    if parts.fold * (1 / design.units + design.overlap) > design.variance(parts) / 2:
+        return [f"Most of the noise is between folds, which more seeds do not reduce. {ceiling}."]
+    return [f"Most of the noise is of single trainings, which seeds, repeats and folds all reduce. {ceiling}."]
+
+
+def _medians(form: str, rows: Sequence[Sequence[float]], most: float = math.inf) -> list[str]:
+    """The median of each column, as text; "none" where it is more than can be."""
+    found = [statistics.median_high(column) for column in zip(*rows, strict=True)]
+    words = ["none" if most < value < math.inf else form.format(value) for value in found]
+    return ["not known" if math.isinf(value) else word for value, word in zip(found, words, strict=True)]
+
+
+def ordinal(n: int) -> str:
+    """Return a number as text: `2nd`."""
+    return f"{n}{'th' if 10 <= n % 100 <= 20 else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"
 
 
 def advice(

@@ -6,10 +6,22 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from contrasweep.errors import SpecError
-from contrasweep.results.rendering import NONE, DisplayNames, Renderable
-from contrasweep.statistics.comparison import Comparison
+from contrasweep.markdown_text import markdown_text
+from contrasweep.results.rendering import (
+    NONE,
+    DisplayNames,
+    latex_row,
+    latex_table,
+    latex_text,
+    markdown_item,
+    markdown_table,
+    render_fragment,
+    wrapped,
+)
+from contrasweep.statistics.comparison import Comparison, in_words, p_text
 from contrasweep.statistics.design import Contrast
 from contrasweep.statistics.family import Question
+from contrasweep.text_table import text_table
 
 MAX_SENTENCES = 12
 """More comparisons than this are counted, not printed; all of them are in the HTML report and `comparisons()`."""
@@ -35,10 +47,31 @@ class Pair:
         """Whether the comparison has a verdict other than `undecided`."""
         return self.comparison.decided
 
+    def place(self, names: DisplayNames) -> str:
+        """Return its place in the table, as it stands in front of a sentence; "" where it is over everything."""
+        where = ", ".join(f"{names(factor)} {names(label)}" for factor, label in self.context)
+        return f"{where}: " if where else ""
+
     def sentence(self, names: DisplayNames = NONE) -> str:
         """Return the comparison in words, with its place in the table."""
-        where = ", ".join(f"{names(factor)} {names(label)}" for factor, label in self.context)
-        return (f"{where}: " if where else "") + self.comparison.sentence(names(self.a), names(self.b))
+        return self.place(names) + self.comparison.sentence(names(self.a), names(self.b))
+
+    def numbers(self) -> list[str]:
+        """Return difference, interval and p of one analysis, with as many digits as the verdict needs."""
+        comparison = self.comparison
+        difference, _, interval = comparison.span().partition(" ")
+        p = p_text(comparison.p_value, comparison.alpha).removeprefix("= ")
+        verdict, before = comparison.verdict, comparison.before
+        if before is not None:
+            earlier = in_words(before.verdict, before.relevance(comparison.family.margin))
+            verdict += f"; {earlier} at look {before.look}"
+        return [
+            difference,
+            interval or ("one replicate" if comparison.n == 1 else "–"),
+            p if interval or comparison.p_value < 1 else "–",
+            f"{comparison.n}" + f" ({comparison.evidence.pairs} pairs)" * bool(comparison.evidence.unpaired),
+            verdict,
+        ]
 
     def to_dict(self) -> dict[str, object]:
         """Return the comparison with its place in the table, as JSON has it."""
@@ -123,6 +156,29 @@ class Answer:
         notes = list(dict.fromkeys(note for pair in self.pairs for note in pair.comparison.notes))
         return notes if self.decisive else []
 
+    def lines(self, width: int) -> list[str]:
+        """Return lines for a terminal: first what the comparisons have in common, then a sentence for each."""
+        if not self.pairs:
+            return []
+        lines = [wrapped(f"{self.heading}:", width)]
+        lines += ["  " + wrapped(line, width - 2).replace("\n", "\n  ") for line in self.sentences()]
+        return [*lines, *(wrapped(f"Note: {note}.", width) for note in self.notes)]
+
+    def rows(self) -> list[list[str]]:
+        """Return a head and a row for each comparison: where, which two, and what came of it."""
+        head = [*(self.names(factor) for factor, _ in self.pairs[0].context), "a", "b", "difference a - b"]
+        rows = [
+            [*map(self.names, [*(label for _, label in pair.context), pair.a, pair.b]), *pair.numbers()]
+            for pair in self.pairs
+        ]
+        return [[*head, *_head(self.pairs)], *rows]
+
+
+def _head(pairs: Sequence[Pair]) -> list[str]:
+    """The titles of what `Pair.numbers` has after the difference."""
+    correction = next((p.comparison.family.correction for p in pairs if p.judged), "")
+    return ["interval", f"p by {correction}" if correction else "p", "n", "verdict"]
+
 
 def replicates_text(contrast: Contrast) -> str:
     """The replicates of a contrast: `5 folds x 2 seeds`, `8 seeds`, `6 seeds x 200 items`."""
@@ -140,7 +196,7 @@ def _count(n: int, name: str) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class Versus(Renderable):
+class Versus:
     """`a` against `b`. `overall`: over all values of the free axes; `cells`: where there are free axes, in each cell.
 
     Those that belong to the study's question have its verdicts and p-values, adjusted over all of its comparisons;
@@ -198,7 +254,7 @@ class Versus(Renderable):
         return f"Versus({self.overall.sentence()}{f'; and {len(self.cells)} cells' if self.cells else ''})"
 
     def _repr_html_(self) -> str:
-        return self._rendered("html")
+        return render_fragment("versus.html", versus=self)
 
     @property
     def heading(self) -> str:
@@ -214,6 +270,46 @@ class Versus(Renderable):
     def notes(self) -> list[str]:
         """What a reader must know about the comparisons, each note once."""
         return list(dict.fromkeys([*self.declared, *(note for answer in self.answers for note in answer.notes)]))
+
+    def rows(self, pairs: Sequence[Pair]) -> list[list[str]]:
+        """Return a head and a row for each of these comparisons: where, and what came of it."""
+        rows = [[*map(self.names, self.factors), "difference", *_head(pairs)]]
+        for pair in pairs:
+            where = dict(pair.context)
+            rows.append([*(self.names(where[f]) if f in where else "all" for f in self.factors), *pair.numbers()])
+        return rows
+
+    def to_text(self, width: int = 100) -> str:
+        """Return the comparison over everything as a sentence, and those of the cells as rows.
+
+        Args:
+            width: The columns of the terminal.
+
+        Returns:
+            The text.
+        """
+        lines = [self.heading, "", *self.answers[0].lines(width)]
+        if self.cells:
+            heading = wrapped(f"{self.answers[1].heading}:", width)
+            lines += ["", heading, *text_table(self.rows(self.cells), rule=True, width=width)]
+        lines += [wrapped(f"Note: {note}.", width) for note in self.declared]
+        return "\n".join(lines).rstrip() + "\n"
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def to_markdown(self) -> str:
+        """Return Markdown for a README or an issue: the comparisons as rows, the one over everything as a sentence."""
+        answer = self.answers[0]
+        lines = [f"**{markdown_text(self.heading)}**", "", *markdown_table(self.rows(self.pairs)), ""]
+        lines += [f"{markdown_text(answer.heading)}:", "", *map(markdown_item, answer.sentences())]
+        return "\n".join([*lines, *(markdown_item(f"Note: {note}.") for note in self.notes)]) + "\n"
+
+    def to_latex(self) -> str:
+        """Return a LaTeX table environment with a row for each comparison; it needs `booktabs`."""
+        head, *rows = [latex_row(map(latex_text, row)) for row in self.rows(self.pairs)]
+        heading = f"{self.heading}, {self.names(self.a)} - {self.names(self.b)}"
+        return latex_table(". ".join((heading, *self.declared)), "l" * (len(self.factors) + 5), [head], rows)
 
 
 def versus(

@@ -1,13 +1,19 @@
-"""Names and texts by which results are shown to people.
+"""Names and marks by which results are shown to people, and the parts of texts, Markdown, LaTeX and HTML."""
 
-The report, a layer above, writes the texts; it is imported when something is first shown, and results are computed
-without it.
-"""
-
+import functools
+import re
+import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from contrasweep.markdown_text import markdown_text
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 @dataclass(frozen=True)
@@ -42,40 +48,113 @@ def display_names(labels: Mapping[str, str], words: Iterable[str]) -> DisplayNam
     )
 
 
-Format = Literal["text", "markdown", "latex", "html"]
+ARROWS: Mapping[str, str] = {"": "", "better": " ↑", "worse": " ↓"}
+"""How a cell's mark is shown."""
+LATEX_ARROWS: Mapping[str, str] = {"": "", "better": r"\,$\uparrow$", "worse": r"\,$\downarrow$"}
+NOT_WORSE = "* not shown to be worse than the best"
+"""What the mark of a cell says; every format has its own mark for the asterisk."""
 
 
-class TextRenderable:
-    """A value that has a text for a terminal."""
-
-    def to_text(self, width: int = 100) -> str:
-        """Return the text for a terminal; a wider table is split by columns.
-
-        Args:
-            width: The columns of the terminal.
-
-        Returns:
-            The text.
-        """
-        return self._rendered("text", width)
-
-    def __str__(self) -> str:
-        return self.to_text()
-
-    def _rendered(self, format: Format, width: int = 100) -> str:
-        from contrasweep.report.formats import render_as
-
-        shown: Any = self  # a `Table`, a `Versus` or an `Advice`
-        return render_as(shown, format, width=width)
+def marked_as(line: str, mark: str) -> str:
+    """Return a line of a legend with `mark` in place of the star."""
+    return line.replace(NOT_WORSE, NOT_WORSE.replace("*", mark))
 
 
-class Renderable(TextRenderable):
-    """A value that has a text for Markdown and for LaTeX too."""
+def wrapped(line: str, width: int) -> str:
+    """Return `line` over several lines; a number stays on the line of the word that it belongs to."""
+    kept = line.replace(" = ", "\u00a0=\u00a0").replace(" [", "\u00a0[")
+    filled = textwrap.fill(kept, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return filled.replace("\u00a0", " ")
 
-    def to_markdown(self) -> str:
-        """Return Markdown for a README or an issue: a table, its legend and verdicts below."""
-        return self._rendered("markdown")
 
-    def to_latex(self) -> str:
-        """Return a LaTeX table environment; it needs `booktabs`."""
-        return self._rendered("latex")
+def markdown_item(text: str) -> str:
+    """An entry of a list in Markdown."""
+    return f"- {markdown_text(text)}"
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table whose first row is the head."""
+    head, *body = [[markdown_text(entry) for entry in row] for row in rows]
+    return ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *body)]
+
+
+SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "–": "--",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "∞": r"$\infty$",
+    "±": r"$\pm$",
+    "†": r"$\dagger$",
+    "<": r"$<$",
+    ">": r"$>$",
+    "*": r"$*$",
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+}
+
+
+def latex_text(value: str) -> str:
+    """Text for LaTeX; what pdflatex has no character for is written by its code point."""
+    text = "".join(SPECIAL.get(c, c if c.isascii() else f"[U+{ord(c):04X}]") for c in value)
+    return re.sub(r" x (?=\d)", r" $\\times$ ", text)  # 5 folds x 2 seeds
+
+
+def latex_row(entries: Iterable[str]) -> str:
+    """A line of a tabular."""
+    return " & ".join(entries) + r" \\"
+
+
+def latex_table(
+    caption: str,
+    layout: str,
+    head: Sequence[str],
+    body: Sequence[str],
+    *,
+    packages: str = r"\usepackage{booktabs}",
+    label: str = "",
+    wide: bool = False,
+    below: str = "",
+) -> str:
+    """Return a table of these lines; `caption` and `below` are plain text, `layout` is the argument of tabular."""
+    environment = "table*" if wide else "table"
+    lines = [
+        f"% needs {packages}",
+        rf"\begin{{{environment}}}",
+        r"\centering",
+        rf"\caption{{{latex_text(caption)}}}",
+        *([rf"\label{{{label}}}"] if label else []),
+        rf"\begin{{tabular}}{{{layout}}}",
+        r"\toprule",
+        *head,
+        r"\midrule",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}",
+        *([rf"\par\smallskip{{\footnotesize {latex_text(below)}\par}}"] if below else []),
+        rf"\end{{{environment}}}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@functools.cache
+def templates(*packages: str) -> "Environment":
+    """Return the HTML templates of these packages; a name is that of the first package that has it."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+    loader = ChoiceLoader([PackageLoader(package) for package in packages])
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals |= {"ARROWS": ARROWS, "zip": zip}
+    # styles and scripts are taken as they are: some of their braces would be Jinja2's
+    environment.globals["asset"] = lambda name: Markup(loader.get_source(environment, name)[0])
+    environment.filters["starred"] = lambda line: marked_as(line, "★")
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
+    return environment
+
+
+def render_fragment(name: str, **context: Any) -> str:
+    """Return a fragment of HTML by a template of the results."""
+    return templates("contrasweep.results").get_template(name).render(context)

@@ -15,17 +15,29 @@ import numpy as np
 import pandas as pd
 
 from contrasweep.errors import SpecError, check_known
+from contrasweep.markdown_text import markdown_text
 from contrasweep.results.answer import Answer, Pair
-from contrasweep.results.rendering import NONE, DisplayNames, Renderable
+from contrasweep.results.rendering import (
+    ARROWS,
+    LATEX_ARROWS,
+    NONE,
+    NOT_WORSE,
+    DisplayNames,
+    latex_row,
+    latex_table,
+    latex_text,
+    markdown_item,
+    markdown_table,
+    marked_as,
+    render_fragment,
+    wrapped,
+)
 from contrasweep.rows import FrameRow
 from contrasweep.statistics.design import Design
 from contrasweep.storage.record import COUNTING, Status
+from contrasweep.text_table import text_table
 
 Key = tuple[str, ...]
-ARROWS: Mapping[str, str] = {"": "", "better": " ↑", "worse": " ↓"}
-"""How a cell's mark is shown."""
-
-
 MOST_DIGITS = 8
 CellKind = Literal["mean-ci", "mean-std", "mean-se", "mean"]
 BEHIND: Mapping[str, str] = {
@@ -195,13 +207,6 @@ NO_INTERVAL = "none"
 """The method of a cell without an interval."""
 MAX_NAMED = 8
 """So many cells with other replicates than most of them are named."""
-NOT_WORSE = "* not shown to be worse than the best"
-"""What the mark of a cell says; every format has its own mark for the asterisk."""
-
-
-def marked_as(line: str, mark: str) -> str:
-    """Return a line of a legend with `mark` in place of the star."""
-    return line.replace(NOT_WORSE, NOT_WORSE.replace("*", mark))
 
 
 def replicates_of(names: Mapping[str, Sequence[str]]) -> str:
@@ -216,7 +221,7 @@ def replicates_of(names: Mapping[str, Sequence[str]]) -> str:
 
 
 @dataclass(frozen=True)
-class Table(Renderable):
+class Table:
     """The table of a study: cells by (row, column), in the order of the study, and every comparison between them.
 
     `print` and notebooks show it with its legend and its verdicts.
@@ -444,7 +449,115 @@ class Table(Renderable):
 
     def to_html(self) -> str:
         """Return an HTML fragment with its own style; each cell opens on its replicates and their runs."""
-        return self._rendered("html")
+        return render_fragment("table.html", table=self)
+
+    def text_rows(self, columns: Sequence[int] | None = None) -> list[list[str]]:
+        """Return head and body of the table as text.
+
+        Args:
+            columns: The numbers of the columns; None for all.
+
+        Returns:
+            The rows, each with as many entries.
+        """
+        chosen = range(len(self.column_titles)) if columns is None else columns
+        head = [*self.factor_titles[0], *(self.column_titles[i] for i in chosen)]
+        body = [
+            [*labels, *(self.marked_text(self.cells.get((row, self.columns[i]))) for i in chosen)]
+            for row, labels in self.row_titles.items()
+        ]
+        if bottom := self.bottom():
+            body.append([*self.bottom_labels, *(self.marked_text(bottom[i]) for i in chosen)])
+        return [head, *body]
+
+    @property
+    def bottom_labels(self) -> list[str]:
+        """The labels of the row of averages."""
+        return ["average", *[""] * (len(self.row_factors) - 1)]
+
+    def marked_text(self, cell: Cell | None) -> str:
+        """Return the text of a cell, with its marks.
+
+        Args:
+            cell: A cell of the table; None for one that is not planned.
+
+        Returns:
+            The text.
+        """
+        return self.cell_text(cell) + ("" if cell is None else " *" * cell.best + ARROWS[cell.mark])
+
+    def to_text(self, width: int = 100) -> str:
+        """Return the text for a terminal; a wider table is split by columns. Legend and verdicts stand below.
+
+        Args:
+            width: The columns of the terminal.
+
+        Returns:
+            The text.
+        """
+        blocks, rest = [], list(range(len(self.column_titles)))
+        while rest:
+            fitting = len(rest)
+            while fitting > 1 and max(map(len, text_table(self.text_rows(rest[:fitting]), rule=True))) > width:
+                fitting -= 1
+            blocks.append("\n".join(text_table(self.text_rows(rest[:fitting]), rule=True, width=width)))
+            rest = rest[fitting:]
+        parts = [
+            wrapped(self.heading, width),
+            "\n\n".join(blocks),
+            "\n".join(wrapped(line, width) for line in self.legend),
+            "\n".join(self.answer.lines(width)),
+        ]
+        return "\n\n".join(part for part in parts if part)
+
+    def to_markdown(self) -> str:
+        """Return Markdown for a README or an issue: the best in bold, legend and verdicts below."""
+        rows = self.text_rows()
+        shown = [[self.cells.get((row, column)) for column in self.columns] for row in self.rows]
+        for cells, entries in zip([*shown, *([self.bottom()] if self.averages else [])], rows[1:], strict=True):
+            for i, cell in enumerate(cells, start=len(self.row_factors)):
+                if cell is not None and cell.best:
+                    entries[i] = f"**{self.cell_text(cell)}**{ARROWS[cell.mark]}"
+        lines = [f"**{markdown_text(self.heading)}**", "", *markdown_table(rows), ""]
+        lines += [markdown_item(marked_as(line, "**bold**")) for line in self.legend]
+        if self.verdicts:
+            lines += ["", markdown_text(self.verdicts[0]), "", *map(markdown_item, self.verdicts[1:])]
+        return "\n".join(lines) + "\n"
+
+    def to_latex(self) -> str:
+        """Return a LaTeX table environment, the legend as its caption; it needs `booktabs`."""
+        factors, entries = len(self.row_factors), len(self.columns)
+        head = []
+        if self.column_factors:
+            over = latex_text(", ".join(self.factor_titles[1]))
+            head = [
+                rf"{'& ' * factors}\multicolumn{{{entries}}}{{c}}{{{over}}} \\",
+                rf"\cmidrule(lr){{{factors + 1}-{factors + entries}}}",
+            ]
+        head.append(latex_row(map(latex_text, [*self.factor_titles[0], *self.column_titles])))
+        body = [
+            latex_row(
+                [
+                    *map(latex_text, labels),
+                    *(self._latex_entry(self.cells.get((row, column))) for column in self.columns),
+                ]
+            )
+            for row, labels in zip(self.rows, self.row_labels(), strict=True)
+        ]
+        if bottom := self.bottom():
+            body += [r"\midrule", latex_row([*map(latex_text, self.bottom_labels), *map(self._latex_entry, bottom)])]
+        answer = self.answer
+        verdicts = [f"{answer.heading}: " + "; ".join(answer.sentences())] if answer.pairs and answer.decisive else []
+        legend = (marked_as(line, "bold:") for line in self.legend)
+        caption = ". ".join([self.heading, *(line[0].upper() + line[1:] for line in legend), *verdicts]) + "."
+        return latex_table(caption, "l" * (factors + entries), head, body)
+
+    def _latex_entry(self, cell: Cell | None) -> str:
+        plain, rest = self.cell_parts(cell)
+        if cell is None or cell.low is None or math.isinf(cell.low):
+            return rf"\textit{{{latex_text(self.cell_text(cell))}}}"
+        mean = rf"\textbf{{{plain}}}" if cell.best else plain
+        return mean + rf"{{\scriptsize\ {latex_text(rest)}}}" * bool(rest) + LATEX_ARROWS[cell.mark]
 
     def to_rows(self) -> list[FrameRow]:
         """Return the cells as JSON has them: what `to_frame` has, with `factors` and `statuses` as mappings."""

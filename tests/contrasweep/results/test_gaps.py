@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from made_up import ENDS, made
 
 import contrasweep as cs
-from contrasweep.report.tables import PaperTable
+from contrasweep.report.paper import PaperTable
 
 
 def told(line):

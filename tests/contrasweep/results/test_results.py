@@ -16,7 +16,6 @@ from contrasweep.code import code_of
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.report import COMPARISON_FORMATS, FORMATS, render, render_comparison, write_files, write_report
-from contrasweep.report.formats import render_as
 from contrasweep.report.trials import figures
 from contrasweep.results.items import by_item
 from contrasweep.results.results import Results
@@ -330,11 +329,10 @@ def test_cells_of_older_code_are_marked_and_every_form_of_the_table_says_what_ch
     table = results.table()
     note = "† 2 of 40 trials ran other code than the newest: own_method.py changed (1 line)"
     assert {place for place, cell in table.cells.items() if cell.other_code} == {(("8",), ("a",))}
-    for format in ("text", "markdown", "html"):
-        shown = " ".join(render_as(table, format, width=300).split())
-        assert note in shown, format
-        assert shown.count("†") == 2, format
-    assert r"$\dagger$" in render_as(table, "latex")
+    for shown in (table.to_text(300), table.to_markdown(), table.to_html()):
+        assert note in " ".join(shown.split())
+        assert shown.count("†") == 2, shown
+    assert r"$\dagger$" in table.to_latex()
     assert list(table.to_frame()["other_code"]) == [2, 0, 0, 0]
     records.write(newest)
     marked = load("made-up", storage=str(tmp_path)).table().cells
