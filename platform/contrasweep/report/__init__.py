@@ -190,7 +190,12 @@ def _best_study(results: Results) -> str:
 
     check_single(results, "--format yaml")
     fields = rerun(results.best_settings, results.document)
-    return f"# The best settings of each arm of {results.name}, as a study.\n" + yaml.safe_dump(fields, sort_keys=False)
+    lines = [f"The best settings of each arm of {results.name}, as a study, on fresh seeds."]
+    searched = results.document.spec.get("search_folds") or [0]
+    if fields.get("folds") and results.document.search:
+        folds = f"fold{'s' * (len(searched) > 1)} {', '.join(map(str, searched))}"
+        lines.append(f"The settings were chosen on {folds}, where scores are too good by the choice.")
+    return "".join(f"# {line}\n" for line in lines) + yaml.safe_dump(fields, sort_keys=False)
 
 
 def render_comparison(versus: Versus, format: str) -> bytes:

@@ -226,6 +226,8 @@ def best_frame(entries: Iterable[Best]) -> pd.DataFrame:
 def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:
     """Return the fields of a grid whose arms have their best settings: a study file that runs as it is.
 
+    Its seeds are fresh, as many as the study has: on those of the study the settings were chosen, or already scored.
+
     Raises:
         SpecError: For a grid over datasets or with sub-grids, where an arm has no one best cell.
     """
@@ -249,6 +251,8 @@ def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:
         arms[name] = {"trainable": arm["trainable"], "config": config}
     fields = {key: declared[key] for key in GRID_FIELDS if declared.get(key) is not None}
     seeds = declared.get("confirm_seeds") or declared.get("seeds") or [0]
+    first = max(*seeds, declared.get("search_seed") or 0) + 1
+    seeds = list(range(first, first + len(seeds)))
     return {"name": f"{document.name}-best", **fields, "seeds": seeds, "arms": {name: arms[name] for name in by_arm}}
 
 

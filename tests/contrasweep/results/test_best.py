@@ -46,15 +46,19 @@ def test_the_terminal_and_json_end_with_the_best_settings(tmp_path):
     assert json.loads(json.dumps(summary(results)))["best"][0]["settings"]["lr"] == lr
 
 
-def test_yaml_is_a_study_of_the_confirmed_trials_themselves(tmp_path):
+def test_yaml_is_a_study_of_the_confirmed_settings_on_fresh_seeds(tmp_path):
+    """On the study's own seeds the settings have a score already, on the searched fold one that is too good."""
     study = sweep(arms={**ARMS, "more": cs.Arm("toy:train", space={"epochs": cs.Int(2, 3)})}, freeze={"more": "long"})
     results, trials = finished(study, tmp_path)
     file = tmp_path / "best.yaml"
     file.write_bytes(render(results, "yaml"))
+    assert "# The settings were chosen on fold 0, where scores are too good by the choice." in file.read_text()
     again = cs.plan(file, storage=str(tmp_path))
-    confirmed = {(t.arm, t.fold, t.seed): t.config for t in trials if t.seed == 1000}
-    planned = {(t.arm, t.fold, t.seed): t.config for t in again.trials}  # on all folds; confirmed is on unsearched ones
-    assert {key: planned[key] for key in confirmed} == confirmed
+    confirmed = {(t.arm, t.fold): t.config for t in trials if t.seed in study.confirm_seeds}
+    planned = {(t.arm, t.fold): t.config for t in again.trials}  # on all folds; confirmed is on unsearched ones
+    assert confirmed and {key: planned[key] for key in confirmed} == confirmed
+    assert len({t.seed for t in again.trials}) == len(study.confirm_seeds)
+    assert not {t.seed for t in again.trials} & {t.seed for t in trials}
     assert yaml.safe_load(file.read_text())["arms"]["more"]["config"]["lr"] == results.best()["lr"].iloc[1]
 
 
