@@ -38,19 +38,18 @@ DRAWS: dict[str, Draw] = {
     "discrete (accuracy of 50 items)": lambda rng, shape: (rng.binomial(50, 0.8, size=shape) - 40) / 4,
 }
 """Values of one arm; the difference of two has a standard deviation of about 1."""
-COLLAPSES, GOOD, GONE, NOISE = 0.15, 0.92, 0.10, 0.01
-"""The first of three arms of equal means collapses to a low score in this share of its seeds; the noise of a score."""
 ALL_PAIRS = [(0, 1), (0, 2), (1, 2)]
 
 
 @dataclass(frozen=True)
 class Grown:
-    """What came of one study: its share of the fixed design's trials, and each comparison's true difference (a - b)
-    and decision."""
+    """What came of one study: its share of the fixed design's trials, and each comparison's true difference (a - b),
+    decision and evidence."""
 
     share: float
     truths: tuple[float, ...]
     decisions: tuple[str, ...]
+    evidence: tuple[Evidence, ...] = ()
 
     def wrong(self, margin: float | None) -> bool:
         """Whether any verdict is false."""
@@ -93,16 +92,10 @@ class Declared:
         return cls(study, tuple(every))
 
 
-def collapsing(rng: np.random.Generator, share: float, seeds: int) -> Any:
-    """Scores [1, 3, seeds] of three arms of equal means, the first of which collapses in this share of its seeds."""
-    gone = rng.uniform(size=(1, 3, seeds)) < np.array([share, 0.0, 0.0])[:, None]
-    centre = np.where(gone, GONE, np.array([GOOD, *[GOOD - share * (GOOD - GONE)] * 2])[:, None])
-    return centre + NOISE * rng.normal(size=gone.shape)
-
-
 def evidence_of(a: Any, b: Any, folds: int | None) -> Evidence:
     """What `report` makes of the values of two arms; [seeds], or [seeds, folds]."""
-    far = [tuple(map(str, np.flatnonzero(collapsed(v.ravel(), np.zeros(v.size, np.intp))))) for v in (a, b)]
+    one_cell = np.zeros(a.size, np.intp)
+    far = [tuple(map(str, np.flatnonzero(collapsed(v.ravel(), one_cell)))) for v in (a, b)]
     return Evidence(
         contrast_of(a - b, folds),
         Gaps(planned=a.size),
@@ -140,7 +133,8 @@ def grow(
         log = log.with_look(look)
     said = [log.latest[(("task", str(c)),), frozenset((str(a), str(b)))].decision for c, a, b in compared]
     share = float(counts.mean() / replicates.most)
-    return Grown(share, tuple(float(means[c, a] - means[c, b]) for c, a, b in compared), tuple(said))
+    truths = tuple(float(means[c, a] - means[c, b]) for c, a, b in compared)
+    return Grown(share, truths, tuple(said), tuple(pair.evidence for pair in pairs))
 
 
 def fixed(values: Any, means: Any, margin: float | None, folds: int | None = None) -> Grown:
@@ -163,7 +157,6 @@ class Row:
     margin: float | None = None
     folds: int | None = None
     against: bool = False
-    collapses: float = 0.0
 
     @property
     def replicates(self) -> Replicates:
@@ -175,12 +168,9 @@ class Row:
         rng, means, most = np.random.default_rng(seed), np.array(self.means), self.replicates.most
         if self.folds:
             values = fold_values(rng, most)
-        elif self.collapses:
-            values = collapsing(rng, self.collapses, most)
         else:
             values = means[:, :, None] + DRAWS[self.draw](rng, (*means.shape, most))
-        bounds = (0.0, 1.0) if self.collapses else None
-        grown = grow(values, means, self.replicates, self.margin, self.folds, bounds)
+        grown = grow(values, means, self.replicates, self.margin, self.folds)
         counted = {"grown": grown.counts(self.margin), "share": grown.share}
         if self.against:
             counted["fixed"] = fixed(values, means, self.margin, self.folds).counts(self.margin)
@@ -228,7 +218,6 @@ ROWS = [
         margin=0.75,
         against=True,
     ),
-    *(Row("3 arms of equal means, one collapses in 15 % of its seeds", one, collapses=COLLAPSES) for one in SPENDINGS),
     Row("3 arms, one 0.5 sd better", "obrien-fleming", ((0.0, 0.0, 0.5),), against=True),
 ]
 KINDS = [f"{row.name}, {row.spending}" for row in ROWS]

@@ -164,17 +164,19 @@ def comparisons(
         arms = [cell & {*(rule.family or cell)} for cell in arms_by_cell(trials, layout.axes)]
         size = family_size(arms, rule.reference, rule.question or "overall")
     family = Family(size, rule.alpha, rule.margin if decisive else None)
-    named = [(tuple(zip(layout.context, context, strict=True)), a, b, e) for context, a, b, e, _ in found]
+    fell = max((e.fell for *_, e, _ in found), default=0.0)  # what one arm shows, its rivals may do too
+    named = [
+        (tuple(zip(layout.context, context, strict=True)), a, b, replace(e, fell=fell)) for context, a, b, e, _ in found
+    ]
     decided = [decisive and stands for *_, stands in found]
     interim = rule.interim if decisive else None
     looks = [interim.looks_before(*one) if interim is not None else 0 for one in named]
     bounds = _bounds(metric, trials["value"])
-    widest = bounds[1] - bounds[0] if bounds else None
     judged_pairs: dict[int, Comparison] = {}
     for which in (True, False):
         at = [i for i, stands in enumerate(decided) if stands == which]
         evidence, before = [named[i][3] for i in at], [looks[i] for i in at]
-        told = judged(evidence, family, rule.mode, decisive=which, looks=before, widest=widest)
+        told = judged(evidence, family, rule.mode, decisive=which, looks=before, bounds=bounds)
         judged_pairs |= dict(zip(at, told, strict=True))
     pairs = []
     for i, (context, a, b, _) in enumerate(named):

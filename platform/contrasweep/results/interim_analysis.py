@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, Self
 
 from contrasweep.config import Config
@@ -80,8 +81,8 @@ def judge_look(
 
     `bounds` are the least and the largest value of the metric, where these are known.
     """
-    early = [stage.time >= 1 or one.evidence.early(mode, bounds) for one in pairs]
-    after = _after_look(pairs, log, planned_looks(declared, log, stage), family, mode, declared, early)
+    last = stage.time >= 1
+    after = _after_look(pairs, log, planned_looks(declared, log, stage), family, mode, declared, bounds, last)
     wanted = {(one.context, arm) for one in after if one.decision == "open" for arm in (one.a, one.b)}
     open_cells = [c for c in stage.open if {((), c.arm), (_context(c.axes), c.arm)} & wanted and stage.time < 1]
     names = {cell_name(c.arm, c.axes) for c in open_cells}
@@ -195,16 +196,19 @@ def _after_look(
     family: Family,
     mode: Literal["max", "min"],
     declared: Replicates,
-    early: Sequence[bool],
+    bounds: tuple[float, float] | None,
+    last: bool,
 ) -> tuple[LookAt, ...]:
-    """Every comparison after this look: what has new replicates is tested, what has a verdict keeps it."""
+    """Every comparison after this look: what has new replicates is tested, what has a verdict keeps it.
+
+    Before the `last` look a verdict that collapses to come could overturn waits, and the rest is judged without it.
+    """
     if not pairs:
         return ()
     inflation = looks.t_inflation(family.level) if _of_seeds(pairs) else 1.0
     tested = [_Tested.of(one, log, looks, family, mode, inflation) for one in pairs]
-    # What was decided stays so, and is judged by all of its data now.
-    may = [ready or one.decided for one, ready in zip(tested, early, strict=True)]
-    standings = judge_looks(
+    judged_now = partial(
+        judge_looks,
         [one.p_values("p_value") for one in tested],
         [one.difference for one in tested],
         looks,
@@ -212,10 +216,19 @@ def _after_look(
         equivalence_p=[one.p_values("equivalence_p") for one in tested],
         standard_errors=[_last_error(one.evidence, declared) for one in pairs],
         decided=[one.decided for one in tested],
-        early=may,
         mode=mode,
         inflation=inflation,
     )
+    standings, may = judged_now(), [True] * len(tested)
+    if not last:
+        # What was decided stays so, and is judged by all of its data now.
+        may = [
+            one.decided
+            or s.decision not in VERDICTS
+            or one.compared.evidence.early(s.decision, mode, family.margin, bounds)
+            for one, s in zip(tested, standings, strict=True)
+        ]
+        standings = judged_now(early=may)
     judged = zip(tested, standings, may, strict=True)
     return tuple(one.entry(standing, ready, mode) for one, standing, ready in judged)
 

@@ -209,8 +209,8 @@ class Comparison:
             verdict.
         mode: "max" where larger values are better, "min" where smaller ones are.
         turned: Whether the evidence is of B against A.
-        widest: The largest difference that the metric allows; None for a metric without bounds. An interval ends there,
-            and there is none where it would leave every difference possible.
+        bounds: The least and the largest value of the metric; None where they are not known. An interval ends at the
+            largest difference that they allow, and there is none where it would leave every difference possible.
         names: What to call A and B.
 
     Example:
@@ -227,8 +227,13 @@ class Comparison:
     judgement: Judgement | None = None
     mode: Literal["max", "min"] = "max"
     turned: bool = False
-    widest: float | None = None
+    bounds: tuple[float, float] | None = None
     names: tuple[str, str] = ("A", "B")
+
+    @property
+    def widest(self) -> float | None:
+        """The largest difference that the metric allows; None for a metric without bounds."""
+        return None if self.bounds is None else self.bounds[1] - self.bounds[0]
 
     @property
     def _sign(self) -> int:
@@ -509,7 +514,7 @@ class Comparison:
             size = "" if margin is None else f"; {margin:g} would matter"
             if decision == "equivalent":
                 numbers, size = self.span(), f", within ±{margin:g}"
-            return f"{_told(a, b, decision, self.relevance)}: {numbers}{size}{over}"
+            return f"{_told(a, b, decision, self.relevance)}: {numbers}{size}{over}{self._unseen(a, b)}"
         reason = self._reason(a, b)
         return f"{a} against {b} is undecided: {numbers}{over}" + (f"; {reason}" if reason else "")
 
@@ -530,6 +535,15 @@ class Comparison:
             f"; {arm} collapsed " + (f"at {', '.join(w)}" if len(w) <= MOST_NAMED else f"in {len(w)} replicates")
             for arm, w in told
         )
+
+    def _unseen(self, a: str, b: str) -> str:
+        """Which collapses nobody saw could overturn the verdict; "" where it would stand, or where some were seen."""
+        e, decision = self.evidence, self.decision
+        known = e.collapsed_a or e.collapsed_b or (self.bounds is None and not e.fell)
+        if known or e.withstands(decision, self.mode, self.family.margin, self.bounds):
+            return ""
+        which = {"better": a, "worse": b}.get(decision, "either")
+        return f"; up to {e.unseen:.0%} of the trials of {which} may collapse unseen"
 
     def _reason(self, a: str, b: str) -> str:
         """Return why a comparison is undecided for a reason other than noise; "" where noise is the reason."""
@@ -595,16 +609,16 @@ def judged(
     *,
     decisive: bool = True,
     looks: Sequence[int] | None = None,
-    widest: float | None = None,
+    bounds: tuple[float, float] | None = None,
 ) -> list[Comparison]:
     """Return every comparison of a family, judged together as `judge` has it.
 
-    With `decisive` False each comparison is exploratory. `widest` is the largest difference that the metric allows.
+    With `decisive` False each comparison is exploratory. `bounds` are the least and the largest value of the metric.
     """
     if not decisive:
-        return [Comparison(e, family, None, mode, widest=widest) for e in evidence]
+        return [Comparison(e, family, None, mode, bounds=bounds) for e in evidence]
     judgements = judge(evidence, family, mode, looks=looks)
-    return [Comparison(e, family, j, mode, widest=widest) for e, j in zip(evidence, judgements, strict=True)]
+    return [Comparison(e, family, j, mode, bounds=bounds) for e, j in zip(evidence, judgements, strict=True)]
 
 
 def span(difference: float, low: float, high: float) -> str:

@@ -21,7 +21,7 @@ from contrasweep.statistics.resampling import TIE, smallest_p
 ENOUGH_PAIRS = 25
 """Pairs of trials that show a collapse in 11 % of an arm's trials with a chance of 95 %."""
 UNSEEN = 0.05
-"""How probable collapses that would explain a difference may be not to have shown, for an early verdict."""
+"""How probable collapses that would overturn a verdict may be not to have shown."""
 LEAST_TRIALS = 8
 """Of fewer trials none is called collapsed: their median deviation says too little."""
 FAR = 10.0
@@ -56,7 +56,8 @@ class Evidence:
     losses beside them, and as bad scores what it lacks for a cause outside the method (None where it has neither).
     `pairs` counts the pairs of trials behind `common`, `unpaired` the finished trials of either arm without a partner.
     `means` are those of both arms over the pairs. `collapsed_a` and `collapsed_b` name the trials of that arm that
-    stand far below its others.
+    stand far below its others; `fell` is how far the worst of them, or of any arm beside these, is from the median of
+    its arm and cell.
     """
 
     common: Contrast
@@ -68,21 +69,40 @@ class Evidence:
     means: tuple[float, float] = (math.nan, math.nan)
     collapsed_a: tuple[str, ...] = ()
     collapsed_b: tuple[str, ...] = ()
+    fell: float = 0.0
 
-    def early(self, mode: str = "max", bounds: tuple[float, float] | None = None) -> bool:
-        """Whether a look before the last one may give a verdict, which collapses could overturn.
+    @property
+    def unseen(self) -> float:
+        """The largest share of an arm's trials that may collapse though none of these did, with a chance of 95 %.
 
-        None may where trials collapsed. Else `ENOUGH_PAIRS` are enough, or fewer where the collapses of the arm that
-        leads, to the worst value of a metric with `bounds`, would have to be so frequent that they would have shown.
+        It is 1 - .05^(1/n) of n pairs, about 3/n.
+        """
+        return float(1 - UNSEEN ** (1 / self.pairs)) if self.pairs else 1.0
+
+    def withstands(self, verdict: str, mode: str, margin: float | None, bounds: tuple[float, float] | None) -> bool:
+        """Whether a verdict of means would stand if as many trials of an arm collapse as may be `unseen`.
+
+        They fall to the worst value of a metric with `bounds`, else as far as any of the study `fell`. A direction is overturned by collapses of the arm that leads, `equivalent` by those of either.
+        """
+        lead = int((self.means[1] > self.means[0]) == (mode == "max"))
+        floor = None if bounds is None else bounds[0 if mode == "max" else 1]
+        depths = [self.fell if floor is None else abs(mean - floor) for mean in self.means]
+        apart = abs(self.common.difference)
+        if verdict == "equivalent":
+            return margin is not None and apart + self.unseen * max(depths) < margin
+        return bool(self.unseen * depths[lead] <= apart)
+
+    def early(self, verdict: str, mode: str, margin: float | None, bounds: tuple[float, float] | None) -> bool:
+        """Whether a look before the last one may give this verdict, which collapses to come could overturn.
+
+        None may where trials of either arm collapsed. Where nobody knows how deep an arm could fall, because the metric
+        has no `bounds` and no trial of the study `fell`, `ENOUGH_PAIRS` are enough.
         """
         if self.collapsed_a or self.collapsed_b:
             return False
-        if self.pairs >= ENOUGH_PAIRS or bounds is None:
+        if bounds is None and not self.fell:
             return self.pairs >= ENOUGH_PAIRS
-        ahead = max(self.means) if mode == "max" else min(self.means)
-        depth = abs(ahead - bounds[0 if mode == "max" else 1])
-        share = min(1.0, abs(self.common.difference) / depth) if depth > 0 else 1.0
-        return bool((1 - share) ** self.pairs <= UNSEEN)
+        return self.withstands(verdict, mode, margin, bounds)
 
     def interval(self, alpha: float, level: float, mode: str = "max") -> tuple[float, float]:
         """1 - alpha interval of the difference: it excludes 0 exactly where the `p_value` at `level` is at most alpha.
@@ -189,10 +209,12 @@ def paired_evidence(
         int(which.sum()) for which in (lost_a, lost_b, ~known & ~ended, missing_a, missing_b)
     )
     gaps = Gaps(failed_a, failed_b, pending, len(pairs), gone_a, gone_b)
-    far = []
+    far, fell = [], 0.0
     for name, values in (("collapsed_a", a), ("collapsed_b", b)):
-        found = pairs[name].to_numpy(dtype=bool) if name in pairs else False
-        far.append(rows.names(collapsed(values, rows.cell, mode) | found))
+        found = collapsed(values, rows.cell, mode) | (pairs[name].to_numpy(dtype=bool) if name in pairs else False)
+        far.append(rows.names(found))
+        for i in np.flatnonzero(found & np.isfinite(values)):
+            fell = max(fell, abs(float(np.nanmedian(values[rows.cell == rows.cell[i]]) - values[i])))
     worse = -1.0 if mode == "max" else 1.0
     bad_a = rows.bad_luck(np.where(np.isfinite(d), a, np.nan), missing_a & ~missing_b & ~lost_b, worse) - b
     bad_b = a - rows.bad_luck(np.where(np.isfinite(d), b, np.nan), missing_b & ~missing_a & ~lost_a, worse)
@@ -211,6 +233,7 @@ def paired_evidence(
         means=(float(a[kept].mean()), float(b[kept].mean())),
         collapsed_a=far[0],
         collapsed_b=far[1],
+        fell=fell,
     )
 
 

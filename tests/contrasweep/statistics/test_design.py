@@ -1,6 +1,7 @@
 """The model of a design: against published formulas, statsmodels-free analysis of variance by hand, and its laws."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -365,7 +366,8 @@ def test_collapsed_trials_are_named_and_noise_is_not():
         (5, 0.12, (0, 1), False),  # collapses in 13 % of seeds would explain it, and 5 seeds would hardly show these
         (5, 0.60, (0, 1), True),
         (5, 0.60, None, False),
-        (25, 0.01, (0, 1), True),
+        (25, 0.01, (0, 1), False),  # collapses in 1 % would explain it
+        (25, 0.12, (0, 1), True),
         (25, 0.01, None, True),
     ],
 )
@@ -374,9 +376,49 @@ def test_an_early_look_may_decide_what_collapses_that_did_not_show_cannot_explai
     for mode, sign in (("max", 1), ("min", -1)):
         one, other = (sign * x % 1 for x in (a, a - difference))  # mirrored where smaller is better
         evidence = paired_evidence(pairs(one, other), Design(seeds=n), mode=mode)
-        assert evidence.early(mode, bounds) == may
+        assert evidence.early("better", mode, None, bounds) == may
         a_gone = np.where(np.arange(n) == 2, (0.1, 0.9)[mode == "min"], one)
-        assert n < 8 or not paired_evidence(pairs(a_gone, other), Design(seeds=n), mode=mode).early(mode, bounds)
+        gone = paired_evidence(pairs(a_gone, other), Design(seeds=n), mode=mode)
+        assert n < 8 or not gone.early("better", mode, None, bounds)
+
+
+def test_an_early_equivalence_stands_if_as_many_of_either_arm_collapse_as_may_not_have_shown():
+    a = 0.5 + np.random.default_rng(0).normal(0, 0.001, 30)
+    evidence = paired_evidence(pairs(a, a + 0.01), Design(seeds=30))
+    assert evidence.unseen == pytest.approx(0.095, abs=5e-4), "about 3/n"
+    assert evidence.early("equivalent", "max", 0.07, (0, 1)), ".095 x .51 + .01 = .058"
+    assert not evidence.early("equivalent", "max", 0.05, (0, 1))
+
+
+def test_how_deep_a_rival_collapsed_tells_how_deep_an_arm_of_a_metric_without_bounds_could():
+    a = np.random.default_rng(0).normal(10, 0.01, 30)
+    evidence = paired_evidence(pairs(a + 0.1, a), Design(seeds=30))
+    assert evidence.early("better", "max", None, None)
+    assert not replace(evidence, fell=8.0).early("better", "max", None, None)
+    gone = paired_evidence(pairs(np.where(np.arange(30) == 4, 2.0, a), a), Design(seeds=30))
+    assert gone.fell == pytest.approx(8, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "margin", "begins", "whose"),
+    [
+        (0.92, 0.89, None, "ours is better than theirs", "ours"),
+        (0.89, 0.92, None, "ours is worse than theirs", "theirs"),
+        (0.92, 0.92, 0.01, "ours and theirs are equivalent", "either"),
+    ],
+)
+def test_a_verdict_of_means_that_unseen_collapses_could_overturn_says_so(a, b, margin, begins, whose):
+    noise = np.tile([1e-3, -1e-3], 4)
+
+    def sentence(a, b, bounds=(0.0, 1.0), **changed):
+        evidence = replace(paired_evidence(pairs(a + noise, np.full(8, b)), Design(seeds=8)), **changed)
+        [told] = judged_comparisons([evidence], Family(1, margin=margin), "max", bounds=bounds)
+        assert told.decided
+        return told.sentence("ours", "theirs")
+
+    said = sentence(a, b)
+    assert said.startswith(begins) and said.endswith(f"; up to 31% of the trials of {whose} may collapse unseen")
+    assert "unseen" not in sentence(a, b, bounds=None) + sentence(a, b, collapsed_a=("seed 3",)) + sentence(0.9, 0.2)
 
 
 def test_each_earlier_look_doubles_p():
