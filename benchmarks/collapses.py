@@ -120,19 +120,19 @@ def write(path: Path, output: Path) -> None:
         "# Studies of which some trainings collapse, by simulation",
         "",
         f"{datetime.now(UTC):%Y-%m-%d}; `python -m benchmarks.collapses`: three arms of equal mean accuracy (all "
-        f"differences at alpha .05, {MOST} seeds at the last look), the looks and verdicts of `contrasweep run`. A seed "
-        f"scores {GOOD:g} with a standard deviation of {NOISE:g}, and {CHANCE:g} where it collapses; arms that do not "
-        "collapse are lower by what the first loses. Looks are at 10, 25 and 40 seeds or at 5, 10, ..., 40. *Fixed* is "
-        f"one table of {MOST} seeds of the same draws. *Not told* counts false verdicts whose sentence names no collapse, "
-        "seen or unseen.",
+        f"differences at alpha .05, {MOST} seeds at the last look), the looks and verdicts of `contrasweep run`. A "
+        f"seed scores {GOOD:g} with a standard deviation of {NOISE:g}, and {CHANCE:g} where it collapses; arms that do "
+        "not collapse are lower by what the first loses. Looks are at 10, 25 and 40 seeds or at 5, 10, ..., 40. "
+        f"*Fixed* is one table of {MOST} seeds of the same draws. *Not told* counts false verdicts whose sentence names "
+        "no collapse, seen or unseen.",
         "",
         "| collapse | of | looks | spending | any false verdict ± 2 se | fixed | not told | trials | N |",
         "|---|---|---|---|---|---|---|---|---|",
         *rows(came, False),
         "",
-        "Nothing collapses, and the third arm is better than both others by so many standard deviations of a difference: "
-        "the share of these two differences that is decided. As an accuracy could fall to 0, a verdict before the last "
-        "look takes a difference of about 3/n of the score: that is the price.",
+        "Nothing collapses, and the third arm is better than both others by so many standard deviations of a "
+        "difference: the share of these two differences that is decided. As an accuracy could fall to 0, a verdict "
+        "before the last look takes a difference of about 3/n of the score: that is the price.",
         "",
         "| difference | looks | spending | decided | fixed | trials | N |",
         "|---|---|---|---|---|---|---|",

@@ -16,7 +16,7 @@ from contrasweep.storage.interim_log import HALVING, VERDICTS, LookLog, read_loo
 from contrasweep.storage.records import StudyRecords
 
 Context = tuple[tuple[str, str], ...]
-TOO_EARLY = ": a verdict before the last look needs more pairs of trials, none of them collapsed"
+TOO_EARLY = ": a verdict before the last look must stand though collapses may not have shown; this needs more trials"
 SAME_DATA = 1e-9
 """Estimates of the same trials agree to this share of their size and standard error."""
 

@@ -82,7 +82,8 @@ class Evidence:
     def withstands(self, verdict: str, mode: str, margin: float | None, bounds: tuple[float, float] | None) -> bool:
         """Whether a verdict of means would stand if as many trials of an arm collapse as may be `unseen`.
 
-        They fall to the worst value of a metric with `bounds`, else as far as any of the study `fell`. A direction is overturned by collapses of the arm that leads, `equivalent` by those of either.
+        They fall to the worst value of a metric with `bounds`, else as far as any of the study `fell`. A direction is
+        overturned by collapses of the arm that leads, `equivalent` by those of either.
         """
         lead = int((self.means[1] > self.means[0]) == (mode == "max"))
         floor = None if bounds is None else bounds[0 if mode == "max" else 1]
