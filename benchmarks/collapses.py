@@ -123,8 +123,8 @@ def write(path: Path, output: Path) -> None:
         f"differences at alpha .05, {MOST} seeds at the last look), the looks and verdicts of `contrasweep run`. A "
         f"seed scores {GOOD:g} with a standard deviation of {NOISE:g}, and {CHANCE:g} where it collapses; arms that do "
         "not collapse are lower by what the first loses. Looks are at 10, 25 and 40 seeds or at 5, 10, ..., 40. "
-        f"*Fixed* is one table of {MOST} seeds of the same draws. *Not told* counts false verdicts whose sentence names "
-        "no collapse, seen or unseen.",
+        f"*Fixed* is one table of {MOST} seeds of the same draws. *Not told* counts false verdicts whose sentence "
+        "names no collapse, seen or unseen.",
         "",
         "| collapse | of | looks | spending | any false verdict ± 2 se | fixed | not told | trials | N |",
         "|---|---|---|---|---|---|---|---|---|",

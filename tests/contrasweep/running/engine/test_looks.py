@@ -13,7 +13,7 @@ from contrasweep.storage.interim_log import LookLog, read_looks
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import load_study, to_plain
 
-MEANS = {"a": 0.5, "b": 0.5, "c": 0.56}
+MEANS = {"a": 0.2, "b": 0.2, "c": 0.26}
 
 
 def grid(**fields):
