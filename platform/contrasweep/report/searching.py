@@ -46,7 +46,8 @@ def slice_figures(data: TrialData) -> list[Figure]:
     search, figures = data.search, []
     if search is None or search.empty:
         return []
-    whole = search[search["value"].notna() & (search["status"] != Status.PRUNED)]
+    pruned = search["status"].isin([status.value for status in Status if status.stopped_early])
+    whole = search[search["value"].notna() & ~pruned]
     left_out = len(search) - len(whole)
     caption = "One point a configuration of the search." + (
         f" {left_out} that were pruned or have no score are left out." if left_out else ""
