@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO := build/demo
 
-.PHONY: demo test tests test-long test-fast gpu-test same check docs pictures install clean
+.PHONY: demo test tests test-long test-fast gpu-test same check docs pictures install requirements clean
 
 demo: $(VENV)/.installed
 	$(BIN)/contrasweep run contrasweep.search_spaces.demo:STUDY --storage $(DEMO)/runs --tracking sqlite:///$(DEMO)/mlflow.db
@@ -61,9 +61,10 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraints constraints.txt --editable ".[test]"
 	@touch $@
 
-requirements: $(VENV)/.installed  ## requirements.txt: the versions of constraints.txt with the hashes of their files
+requirements: $(VENV)/.installed  ## build/requirements.txt: the versions of constraints.txt with the hashes of their files
+	mkdir -p build
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --constraints constraints.txt --generate-hashes --no-header \
-	    --no-annotate --extra all --output-file requirements.txt pyproject.toml
+	    --no-annotate --extra all --output-file build/requirements.txt pyproject.toml
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
