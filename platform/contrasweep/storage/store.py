@@ -122,27 +122,37 @@ class LocalStore:
 
     def exists(self, key: str) -> bool:
         """Return whether a file has this key."""
-        return self._path(key).is_file()
+        with self._asking("be looked up", key):
+            return self._path(key).is_file()
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """Keys of the files whose keys begin with `prefix`, sorted, without unfinished ones."""
+
+        def failed(error: OSError) -> None:  # a folder that cannot be read is no empty one
+            if not isinstance(error, FileNotFoundError | NotADirectoryError):
+                raise error
+
         top = (self.root / f"{prefix}_").parent  # what lies in a folder `a` and in `ab` both begins with `a`
         keys = (
             (Path(folder) / name).relative_to(self.root).as_posix()
-            for folder, _, files in os.walk(top)
+            for folder, _, files in os.walk(top, onerror=failed)
             for name in files
             if not name.startswith(".tmp-")
         )
-        yield from sorted(key for key in keys if key.startswith(prefix) and is_key(key))
+        with self._asking("be listed", prefix):
+            found = sorted(key for key in keys if key.startswith(prefix) and is_key(key))
+        yield from found
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """The sizes of the files."""
-        return {key: self._path(key).stat().st_size for key in self.list(prefix)}
+        with self._asking("be listed", prefix):
+            return {key: self._path(key).stat().st_size for key in self.list(prefix)}
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
         """Inode, modification time and size of each file, by key."""
         etags = {}
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.root / folder) as entries:
+        absent, listing = contextlib.suppress(FileNotFoundError), self._asking("be listed", folder)
+        with absent, listing, os.scandir(self.root / folder) as entries:
             for entry in entries:
                 if not is_key(entry.name):
                     continue
@@ -153,7 +163,8 @@ class LocalStore:
 
     def delete(self, key: str) -> None:
         """Unlink the file, if there is one."""
-        self._path(key).unlink(missing_ok=True)
+        with self._asking("be deleted", key):
+            self._path(key).unlink(missing_ok=True)
 
     def copy(self, key: str, to: str) -> None:
         """Give the file a second name where the file system can, else copy it."""
@@ -180,7 +191,7 @@ class LocalStore:
 
     def _place(self, key: str, fill: Callable[[Path], object], if_absent: bool) -> bool:
         target = self._path(key)
-        try:
+        with self._asking("be written", key):
             target.parent.mkdir(parents=True, exist_ok=True)
             temporary = target.parent / f".tmp-{uuid.uuid4().hex}"
             try:
@@ -189,10 +200,20 @@ class LocalStore:
                     return _create(target, temporary)
                 temporary.replace(target)
             finally:
-                temporary.unlink(missing_ok=True)
-        except OSError as error:
-            raise StorageError(f"storage {self.uri}: {key} cannot be written ({error})") from error
+                with contextlib.suppress(OSError):  # it has no meaning, and what is written is written
+                    temporary.unlink()
         return True
+
+    @contextlib.contextmanager
+    def _asking(self, what: str, key: str) -> Iterator[None]:
+        """While open, what the system refuses is a `StorageError`; but for a missing file, where one may be missing."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and what != "be written":
+                raise
+            why = "it is a link" if error.errno == errno.ELOOP else error
+            raise StorageError(f"storage {self.uri}: {key} cannot {what} ({why})") from error
 
     def _path(self, key: str) -> Path:
         """Where an object lies; `StorageError` where its key would lead out of the folder."""
@@ -200,22 +221,18 @@ class LocalStore:
             raise StorageError(f"storage {self.uri}: the key {key[:200]!a} leads out of it; it is not used")
         return self.root / key
 
-    def _open(self, key: str) -> BinaryIO:
+    @contextlib.contextmanager
+    def _open(self, key: str) -> Iterator[BinaryIO]:
         """The plain file of this key, open to be read."""
-        path = self._path(key)
-        try:
-            file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-        except FileNotFoundError:
-            raise
-        except NotADirectoryError as error:
-            raise FileNotFoundError(str(error)) from None
-        except OSError as error:
-            why = "it is a link" if error.errno == errno.ELOOP else error.strerror
-            raise StorageError(f"storage {self.uri}: {key} cannot be read ({why})") from None
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            file.close()
-            raise StorageError(f"storage {self.uri}: {key} is no plain file; it is not read")
-        return file
+        with self._asking("be read", key), contextlib.ExitStack() as opened:
+            try:
+                number = os.open(self._path(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            except NotADirectoryError as error:
+                raise FileNotFoundError(str(error)) from None
+            file = opened.enter_context(os.fdopen(number, "rb"))
+            if not stat.S_ISREG(os.fstat(number).st_mode):
+                raise StorageError(f"storage {self.uri}: {key} is no plain file; it is not read")
+            yield file
 
 
 def _flushed(path: Path, content: BinaryIO, mode: str = "wb") -> None:
@@ -230,8 +247,8 @@ def _create(target: Path, source: Path) -> bool:
     """Give `target` the content of `source` if there is no such file; whether it did."""
     try:
         os.link(source, target)
-    except FileExistsError:
-        return False
+    except FileExistsError:  # NFS says so too where the answer to a link that was made got lost
+        return source.samefile(target)
     except OSError:  # no hard links on FUSE, exFAT or SMB: exclusive all the same, but not at once whole
         try:
             with source.open("rb") as file:

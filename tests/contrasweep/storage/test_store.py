@@ -170,6 +170,32 @@ def test_a_folder_that_is_a_file_is_a_storage_error(tmp_path: Path) -> None:
         LocalStore(tmp_path / "file").write("k", b"")
 
 
+def test_a_folder_that_cannot_be_read_is_an_error_and_never_an_empty_one(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    assert list(store.list("records/")) == [] and store.etags("records/", "record.json") == {}
+    (tmp_path / "records").symlink_to("records")
+    for ask in (lambda: list(store.list("records/")), lambda: store.etags("records/", "record.json")):
+        with pytest.raises(StorageError, match="records/ cannot be listed"):
+            ask()
+
+
+def test_a_name_that_was_given_is_ours_though_the_answer_to_it_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on NFS, whose client asks again and hears that the name exists."""
+    link = os.link
+
+    def lose_the_answer(source: Path, target: Path) -> None:
+        link(source, target)
+        raise FileExistsError(target)
+
+    store = open_store(str(tmp_path))
+    monkeypatch.setattr(os, "link", lose_the_answer)
+    assert store.write("lease", b"mine", if_absent=True)
+    monkeypatch.undo()
+    assert not store.write("lease", b"another's", if_absent=True) and store.read("lease") == b"mine"
+
+
 def test_an_unknown_scheme_is_a_storage_error() -> None:
     with pytest.raises(StorageError, match="a folder, an s3:// address, or one that fsspec knows"):
         open_store("gz://bucket/x")

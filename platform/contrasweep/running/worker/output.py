@@ -51,12 +51,15 @@ class Output:
 
     def open(self) -> Self:
         """Redirect standard output and standard error of this process to the trial's log."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.local is None and not self.no_prior_state:
             with contextlib.suppress(FileNotFoundError):  # of an earlier attempt
                 self.store.get_file(self.key, self.path)
         _flush()
-        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        except OSError as error:  # no fault of the trial
+            raise StorageError(f"the log of a trial cannot be written ({error})") from error
         if os.fstat(file).st_size:
             now = datetime.datetime.now(datetime.UTC)
             os.write(file, f"--- again on {socket.gethostname()}, {now:%Y-%m-%d %H:%M:%S} UTC\n".encode())
@@ -87,12 +90,13 @@ class Output:
             os.dup2(before, number)
             os.close(before)
         self._saved = None
-        self._shorten()
-        if self.path.stat().st_size == 0:
-            self.path.unlink()
-        elif self.local is None:
-            self._send()
-            self.path.unlink()
+        with contextlib.suppress(OSError):  # a trial is worth more than its log
+            self._shorten()
+            if self.path.stat().st_size == 0:
+                self.path.unlink()
+            elif self.local is None:
+                self._send()
+                self.path.unlink()
 
     def _run(self) -> None:
         while not self._stopping.wait(CHECK_S):
