@@ -25,7 +25,10 @@ log = logging.getLogger(__name__)
 
 @stored
 class Extra:
-    """Values that the platform keeps beside a checkpoint, for the trial's record."""
+    """Values that the platform keeps beside a checkpoint, for the trial's record.
+
+    `unused_settings` are those that no attempt has read so far; None: that is not known.
+    """
 
     seconds: Measure = 0.0
     started: Time | None = None
@@ -35,6 +38,7 @@ class Extra:
     earlier_code: tuple[Digest, ...] = ()
     gpus: Measure | None = None
     cost_per_hour: Measure | None = None
+    unused_settings: tuple[Label, ...] | None = None
     start_ended: Time | None = None  # `StartRef.ended` of a trial that started from another one's checkpoint
 
 

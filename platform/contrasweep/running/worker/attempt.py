@@ -96,16 +96,18 @@ class TrialAttempt:
             earlier_code=self.code.earlier,
             gpus=notes.gpus,
             cost_per_hour=notes.cost_per_hour,
+            unused_settings=before.unused_settings,
             start_ended=None if trial.start is None else trial.start.ended,
         )
 
-    def save(self, folder: Path, seconds: float) -> None:
+    def save(self, folder: Path, seconds: float, unused_settings: tuple[str, ...]) -> None:
         """Store the files of `folder` as the checkpoint after the latest report, now or while training goes on.
 
-        `seconds` is the training time so far.
+        `seconds` is the training time so far, `unused_settings` are those that no attempt has read.
         """
         reports = self.reports
-        extra = replace(self.extra, seconds=seconds, items=reports.items, artifacts=reports.artifacts)
+        said = {"items": reports.items, "artifacts": reports.artifacts, "unused_settings": unused_settings}
+        extra = replace(self.extra, seconds=seconds, **said)
         score = self.retention.score(reports.rows[-1])
         self.writer.put(Snapshot(folder, reports.step, extra, len(reports.rows), reports.scores, score))
         if self.retention.each_counts:

@@ -154,7 +154,7 @@ class Execution:
                 notes=attempt.notes,
                 versions=self.packages | versions(),
                 code=attempt.code,
-                unused_settings=() if self.watched is None else self.watched.unused_settings(),
+                unused_settings=self._unused_settings(),
             )
             if status.counts and attempt.retention.keep == "best":  # before: a checkpoint that lost would come back
                 attempt.checkpoints.conclude("best", attempt.claim.check)
@@ -201,8 +201,14 @@ class Execution:
         self.attempt.claim.check()
         row = self.reports.take(report)
         if report.checkpoint is not None:
-            self.attempt.save(Path(report.checkpoint), self.seconds)
+            self.attempt.save(Path(report.checkpoint), self.seconds, self._unused_settings())
         return row
+
+    def _unused_settings(self) -> tuple[str, ...]:
+        """Return the settings that neither this attempt nor those before its checkpoint have read."""
+        unused = () if self.watched is None else self.watched.unused_settings()
+        before = self.attempt.extra.unused_settings
+        return tuple(name for name in unused if before is None or name in before)
 
     def _end(self) -> Record:
         """End the trial after its trainable has returned: it is done if its last report has the study's metric."""

@@ -4,6 +4,7 @@ import copy
 import json
 import pickle
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +85,25 @@ def test_the_record_names_what_was_never_read(function, left, tmp_path):
     record = records.read_one(trial.id)
     assert record is not None and (record.status, record.unused_settings) == (Status.DONE, left)
     assert (b'"unused_settings"' in record.to_json()) == bool(left), "records of others stay as they were"
+
+
+def reads_in_training(trial, resume=None):
+    """Reads a setting before its one epoch, which is not trained again after the checkpoint."""
+    if resume is None:
+        (folder := Path(trial.config["folder"])).mkdir()
+        yield Report(1, {"accuracy": trial.config["lr"]}, folder)
+
+
+def test_what_an_earlier_attempt_read_is_not_called_unread(tmp_path):
+    config = CONFIG | {"folder": str(tmp_path / "checkpoint")}
+    trial = Trial("s", "a", "m:f", config, data.resolve("digits", folds=2, storage=str(tmp_path)), fold=0)
+    records = StudyRecords(str(tmp_path), "s")
+    killed = Execution(trial, reads_in_training, records, metric="accuracy")
+    assert killed.advance().record is None
+    resumed = Execution(trial, reads_in_training, records, metric="accuracy").advance().record
+    assert resumed is not None and resumed.attempts == 2
+    assert resumed.unused_settings == ("batchsize", "loss.name", "loss.sigma", "widths")
+    killed.close()
 
 
 def record(arm, unused_settings=(), status=Status.DONE):
