@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO := build/demo
 
-.PHONY: demo test tests test-long test-fast gpu-test same check docs pictures install requirements clean
+.PHONY: demo test tests test-long test-nightly test-fast gpu-test same check docs pictures install requirements clean
 
 demo: $(VENV)/.installed
 	$(BIN)/contrasweep run contrasweep.search_spaces.demo:STUDY --storage $(DEMO)/runs --tracking sqlite:///$(DEMO)/mlflow.db
@@ -17,13 +17,16 @@ test: $(VENV)/.installed-test  ## the checks of style, types and imports beside 
 	$(MAKE) --no-print-directory --jobs 2 check tests
 
 tests: $(VENV)/.installed-test
-	$(BIN)/pytest -n 2 --dist loadgroup --durations=15 -m "not long"
+	$(BIN)/pytest -n 2 --dist loadgroup --durations=15 -m "not long and not nightly"
 
 test-long: $(VENV)/.installed-test  ## three at once on two cores: they mostly wait
 	$(BIN)/pytest -n 3 --dist loadgroup --durations=15 -m long $$(grep -rl --include='test_*.py' mark.long tests)
 
+test-nightly: $(VENV)/.installed-test  ## a fault at every call of a storage; CONTRASWEEP_STORE_FAULT replays one of them
+	$(BIN)/pytest -n 2 -m nightly $$(grep -rl --include='test_*.py' mark.nightly tests)
+
 test-fast: $(VENV)/.installed-test
-	$(BIN)/pytest -n 2 --dist loadgroup --durations=15 -m "not slow and not long"
+	$(BIN)/pytest -n 2 --dist loadgroup --durations=15 -m "not slow and not long and not nightly"
 
 gpu-test: $(VENV)/.installed  ## correctness on this machine's GPU: losses, bit-equal resume, memory limits
 	$(BIN)/python -m benchmarks.gpu --only correctness --output build/gpu

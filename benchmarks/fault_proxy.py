@@ -19,7 +19,8 @@ class Faults:
     """What happens on the way. `plan` gets (method, path, how many such requests came before) and names a fault or
     None: `500`, `503`, `403`, `cut` (half a body, then the connection closes), `short` (half a body, called whole),
     `flip` (one byte changed), `slow` (a little at a time), `drip` (a byte each 0.3 s), `stall` (an answer after 2 s),
-    `reset` (closed without an answer), `lost` (done, but the answer is lost)."""
+    `reset` (closed without an answer), `lost` (done, but the answer is lost), `half` (half a body is sent on, as far as
+    the server would take it), `wrong` (done, and said to have been there before)."""
 
     plan: Callable[[str, str, int], str | None] = lambda method, path, n: None
     endpoint: str = ""
@@ -71,6 +72,12 @@ def faulty_proxy(endpoint: str) -> Iterator[Faults]:
                     f"<Error><Code>{ERRORS[fault]}</Code></Error>".encode(),
                 )
                 return
+            if fault == "half":
+                if "Content-MD5" in self.headers:  # by which S3 refuses it, and not each of the tests' servers
+                    self._answer(400, [], b"<Error><Code>BadDigest</Code></Error>")
+                    return
+                body = body[: len(body) // 2]
+                self.headers.replace_header("Content-Length", str(len(body)))
             upstream = http.client.HTTPConnection(target, timeout=60)
             headers = {k: v for k, v in self.headers.items() if k.lower() != "connection"}
             try:
@@ -82,6 +89,9 @@ def faulty_proxy(endpoint: str) -> Iterator[Faults]:
                 return
             if fault == "lost":
                 self.close_connection = True
+                return
+            if fault == "wrong":
+                self._answer(412, [], b"<Error><Code>PreconditionFailed</Code></Error>")
                 return
             answered = [
                 (k, v)

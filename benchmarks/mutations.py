@@ -666,7 +666,9 @@ def _pytest(tree: str, tests: Sequence[str], printed: str) -> None:
     with open(printed, "w") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
-    status = importlib.import_module("pytest").main(["-q", "-x", "-p", "no:cacheprovider", "-m", "not long", *tests])
+    status = importlib.import_module("pytest").main(
+        ["-q", "-x", "-p", "no:cacheprovider", "-m", "not long and not nightly", *tests]
+    )
     sys.stdout.flush()
     os._exit(status)
 
