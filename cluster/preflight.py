@@ -48,7 +48,7 @@ def is_remote(dashboard: Dashboard) -> bool:
 def check_uris(uris: Mapping[str, str], remote: bool) -> list[str]:
     """Refuse addresses that only this machine can read, if the cluster is `remote`, and passwords in any.
 
-    `uris` maps purpose (storage, tracking) to address. Returns those that a probe can test.
+    `uris` maps purpose (storage, tracking, tracking wandb) to address or folder. Returns those that a probe can test.
     """
     to_probe = []
     for purpose, uri in uris.items():
@@ -62,9 +62,8 @@ def check_uris(uris: Mapping[str, str], remote: bool) -> list[str]:
         if parts.scheme not in ("", "file") and not parts.scheme.startswith("sqlite"):
             to_probe.append(uri)
         elif remote:
-            instead = (
-                "the address of an MLflow server, http://HOST:5000" if purpose == "tracking" else "s3://BUCKET/PREFIX"
-            )
+            server = "the address of an MLflow server, http://HOST:5000, or none"
+            instead = "s3://BUCKET/PREFIX" if purpose == "storage" else server
             raise SubmissionError(
                 f"{purpose} {uri} is a file of this machine, which the cluster cannot read; use {instead}"
             )

@@ -29,7 +29,7 @@ def submit(
     """Check, send and queue a job. `SubmissionError` before anything is queued.
 
     entrypoint: words of the command, run by the head's shell in a copy of `working_dir`.
-    uris: what the job will read and write, {"storage": ..., "tracking": ...}; must be reachable from the cluster.
+    uris: what the job will read and write, by purpose (see `preflight.check_uris`); must be reachable from the cluster.
     name: of the study; a second job of that name on the same storage is refused as long as one runs.
     env: variables of the job and its workers, no credentials. PYTHONPATH is set if the project has `platform/`.
     files: more files for the copy, as {path in it: file}, such as a study that lies elsewhere.

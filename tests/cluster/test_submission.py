@@ -1,5 +1,6 @@
 """Submission: what is refused before anything is queued, what travels, and jobs on a real Ray head with a token."""
 
+import contextlib
 import http.server
 import json
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from benchmarks.tracking_services import S3_ENV, s3_server
 from raylets import alive_nodes, wait_for
 from without_packages import HIDE
 
@@ -164,7 +166,8 @@ def test_remote_is_told_by_the_nodes_and_not_by_the_tunnel(server):
         ("storage", "/mnt/disk", "use s3://BUCKET/PREFIX"),
         ("storage", "file:///mnt/disk", "use s3://BUCKET/PREFIX"),
         ("tracking", "sqlite:///mlflow.db", "MLflow server, http://HOST:5000"),
-        ("tracking", "file:./mlruns", "MLflow server, http://HOST:5000"),
+        ("tracking", "file:./mlruns", "MLflow server, http://HOST:5000, or none"),
+        ("tracking tensorboard", "./events", "tracking tensorboard ./events is a file .* http://HOST:5000, or none"),
     ],
 )
 def test_files_of_this_machine_are_refused_on_a_remote_cluster(purpose, uri, says):
@@ -580,6 +583,12 @@ def free_port():
 
 @pytest.fixture(scope="module")
 def head():
+    with ray_head() as address:
+        yield address
+
+
+@contextlib.contextmanager
+def ray_head(*words):
     """`ray start --head` with two cores and a token, in a folder of its own; stopped by its process number."""
     folder = tempfile.mkdtemp(prefix="cs-")  # short: Ray puts sockets below it
     port = free_port()
@@ -601,6 +610,7 @@ def head():
         f"--temp-dir={folder}",
         "--object-store-memory=100000000",
         "--disable-usage-stats",
+        *words,
     ]
     log = Path(folder, "head.log").open("w")  # noqa: SIM115  # closed below, after the process
     process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
@@ -682,23 +692,44 @@ def train(trial, resume=None):
 """
 
 
-@pytest.mark.long
-def test_a_study_goes_from_a_machine_without_ray_and_torch_to_its_table(head, tmp_path):
-    """The whole command as a laptop has it: planned, packed, sent over REST, trained on the cluster, followed."""
-    (tmp_path / "study.yaml").write_text(SUBMITTED)
-    (tmp_path / "mine.py").write_text(MINE)
-    storage = str(tmp_path / "runs")
+def light_client(folder, storage):
+    """What runs `contrasweep` on a study in `folder`, as on a laptop without Ray and torch, and returns its output."""
+    (folder / "study.yaml").write_text(SUBMITTED)
+    (folder / "mine.py").write_text(MINE)
     cs.plan(ROOT / "search_spaces" / "quickstart.yaml", storage=storage)  # stages digits-lt, which needs scikit-learn
     code = HIDE + "import json; from contrasweep.cli import main; sys.argv = json.loads(sys.argv[1]); main()"
 
-    def client(*words: str) -> str:
+    def client(*words: str, status: int = 0) -> str:
         words = ("contrasweep", *words, "--storage", storage)
         done = subprocess.run(
-            [sys.executable, "-c", code, json.dumps(words)], cwd=tmp_path, capture_output=True, text=True
+            [sys.executable, "-c", code, json.dumps(words)], cwd=folder, capture_output=True, text=True
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout if not status else done.stderr
 
+    return client
+
+
+@pytest.mark.long
+def test_a_cluster_of_other_machines_takes_a_study_that_is_not_tracked(tmp_path, monkeypatch):
+    """Its node has an address that this machine does not list as its own; results go to S3."""
+    with s3_server("far") as endpoint:
+        for name, value in (S3_ENV | {"AWS_ENDPOINT_URL": endpoint}).items():
+            monkeypatch.setenv(name, value)
+        client = light_client(tmp_path, "s3://far/runs")
+        with ray_head("--node-ip-address=127.0.0.2") as head:
+            assert preflight.is_remote(Dashboard(head))
+            said = client("submit", "study.yaml", "--address", head, "--tracking", "tensorboard:events", status=2)
+            assert said.startswith("contrasweep: tracking tensorboard events is a file of this machine")
+            printed = client("submit", "study.yaml", "--address", head, "--tracking", "none", "--follow")
+            assert "high is better than low" in printed and "4/4 trials, ended" in printed
+        assert cs.load("from-a-client", storage="s3://far/runs").complete
+
+
+@pytest.mark.long
+def test_a_study_goes_from_a_machine_without_ray_and_torch_to_its_table(head, tmp_path):
+    """The whole command as a laptop has it: planned, packed, sent over REST, trained on the cluster, followed."""
+    client, storage = light_client(tmp_path, str(tmp_path / "runs")), str(tmp_path / "runs")
     printed = client("submit", "study.yaml", "--address", head, "--tracking", "none", "--follow")
     assert "high is better than low" in printed and "4/4 trials, ended" in printed
     assert cs.load("from-a-client", storage=storage).complete

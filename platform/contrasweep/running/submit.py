@@ -23,7 +23,7 @@ from contrasweep.storage.store import open_store
 from contrasweep.study.file import as_study, load_study, to_plain
 from contrasweep.study.study import Study
 from contrasweep.study.trainables import unimportable
-from contrasweep.tracking.kinds import checked_tracking, tracking_of
+from contrasweep.tracking.kinds import FOLDERS, checked_tracking, tracking_of
 
 STUDY_FILE, HOSTS_FILE = "submitted-study.yaml", "submitted-hosts.yaml"
 CODE_FILE = "submitted-code.json"
@@ -94,6 +94,9 @@ def submit(
         hint = "set the variables for it in the nodes' environment, such as CONTRASWEEP_TRACKING_PASSWORD"
         rule = "a password, or what may be one in an address, would be readable in the job"
         raise SpecError(rule, place="tracking", value=str(trackers), hint=hint)
+    uris = {"storage": storage} | ({} if trackers.store.is_none else {"tracking": address_of_store})
+    parts = (other.partition(":") for other in trackers.others)
+    uris |= {f"tracking {kind}": folder for kind, _, folder in parts if kind in FOLDERS}
     words = ["python", "-m", "contrasweep", "run", STUDY_FILE, "--storage", storage, "--tracking", str(trackers)]
     words += ["--max-concurrent", str(max_concurrent)] if max_concurrent else []
     words += ["--submitted-code", CODE_FILE]
@@ -106,7 +109,7 @@ def submit(
             words,
             address=address,
             working_dir=Path(working_dir or Path.cwd()),
-            uris={"storage": storage, "tracking": address_of_store},
+            uris=uris,
             name=declared.name,
             files=_beside(declared, cluster, Path(folder)),
             metadata={"commit": versions().get("commit", "")},
