@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from contrasweep.running.engine import ray_internals
 
 PY_SPY_S, TASK_S = 30, 60
 SIGNAL = signal.SIGUSR2
+CALLED = re.compile(r"\.\w+(\(\))?$")
+"""The end of the title of a worker that runs a call, `ray::Class.method`."""
 FRAME = re.compile(r"^    (?P<function>\S.*) \((?P<place>[^()]+:\d+)\)$")
 
 
@@ -30,15 +33,38 @@ def answer_signal() -> None:
 
 def stack_of_actor(actor: Any) -> str:
     """The stacks of an actor's process, from the node where it lives; "" where they are in its own log instead."""
+    return str(_ask_of(actor, stack_of) or "")
+
+
+def is_idle_actor(actor: Any) -> bool:
+    """Whether an actor's process waits for a call: see `is_idle`."""
+    return bool(_ask_of(actor, is_idle))
+
+
+def _ask_of(actor: Any, ask: Callable[[int], object]) -> object:
+    """Return `ask(pid)` of an actor's process, called on its node; None where Ray does not say which that is."""
     if (place := ray_internals.place_of(actor)) is None:
-        return ""
+        return None
     pid, node = place
     if node == ray.get_runtime_context().get_node_id():
-        return stack_of(pid)
-    there = ray.remote(stack_of).options(
+        return ask(pid)
+    there = ray.remote(ask).options(
         num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False)
     )
-    return str(ray.get(there.remote(pid), timeout=TASK_S))
+    return ray.get(there.remote(pid), timeout=TASK_S)
+
+
+def is_idle(pid: int) -> bool:
+    """Whether a worker of Ray on this host waits for a call: its title names none, and its stack shows none.
+
+    The stack is read only then, as far as py-spy may: a process stands still while it is.
+    """
+    title = Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0 ")
+    if not title.startswith("ray::") or CALLED.search(title):
+        return False
+    stack = stack_of(pid)
+    frames = frames_of(stack)
+    return not stack or (bool(frames) and frames[0]["function"].endswith("main_loop"))
 
 
 def stack_of(pid: int) -> str:
@@ -55,11 +81,15 @@ def stack_of(pid: int) -> str:
 
 def innermost(stack: str) -> str:
     """Return the place of the main thread, `train (method.py:12)`, from the output of py-spy; "" where it has none."""
-    main = stack.partition('"MainThread"')[2] or stack
-    frames = [match for line in main.splitlines() if (match := FRAME.match(line))]
-    if not frames:
+    if not (frames := frames_of(stack)):
         return ""
     own = next(
         (f for f in frames if not re.search(r"site-packages|/lib/python|contrasweep/running", f["place"])), frames[0]
     )
     return f"{own['function']} ({own['place'].rsplit('/', 1)[-1]})"
+
+
+def frames_of(stack: str) -> list[re.Match[str]]:
+    """Return the frames of the main thread, the innermost first, from the output of py-spy."""
+    main = stack.partition('"MainThread"')[2] or stack
+    return [match for line in main.splitlines() if (match := FRAME.match(line))]

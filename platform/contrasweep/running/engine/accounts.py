@@ -21,6 +21,8 @@ MIN_SILENCE_S = 60.0
 """but at least for so long;"""
 UNKNOWN_SILENCE_S = 300.0
 """and for so long where no trial has reported yet, since imports and data come before a first report."""
+LATE_S, LOOK_S = 20.0, 15.0
+"""A trial is late that has not reported for so long beyond its usual interval; it is looked at again after so long."""
 
 
 @dataclass
@@ -31,6 +33,7 @@ class _Clock:
     reports: int = 0
     first: float = 0.0  # when it first reported in this attempt
     said: bool = False
+    look_at: float = 0.0  # when it is looked at next
 
     def interval(self) -> float | None:
         return (self.heard - self.first) / (self.reports - 1) if self.reports > 1 else None
@@ -103,6 +106,19 @@ class Overdue:
                 clock.said = True
                 silences.append(Silence(trial_id, silence, usual))
         return silences
+
+    def late(self, now: float) -> dict[str, float]:
+        """Return trial id -> when it last reported, of trials that are late and to be looked at now."""
+        late = {}
+        for trial_id, clock in self._clocks.items():
+            if now - clock.heard > LATE_S + (self._usual(clock) or 0.0) and now >= clock.look_at:
+                clock.look_at = now + LOOK_S
+                late[trial_id] = clock.heard
+        return late
+
+    def has_reported(self, trial_id: str, since: float) -> bool:
+        """Whether a trial has reported or ended after it was last heard at `since`."""
+        return trial_id not in self._clocks or self._clocks[trial_id].heard != since
 
     def _usual(self, clock: _Clock) -> float | None:
         own = clock.interval()

@@ -1,4 +1,9 @@
-"""A watch over running trials: it reports silent ones with their place in the code, and ends those out of time."""
+"""A watch over running trials: it reports silent ones with their place in the code, and ends those out of time.
+
+It also ends workers whose answer was lost. Where a network was cut for a while, a worker may have closed the connection
+on which the driver waits for its answer; Ray notices after five minutes. The worker then waits for the driver and the
+driver for the worker: at two looks in a row it is idle though its trial runs. A worker that trains never is.
+"""
 
 import logging
 import threading
@@ -8,17 +13,20 @@ from typing import Any
 
 import ray
 
+from contrasweep.running.engine.accounts import LOOK_S
 from contrasweep.running.engine.loop import TrialLoop
 from contrasweep.running.engine.ray_internals import actor_of
 from contrasweep.running.failures import SHORT_ID, replicate_of
 from contrasweep.running.run_context import RayTrial
-from contrasweep.running.stacks import innermost, stack_of_actor
+from contrasweep.running.stacks import innermost, is_idle_actor, stack_of_actor
 from contrasweep.shell import command_line
 from contrasweep.storage.record import Cause
 from contrasweep.storage.records import STACK
 
 log = logging.getLogger(__name__)
 CHECK_S = 1.0
+STALLED_S = 5.0
+"""After so long without a look the driver itself was late, and answers may wait that it has not read."""
 
 
 class Watchdog:
@@ -29,21 +37,31 @@ class Watchdog:
         self.due = 0.0
         self._ending: dict[str, str] = {}  # trial id -> why it ends, until it has ended
         self._ready: dict[str, str] = {}  # of these, error texts with the stack in them
+        self._idle: dict[str, tuple[float, float]] = {}  # trial id -> its last report, and when its worker was idle
+        self._lost: dict[str, float] = {}  # trial id -> its last report, of workers that were idle twice since
 
     def check(self, tune_trials: Iterable[RayTrial]) -> None:
         """Look at the running trials, if it is time to."""
         if (now := time.monotonic()) < self.due:
             return
+        if now > self.due + STALLED_S:
+            self._idle.clear()
+            self._lost.clear()
         self.due = now + CHECK_S
         overdue = self.loop.accounts.overdue
         if self._ready:
             running = _running(tune_trials)
             for trial_id in list(self._ready):
                 self._end(trial_id, self._ready.pop(trial_id), running.get(trial_id))
-        over, silent = overdue.timed_out(now), overdue.silent(now)
-        if not (silent or over.keys() - self._ending.keys()):
+        over, silent, late = overdue.timed_out(now), overdue.silent(now), overdue.late(now)
+        if not (silent or late or self._lost or over.keys() - self._ending.keys()):
             return
         running = _running(tune_trials)
+        for trial_id in list(self._lost):
+            self._end_idle(trial_id, self._lost.pop(trial_id), running.get(trial_id))
+        for trial_id, heard in late.items():
+            if trial_id in running and trial_id not in self._ending:
+                self._beside(self._look, trial_id, heard, actor_of(running[trial_id]))
         for trial_id, reason in over.items():
             if trial_id not in self._ending and trial_id in running:
                 self._ending[trial_id] = reason
@@ -67,6 +85,31 @@ class Watchdog:
         self.loop.give_up(trial_id, error, cause=Cause.TIME_LIMIT)
         if (actor := actor_of(tune_trial)) is not None:
             ray.kill(actor, no_restart=True)
+
+    def _look(self, trial_id: str, heard: float, actor: Any) -> None:
+        """Note whether the worker of a late trial is idle; twice so, the trial's answer was lost."""
+        try:
+            idle = actor is not None and is_idle_actor(actor)
+        except Exception as error:  # its host may be cut off
+            log.info("no look at the worker of trial %s: %s", trial_id, error)
+            return
+        before, now = self._idle.pop(trial_id, (0.0, 0.0)), time.monotonic()
+        if not idle:
+            return
+        if before[0] == heard and now - before[1] >= LOOK_S / 2:
+            self._lost[trial_id] = heard
+        else:
+            self._idle[trial_id] = heard, now
+
+    def _end_idle(self, trial_id: str, heard: float, tune_trial: Any) -> None:
+        """End a worker whose answer was lost: Tune starts its trial again, as one of a lost worker."""
+        active, actor = self.loop.accounts.active.get(trial_id), actor_of(tune_trial)
+        if active is None or actor is None or self.loop.accounts.overdue.has_reported(trial_id, heard):
+            return
+        self.loop.progress.say(
+            f"its answer was lost on the way: {replicate_of(active.trial)}: its worker has nothing to do, and is ended"
+        )
+        ray.kill(actor, no_restart=True)
 
     def _say(self, trial_id: str, silence: str, actor: Any) -> None:
         _, where = self._stack(trial_id, actor)

@@ -1,14 +1,18 @@
 """Trials that do not report: what is usual, what is silent, what is out of its time; and where a process is."""
 
+import os
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
+import ray
 from raylets import wait_for
 
 from contrasweep.running import stacks
-from contrasweep.running.engine.accounts import MIN_SILENCE_S, UNKNOWN_SILENCE_S, Overdue
+from contrasweep.running.engine.accounts import LATE_S, LOOK_S, MIN_SILENCE_S, UNKNOWN_SILENCE_S, Overdue
 from contrasweep.running.failures import failure_line, place_of
 from contrasweep.running.stacks import innermost, stack_of
 from contrasweep.storage.record import DatasetRef, Record, Status
@@ -36,6 +40,28 @@ def test_quick_trials_are_given_a_minute_and_first_reports_what_others_took():
     watched.reported("quick", 10, 2.0, 31.0)
     assert [s.trial_id for s in watched.silent(31.0 + MIN_SILENCE_S + 1)] == ["quick"]
     assert [s.trial_id for s in watched.silent(301.0)] == ["first"], "the other took 30 s to its first report"
+
+
+def test_a_trial_is_looked_at_once_it_is_late_and_then_again_until_it_reports():
+    watched = Overdue()
+    watched.started("quick", "a", 0.0, now=0.0)
+    watched.started("slow", "b", 0.0, now=0.0)
+    for now in (1.0, 2.0):
+        watched.reported("quick", 1, now, now)
+    for now in (600.0, 1200.0):
+        watched.reported("slow", 1, now, now)
+    heard = 2.0
+    assert watched.late(heard + LATE_S + 1.0) == {}, "it may take 20 s more than usual"
+    assert watched.late(heard + LATE_S + 1.1) == {"quick": heard}
+    assert watched.late(heard + LATE_S + LOOK_S) == {}
+    assert watched.late(heard + LATE_S + LOOK_S + 1.2) == {"quick": heard}
+    assert not watched.has_reported("quick", heard)
+    watched.reported("quick", 1, 3.0, 40.0)
+    assert watched.has_reported("quick", heard)
+    watched.ended("quick")
+    assert watched.has_reported("quick", 40.0)
+    assert watched.late(1200.0 + 600.0 + LATE_S) == {}, "an epoch of ten minutes is not late"
+    assert watched.late(1200.0 + 601.0 + LATE_S) == {"slow": 1200.0}
 
 
 def test_limits_of_time_say_which():
@@ -87,6 +113,32 @@ def test_without_py_spy_the_process_writes_its_stacks_itself(tmp_path, monkeypat
             process.wait()
             process.stdout.close()
     assert 'method.py", line' in text and " in train" in text
+
+
+@pytest.mark.slow
+def test_a_worker_is_idle_between_its_calls_alone(ray_session):
+    @ray.remote(num_cpus=0)
+    class Trains:
+        def train(self, gate):
+            while Path(gate).exists():
+                time.sleep(0.1)
+
+        def pid(self):
+            return os.getpid()
+
+    with tempfile.NamedTemporaryFile(delete=False) as gate:
+        actor = Trains.remote()
+        pid = ray.get(actor.pid.remote())
+        assert stacks.is_idle_actor(actor)
+        trained = actor.train.remote(gate.name)
+        wait_for(lambda: not stacks.is_idle(pid))
+        for _ in range(5):
+            time.sleep(0.2)
+            assert not stacks.is_idle_actor(actor)
+        os.unlink(gate.name)
+        ray.get(trained)
+        wait_for(lambda: stacks.is_idle(pid))
+    ray.kill(actor)
 
 
 TRACEBACK = """Traceback (most recent call last):

@@ -1,0 +1,78 @@
+"""A network that was cut for a while: what was lost in it stands nothing still afterwards."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from benchmarks.faults.network import CutOffCluster
+from raylets import QUICK, wait_for
+
+from contrasweep.storage.records import StudyRecords
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(os.getuid() != 0 or not shutil.which("ip"), reason="a network of its own needs root and ip"),
+]
+SUPPORT = Path(__file__).resolve().parents[1] / "support"
+CUT_S = 45.0
+"""So long that the worker closes the connection, and so short that Ray does not give its node up."""
+
+
+class PatientCluster(CutOffCluster):
+    """With Ray's own settings of when a node is dead."""
+
+    def start_head(self) -> None:
+        for name in QUICK:
+            self.environment.pop(name, None)
+        self.environment["PYTHONPATH"] = str(SUPPORT)
+        super().start_head()
+
+
+def test_an_answer_that_a_cut_has_lost_stands_a_trial_still_for_a_minute_at_most(tmp_path: Path) -> None:
+    log = tmp_path / "trained"
+    config = {"epochs": 60, "pause_s": 1.0, "log": str(log)}
+    study = {"name": "cut", "data": "digits-lt", "seeds": [0], "arms": {"a": {"trainable": "toy:train"}}}
+    study["arms"]["a"]["config"] = config
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+
+    def epochs() -> int:
+        return log.read_text().count("\n") if log.exists() else 0
+
+    cluster = PatientCluster()
+    try:
+        cluster.add_node("a", "T4")
+        cluster.wait_for_nodes(2)
+        words = ["run", "study.yaml", "--storage", str(tmp_path / "runs"), "--tracking", "none"]
+        environment = {"RAY_ADDRESS": f"{cluster.host}:{cluster.gcs_port}", "RAY_AUTH_MODE": "disabled"}
+        with (tmp_path / "said").open("w") as said:
+            driver = subprocess.Popen(
+                [sys.executable, "-m", "contrasweep", *words],
+                cwd=tmp_path,
+                env=cluster.environment | environment,
+                stdout=said,
+                stderr=said,
+            )
+        wait_for(lambda: epochs() >= 6 or driver.poll() is not None)
+        cluster.connect(False)
+        time.sleep(CUT_S)
+        before = epochs()
+        cluster.connect(True)
+        healed = time.monotonic()
+        wait_for(lambda: epochs() > before or driver.poll() is not None)
+        stood = time.monotonic() - healed
+        assert driver.wait() == 0, (tmp_path / "said").read_text()
+    finally:
+        cluster.close()
+    assert stood < 60, (tmp_path / "said").read_text()
+    (record,) = (
+        StudyRecords(str(tmp_path / "runs"), "cut")
+        .read(StudyRecords(str(tmp_path / "runs"), "cut").finished())
+        .values()
+    )
+    assert record.status == "done" and record.attempts == 2
+    assert "its answer was lost on the way: a seed=0" in (tmp_path / "said").read_text()
