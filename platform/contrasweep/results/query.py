@@ -302,8 +302,20 @@ def _bounded(reader: Any, max_rows: int) -> pa.Table:
 
 
 def plain_rows(table: pa.Table) -> list[list[object]]:
-    """Return the rows of an answer as JSON has them: maps as mappings, dates as text, decimals as numbers."""
-    columns = [[_plain(v, field.type) for v in table.column(i).to_pylist()] for i, field in enumerate(table.schema)]
+    """Return the rows of an answer as JSON has them: maps as mappings, dates as text, decimals as numbers.
+
+    `SpecError` for a date that Python cannot hold.
+    """
+    columns = []
+    for number, field in enumerate(table.schema):
+        try:
+            columns.append([_plain(value, field.type) for value in table.column(number).to_pylist()])
+        except (OverflowError, ValueError) as error:
+            rule, hint = (
+                f"dates of an answer lie in the years 1 to 9999 ({error})",
+                "ask for text: CAST(... AS VARCHAR)",
+            )
+            raise SpecError(rule, place=f"QUERY, column {field.name}", hint=hint) from None
     return [list(row) for row in zip(*columns, strict=True)]
 
 

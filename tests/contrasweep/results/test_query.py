@@ -144,6 +144,16 @@ def test_a_query_is_bounded_in_time_rows_and_memory(query, bounds, rule, storage
         ask(storage, query, seconds=bounds, max_rows=1000)
 
 
+@pytest.mark.parametrize(
+    "query", ["SELECT 'infinity'::DATE", "SELECT '-infinity'::TIMESTAMP", "SELECT {'a': [DATE '290309-12-22']}"]
+)
+def test_a_date_that_python_cannot_hold_is_one_line_and_can_be_asked_for_as_text(query, storage):
+    with pytest.raises(SpecError, match=r"QUERY, column .*: dates of an answer lie in the years 1 to 9999 .* VARCHAR"):
+        ask(storage, query)
+    ((text,),) = ask(storage, f"SELECT CAST(({query}) AS VARCHAR)")
+    assert "infinity" in text or "290309-12-22" in text
+
+
 def test_every_format_holds_the_same_rows(storage, tmp_path):
     query = "SELECT arm, metrics, seed FROM trials WHERE study <> 'toy-sweep' AND status = 'done' ORDER BY ALL"
     words = ("query", query, "--storage", storage)
