@@ -2,11 +2,12 @@
 
 import atexit
 import contextlib
+import io
 import os
 import resource
 import sys
 import threading
-from typing import NoReturn
+from typing import Any, NoReturn
 
 PACKAGES_OF_ALL = {
     *("cmaes", "matplotlib", "mlflow", "optuna", "pandas", "ray", "scipy", "sklearn", "tensorboardX", "torch"),
@@ -18,18 +19,48 @@ EXTRAS = {**dict.fromkeys(PACKAGES_OF_ALL, "all"), "duckdb": "query", "mcp": "mc
 MIN_ADDRESS_SPACE = 2**30
 """What compiled libraries need to be loaded; with less they raise, or hang."""
 
+ACTING = {"run", "evaluate", "decide", "submit"}
+"""Commands whose exit status says what became of a study; of all others the output is what they are for."""
+
+
+class Output(io.FileIO):
+    """A standard stream whose writes never fail, as on a full disk: what was trained matters more than what is printed.
+
+    `lost` is the first error. A pipe that nobody reads any more ends the command, as ever.
+    """
+
+    lost: OSError | None = None
+
+    def write(self, data: Any, /) -> int:
+        """Write what can be written; all of it counts as written."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self.lost = self.lost or error
+            return len(data)
+
 
 def program() -> None:
     """Run `main`, and end the process: the entry point of `contrasweep`.
 
     What Python does last, which visits every object of every module and takes up to two seconds, is left out. What was
-    registered to be done at the end is done.
+    registered to be done at the end is done. Where output was lost, a line on stderr says so.
     """
     from contrasweep.running.signals import attend, interruption
 
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed, as by `>&-`
+    outputs = []
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if (stream := getattr(sys, name)) is None:  # closed, as by `>&-`
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 until the end
+            continue
+        if stream is not getattr(sys, f"__{name}__"):  # somebody else takes it
+            continue
+        outputs.append(Output(number, "w", closefd=False))
+        written = io.BufferedWriter(outputs[-1])
+        same = {"encoding": stream.encoding, "errors": stream.errors, "line_buffering": stream.line_buffering}
+        setattr(sys, name, io.TextIOWrapper(written, **same))
     attend()
     try:
         main()
@@ -43,7 +74,13 @@ def program() -> None:
         with contextlib.suppress(OSError):  # nobody reads any more
             sys.stdout.flush()
             sys.stderr.flush()
-        os._exit(end.code or 0)
+        status = end.code or 0
+        if lost := next((output.lost for output in outputs if output.lost), None):
+            with contextlib.suppress(OSError):
+                why = f"what was to be printed is lost, because it cannot be written ({lost.strerror})"
+                os.write(2, f"contrasweep: {why}\n".encode())
+            status = status or int(not ACTING.intersection(sys.argv[1:2]))
+        os._exit(status)
 
 
 def main() -> None:
