@@ -24,6 +24,7 @@ from urllib.parse import quote, urlsplit
 
 from typing_extensions import TypedDict
 
+from contrasweep.cluster import out_of_memory
 from contrasweep.cluster.errors import JobNotFoundError, SubmissionError
 
 T = TypeVar("T")
@@ -83,6 +84,11 @@ class Job:
     def logs(self) -> str:
         """Return all that the job has printed so far."""
         return Dashboard(self.address).read(lambda answer: str(answer["logs"]), "GET", f"{self._path}/logs")
+
+    def died_of_memory(self) -> bool:
+        """Whether the job was ended because memory ran out, as Ray says of it or it printed itself."""
+        said = Dashboard(self.address).read(lambda answer: str(answer.get("message") or ""), "GET", self._path)
+        return out_of_memory.which(f"{said}\n{self.logs()}") is not None
 
     def follow(self, write: Callable[[str], object] = print, timeout_s: float = 300.0) -> str:
         """Write what the job prints, from its beginning, until it ends; return its last status.

@@ -114,6 +114,11 @@ def check_reachable(dashboard: Dashboard, uris: Iterable[str], env: Mapping[str,
     logs = f"contrasweep logs {shlex.quote(job.id)}"
     answer = re.search(r"^PROBE (.*)$", job.logs(), re.MULTILINE)
     if answer is None:
+        if job.died_of_memory():
+            raise SubmissionError(
+                "the memory of the cluster's head ran out, so that a first job was killed there; submit when less "
+                f"runs on it, or give it more memory; see `{logs}`"
+            )
         raise SubmissionError(f"a first job failed on the cluster; see `{logs}`")
     try:
         unreachable = dict(json.loads(answer[1]))

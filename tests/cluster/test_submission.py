@@ -588,7 +588,7 @@ def head():
 
 
 @contextlib.contextmanager
-def ray_head(*words):
+def ray_head(*words, **variables):
     """`ray start --head` with two cores and a token, in a folder of its own; stopped by its process number."""
     folder = tempfile.mkdtemp(prefix="cs-")  # short: Ray puts sockets below it
     port = free_port()
@@ -596,6 +596,7 @@ def ray_head(*words):
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": TOKEN,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        **variables,
     }
     command = [
         str(Path(sys.executable).parent / "ray"),
@@ -783,6 +784,17 @@ def test_an_address_that_the_cluster_cannot_reach_is_refused_and_nothing_is_queu
     assert Dashboard(head).jobs() == before
 
 
+@pytest.mark.long
+def test_a_first_job_that_is_killed_because_memory_ran_out_says_so():
+    every = {"RAY_memory_usage_threshold": "0.01", "RAY_memory_monitor_refresh_ms": "100"}  # Ray ends whatever runs
+    with (
+        ray_head(**every) as head,
+        pytest.raises(SubmissionError, match="memory of the cluster's head ran out") as said,
+    ):
+        preflight.check_reachable(Dashboard(head), [head], {})
+    assert "\n" not in str(said.value) and "see `contrasweep logs raysubmit_" in str(said.value)
+
+
 @pytest.mark.slow
 def test_stopping_lets_the_job_clean_up(head, tmp_path):
     marker = tmp_path / "cleaned"
@@ -877,6 +889,7 @@ def test_odd_answers_of_a_probe_are_one_line(printed, says, monkeypatch):
     monkeypatch.setattr(dashboard, "_queue", lambda job: "job")
     monkeypatch.setattr(Job, "status", lambda job: "SUCCEEDED")
     monkeypatch.setattr(Job, "logs", lambda job: f"starting\n{printed}\n")
+    monkeypatch.setattr(Job, "died_of_memory", lambda job: False)
     with pytest.raises(SubmissionError) as error:
         preflight.check_reachable(dashboard, ["s3://b"], {})
     assert says in str(error.value) and "\n" not in str(error.value)

@@ -1,6 +1,7 @@
 """The command line as a person uses it: exit statuses, one-line errors, nothing written on bad input."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,10 @@ import jsonschema
 import pytest
 import yaml
 from command_line import contrasweep
+from store_faults import STUDY, SUPPORT, live
 
 from contrasweep.cli.catalogue import TABLES, descriptions
+from contrasweep.data import stage
 from contrasweep.planning.planner import plan
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
@@ -354,6 +357,30 @@ def test_the_end_of_a_command_loses_nothing(daemon, arguments, status, said):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == status and said in done.stdout and "registered" in done.stdout
     assert daemon or "waited for" in done.stdout
+
+
+@pytest.mark.slow
+def test_output_that_cannot_be_written_is_one_line_and_a_study_keeps_its_status(tmp_path):
+    data = stage("digits-lt", str(tmp_path / "lake")).uri
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "study.yaml").write_text(STUDY.format(data=data))
+    assert live(tmp_path, str(tmp_path / "runs")).status == 0
+    environment = {**os.environ, "PYTHONPATH": str(SUPPORT)}
+    said = "contrasweep: what was to be printed is lost, because it cannot be written (No space left on device)"
+
+    def printed_nowhere(*words):
+        command = [sys.executable, "-m", "contrasweep", *words, "--storage", str(tmp_path / "runs")]
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                command, stdout=full, stderr=subprocess.PIPE, env=environment, cwd=tmp_path, text=True
+            )
+        return done.returncode, done.stderr.splitlines()
+
+    status, lines = printed_nowhere("run", "study.yaml", "--tracking", "none")
+    assert status == 0 and lines[0].startswith("nothing to train: every trial of life has its record")
+    assert lines[-1] == said and "Traceback" not in "".join(lines)
+    assert printed_nowhere("report", "life", "--json") == (1, [said]), "what it is for"
+    assert printed_nowhere("run", "none.yaml")[0] == 2
 
 
 def test_a_limit_on_address_space_under_which_libraries_cannot_be_loaded_is_one_line(tmp_path):
