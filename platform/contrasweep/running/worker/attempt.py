@@ -106,8 +106,8 @@ class TrialAttempt:
         `seconds` is the training time so far, `unused_settings` are those that no attempt has read.
         """
         reports = self.reports
-        said = {"items": reports.items, "artifacts": reports.artifacts, "unused_settings": unused_settings}
-        extra = replace(self.extra, seconds=seconds, **said)
+        extra = replace(self.extra, seconds=seconds, items=reports.items, artifacts=reports.artifacts)
+        extra = replace(extra, unused_settings=unused_settings)
         score = self.retention.score(reports.rows[-1])
         self.writer.put(Snapshot(folder, reports.step, extra, len(reports.rows), reports.scores, score))
         if self.retention.each_counts:
