@@ -19,6 +19,7 @@ from contrasweep.running.engine import ray_internals
 
 PY_SPY_S, TASK_S = 30, 60
 SIGNAL = signal.SIGUSR2
+CALL, TASK = "call", "task"
 CALLED = re.compile(r"\.\w+(\(\))?$")
 """The end of the title of a worker that runs a call, `ray::Class.method`."""
 FRAME = re.compile(r"^    (?P<function>\S.*) \((?P<place>[^()]+:\d+)\)$")
@@ -36,9 +37,9 @@ def stack_of_actor(actor: Any) -> str:
     return str(_ask_of(actor, stack_of) or "")
 
 
-def is_idle_actor(actor: Any) -> bool:
-    """Whether an actor's process waits for a call: see `is_idle`."""
-    return bool(_ask_of(actor, is_idle))
+def awaited_by_actor(actor: Any) -> str:
+    """What an actor's process waits for: see `awaited_by`."""
+    return str(_ask_of(actor, awaited_by) or "")
 
 
 def _ask_of(actor: Any, ask: Callable[[int], object]) -> object:
@@ -54,28 +55,37 @@ def _ask_of(actor: Any, ask: Callable[[int], object]) -> object:
     return ray.get(there.remote(pid), timeout=TASK_S)
 
 
-def is_idle(pid: int) -> bool:
-    """Whether a worker of Ray on this host waits for a call: its title names none, and its stack shows none.
+def awaited_by(pid: int) -> str:
+    """Return what a worker of Ray on this host waits for: its next `CALL`, the answer to a `TASK`, or "" for neither.
 
-    The stack is read only then, as far as py-spy may: a process stands still while it is.
+    Its title says whether it runs a call, and its stack, as far as py-spy may read it, where it is.
     """
     title = Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0 ")
-    if not title.startswith("ray::") or CALLED.search(title):
-        return False
-    stack = stack_of(pid)
-    frames = frames_of(stack)
-    return not stack or (bool(frames) and frames[0]["function"].endswith("main_loop"))
+    if not title.startswith("ray::"):
+        return ""
+    frames = frames_of(_spied(pid))
+    if not CALLED.search(title):
+        return CALL if not frames or frames[0]["function"].endswith("main_loop") else ""
+    asks = any(f["function"] in ("get", "wait") and "ray/_private/worker.py" in f["place"] for f in frames[:4])
+    return TASK if asks else ""
 
 
 def stack_of(pid: int) -> str:
     """The stacks of a process of this host by py-spy; without it, the process writes them to its own log."""
+    if stack := _spied(pid):
+        return stack
+    os.kill(pid, SIGNAL)
+    return ""
+
+
+def _spied(pid: int) -> str:
+    """The stacks of a process of this host by py-spy, for which it stands still; "" where that may not look."""
     spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if spy is not None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             done = subprocess.run([spy, "dump", "--pid", str(pid)], capture_output=True, text=True, timeout=PY_SPY_S)
             if done.returncode == 0:
                 return done.stdout
-    os.kill(pid, SIGNAL)
     return ""
 
 

@@ -3,6 +3,9 @@
 It also ends workers whose answer was lost. Where a network was cut for a while, a worker may have closed the connection
 on which the driver waits for its answer; Ray notices after five minutes. The worker then waits for the driver and the
 driver for the worker: at two looks in a row it is idle though its trial runs. A worker that trains never is.
+
+The same looks show a trial that waits for a task of Ray. Ray places what a trial starts into the trial's own place,
+where the trial holds all cores.
 """
 
 import logging
@@ -18,7 +21,7 @@ from contrasweep.running.engine.loop import TrialLoop
 from contrasweep.running.engine.ray_internals import actor_of
 from contrasweep.running.failures import SHORT_ID, replicate_of
 from contrasweep.running.run_context import RayTrial
-from contrasweep.running.stacks import innermost, is_idle_actor, stack_of_actor
+from contrasweep.running.stacks import CALL, TASK, awaited_by_actor, innermost, stack_of_actor
 from contrasweep.shell import command_line
 from contrasweep.storage.record import Cause
 from contrasweep.storage.records import STACK
@@ -37,15 +40,16 @@ class Watchdog:
         self.due = 0.0
         self._ending: dict[str, str] = {}  # trial id -> why it ends, until it has ended
         self._ready: dict[str, str] = {}  # of these, error texts with the stack in them
-        self._idle: dict[str, tuple[float, float]] = {}  # trial id -> its last report, and when its worker was idle
+        self._awaited: dict[str, tuple[str, float, float]] = {}  # trial id -> for what, since which report, when seen
         self._lost: dict[str, float] = {}  # trial id -> its last report, of workers that were idle twice since
+        self._asking: set[str] = set()  # arms of which it was said that a trial waits for a task
 
     def check(self, tune_trials: Iterable[RayTrial]) -> None:
         """Look at the running trials, if it is time to."""
         if (now := time.monotonic()) < self.due:
             return
         if now > self.due + STALLED_S:
-            self._idle.clear()
+            self._awaited.clear()
             self._lost.clear()
         self.due = now + CHECK_S
         overdue = self.loop.accounts.overdue
@@ -87,19 +91,25 @@ class Watchdog:
             ray.kill(actor, no_restart=True)
 
     def _look(self, trial_id: str, heard: float, actor: Any) -> None:
-        """Note whether the worker of a late trial is idle; twice so, the trial's answer was lost."""
+        """Note what the worker of a late trial waits for. Idle twice, the trial's answer was lost."""
         try:
-            idle = actor is not None and is_idle_actor(actor)
+            awaited = awaited_by_actor(actor) if actor is not None else ""
         except Exception as error:  # its host may be cut off
             log.info("no look at the worker of trial %s: %s", trial_id, error)
             return
-        before, now = self._idle.pop(trial_id, (0.0, 0.0)), time.monotonic()
-        if not idle:
-            return
-        if before[0] == heard and now - before[1] >= LOOK_S / 2:
+        (*before, seen), now = self._awaited.pop(trial_id, ("", 0.0, 0.0)), time.monotonic()
+        if before != [awaited, heard] or now - seen < LOOK_S / 2:
+            self._awaited[trial_id] = awaited, heard, now
+        elif awaited == CALL:
             self._lost[trial_id] = heard
-        else:
-            self._idle[trial_id] = heard, now
+        elif awaited == TASK and (active := self.loop.accounts.active.get(trial_id)) is not None:
+            if active.trial.arm not in self._asking:
+                self.loop.progress.say(
+                    f"waits: {replicate_of(active.trial)} waits for a task or an actor of Ray. What a trial starts "
+                    "gets what is left in the trial's own place, of which the trial holds all cores: where it asks for "
+                    "a core it waits for ever; start it with num_cpus=0, or do its work in the trial"
+                )
+            self._asking.add(active.trial.arm)
 
     def _end_idle(self, trial_id: str, heard: float, tune_trial: Any) -> None:
         """End a worker whose answer was lost: Tune starts its trial again, as one of a lost worker."""

@@ -116,28 +116,36 @@ def test_without_py_spy_the_process_writes_its_stacks_itself(tmp_path, monkeypat
 
 
 @pytest.mark.slow
-def test_a_worker_is_idle_between_its_calls_alone(ray_session):
+def test_a_worker_is_idle_between_its_calls_alone_and_one_that_asks_for_a_task_waits_for_it(ray_session):
     @ray.remote(num_cpus=0)
     class Trains:
         def train(self, gate):
             while Path(gate).exists():
                 time.sleep(0.1)
 
+        def ask(self, gate):
+            ray.get(ray.remote(num_cpus=0)(Trains.train_alone).remote(gate))
+
+        @staticmethod
+        def train_alone(gate):
+            while Path(gate).exists():
+                time.sleep(0.1)
+
         def pid(self):
             return os.getpid()
 
-    with tempfile.NamedTemporaryFile(delete=False) as gate:
-        actor = Trains.remote()
-        pid = ray.get(actor.pid.remote())
-        assert stacks.is_idle_actor(actor)
-        trained = actor.train.remote(gate.name)
-        wait_for(lambda: not stacks.is_idle(pid))
-        for _ in range(5):
-            time.sleep(0.2)
-            assert not stacks.is_idle_actor(actor)
-        os.unlink(gate.name)
-        ray.get(trained)
-        wait_for(lambda: stacks.is_idle(pid))
+    actor = Trains.remote()
+    pid = ray.get(actor.pid.remote())
+    for call, awaited in ((actor.train, ""), (actor.ask, stacks.TASK)):
+        wait_for(lambda: stacks.awaited_by(pid) == stacks.CALL)
+        assert stacks.awaited_by_actor(actor) == stacks.CALL
+        with tempfile.NamedTemporaryFile() as gate:
+            answer = call.remote(gate.name)
+            wait_for(lambda awaited=awaited: stacks.awaited_by(pid) == awaited)
+            for _ in range(5):
+                time.sleep(0.2)
+                assert stacks.awaited_by_actor(actor) == awaited
+        ray.get(answer)
     ray.kill(actor)
 
 
