@@ -3,6 +3,7 @@
 import doctest
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 
@@ -80,3 +81,9 @@ def test_its_example_runs(name, study):
     runner = doctest.DocTestRunner(AnyOutput(), optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     said: list[str] = []
     assert runner.run(example, out=said.append).failed == 0, "".join(said)
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_the_page_of_the_api_has_every_public_name(name: str) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "api.md").read_text()
+    assert re.search(rf"^::: contrasweep(\.\w+)*\.{name}$", page, re.MULTILINE), name
