@@ -18,8 +18,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from contrasweep.config import Config
-from contrasweep.live.lines import start_line
-from contrasweep.live.state import ArmState, RunningTrial, RunState
+from contrasweep.live.state import ArmState, RunningTrial, RunState, start_line
 from contrasweep.rows import Row, step_of
 from contrasweep.storage.record import Record, Status
 from contrasweep.study import dotted

@@ -1,4 +1,4 @@
-"""The state of a run at one moment, as the process that runs it knows it.
+"""The state of a run at one moment, as the process that runs it knows it, and in a line of text.
 
 Plain data, so that it can be kept in the storage and shown on any machine.
 """
@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import pydantic
 
+from contrasweep.planning.durations import duration
 from contrasweep.storage.json_file import SCHEMA
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import COUNTING, Count, Measure, Seed, Time
@@ -128,3 +129,48 @@ class RunState:
     def event(self, now: float, text: str) -> None:
         """Keep a line for whoever watches."""
         self.events = [*self.events, (now, one_line(text))][-MAX_EVENTS:]
+
+
+def start_line(state: RunState) -> str:
+    """What a run will do: `30 trials, 12 done before, 2 slots, about 3 min`."""
+    trials = "trials until the budget is used up" if state.total is None else _count(state.total, "trial")
+    before = f", {state.before} done before" if state.before else ""
+    parts = f"{state.study}: {trials}{before}, {_count(int(state.slots), 'slot')}"
+    if state.eta_s is None:
+        return f"{parts}; how long it takes is known once some trials have ended"
+    return f"{parts}, about {duration(state.eta_s)}"
+
+
+def counts_line(state: RunState) -> str:
+    """`14/30 trials, 2 running, 1 failed, 3 min so far, about 4 min to go`."""
+    done = f"{state.done} trials" if state.total is None else f"{state.done}/{state.total} trials"
+    parts = [done, f"{len(state.running)} running", *state.bad, f"{elapsed(state.updated - state.began)} so far"]
+    if state.ended:
+        parts[1] = "interrupted" if state.ended == "interrupted" else "ended"
+    elif state.eta_s and state.total is not None and state.done < state.total:  # 0: all that is left is overdue
+        parts.append(f"about {duration(state.eta_s)} to go")
+    return ", ".join(parts)
+
+
+def progress_line(state: RunState) -> str:
+    """The counts, the newest value of the metric of a trial that runs, and the best so far."""
+    parts, metric = [counts_line(state)], state.name(state.metric)
+    reported = [trial for trial in state.running.values() if trial.value is not None]
+    if reported:
+        newest = max(reported, key=lambda trial: trial.reported or 0.0)
+        parts.append(f"{metric} {newest.value:.4g} of {state.name(newest.arm)} at step {newest.step}")
+    if state.best is not None:
+        name, arm = state.best
+        parts.append(f"best {metric} {arm.best:.4g}: {state.name(name)} {arm.best_where}".rstrip())
+    return "; ".join(parts)
+
+
+def elapsed(seconds: float) -> str:
+    """Return a time as 0:07, 12:40 or 3:05:12."""
+    whole = max(0, int(seconds))
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + "s" * (number != 1)

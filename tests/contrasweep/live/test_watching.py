@@ -18,7 +18,7 @@ from command_line import contrasweep
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
 from contrasweep.live import live_file, logs
-from contrasweep.live.lines import Lines
+from contrasweep.live.displays import Lines
 from contrasweep.live.live_file import LIVE, LIVE_FILE, watch
 from contrasweep.live.state import ArmState, RunningTrial, RunState
 from contrasweep.processes import process_identity

@@ -9,8 +9,7 @@ from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.hosts import Hosts
 from contrasweep.cluster.inventory import Inventory, read_inventory
 from contrasweep.code import CurrentCode
-from contrasweep.live.displays import display_here
-from contrasweep.live.lines import Quiet
+from contrasweep.live.displays import Quiet, display_here
 from contrasweep.live.live_file import LiveFile
 from contrasweep.live.progress import Progress, axes_as_text, cell_of
 from contrasweep.live.state import ArmState, RunState
