@@ -211,12 +211,12 @@ MUTANTS = (
         f"{TESTS}/storage/test_archive.py",
         (
             "a move that was interrupted is not finished",
-            "        return\n    _carry_out(records, move)",
-            "        return",
+            "        return\n    study, aside",
+            "        pass\n    return\n    study, aside",
         ),
         (
             "a move may lead out of its study",
-            "if not all(place.startswith(inside) or place in whole for place in places):",
+            'if place.partition("/")[0] not in FOLDERS and place not in WHOLE_FILES:',
             "if False:",
             f"{TESTS}/storage/test_archive.py {TRUST}",
         ),

@@ -117,7 +117,7 @@ def remove(
 
     They move to its folder archive/, from where `restore` puts them back.
     """
-    from contrasweep.running import archive_restore as upkeep
+    from contrasweep.running import upkeep
 
     records = known_study(name(study), storage)
     chosen = upkeep.removable(records, arm, status)
@@ -143,10 +143,11 @@ def restore(
 
     What was made in their place is archived.
     """
-    from contrasweep.running import archive_restore as upkeep
+    from contrasweep.running import upkeep
+    from contrasweep.storage.archive import find_archived
 
     records = known_study(name(study), storage)
-    part = upkeep.restorable(records, when)
+    part = find_archived(records, when)
     _ask(f"Restore {len(part.trial_ids)} trials of {records.study} as they were before {part.when}?", yes)
     part = upkeep.restore(records, part.when)
     if json:
@@ -167,7 +168,7 @@ def verify(
 
     Exit status: 0 where nothing broken is left, else 1.
     """
-    from contrasweep.running.verification import verify as examine
+    from contrasweep.running.upkeep import verify as examine
     from contrasweep.storage.records import StudyRecords
 
     records = StudyRecords(storage, name(study))

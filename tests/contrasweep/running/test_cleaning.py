@@ -11,7 +11,7 @@ from sweeps import finished, sweep
 import contrasweep as cs
 from contrasweep.running.prepare import study_document
 from contrasweep.running.publish import clean, plan_cleaning
-from contrasweep.running.verification import verify
+from contrasweep.running.upkeep import verify
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.checkpoints import Checkpoints, Retention
 from contrasweep.storage.planned import write_planned

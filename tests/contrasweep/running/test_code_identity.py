@@ -182,7 +182,7 @@ def test_trials_of_other_code_run_again_and_come_back(thesis):
         if "/trials/" in key:
             assert state[key.replace("/trials/", f"/archive/{part.when}/trials/")] == content
         elif "/records/" in key:
-            assert state[key.replace("/records/", f"/archive/{part.when}/trials/")] == content
+            assert state[key.replace("/records/", f"/archive/{part.when}/records/")] == content
     assert "archived" in thesis("code", "own").stdout
     assert thesis("restore", "own", "--yes").returncode == 0
     assert thesis.codes() == {old}

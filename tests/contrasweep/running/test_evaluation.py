@@ -20,7 +20,7 @@ from contrasweep.report import write_report
 from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_given
 from contrasweep.running.prepare import prepare, study_document
 from contrasweep.running.publish import plan_cleaning
-from contrasweep.running.verification import verify
+from contrasweep.running.upkeep import verify
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.records import StudyRecords

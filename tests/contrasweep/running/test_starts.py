@@ -12,7 +12,7 @@ from contrasweep.results.difference import study_difference
 from contrasweep.running.engine.loop import StudyCode
 from contrasweep.running.prepare import CodeChanged, prepare
 from contrasweep.running.publish import clean, plan_cleaning
-from contrasweep.running.verification import verify
+from contrasweep.running.upkeep import verify
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.checkpoints import Checkpoints

@@ -35,9 +35,9 @@ def contents(records, prefix):
     return {key.removeprefix(prefix): records.store.read(key).decode() for key in records.store.list(prefix)}
 
 
-def standing(records, trial_id):
-    """What the study holds of a trial: its record, and the files of its folder."""
-    return contents(records, f"s/records/{trial_id}/") | contents(records, f"s/trials/{trial_id}/")
+def standing(records, trial_id, folder="s"):
+    """What the study, or what was archived of it, holds of a trial: its record, and the files of its folder."""
+    return contents(records, f"{folder}/records/{trial_id}/") | contents(records, f"{folder}/trials/{trial_id}/")
 
 
 def trial(trial_id, text="first"):
@@ -48,7 +48,7 @@ def test_all_of_a_trial_moves_and_comes_back(records):
     when = archive_trials(records, ["a"], "because")
     assert standing(records, "a") == {}
     assert standing(records, "b") == trial("b")
-    assert contents(records, f"s/archive/{when}/trials/a/") == trial("a")
+    assert standing(records, "a", f"s/archive/{when}") == trial("a")
     assert [(part.when, part.reason, part.trial_ids) for part in list_archived(records)] == [(when, "because", ("a",))]
     restore_trials(records, find_archived(records, when))
     assert standing(records, "a") == trial("a")
@@ -104,7 +104,7 @@ def test_the_same_trial_can_be_archived_again_and_again(records):
         filled(records, text)
         names.append(archive_trials(records, ["a", "b"], text))
     assert len(set(names)) == 3
-    assert [contents(records, f"s/archive/{name}/trials/b/") for name in names] == [
+    assert [standing(records, "b", f"s/archive/{name}") for name in names] == [
         trial("b", text) for text in ("first", "second", "third")
     ]
 
@@ -118,24 +118,13 @@ def test_a_trial_that_left_nothing_but_a_record_moves_and_comes_back(records):
     assert records.store.read(key) == b"infeasible" and key == "s/records/c/record.json"
 
 
-def test_what_an_earlier_release_recorded_moves_and_comes_back_as_records_lie_now(records):
-    """Its records lay among the other files of their trials."""
-    records.store.write("s/trials/old/record.json", b"{}")
-    records.store.write("s/trials/old/metrics.parquet", b"PAR1")
-    when = archive_trials(records, ["old"], "because")
-    assert standing(records, "old") == {}
-    restore_trials(records, find_archived(records, when))
-    assert standing(records, "old") == {"record.json": "{}", "metrics.parquet": "PAR1"}
-    assert records.store.exists("s/records/old/record.json")
-
-
 def test_what_stands_in_the_place_of_a_restored_trial_is_archived(records):
     when = archive_trials(records, ["a"], "first")
     filled(records, "second", "a")
     restore_trials(records, find_archived(records, when))
     assert standing(records, "a") == trial("a", "first")
     (part,) = list_archived(records)
-    assert contents(records, f"s/archive/{part.when}/trials/a/") == trial("a", "second")
+    assert standing(records, "a", f"s/archive/{part.when}") == trial("a", "second")
 
 
 class Killed(BaseException):
@@ -176,7 +165,7 @@ def test_killed_anywhere_it_loses_neither_the_old_nor_the_new(tmp_path, kill_at,
         pass
     kept = {**standing(records, "a")}
     for part in list_archived(records):
-        kept = contents(records, f"s/archive/{part.when}/trials/a/") | kept
+        kept = standing(records, "a", f"s/archive/{part.when}") | kept
     assert kept == trial("a"), "before anything is mended, all of it is somewhere"
     left[0] = -1  # the next process
     finish_move(records)
@@ -185,7 +174,7 @@ def test_killed_anywhere_it_loses_neither_the_old_nor_the_new(tmp_path, kill_at,
         assert (here, aside) == (trial("a"), [])
     else:
         assert here == {}
-        assert contents(records, f"s/archive/{aside[0].when}/trials/a/") == trial("a")
+        assert standing(records, "a", f"s/archive/{aside[0].when}") == trial("a")
     filled(records, "second", "a")
     finish_move(records)
     assert standing(records, "a") == trial("a", "second")
@@ -207,15 +196,15 @@ def test_killed_anywhere_a_restore_loses_neither_the_old_nor_the_new(tmp_path, k
         pass
     left[0] = -1  # the next process
     finish_move(records)
-    places = [f"s/archive/{part.when}/trials/a/" for part in list_archived(records)]
-    held = [standing(records, "a"), *(contents(records, place) for place in places)]
+    places = ["s", *(f"s/archive/{part.when}" for part in list_archived(records))]
+    held = [standing(records, "a", place) for place in places]
     assert trial("a", "first") in held and trial("a", "second") in held
     for part in list_archived(records):
         if part.when == when:
             restore_trials(records, part)
     assert standing(records, "a") == trial("a", "first")
     (part,) = list_archived(records)
-    assert contents(records, f"s/archive/{part.when}/trials/a/") == trial("a", "second")
+    assert standing(records, "a", f"s/archive/{part.when}") == trial("a", "second")
 
 
 def test_a_place_that_cannot_be_written_is_one_error_and_changes_nothing(tmp_path):
@@ -229,8 +218,9 @@ def test_a_place_that_cannot_be_written_is_one_error_and_changes_nothing(tmp_pat
 
 def test_an_intention_that_leads_out_of_the_study_is_refused(tmp_path):
     records = filled(StudyRecords(str(tmp_path), "s"))
-    for place in ("s/trials/../../x/", "t/trials/a/", "/etc/"):
-        MOVE_FILE.write(records.store, "s/archive/moving.json", {"moves": {"s/trials/a/": place}, "copied": True})
+    for place in ("trials/../../x/", "../t/trials/a/", "/etc/", "elsewhere/a/"):
+        move = {"when": "now", "places": [place], "about": {"reason": ""}, "copied": True}
+        MOVE_FILE.write(records.store, "s/archive/moving.json", move)
         with pytest.raises(StorageError, match=r"moving.json is broken .*outside"):
             finish_move(records)
     assert standing(records, "a") == trial("a")

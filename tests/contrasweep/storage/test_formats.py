@@ -8,7 +8,7 @@ import pytest
 
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import StorageError
-from contrasweep.running.verification import verify
+from contrasweep.running.upkeep import verify
 from contrasweep.storage.record import RECORD_FILE, DatasetRef, Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import STUDY_FILE, DeclaredSearch, StudyDocument

@@ -9,9 +9,9 @@ from contrasweep import Arm, Float
 from contrasweep.code import CurrentCode
 from contrasweep.planning import learned
 from contrasweep.planning.planner import plan
-from contrasweep.running.archive_restore import restore
 from contrasweep.running.engine.loop import StudyCode
 from contrasweep.running.prepare import CodeChanged, decide
+from contrasweep.running.upkeep import restore
 from contrasweep.storage.archive import list_archived, read_archived_record
 from contrasweep.storage.records import StudyRecords
 

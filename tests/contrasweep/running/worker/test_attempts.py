@@ -14,7 +14,7 @@ from counting_trial import finish, join_checkpoint_threads, train
 
 from contrasweep import data
 from contrasweep.errors import AttemptSuperseded
-from contrasweep.running.verification import verify
+from contrasweep.running.upkeep import verify
 from contrasweep.running.worker import attempt as attempt_module
 from contrasweep.running.worker.attempt import TrialAttempt
 from contrasweep.running.worker.execution import Execution

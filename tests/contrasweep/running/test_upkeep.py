@@ -13,7 +13,7 @@ from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning import learned
 from contrasweep.planning.grid import make_plan
 from contrasweep.running.prepare import study_document
-from contrasweep.running.verification import verify
+from contrasweep.running.upkeep import verify
 from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.checkpoints import Checkpoints, Extra
 from contrasweep.storage.code_files import accept, write_code
