@@ -57,7 +57,7 @@ def run(trials: int, folder: str, allocations: int) -> dict[str, object]:
     """Run the study in this process; (trials ended, bytes resident) as it went."""
     import ray
 
-    from contrasweep.live.progress import Progress
+    from contrasweep.live.state import Progress
     from contrasweep.running.driver import run as run_study
 
     process, points, every = psutil.Process(), list[tuple[int, int]](), max(1, trials // 100)

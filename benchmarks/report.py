@@ -32,9 +32,9 @@ import numpy as np
 from benchmarks.browser import LAPTOP, PHONE, browser, chromium
 
 from contrasweep import AblationGrid, Arm
+from contrasweep.code.checkout import versions
 from contrasweep.planning.planner import plan
 from contrasweep.running.prepare import study_document
-from contrasweep.running.versions import versions
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.compact import compact_finished
 from contrasweep.storage.planned import write_planned

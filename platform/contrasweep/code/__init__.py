@@ -1,7 +1,6 @@
 """Which code a trial runs: its digest, its sources, and what differs between two states of it. Runs nothing of it."""
 
 from contrasweep.code.difference import Change, Difference, difference
-from contrasweep.code.entry_points import dotted_paths
 from contrasweep.code.snapshot import KEPT, TooLarge, pack, unpack
 from contrasweep.code.version import (
     Code,
@@ -10,6 +9,7 @@ from contrasweep.code.version import (
     code_of,
     differing_modules,
     digest_of_module,
+    dotted_paths,
     installed_version,
 )
 

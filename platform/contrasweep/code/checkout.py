@@ -4,11 +4,14 @@ Git is only asked what it knows (`rev-parse`, `ls-tree`), so that no content fil
 the commit by their contents.
 """
 
+import functools
 import hashlib
 import os
+import platform
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from contrasweep.cluster.git import git
@@ -58,3 +61,41 @@ def _is_blob(object_id: str, data: bytes) -> bool:
     algorithm = hashlib.sha256 if len(object_id) == 64 else hashlib.sha1
     texts = (data, data.replace(b"\r\n", b"\n"))
     return any(algorithm(b"blob %d\0" % len(text) + text).hexdigest() == object_id for text in texts)
+
+
+PACKAGES = (
+    "contrasweep",
+    "torch",
+    "torchvision",
+    "numpy",
+    "ray",
+    "optuna",
+    "mlflow",
+    "pyarrow",
+    "scipy",
+    "scikit-learn",
+)
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Name -> version; `commit` with `+` at its end where the checkout has uncommitted changes."""
+    installed = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            installed[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    commit = _commit()
+    return installed | ({"commit": commit} if commit else {})
+
+
+def _commit() -> str:
+    here = Path(__file__).resolve().parent
+    try:
+        top, commit = git(here, "rev-parse", "--show-toplevel", "HEAD").decode().splitlines()
+        if Path(top) / "platform" not in here.parents:
+            return ""
+        return commit + "+" * bool(git(here, "status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError):
+        return ""

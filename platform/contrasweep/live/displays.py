@@ -18,8 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from contrasweep.live.progress import Display
-from contrasweep.live.state import RunState, counts_line, elapsed, progress_line
+from contrasweep.live.state import Display, RunState, counts_line, elapsed, progress_line
 from contrasweep.terminal_text import printable, unguarded
 
 EVERY_S = 15.0

@@ -10,8 +10,7 @@ import time
 from dataclasses import asdict, replace
 
 from contrasweep.errors import BrokenFileError, StorageError
-from contrasweep.live.progress import Display
-from contrasweep.live.state import RunState
+from contrasweep.live.state import Display, RunState
 from contrasweep.planning.durations import duration
 from contrasweep.storage.json_file import JsonFile
 from contrasweep.storage.records import StudyRecords

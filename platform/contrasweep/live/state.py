@@ -3,16 +3,29 @@
 Plain data, so that it can be kept in the storage and shown on any machine.
 """
 
-from collections.abc import Mapping
+import copy
+import math
+import os
+import socket
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 import pydantic
 
+from contrasweep.config import Config
 from contrasweep.planning.durations import duration
+from contrasweep.rows import Row, step_of
 from contrasweep.storage.json_file import SCHEMA
 from contrasweep.storage.names import Label, Name
-from contrasweep.storage.record import COUNTING, Count, Measure, Seed, Time
+from contrasweep.storage.record import COUNTING, Count, Measure, Record, Seed, Status, Time
+from contrasweep.study import dotted
+from contrasweep.trial import Trial
 
 MAX_EVENTS, MAX_LINE = 20, 1000
 
@@ -174,3 +187,295 @@ def elapsed(seconds: float) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" + "s" * (number != 1)
+
+
+Cell = tuple[str, str]
+"""An arm and its axes' values as text."""
+WORTH_S = 60.0
+"""Seconds beside which the start of a process is little."""
+
+
+class _Mean:
+    def __init__(self) -> None:
+        self.count, self.value = 0, 0.0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        self.value += (value - self.value) / self.count
+
+
+class Pace:
+    """The seconds and steps of a trial: the mean over ended trials of its cell, else of its arm, else of all."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[Cell | str, _Mean] = defaultdict(_Mean)
+        self._any = _Mean()  # stopped early or not: what a trial of a search takes
+        self._steps: dict[Cell | str, int] = {}
+
+    def ended(self, cell: Cell, seconds: float, steps: int, *, whole: bool = True, first: bool = False) -> None:
+        """Learn from a trial that was trained to its end, or stopped early (`whole` false).
+
+        Of the `first` of a place only its steps are learned, unless it took long.
+        """
+        counts = not first or seconds >= WORTH_S
+        if counts:
+            self._any.add(seconds)
+        if not whole:
+            return
+        for key in (cell, cell[0], "") if counts else ():
+            self._seconds[key].add(seconds)
+        for key in (cell, cell[0]):
+            self._steps[key] = max(steps, self._steps.get(key, 0))
+
+    def steps(self, cell: Cell) -> int | None:
+        """Return the expected last step of a trial of this cell; None before a trial of its arm has ended."""
+        return self._steps.get(cell) or self._steps.get(cell[0])
+
+    def seconds(self, cell: Cell) -> float | None:
+        """Return the expected seconds of such a trial; None before any has ended."""
+        known = [self._seconds[key] for key in (cell, cell[0], "") if key in self._seconds]
+        return known[0].value if known else None
+
+    def eta_s(
+        self, waiting: Counter[Cell], unknown: int, running: Iterable[RunningTrial], slots: float, now: float
+    ) -> float | None:
+        """Return the seconds until the run ends; None where no trial's length is known.
+
+        `waiting` counts trials by cell, `unknown` those of no known cell; the running ones count with what they lack.
+        """
+        guesses = {cell: self.seconds(cell) for cell in waiting}
+        left, longest = 0.0, 0.0
+        lengths = []
+        for trial in running:
+            spent = now - trial.started
+            length = self._length(trial, spent)
+            if length is not None:
+                lengths.append(length)
+                left += max(0.0, length - spent)
+                longest = max(longest, length - spent)
+        usual = self._any.value if self._any.count else sum(lengths) / len(lengths) if lengths else None
+        if usual is None:
+            return 0.0 if not (sum(waiting.values()) or unknown) and not lengths else None
+        ahead = sum(n * (guesses[cell] or usual) for cell, n in waiting.items()) + unknown * usual
+        places = max(1.0, min(slots, sum(waiting.values()) + unknown + len(lengths)))
+        return max(longest, (left + ahead) / places)
+
+    def _length(self, trial: RunningTrial, spent: float) -> float | None:
+        """Return the seconds that a running trial takes in all.
+
+        They follow from its steps since its first report where that is a while ago, else from the trials that ended.
+        """
+        if trial.steps and trial.reported is not None and trial.first_reported is not None:
+            span, steps = trial.reported - trial.first_reported, trial.step - trial.first_step
+            if span >= WORTH_S and steps > 0:
+                return trial.reported - trial.started + span / steps * (trial.steps - trial.step)
+        known = self.seconds((trial.arm, trial.settings))
+        return None if known is None else max(known, spent)
+
+
+TICK_S = 1.0
+EPOCHS = "epochs"
+"""The setting that says how many steps a trial reports, before one of its arm has ended."""
+
+
+class Display(Protocol):
+    """A place where a run is shown. Its methods are called from one thread at a time."""
+
+    def show(self, state: RunState) -> None:
+        """Show the state as it is now; called once a second."""
+
+    def say(self, text: str) -> None:
+        """Show a line of its own."""
+
+    def close(self, state: RunState) -> None:
+        """Show the last state: the run is over."""
+
+
+class Progress:
+    """The state of a run. Its methods may be called from any thread, and never raise or wait for a display."""
+
+    def __init__(
+        self,
+        state: RunState,
+        axes: Sequence[str],
+        displays: Sequence[Display],
+        planned: Mapping[str, Cell] | None = None,
+        earlier: Sequence[Record] = (),
+    ) -> None:
+        """Make the state of a run that is not shown yet.
+
+        `planned` are the cells of the trials to run, by trial id, where they are known; `earlier` are the records there
+        are.
+        """
+        self.state, self.axes, self.displays = state, list(axes), list(displays)
+        self.state.host, self.state.pid = socket.gethostname(), os.getpid()
+        self.pace = Pace()
+        self.planned = dict(planned or {})
+        self.waiting: Counter[Cell] = Counter(self.planned.values())
+        self.over: dict[str, Status] = {}  # by trial id
+        self._said: list[str] = []
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        for name in state.arms:
+            planned_here = sum(n for (arm, _), n in self.waiting.items() if arm == name)
+            state.arms[name].total = planned_here or None
+        for record in earlier:
+            arm = state.arms.setdefault(record.arm, ArmState())
+            if arm.total is not None:
+                arm.total += 1
+            self._count(record, record.seconds)
+
+    @property
+    def scored(self) -> bool:
+        """Whether a trial of the study has a score."""
+        return any(arm.scored for arm in self.state.arms.values())
+
+    @contextmanager
+    def shown(self, slots: float) -> Iterator[None]:
+        """Show the run as long as this is open, while `slots` trials run at once."""
+        self.state.slots, self.state.began = slots, time.time()
+        self.open()
+        try:
+            yield
+        except BaseException as error:
+            interrupted = isinstance(error, KeyboardInterrupt)
+            self.close("interrupted" if interrupted else f"{type(error).__name__}: {error}")
+            raise
+        self.close()
+
+    def open(self) -> None:
+        """Say what the run will do, and begin to show it."""
+        with self._lock:
+            self._estimate(time.time())
+            self._said.append(start_line(self.state))
+        self._update()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+        self._thread.start()
+
+    def started(self, trial: Trial) -> None:
+        """Note that a worker begins a trial, or goes on with it."""
+        with self._lock:
+            if trial.id in self.over:  # a stopped trial that goes on after all
+                self.state.statuses[self.over.pop(trial.id)] -= 1
+                self.state.arms[trial.arm].ended -= 1
+            elif trial.id not in self.state.running and (cell := self.planned.get(trial.id)) is not None:
+                self.waiting[cell] -= 1
+            axes = axes_as_text(self.axes, trial.config, trial.data.name)
+            steps = self.pace.steps(cell_of(trial.arm, axes)) or _epochs(trial.config)
+            self.state.running[trial.id] = RunningTrial(
+                trial.id, trial.arm, axes, trial.fold, trial.seed, time.time(), steps=steps
+            )
+
+    def reported(self, trial_id: str, reports: Sequence[Row]) -> None:
+        """Note new reports of a running trial."""
+        with self._lock:
+            trial = self.state.running.get(trial_id)
+            if trial is not None and reports:
+                trial.step, trial.reported, trial.note = step_of(reports[-1]), float(reports[-1]["time"]), ""
+                if trial.first_reported is None:
+                    trial.first_step, trial.first_reported = step_of(reports[0]), float(reports[0]["time"])
+                value = next((r[self.state.metric] for r in reversed(reports) if self.state.metric in r), math.nan)
+                trial.value = float(value) if math.isfinite(value) else None
+                if trial.steps is not None and trial.step > trial.steps:
+                    trial.steps = None
+
+    def hangs(self, trial_id: str, note: str) -> None:
+        """Mark a running trial with what is odd about it."""
+        with self._lock:
+            if trial_id in self.state.running:
+                self.state.running[trial_id].note = note
+
+    def lost(self, trial_id: str) -> None:
+        """Note that the worker of a trial is lost, and that the trial waits to be started again."""
+        with self._lock:
+            if self.state.running.pop(trial_id, None) is not None and (cell := self.planned.get(trial_id)) is not None:
+                self.waiting[cell] += 1
+
+    def ended(self, record: Record) -> None:
+        """Count a trial that has its record."""
+        with self._lock:
+            trial = self.state.running.pop(record.trial_id, None)
+            if trial is None and (cell := self.planned.get(record.trial_id)) is not None:
+                self.waiting[cell] -= 1
+            self.state.statuses[record.status] = self.state.statuses.get(record.status, 0) + 1
+            self.over[record.trial_id] = record.status
+            first = trial is not None and len(self.over) <= self.state.slots
+            self._count(record, record.seconds if trial is None else time.time() - trial.started, first=first)
+
+    def say(self, text: str) -> None:
+        """Say a line to whoever watches; before the run is shown, on standard error."""
+        if self._thread is None:
+            print(text, file=sys.stderr)
+            return
+        with self._lock:
+            self.state.event(time.time(), text)
+            self._said.append(text)
+
+    def close(self, reason: str = "") -> None:
+        """Show that the run is over, with the reason; "" where it has run to its end."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+        self.state.ended = reason or "complete"
+        self._update()
+        for display in self.displays:
+            display.close(self.state)
+
+    def _count(self, record: Record, seconds: float, *, first: bool = False) -> None:
+        """Count a trial's record; `first`: no trial ended at its place before."""
+        arm = self.state.arms.setdefault(record.arm, ArmState())
+        arm.ended += 1
+        axes = axes_as_text(self.axes, record.config, record.data.name)
+        cell = cell_of(record.arm, axes)
+        value = record.metrics.get(self.state.metric)
+        if record.status.trained:
+            whole = record.status.counts
+            self.pace.ended(cell, seconds, record.step, whole=whole, first=first)
+        if record.status.counts and value is not None and math.isfinite(value):
+            fold = "" if record.fold is None else f"fold={record.fold}"
+            where = " ".join(filter(None, [self.state.settings(axes), fold, f"seed={record.seed}"]))
+            arm.score(value, where, self.state.mode)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(TICK_S):
+            self._update()
+
+    def _update(self) -> None:
+        with self._lock:
+            self._said, said = [], self._said
+            self._estimate(time.time())
+            snapshot = copy.deepcopy(self.state)
+        for display in self.displays:
+            for text in said:
+                display.say(text)
+            display.show(snapshot)
+
+    def _estimate(self, now: float) -> None:
+        state = self.state
+        state.updated, state.eta_s = now, None
+        if state.total is not None:
+            left = state.total - state.done - len(state.running)
+            unknown = max(0, left - sum(self.waiting.values()))
+            state.eta_s = self.pace.eta_s(self.waiting, unknown, state.running.values(), state.slots, now)
+
+
+def axes_as_text(axes: Sequence[str], config: Config, data: str) -> dict[str, str]:
+    """Return the trial's values of the study's axes, or of its searched settings, as text for people."""
+    values = {**config, "data": data}
+    shown = {axis: dotted.name(dotted.lookup(values, axis)) for axis in axes}
+    return {
+        axis: f"{value:.4g}" if isinstance(value, float) else str(value)
+        for axis, value in shown.items()
+        if value is not None
+    }
+
+
+def cell_of(arm: str, axes: Mapping[str, str]) -> Cell:
+    """Return the cell of a trial, from its axes as text."""
+    return arm, " ".join(f"{axis}={value}" for axis, value in axes.items())
+
+
+def _epochs(config: Config) -> int | None:
+    value = dotted.lookup(config, EPOCHS)
+    return value if type(value) is int else None

@@ -1,28 +1,65 @@
 """The plan of an `AblationGrid`: its cells and trials."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, NotStagedError, SpecError
 from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
-from contrasweep.planning.stages import schedule, stage
+from contrasweep.planning.stages import stage
 from contrasweep.planning.starts import Sources
+from contrasweep.rows import Row
 from contrasweep.storage.record import Record, StartRef
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.study.grid import DATA_AXIS, AblationGrid
 from contrasweep.study.trainables import SettingsOfArms
 from contrasweep.trial import Trial
-from contrasweep.tuning.source import FixedSource
+from contrasweep.tuning.source import Finished, Next
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class FixedSource:
+    """A list of trials, each once, in its order."""
+
+    adaptive = False
+
+    def __init__(self, trials: Iterable[Trial]) -> None:
+        self.waiting = deque(trials)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all have been handed out."""
+        return not self.waiting
+
+    def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
+        """Return the next trial of the list; `Finished` after the last one.
+
+        `paused_arms` is ignored: all trials are planned.
+        """
+        return Next(self.waiting.popleft()) if self.waiting else Finished()
+
+    def retry(self, trial_id: str) -> bool:
+        """Always: no other trial depends on it."""
+        return True
+
+    def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
+        """Always: nothing stops a planned trial early."""
+        return True
+
+    def done(self, record: Record) -> None:
+        """A plan does not change with its results."""
+
+    def warnings(self) -> list[str]:
+        """Return no warnings: a grid has nothing to warn of."""
+        return []
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,6 +73,8 @@ class GridPlan(PlanDisplay):
     study: AblationGrid
     cells: tuple[Cell, ...]
     sources: Mapping[str, str] = field(default_factory=dict)  # dataset digest -> its name in the study
+    stops_early: ClassVar[bool] = False
+    declared_search: ClassVar[None] = None
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
@@ -57,7 +96,9 @@ class GridPlan(PlanDisplay):
     def digest(self) -> str:
         """Return a digest of the set of trials, the metric and its direction."""
         wanted = [sorted(t.id for t in self.trials), self.study.metric, self.study.mode]
-        return canonical.digest([*wanted, *schedule(self.study)], length=16)
+        if (declared := self.study.replicates) is not None:
+            wanted.append([declared.looks, declared.of, declared.spending])
+        return canonical.digest(wanted, length=16)
 
     @cached_property
     def datasets(self) -> dict[str, Manifest]:
@@ -84,11 +125,6 @@ class GridPlan(PlanDisplay):
         """Dotted keys of all cells' configs, in the order of their first appearance."""
         return list(dict.fromkeys(key for cell in self.cells for key in dotted.flatten(cell.trials[0].config)))
 
-    @property
-    def stops_early(self) -> bool:
-        """Never: every trial of a grid is trained to its end."""
-        return False
-
     def summary(self) -> dict[str, object]:
         """Names of the datasets, folds and seeds."""
         study = self.study
@@ -96,11 +132,6 @@ class GridPlan(PlanDisplay):
         repeats = {"repeats": study.repeats} if study.repeats else {}
         replicates = {"replicates": str(study.replicates)} if study.replicates else {}
         return {**facts, **repeats, "seeds": study.seeds, **replicates}
-
-    @property
-    def declared_search(self) -> None:
-        """None: a grid searches nothing."""
-        return None
 
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
         """Return whether every trial is in `finished`; with interim analyses, whether the last one was done."""
@@ -221,7 +252,11 @@ def make_plan(
     for cell in declared:
         settings.build(cell.arm, cell.config, [axis for axis, value in cell.axes.items() if value is not None])
     declared = [cell for cell in declared if cell.data not in without and cell.arm not in waiting]
-    replicates = _replicates(study)
+    seeds, folds = study.all_seeds, study.all_folds
+    replicates = [(fold, seed) for seed in seeds for fold in folds]
+    if study.folds is not None and study.replicates is not None and study.replicates.of == "repeats":
+        # Partitions are added one by one, so all seeds of the first come before any of the second.
+        replicates.sort(key=lambda pair: (pair[0] or 0) // (study.folds or 1))
     manifests = _manifests(dict.fromkeys(cell.data for cell in declared), resolve)
     _check_data(study, manifests)
     cells: dict[tuple[str, str, str], Cell] = {}
@@ -264,14 +299,6 @@ def _manifests(names: Iterable[str], resolve: Resolve) -> dict[str, Manifest]:
         commands = "; ".join(f"{error.dataset}: {error.command}   (PATH: {error.requires})" for error in missing)
         raise DataError(f"{len(missing)} datasets are not staged; stage them with: {commands}; {missing[0].looked}")
     return manifests
-
-
-def _replicates(study: AblationGrid) -> list[tuple[int | None, int]]:
-    """Fold and seed of each replicate of a cell: seed by seed, or where partitions are added, these one by one."""
-    pairs = [(fold, seed) for seed in study.all_seeds for fold in study.all_folds]
-    if study.folds is not None and study.replicates is not None and study.replicates.of == "repeats":
-        pairs.sort(key=lambda pair: (pair[0] or 0) // (study.folds or 1))
-    return pairs
 
 
 def _joined(one: Config, other: Config, arm: str) -> MutableConfig:

@@ -1,7 +1,6 @@
 """Which replicates of a study the looks so far grant, and when the next look is due."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from contrasweep import canonical
 from contrasweep.config import Config
@@ -10,7 +9,6 @@ from contrasweep.planning.plan import Cell, Plan
 from contrasweep.storage.interim_log import HALVING, LookLog, read_looks
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.replicates import Replicates
-from contrasweep.study.study import Study
 from contrasweep.trial import Trial
 
 
@@ -31,12 +29,6 @@ class Stage:
 def cell_name(arm: str, axes: Config) -> str:
     """Return a text that names a cell, the same on every machine."""
     return canonical.dumps([arm, dict(axes)])
-
-
-def schedule(study: Study) -> list[Any]:
-    """Return the schedule of looks as a part of the plan's digest; [] for a fixed number of replicates."""
-    declared = study.replicates
-    return [[declared.looks, declared.of, declared.spending]] if declared else []
 
 
 def stage(plan: Plan, records: StudyRecords) -> Stage:

@@ -1,15 +1,12 @@
-"""A failed trial in a line: what was raised, where, and the command that shows the rest; and which run again."""
+"""A failed trial in a line: what was raised, where, and the command that shows the rest."""
 
 import re
 import sysconfig
-from collections.abc import Mapping
 from pathlib import Path
 
-from contrasweep.code import CurrentCode
-from contrasweep.errors import ContrasweepError, choose_from
-from contrasweep.planning.code_comparison import is_other
+from contrasweep.errors import choose_from
 from contrasweep.shell import command_line
-from contrasweep.storage.record import Phase, Record
+from contrasweep.storage.record import Record
 from contrasweep.trial import Trial
 
 FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+), in ', re.MULTILINE)
@@ -63,22 +60,3 @@ def unreported_metric(metric: str, record: Record) -> str:
         f"{choose_from('metrics', list(record.metrics), metric)}. Nothing more is trained: mend the name in the study "
         "or in what the trainable reports, and the same command goes on"
     )
-
-
-def run_again(metric: str, recorded: Mapping[str, Record], current: CurrentCode, retry_failed: bool) -> set[str]:
-    """Return the failed trials that run again: all of them with `retry_failed`, else those that may succeed now.
-
-    Their method is not to blame, and no search has gone on from their failure. Or they lacked the study's `metric`,
-    and the study or the code has changed since: `ContrasweepError` where all trials lacked it and nothing has changed.
-    """
-    again = {
-        i
-        for i, record in recorded.items()
-        if record.status.failed and (retry_failed or (record.missing and record.notes.phase != Phase.SEARCH))
-    }
-    lacking = {i: record for i, record in recorded.items() if lacks_metric(record)}
-    mended = {i for i, record in lacking.items() if metric in record.metrics or is_other(record, current)}
-    left = [record for i, record in lacking.items() if i not in mended and i not in again]
-    if left and not any(metric in record.metrics for record in recorded.values()):
-        raise ContrasweepError(unreported_metric(metric, left[0]))
-    return again | mended

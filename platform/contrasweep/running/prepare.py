@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from contrasweep.code import CurrentCode
+from contrasweep.code.checkout import versions
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import ContrasweepError, SpecError, check_known, choose_from
 from contrasweep.planning import learned
@@ -14,8 +15,7 @@ from contrasweep.planning.code_comparison import CodeComparison, compare_plan, i
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.starts import check_starts
 from contrasweep.running.declaration import redeclare, this_command, trained_again
-from contrasweep.running.failures import run_again
-from contrasweep.running.versions import versions
+from contrasweep.running.failures import lacks_metric, unreported_metric
 from contrasweep.shell import command_line
 from contrasweep.storage import compact
 from contrasweep.storage.archive import archive_trials, finish_move
@@ -72,23 +72,24 @@ def prepare(
     has the study's name, unless `extend`, if trials would leave the table (see `running.declaration`), and if recorded
     trials were made by other code and `changed` is "stop"; nothing has changed then.
     """
-    new = check_plan(plan, records, extend=extend, spend=spend)
     finish_move(records)
-    log = read_looks(records)
-    decision = decide(plan, records, code, changed=changed, rerun=rerun, retry_failed=retry_failed)
-    check_starts(plan, records.storage, code, records.finished() - decision.again)
+    known, recorded, log = records.document(), records.finished(), read_looks(records)
     document = redeclare(plan, study_document(plan), records, extend=extend, spend=spend)
-    document = trained_again(document, records, decision.again, spend=spend)
+    new = _declared_anew(known, document)
+    decision = decide(plan, records, code, changed=changed, rerun=rerun, retry_failed=retry_failed)
+    again = decision.again
+    check_starts(plan, records.storage, code, recorded - again)
+    if again:
+        document = trained_again(document, records, again, spend=spend)
     if extend and not spend:
         from contrasweep.results.interim_analysis import count_look  # brings pandas, which `submit` does without
 
         count_look(plan, records)
     records.claim(document)
-    recorded = records.finished()
-    archived = decision.carry_out(records)
-    if log is not None and log.looks and (archived - decision.failed) & recorded:
+    decision.carry_out(records)
+    if log is not None and log.looks and (again - decision.failed) & recorded:
         write_looks(records, log.begun_anew())
-    finished = records.finished() - archived
+    finished = recorded - again
     for note in (*decision.notes, *new):
         print(note, file=sys.stderr)
     complete = plan.complete(records, finished)
@@ -100,9 +101,14 @@ def prepare(
 
 def check_plan(plan: Plan, records: StudyRecords, *, extend: bool, spend: bool = False) -> list[str]:
     """Return lines on what is declared anew; raise `SpecError` where the storage keeps it from being run."""
-    known = records.document()
-    document = redeclare(plan, study_document(plan), records, extend=extend, spend=spend)
-    return [line for line in declared_lines(document) if known is None or line not in declared_lines(known)]
+    return _declared_anew(
+        records.document(), redeclare(plan, study_document(plan), records, extend=extend, spend=spend)
+    )
+
+
+def _declared_anew(known: StudyDocument | None, document: StudyDocument) -> list[str]:
+    before = declared_lines(known) if known else []
+    return [line for line in declared_lines(document) if line not in before]
 
 
 @dataclass(frozen=True)
@@ -139,8 +145,8 @@ class Decision:
         """The trials that run again."""
         return {*self.selected, *self.failed, *self.anew.trial_ids, *self._changed}
 
-    def carry_out(self, records: StudyRecords) -> set[str]:
-        """Archive trials, or accept their changes; return the ids of trials that are no longer finished."""
+    def carry_out(self, records: StudyRecords) -> None:
+        """Archive the trials that run again, or accept their changes."""
         ids = self._changed
         if self.selected:
             searches = self.anew if not ids else NewSearches()
@@ -156,7 +162,6 @@ class Decision:
             learned.forget(records)
         if self.changed == "accept":
             accept(records, [(other.old, other.new) for other in self.comparison.pending()])
-        return self.again
 
 
 def decide(
@@ -175,8 +180,7 @@ def decide(
     """
     check_known(changed, "ways", get_args(Changed), "there is no such way to treat changed code", place="changed")
     recorded = plan_records(plan, records)
-    selected = selected_trials(plan, recorded, rerun) if rerun else set()
-    selected &= {*recorded, *records.begun()}
+    selected = selected_trials(plan, recorded, rerun) & {*recorded, *records.begun()} if rerun else set()
     kept = {i: record for i, record in recorded.items() if i not in selected}
     lost = run_again(plan.study.metric, kept, current, retry_failed)
     comparison, notes = compare_plan(plan, records, current, kept, selected)
@@ -185,7 +189,7 @@ def decide(
             f"{line}; pass --rerun-changed to run them again (what there is moves to archive/), or --accept-code to "
             f"keep them (every table says so); see {command_line('code', records.study, storage=records.storage)}"
         )
-    infeasible = infeasible_records(kept)
+    infeasible = {i: record for i, record in kept.items() if record.status.infeasible}
     restarted = set() if changed == "accept" else {i for i in lost if is_other(kept[i], current)}
     anew = new_searches(plan, recorded, current, selected, comparison if changed == "rerun" else None)
     if anew.searches:
@@ -194,6 +198,25 @@ def decide(
     return Decision(
         comparison, changed, frozenset(selected), frozenset(lost), frozenset(restarted), tuple(notes), anew, infeasible
     )
+
+
+def run_again(metric: str, recorded: Mapping[str, Record], current: CurrentCode, retry_failed: bool) -> set[str]:
+    """Return the failed trials that run again: all of them with `retry_failed`, else those that may succeed now.
+
+    Their method is not to blame, and no search has gone on from their failure. Or they lacked the study's `metric`,
+    and the study or the code has changed since: `ContrasweepError` where all trials lacked it and nothing has changed.
+    """
+    again = {
+        i
+        for i, record in recorded.items()
+        if record.status.failed and (retry_failed or (record.missing and record.notes.phase != Phase.SEARCH))
+    }
+    lacking = {i: record for i, record in recorded.items() if lacks_metric(record)}
+    mended = {i for i, record in lacking.items() if metric in record.metrics or is_other(record, current)}
+    left = [record for i, record in lacking.items() if i not in mended and i not in again]
+    if left and not any(metric in record.metrics for record in recorded.values()):
+        raise ContrasweepError(unreported_metric(metric, left[0]))
+    return again | mended
 
 
 def selected_trials(plan: Plan, recorded: Mapping[str, Record], words: Iterable[str]) -> set[str]:
@@ -242,11 +265,6 @@ def _equal(one: Any, other: Any) -> bool:
     return type(one) is type(other) and one == other if isinstance(other, bool) else bool(one == other)
 
 
-def infeasible_records(recorded: Mapping[str, Record]) -> dict[str, Record]:
-    """Return the records of trials that fitted no host, and that run where one does now."""
-    return {i: record for i, record in recorded.items() if record.status.infeasible}
-
-
 def new_searches(
     plan: Plan,
     recorded: Mapping[str, Record],
@@ -265,6 +283,8 @@ def new_searches(
         arms |= {searched[i].arm for i in other.trial_ids if i in searched}
         if other.unfinished:  # of which only the code is known
             arms |= {t.arm for t in plan.sample_trials if current.of(t.trainable, t.config).version.digest == other.new}
+    if not arms:
+        return NewSearches()
     dependent = plan.dependent_searches(arms)
     return NewSearches(dependent, frozenset(i for i, r in recorded.items() if r.arm in dependent))
 

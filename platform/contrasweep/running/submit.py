@@ -10,13 +10,13 @@ import yaml
 from contrasweep.cluster import package, submission
 from contrasweep.cluster.inventory import read_inventory
 from contrasweep.cluster.jobs import Job
+from contrasweep.code.checkout import versions
 from contrasweep.config import Config
 from contrasweep.defaults import OF_STUDY
 from contrasweep.errors import SpecError, StorageError
 from contrasweep.planning.planner import plan
 from contrasweep.running.prepare import Changed, check_plan
 from contrasweep.running.study_code import write_submitted
-from contrasweep.running.versions import versions
 from contrasweep.secrets import redacted
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store

@@ -10,7 +10,7 @@ from typing import Any
 import pydantic
 
 from contrasweep.canonical import Config
-from contrasweep.code.entry_points import FILE, dotted_paths
+from contrasweep.code.version import FILE, dotted_paths
 from contrasweep.commands import COMMAND, PATH, placeholders
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError

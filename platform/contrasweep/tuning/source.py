@@ -1,7 +1,6 @@
-"""Sources of trials for the engine: here a plain list; searches are in `tuning.sweep_source`."""
+"""What hands out trials to the engine: a plain list (`planning.grid`) or searches (`tuning.sweep_source`)."""
 
-from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -57,39 +56,3 @@ class Source(Protocol):
 
     def warnings(self) -> list[str]:
         """What a person should know when all trials have ended."""
-
-
-class FixedSource:
-    """The trials given, each once, in their order."""
-
-    def __init__(self, trials: Iterable[Trial]) -> None:
-        self.waiting = deque(trials)
-
-    adaptive = False
-
-    @property
-    def finished(self) -> bool:
-        """Whether all have been handed out."""
-        return not self.waiting
-
-    def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
-        """Return the next trial of the list; `Finished` after the last one.
-
-        `paused_arms` is ignored: all trials are planned.
-        """
-        return Next(self.waiting.popleft()) if self.waiting else Finished()
-
-    def retry(self, trial_id: str) -> bool:
-        """Always: no other trial depends on it."""
-        return True
-
-    def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
-        """Always: nothing stops a planned trial early."""
-        return True
-
-    def done(self, record: Record) -> None:
-        """A plan does not change with its results."""
-
-    def warnings(self) -> list[str]:
-        """Return no warnings: a grid has nothing to warn of."""
-        return []

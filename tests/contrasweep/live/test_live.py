@@ -11,8 +11,17 @@ from rich.console import Console
 from contrasweep.data.manifest import Manifest
 from contrasweep.live.displays import Lines, Quiet, View, to_html
 from contrasweep.live.live_file import LIVE, LiveFile, read_live
-from contrasweep.live.progress import Pace, Progress, axes_as_text, cell_of
-from contrasweep.live.state import ArmState, RunningTrial, RunState, progress_line, start_line
+from contrasweep.live.state import (
+    ArmState,
+    Pace,
+    Progress,
+    RunningTrial,
+    RunState,
+    axes_as_text,
+    cell_of,
+    progress_line,
+    start_line,
+)
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial

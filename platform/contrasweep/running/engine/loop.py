@@ -1,26 +1,88 @@
 """The loop over the trials of a run, whatever engine runs them: which is next, what it reports, and how it ends."""
 
+import logging
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from contrasweep.code import CurrentCode
-from contrasweep.live.progress import Progress
+from contrasweep.code.checkout import versions
+from contrasweep.errors import ContrasweepError
+from contrasweep.live.state import Progress
 from contrasweep.results.notices import early_notices, notices_of
 from contrasweep.rows import Row
 from contrasweep.running.engine.accounts import Accounts, ActiveTrial
-from contrasweep.running.engine.compacting import Compactor
 from contrasweep.running.engine.trial_queue import Infeasible, TrialQueue
 from contrasweep.running.failures import failure_line, lacks_metric, replicate_of, unreported_metric
-from contrasweep.running.versions import versions
 from contrasweep.storage.attempts import read_owner
 from contrasweep.storage.checkpoints import Checkpoints, Extra
 from contrasweep.storage.code_files import write_code
+from contrasweep.storage.compact import PART_TRIALS, compact_finished
 from contrasweep.storage.record import Cause, CodeRef, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
 from contrasweep.tuning.source import Finished, Next
+
+log = logging.getLogger(__name__)
+INTERRUPT_TIMEOUT_S = 5.0  # how long an interrupted run waits for files that are being read
+
+
+class Compactor:
+    """Compacts the finished trials of a study in a thread of its own, a part whenever enough of them have ended."""
+
+    def __init__(self, records: StudyRecords) -> None:
+        self._records = records
+        self._ended = 0  # trials since the last part
+        self._due, self._stop, self._closing = threading.Event(), threading.Event(), False
+        self._thread = threading.Thread(target=self._work, name="compact", daemon=True)
+        self._thread.start()
+
+    def trial_ended(self) -> None:
+        """Count one more trial with a record; does not wait."""
+        self._ended += 1
+        if self._ended >= PART_TRIALS:
+            self._ended = 0
+            self._due.set()
+
+    def close(self) -> None:
+        """Compact what is not compacted yet, and return when that is done."""
+        self._closing = True
+        self._due.set()
+        self._thread.join()
+
+    def abandon(self) -> None:
+        """Begin nothing more, and write no more parts than the one being written."""
+        self._closing = True
+        self._stop.set()
+        self._due.set()
+        self._thread.join(INTERRUPT_TIMEOUT_S)
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            self._due.wait()
+            self._due.clear()
+            closing = self._closing
+            try:
+                compact_finished(self._records, self._stop)
+            except ContrasweepError as error:  # reports are slower without, and say what is broken
+                log.warning("the study's files were not compacted: %s", error)
+            if closing:
+                return
+
+
+@contextmanager
+def compacting(records: StudyRecords) -> Iterator[Compactor]:
+    """Yield a `Compactor`; at the end it compacts all ended trials, unless an exception ends the block."""
+    compactor = Compactor(records)
+    try:
+        yield compactor
+    except BaseException:
+        compactor.abandon()
+        raise
+    compactor.close()
 
 
 class StudyCode:

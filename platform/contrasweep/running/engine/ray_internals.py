@@ -100,6 +100,16 @@ def lacking() -> Iterator[str]:
         yield f"Ray {ray.__version__} has no {gone[0]} of a trial: retries are counted by Ray alone, memory is kept"
 
 
+def adapt(say: Callable[[str], object]) -> Callable[[], None]:
+    """Make Ray Tune treat workers, hosts and credentials as a run needs it; return what `keep_places` returns."""
+    leave_callbacks_alone()
+    forgive_lost_hosts()
+    replace_refusing_workers(say)
+    keep_credentials()
+    ask_no_location()
+    return keep_places()
+
+
 def leave_callbacks_alone() -> None:
     """Usage statistics are off, and counting callbacks for them would import MLflow, for seconds."""
     if _all(CALLBACKS):

@@ -11,8 +11,7 @@ from contrasweep.cluster.inventory import Inventory, read_inventory
 from contrasweep.code import CurrentCode
 from contrasweep.live.displays import Quiet, display_here
 from contrasweep.live.live_file import LiveFile
-from contrasweep.live.progress import Progress, axes_as_text, cell_of
-from contrasweep.live.state import ArmState, RunState
+from contrasweep.live.state import ArmState, Progress, RunState, axes_as_text, cell_of
 from contrasweep.planning import learned
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.footprints import Footprints
@@ -21,12 +20,11 @@ from contrasweep.planning.plan import Plan
 from contrasweep.processes import sweep_scratch
 from contrasweep.results.rendering import display_names
 from contrasweep.running.engine.accounts import Accounts, Overdue
-from contrasweep.running.engine.compacting import compacting
 from contrasweep.running.engine.interim_source import InterimSource
-from contrasweep.running.engine.loop import StudyCode, TrialLoop
+from contrasweep.running.engine.loop import StudyCode, TrialLoop, compacting
 from contrasweep.running.engine.pilot import PilotSource
 from contrasweep.running.engine.placement import Placements
-from contrasweep.running.engine.session import cluster_hosts, connected, growing_hosts
+from contrasweep.running.engine.session import cluster_hosts, connected
 from contrasweep.running.engine.trial_queue import TrialQueue
 from contrasweep.running.engine.tune_engine import TuneEngine
 from contrasweep.running.prepare import Prepared
@@ -75,7 +73,10 @@ def train(
                 smallest = footprints.missing(plan.sample_trials)
                 return footprints.of(smallest).footprint if smallest else None
 
-            inventory = read_inventory(inventory_file) if inventory_file else cluster_hosts(unplaced, detected)
+            if inventory_file:
+                inventory, hosts = read_inventory(inventory_file), Hosts()
+            else:
+                inventory, hosts = cluster_hosts(unplaced, detected)
             budget.check_prices(inventory)
             footprints = Footprints(study, inventory, peaks)
             placements = Placements(footprints)
@@ -87,7 +88,6 @@ def train(
             if asks_pilot(study, gpu_hours(plan, footprints, finished) if inventory.gpus else 0.0):
                 first = {record.arm: record for record in sorted(earlier, key=lambda record: -record.ended)}
                 source = PilotSource(study, source, first, accounts.stop, progress.say)
-            hosts = Hosts() if inventory_file else growing_hosts(inventory)
             queue = TrialQueue(source, placements, hosts, records, progress.say, prepared.infeasible)
             # One listing of an object store spares each new trial three requests. A folder is asked for nothing, and a
             # search copies checkpoints into trials that are to begin.

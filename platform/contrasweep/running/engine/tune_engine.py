@@ -53,7 +53,7 @@ TUNE_ENVIRONMENT = {
     "RAY_worker_niceness": "0",  # Ray's 15 starves training beside anything else that the host does
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-FAULT_PAUSE_S = 3.0  # in which a Ray that has died is seen, see `ray_watch`
+FAULT_PAUSE_S = 3.0  # in which a Ray that has died is seen, see `RayWatch`
 MAX_PENDING_TRIALS, DEMANDED_TRIALS = "16", "200"
 """Trials of a plan that wait as placement groups: few on hosts that stay as they are, and where an autoscaler starts
 hosts, as many as it is to start places for at once. Of a search one waits, or as many as `max_concurrent`: a
@@ -136,11 +136,7 @@ class TuneEngine:
         os.environ.update(TUNE_ENVIRONMENT)
         of_plan = DEMANDED_TRIALS if self.loop.queue.hosts.autoscaled else MAX_PENDING_TRIALS
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "auto" if self.loop.queue.source.adaptive else of_plan
-        ray_internals.leave_callbacks_alone()
-        ray_internals.forgive_lost_hosts()
-        ray_internals.replace_refusing_workers(self.loop.progress.say)
-        ray_internals.keep_credentials()
-        ray_internals.ask_no_location()
+        remove_unused_places = ray_internals.adapt(self.loop.progress.say)
         # `TuneCallback` reports lost workers, in one line each
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
         folder = scratch_folder("tune")
@@ -160,7 +156,7 @@ class TuneEngine:
                     storage_path=str(folder),
                     verbose=0,
                     progress_reporter=NoReporter(),
-                    callbacks=[TuneCallback(self.loop, ray_internals.keep_places())],
+                    callbacks=[TuneCallback(self.loop, remove_unused_places)],
                     failure_config=tune.FailureConfig(max_failures=self.max_failures),
                     checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
                 ),

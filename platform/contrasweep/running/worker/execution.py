@@ -13,12 +13,12 @@ from pathlib import Path
 
 from contrasweep.cluster import out_of_memory
 from contrasweep.cluster.usage import Meter
+from contrasweep.code.checkout import versions
 from contrasweep.errors import AttemptSuperseded, ProcessLostError, SpecError, StorageError
 from contrasweep.processes import scratch_folder
 from contrasweep.rows import Row
 from contrasweep.running.failures import LACKS_METRIC
 from contrasweep.running.signals import Termination
-from contrasweep.running.versions import versions
 from contrasweep.running.worker.attempt import TrialAttempt
 from contrasweep.running.worker.output import Output
 from contrasweep.running.worker.recorded_config import RecordedConfig

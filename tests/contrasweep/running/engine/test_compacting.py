@@ -3,8 +3,9 @@
 import pytest
 
 from contrasweep.data.manifest import Manifest
-from contrasweep.running.engine import compacting as running
-from contrasweep.running.engine.compacting import Compactor, compacting
+from contrasweep.errors import ContrasweepError
+from contrasweep.running.engine import loop as running
+from contrasweep.running.engine.loop import Compactor, compacting
 from contrasweep.storage import compact
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
@@ -56,7 +57,7 @@ def test_an_interrupted_run_compacts_nothing_more(records):
 
 def test_a_storage_that_fails_does_not_end_the_run(records, monkeypatch, caplog):
     def fails(*_):
-        raise running.ContrasweepError("the server is away")
+        raise ContrasweepError("the server is away")
 
     monkeypatch.setattr(running, "compact_finished", fails)
     Compactor(records).close()

@@ -11,11 +11,11 @@ from contrasweep.cluster import hosts
 from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.hosts import Hosts
 from contrasweep.data.manifest import Folds, Manifest, Shard
-from contrasweep.planning.grid import make_plan
+from contrasweep.planning.grid import FixedSource, make_plan
 from contrasweep.running.engine.accounts import MAX_HOSTS_LOST, ActiveTrial
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tuning.source import Finished, FixedSource
+from contrasweep.tuning.source import Finished
 
 DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(2))
 

@@ -13,7 +13,6 @@ from contrasweep.cluster.footprint import Footprint
 from contrasweep.planning.planner import plan
 from contrasweep.running.engine.accounts import ActiveTrial
 from contrasweep.running.engine.trial_queue import MAX_WAITING_PER_ARM
-from contrasweep.running.prepare import infeasible_records
 from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tuning.source import Finished
@@ -33,7 +32,7 @@ class Run(Driver):
         study = sweep(**{"arms": ARMS, "searcher": "random", "trials_per_arm": 3} | fields)
         planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
         self.cluster, recorded = cluster, records.read(records.finished())
-        infeasible = infeasible_records(recorded)
+        infeasible = {i: record for i, record in recorded.items() if record.status.infeasible}
         source = planned.source(records, recorded.keys() - infeasible.keys())
         super().__init__(study, source, cluster.hosts, records, infeasible)
 

@@ -6,12 +6,13 @@ import pytest
 
 from contrasweep import AblationGrid, Arm, ContrasweepError, Float, Sweep
 from contrasweep.planning.forecast import asks_pilot
+from contrasweep.planning.grid import FixedSource
 from contrasweep.planning.planner import plan
 from contrasweep.running.driver import run
 from contrasweep.running.engine.pilot import PilotSource
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tuning.source import Finished, FixedSource, Next
+from contrasweep.tuning.source import Finished, Next
 
 PIXELS = "contrasweep.trainables.raw_pixels:train"
 ARMS = {"a": Arm("valued:train"), "b": Arm("valued:train", config={"lr": 0.2}), "pixels": Arm(PIXELS)}
