@@ -235,8 +235,8 @@ class Dashboard:
             raise self._refusal(error.code, error.read().decode(errors="replace").strip()) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)  # refused, no such host, timed out; not HTTP
-            said = getattr(reason, "strerror", None) or reason
-            raise SubmissionError(f"no Ray dashboard answers at {self.address} ({said})") from None
+            message = getattr(reason, "strerror", None) or reason
+            raise SubmissionError(f"no Ray dashboard answers at {self.address} ({message})") from None
 
     def _refusal(self, code: int, text: str) -> SubmissionError:
         if code in (401, 403):

@@ -213,13 +213,13 @@ def _saved_storages(model: "torch.nn.Module") -> "Iterator[dict[int, int]]":
     """
     import torch
 
-    own = {storage_key(t.untyped_storage()) for t in (*model.parameters(), *model.buffers())}
+    kept_anyway = {storage_key(t.untyped_storage()) for t in (*model.parameters(), *model.buffers())}
     sizes: dict[int, int] = {}
     alive = []  # a storage that is freed could hand its identity to the next
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        if (key := storage_key(storage)) not in own:
+        if (key := storage_key(storage)) not in kept_anyway:
             sizes[key] = storage.nbytes()
             alive.append(storage)
         return tensor

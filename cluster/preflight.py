@@ -123,8 +123,8 @@ def check_reachable(dashboard: Dashboard, uris: Iterable[str], env: Mapping[str,
     try:
         unreachable = dict(json.loads(answer[1]))
     except (ValueError, TypeError):
-        said = f"{answer[1][:80]!r}, which is not its answer"
-        raise SubmissionError(f"a first job on the cluster printed {said}; see `{logs}`") from None
+        found = f"{answer[1][:80]!r}, which is not its answer"
+        raise SubmissionError(f"a first job on the cluster printed {found}; see `{logs}`") from None
     for uri, why in unreachable.items():
         raise SubmissionError(f"{uri} cannot be reached from the cluster ({' '.join(str(why).split())[:200]})")
 

@@ -107,7 +107,7 @@ class _Simulation:
     now: float = 0.0
     finished: int = 0
     infeasible: int = 0
-    given: float = 0.0  # GPU-seconds (core-seconds without GPUs) given to trials
+    used: float = 0.0  # GPU-seconds (core-seconds without GPUs) given to trials
     held: float = 0.0  # seconds x share of a GPU
     spent: float = 0.0  # cost of the parts of hosts, times 3600
     kinds: dict[Placement, _Kind] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class _Simulation:
             gpu_hours=self.held / 3600,
             cost=hours * inventory.cost_per_hour,
             trials_cost=self.spent / 3600,
-            utilisation=self.given / (self.now * capacity) if self.now else 0.0,
+            utilisation=self.used / (self.now * capacity) if self.now else 0.0,
             finished=self.finished,
             infeasible=self.infeasible,
         )
@@ -175,7 +175,7 @@ class _Simulation:
         for g in where:
             host.gpus[g] -= kind.units
         takes = self.start_s + self.seconds[i] / kind.speed
-        self.given += takes * kind.weight
+        self.used += takes * kind.weight
         self.held += takes * kind.gpus_held
         self.spent += takes * kind.cost_per_hour
         heapq.heappush(self.ends, (self.now + takes, i, h, kind, where))

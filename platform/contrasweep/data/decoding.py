@@ -145,7 +145,7 @@ class _Array:
         self.seen += len(column)
 
     def _decode(self, column: pa.Array, where: str) -> None:
-        def one(row: int) -> NDArray[np.uint8]:
+        def decoded(row: int) -> NDArray[np.uint8]:
             try:
                 return images.decode(column[row].as_py(), self.spec["shape"])
             except images.BrokenImage as error:
@@ -154,7 +154,7 @@ class _Array:
         step = max(1, BATCH_BYTES // int(np.prod(self.spec["shape"])))
         with ThreadPoolExecutor() as pool:  # Pillow decodes without the interpreter's lock
             for start in range(0, len(column), step):
-                for pixels in pool.map(one, range(start, min(start + step, len(column)))):
+                for pixels in pool.map(decoded, range(start, min(start + step, len(column)))):
                     self.out.write(pixels)
 
     def close(self) -> Ints | None:

@@ -197,9 +197,12 @@ def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     for name, *_ in columns:
         is_text = name in TEXTS
-        justify = "left" if is_text else "right"
-        style = "yellow" if name == NOTE else ""
-        table.add_column(Text(printable(name)), justify=justify, no_wrap=not is_text, style=style)
+        table.add_column(
+            Text(printable(name)),
+            justify="left" if is_text else "right",
+            no_wrap=not is_text,
+            style="yellow" if name == NOTE else "",
+        )
     for row in zip(*(texts for _, *texts in columns), strict=True):
         table.add_row(*(Text(printable(text), no_wrap=True, overflow="ellipsis") for text in row))
     return table

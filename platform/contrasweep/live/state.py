@@ -443,11 +443,11 @@ class Progress:
 
     def _update(self) -> None:
         with self._lock:
-            self._said, said = [], self._said
+            self._said, messages = [], self._said
             self._estimate(time.time())
             snapshot = copy.deepcopy(self.state)
         for display in self.displays:
-            for text in said:
+            for text in messages:
                 display.say(text)
             display.show(snapshot)
 

@@ -135,9 +135,9 @@ class Budget:
         """Which budget is used up, and how to go on, in one line; empty while none is."""
         spent = self.spent() if self.limits else {}
         over = [name for name, limit in self.limits.items() if spent[name] >= limit]
-        said = ", ".join(f"{name}={self.limits[name]:g} ({spent[name]:.3g} spent)" for name in over)
+        used = ", ".join(f"{name}={self.limits[name]:g} ({spent[name]:.3g} spent)" for name in over)
         more = " ".join(f"--set {name}={2 * max(self.limits[name], spent[name]):.3g}" for name in over)
-        return f"used up: {said}; raise it to go on from here, for example with {more}" if over else ""
+        return f"used up: {used}; raise it to go on from here, for example with {more}" if over else ""
 
     def warnings(self, to_come: Makespan | None) -> list[str]:
         """Return a warning for each budget that the spent and the expected amounts exceed together."""

@@ -94,8 +94,8 @@ def compare_code(
             recorded[record.code.digest, code.version.digest].append(record)
     planned = {trial.id: trial for trial in trials}
     for trial_id in sorted(records.begun()):
-        own = [planned[trial_id]] if trial_id in planned else trials
-        might = {code.version.digest: code for code in (current.of(t.trainable, t.config) for t in own)}
+        chosen = [planned[trial_id]] if trial_id in planned else trials
+        might = {code.version.digest: code for code in (current.of(t.trainable, t.config) for t in chosen)}
         digest = checkpoint_code(records, trial_id)
         if digest is not None and might and digest not in might:
             new = next(iter(might))

@@ -33,8 +33,8 @@ class Durations:
 
         They are the median over its cell's `trials`, else over its arm, else over the study.
         """
-        own = [self._seconds(self.done[trial.id]) for trial in trials if trial.id in self.done]
-        return stats.median(own) if own else self.arms.get(arm, self.usual)
+        seconds = [self._seconds(self.done[trial.id]) for trial in trials if trial.id in self.done]
+        return stats.median(seconds) if seconds else self.arms.get(arm, self.usual)
 
     def makespan(self, footprints: Sequence[Footprint], seconds: Sequence[float | None]) -> Makespan | None:
         """Simulate trials to run, in this order; None where a duration is not known.

@@ -98,7 +98,7 @@ class Footprints:
         Of their memory, what a process holds anyway counts once. `beside_gib` is host memory of each trial's own
         process beside it.
         """
-        one = self.of(trial).footprint
+        slot = self.of(trial).footprint
         work = self._workload(trial, cell_of(trial))
 
         def grown(on_type: OnType) -> OnType:
@@ -107,10 +107,10 @@ class Footprints:
             return replace(on_type, gpu_memory_gib=memory, gpu_busy=min(1.0, slots * on_type.gpu_busy))
 
         several = replace(
-            one,
-            gpu_memory_gib=_times(slots, one.gpu_memory_gib, 0.0),
-            gpu_busy=min(1.0, slots * one.gpu_busy),
-            host_memory_gib=_times(slots, one.host_memory_gib, HOST_PRIOR[0]) + slots * beside_gib,
+            slot,
+            gpu_memory_gib=_times(slots, slot.gpu_memory_gib, 0.0),
+            gpu_busy=min(1.0, slots * slot.gpu_busy),
+            host_memory_gib=_times(slots, slot.host_memory_gib, HOST_PRIOR[0]) + slots * beside_gib,
         )
         if isinstance(several, LearnedFootprint):
             return replace(several, types=tuple(map(grown, several.types)))

@@ -246,13 +246,13 @@ class Forecast:
             *self._pilot_lines(),
             *_notes(self.rows, self.inventory),
         ]
-        said = [*self.power_lines(), *(f"warning   {line}" for line in self.warnings)]
+        sentences = [*self.power_lines(), *(f"warning   {line}" for line in self.warnings)]
         if width is not None:  # a sentence is folded below its beginning
-            said = [
+            sentences = [
                 textwrap.fill(line, width, subsequent_indent=" " * 10, break_long_words=False, break_on_hyphens=False)
-                for line in said
+                for line in sentences
             ]
-        return "\n".join([*lines, *said])
+        return "\n".join([*lines, *sentences])
 
     def _pilot_lines(self) -> list[str]:
         study, hours = self.plan.study, self.makespan.gpu_hours if self.makespan and self.inventory.gpus else 0.0
@@ -295,7 +295,7 @@ def forecast(
     """
     study, records = plan.study, StudyRecords(storage, plan.study.name)
     inventory = read_inventory(cluster) if cluster else this_machine()
-    known = records.read(sorted(plan.own(records.finished())))
+    known = records.read(sorted(plan.belonging(records.finished())))
     footprints = Footprints(study, inventory, learned_of(records, known.values()))
     durations = Durations(known.values(), inventory)
     rows = tuple(

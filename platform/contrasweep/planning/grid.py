@@ -148,7 +148,7 @@ class GridPlan(PlanDisplay):
         """None: a grid searches nothing."""
         return {}
 
-    def own(self, finished: Collection[str]) -> set[str]:
+    def belonging(self, finished: Collection[str]) -> set[str]:
         """Return the `finished` trials of this grid. The storage may have others, of an earlier and larger grid."""
         return {trial.id for trial in self.trials} & set(finished)
 
@@ -201,7 +201,7 @@ class GridPlan(PlanDisplay):
 
     def totals(self, known: Mapping[str, Record]) -> dict[str, int]:
         """Return the numbers of cells, of trials, of finished trials and of trials to run."""
-        done = len(self.own(known))
+        done = len(self.belonging(known))
         return {"cells": len(self.cells), "trials": self.total, "done": done, "to_run": self.total - done}
 
     def lines(self, known: Mapping[str, Record]) -> list[str]:
@@ -301,19 +301,19 @@ def _manifests(names: Iterable[str], resolve: Resolve) -> dict[str, Manifest]:
     return manifests
 
 
-def _joined(one: Config, other: Config, arm: str) -> MutableConfig:
+def _joined(axes: Config, other: Config, arm: str) -> MutableConfig:
     """The axis values of two cells whose trials are the same."""
     for axis, value in other.items():
-        if value is not None and one[axis] is not None and value != one[axis]:
+        if value is not None and axes[axis] is not None and value != axes[axis]:
             raise SpecError(
                 f"two cells of arm {arm!r} are the same trials",
                 place=f"axes.{axis}",
-                value=[one[axis], value],
+                value=[axes[axis], value],
                 hint="the datasets have the same content and a dataset's name is no part of a trial; name one of them"
                 if axis == DATA_AXIS
                 else "both values come to the same settings; leave one of them out",
             )
-    return {axis: value if one[axis] is None else one[axis] for axis, value in other.items()}
+    return {axis: value if axes[axis] is None else axes[axis] for axis, value in other.items()}
 
 
 def _check_data(study: AblationGrid, manifests: Mapping[str, Manifest]) -> None:

@@ -148,8 +148,8 @@ def read(records: StudyRecords, finished: set[str]) -> Learned:
     This one's rows are made again from its records where its file does not count as many as are `finished`: its driver
     was killed before it could write.
     """
-    own = peaks_key(records)
-    known = _file(records.store, own) if finished and records.store.exists(own) else None
+    key = peaks_key(records)
+    known = _file(records.store, key) if finished and records.store.exists(key) else None
     fresh = known is not None and known.records == len(finished)
     return learned_of(
         records, [] if fresh else records.read(sorted(finished)).values(), known.peaks if known and fresh else ()

@@ -122,7 +122,7 @@ class Plan(Protocol):
     def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame | None":
         """Return the table of trials that the storage keeps; None where its present one is to be kept."""
 
-    def own(self, finished: Collection[str]) -> set[str]:
+    def belonging(self, finished: Collection[str]) -> set[str]:
         """Return those of the `finished` trials that belong to this plan."""
 
     def source(self, records: StudyRecords, finished: Collection[str]) -> Source:

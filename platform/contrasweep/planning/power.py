@@ -49,17 +49,20 @@ class EarlierNoise:
         """
         from contrasweep.statistics.predictive import detectable_difference
 
-        return stats.median_high(detectable_difference(one, design, level) for one in self.contrasts)
+        return stats.median_high(detectable_difference(estimate, design, level) for estimate in self.contrasts)
 
     @property
     def seed_part(self) -> "SeedPart | None":
         """The variance of a mean over the folds between seeds: the largest of its pairs; None without several seeds."""
         from contrasweep.statistics.design import SeedPart
 
-        known = [one for one in self.contrasts if one.design.folds and one.design.seeds > 1]
+        known = [estimate for estimate in self.contrasts if estimate.design.folds and estimate.design.seeds > 1]
         if not known:
             return None
-        parts = [(one.components.seed + one.components.residual / one.n, one.design.seeds - 1.0) for one in known]
+        parts = [
+            (estimate.components.seed + estimate.components.residual / estimate.n, estimate.design.seeds - 1.0)
+            for estimate in known
+        ]
         return SeedPart(*max(parts), self.study)
 
 
@@ -95,9 +98,9 @@ def noise_of(
             labels = {name: list(d.index.get_level_values(name)) for name in ("fold", "seed")}
             if len(d) < 2 or not all(map(math.isfinite, d)):
                 continue
-            one = contrast(d, folds=labels["fold"] if folds else None, seeds=labels["seed"], design=design)
-            if one.n > 1 and one.standard_error > 0:
-                found.append(one)
+            estimate = contrast(d, folds=labels["fold"] if folds else None, seeds=labels["seed"], design=design)
+            if estimate.n > 1 and estimate.standard_error > 0:
+                found.append(estimate)
     return EarlierNoise(name, tuple(found)) if found else None
 
 
@@ -190,15 +193,15 @@ def known_noise(plan: Plan, records: StudyRecords, known: Mapping[str, Record]) 
         return None
     per_cell = isinstance(study, AblationGrid) and study.question == "cells"
     try:
-        own = (
+        noise = (
             noise_of(study.name, read_planned(records), known, study.metric, plan.table_folds, per_cell)
             if known
             else None
         )
     except StorageError:
-        own = None
-    if own is not None:
-        return own
+        noise = None
+    if noise is not None:
+        return noise
     data = {manifest.digest for manifest in plan.table_datasets}
     others = earlier_noise(
         records.storage, study.name, metric=study.metric, folds=plan.table_folds, data=data, per_cell=per_cell
@@ -305,8 +308,13 @@ def other_question(study: Study, noise: "EarlierNoise | None" = None) -> list[st
     if not isinstance(study, AblationGrid):
         return []
     other: Question = "cells" if study.question == "overall" else "overall"
-    own, power = study_power(study, noise=noise), study_power(study, other, noise)
-    if power is None or own is None or power.family.size == own.family.size or not math.isfinite(power.least):
+    with_both, power = study_power(study, noise=noise), study_power(study, other, noise)
+    if (
+        power is None
+        or with_both is None
+        or power.family.size == with_both.family.size
+        or not math.isfinite(power.least)
+    ):
         return []
     from contrasweep.statistics.power_of_designs import HARDLY
 

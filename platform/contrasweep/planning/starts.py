@@ -103,7 +103,9 @@ class Sources:
                     )
         except SpecError as error:
             raise error if error.place.startswith("arms.") else error.at(f"arms.{arm}") from None
-        return whole, [StartRef(start.study, one.id, one.record.ended if one.record else 0.0) for one in found]
+        return whole, [
+            StartRef(start.study, source.id, source.record.ended if source.record else 0.0) for source in found
+        ]
 
     def of(self, start: Start, data: Manifest, fold: int | None, seed: int, axes: Config) -> SourceTrial:
         """Return the trial to start from for a trial on `data` with this fold, seed and values of axes.

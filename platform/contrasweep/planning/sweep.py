@@ -142,7 +142,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
                 dependent[arm] = self.search_digest(arm)
         return dependent
 
-    def own(self, finished: Collection[str]) -> set[str]:
+    def belonging(self, finished: Collection[str]) -> set[str]:
         """Return all of `finished`: which trials a search runs is not known beforehand."""
         return set(finished)
 

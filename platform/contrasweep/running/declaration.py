@@ -121,7 +121,7 @@ def trained_again(
     With `spend` this is a look, for which whole arms have to be trained again: single trials are chosen by their
     results. Raises `SpecError`.
     """
-    planned = planned_rows(records) if trial_ids else []
+    planned = planned_rows(records)
     recorded = records.read(row["trial_id"] for row in planned)
     values = {i: record.value(document.metric) for i, record in recorded.items() if record.was_seen(document.metric)}
     again = {i: value for i, value in values.items() if i in trial_ids and (spend or i not in document.seen)}
@@ -146,8 +146,8 @@ def trained_again(
 def _standing(known: StudyDocument, spec: Config) -> MutableConfig:
     """Return a declaration with what verdicts follow from as it stands in `known`."""
     before, now = compared(known.spec), compared(spec)
-    own = {name: known.spec.get(name) for name in VERDICT if before.get(name) != now.get(name)}
-    return {name: value for name, value in {**spec, **own}.items() if value is not None}
+    standing = {name: known.spec.get(name) for name in VERDICT if before.get(name) != now.get(name)}
+    return {name: value for name, value in {**spec, **standing}.items() if value is not None}
 
 
 def _check_spending(grows: bool, chosen: Sequence[str] = ()) -> None:
@@ -206,8 +206,8 @@ def _check_present(
 def _said(name: str, before: Any, now: Any) -> list[str]:
     """Return what differs of a field, in words: `metric m0 -> m3`, `seeds + 10, 11`, `arms + c`."""
     if isinstance(before, list | None) and isinstance(now, list | None) and (before or now):
-        added = [one for one in now or [] if one not in (before or [])]
-        gone = [one for one in before or [] if one not in (now or [])]
+        added = [entry for entry in now or [] if entry not in (before or [])]
+        gone = [entry for entry in before or [] if entry not in (now or [])]
         parts = [f"{sign} {_short(', '.join(map(str, ones)))}" for sign, ones in (("+", added), ("-", gone)) if ones]
         return [f"{name} {' '.join(parts) or 'in another order'}"]
     if isinstance(before, Mapping) and isinstance(now, Mapping):

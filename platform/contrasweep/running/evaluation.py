@@ -65,10 +65,10 @@ def plan_evaluation(results: Results, evaluation: Evaluation, named: Sequence[ob
     cells: dict[str, Cell] = {}
     for record, checkpoint in done:
         shared = {"study": results.name, "trainable": record.trainable, "config": record.config, "on": others}
-        own: dict[str, object] = {"start": asdict(record.start)} if record.start else {}
-        own |= {"source": record.trial_id, "trained": record.ended, "checkpoint": checkpoint}
+        network: dict[str, object] = {"start": asdict(record.start)} if record.start else {}
+        network |= {"source": record.trial_id, "trained": record.ended, "checkpoint": checkpoint}
         data = _same_data(record, manifests.values(), results.name)
-        config = canonical.Config({**shared, **own, "function": evaluation.function})
+        config = canonical.Config({**shared, **network, "function": evaluation.function})
         trial = Trial(study.name, record.arm, EVALUATION, config, data, record.fold, record.seed)
         values = {axis: frame.at[record.trial_id, axis] for axis in results.axes}
         key = canonical.dumps([record.arm, values])
@@ -116,9 +116,9 @@ def plan_given(name: str, model: str, checkpoint: Path, evaluation: Evaluation, 
             kept.save(checkpoint if checkpoint.is_dir() else Path(folder), 1)
     saved = kept.latest()
     config = {"study": study.name, "trainable": model, "config": {}, "on": others, "function": evaluation.function}
-    given = {"source": content, "checkpoint": saved.digest if saved else "", "trained": 0.0}
+    network = {"source": content, "checkpoint": saved.digest if saved else "", "trained": 0.0}
     file = "" if checkpoint.is_dir() else checkpoint.name
-    trial = Trial(study.name, ARM, EVALUATION, canonical.Config({**config, **given, "file": file}), data)
+    trial = Trial(study.name, ARM, EVALUATION, canonical.Config({**config, **network, "file": file}), data)
     return GridPlan(study, (Cell(ARM, {}, (trial,)),), {data.digest: study.data})
 
 
@@ -167,7 +167,7 @@ def _metric(evaluation: Evaluation) -> str:
     return "evaluated" if evaluation.function else f"{dataset_name(evaluation.data[0])}/knn1"
 
 
-def _check_names(own: str, declared: Config, names: Iterable[str], storage: str) -> None:
+def _check_names(study: str, declared: Config, names: Iterable[str], storage: str) -> None:
     """Raise `SpecError` where an earlier evaluation has this study's name, or another function of the same name."""
     function = str(declared["function"])
     for name in dict.fromkeys(names):
@@ -182,7 +182,7 @@ def _check_names(own: str, declared: Config, names: Iterable[str], storage: str)
                     value=function,
                     hint=f"{name} has those of {other}; give yours another name",
                 )
-            if name == own and earlier != declared:
+            if name == study and earlier != declared:
                 raise SpecError(
                     "a study of this name evaluates something else", place="STUDY", value=name, hint="choose another"
                 )

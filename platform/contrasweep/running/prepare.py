@@ -261,8 +261,12 @@ def _cell(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: str) ->
     return set(frame["trial_id"][kept])
 
 
-def _equal(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and one == other if isinstance(other, bool) else bool(one == other)
+def _equal(axis_value: Any, other: Any) -> bool:
+    return (
+        type(axis_value) is type(other) and axis_value == other
+        if isinstance(other, bool)
+        else bool(axis_value == other)
+    )
 
 
 def new_searches(
@@ -292,8 +296,8 @@ def new_searches(
 def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
     """Return the records of the plan's own trials."""
     etags = records.etags()
-    own = plan.own(etags)
-    known = compact.read_records(records, etags, only=own)
+    belonging = plan.belonging(etags)
+    known = compact.read_records(records, etags, only=belonging)
     return {i: record for i, record in known.items() if record.arm in plan.study.arms}
 
 

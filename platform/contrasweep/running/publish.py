@@ -68,7 +68,9 @@ def _shown(results: Results, trackers: Trackers) -> str:
     store = trackers.store.state()
     if not store or trackers.others:
         return ""
-    scored = sorted((one.study, one.trial_id, one.ended) for found in results.evaluations.values() for one in found)
+    scored = sorted(
+        (score.study, score.trial_id, score.ended) for found in results.evaluations.values() for score in found
+    )
     state = [store, trackers.store, __version__, results.document, sorted(results.records.etags().items()), scored]
     return hashlib.sha256(repr(state).encode()).hexdigest()
 

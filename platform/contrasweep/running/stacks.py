@@ -93,10 +93,10 @@ def innermost(stack: str) -> str:
     """Return the place of the main thread, `train (method.py:12)`, from the output of py-spy; "" where it has none."""
     if not (frames := frames_of(stack)):
         return ""
-    own = next(
+    users = next(
         (f for f in frames if not re.search(r"site-packages|/lib/python|contrasweep/running", f["place"])), frames[0]
     )
-    return f"{own['function']} ({own['place'].rsplit('/', 1)[-1]})"
+    return f"{users['function']} ({users['place'].rsplit('/', 1)[-1]})"
 
 
 def frames_of(stack: str) -> list[re.Match[str]]:

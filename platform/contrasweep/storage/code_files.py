@@ -36,13 +36,13 @@ def write_code(records: StudyRecords, code: Code) -> str:
     digest = code.version.digest
     if records.store.exists(_key(records, f"{digest}.json")):
         return ""
-    said = ""
+    problem = ""
     try:
         records.store.write(_key(records, f"{digest}.zip"), pack(code), if_absent=True)
     except TooLarge as error:
-        said = str(error)
+        problem = str(error)
     VERSION_FILE.write(records.store, _key(records, f"{digest}.json"), asdict(code.version))
-    return said
+    return problem
 
 
 def read_version(records: StudyRecords, digest: str) -> CodeVersion | None:

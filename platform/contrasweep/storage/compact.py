@@ -94,14 +94,14 @@ def read_evaluations(records: StudyRecords, broken: list[BrokenFileError] | None
 
 def scores_of(record: Record, evaluations: Mapping[str, Sequence[Record]]) -> list[Record]:
     """Return the evaluations of a trial's network; those from before it was trained again are left out."""
-    return [one for one in evaluations.get(record.trial_id, ()) if one.config.get("trained") == record.ended]
+    return [score for score in evaluations.get(record.trial_id, ()) if score.config.get("trained") == record.ended]
 
 
 def with_scores(record: Record, evaluations: Mapping[str, Sequence[Record]]) -> Record:
     """Return the record of a trial with the scores of its evaluations as further metrics and items."""
     scored = scores_of(record, evaluations)
-    metrics = {name: value for one in scored for name, value in one.metrics.items() if "/" in name}
-    items = tuple(name for one in scored for name in one.items)
+    metrics = {name: value for score in scored for name, value in score.metrics.items() if "/" in name}
+    items = tuple(name for score in scored for name in score.items)
     return replace(record, metrics={**record.metrics, **metrics}, items=(*record.items, *items)) if scored else record
 
 
@@ -237,10 +237,10 @@ def _single(records: StudyRecords, kind: str, trial_id: str) -> pa.Table:
 def _with_etags(tables: Mapping[str, pa.Table], etags: Mapping[str, str]) -> pa.Table:
     """All `tables` as one, with the columns trial_id and etag (null for a trial without a record)."""
     ids, lengths = list(tables), [len(table) for table in tables.values()]
-    own = {"trial_id": ids, "etag": [etags.get(trial_id) for trial_id in ids]}
+    keys = {"trial_id": ids, "etag": [etags.get(trial_id) for trial_id in ids]}
     whole = pa.concat_tables(tables.values(), promote_options="default").combine_chunks()
     columns = {
-        name: pa.array(np.repeat(np.array(values, dtype=object), lengths), pa.string()) for name, values in own.items()
+        name: pa.array(np.repeat(np.array(values, dtype=object), lengths), pa.string()) for name, values in keys.items()
     }
     return pa.table(columns | {name: whole[name] for name in whole.column_names})
 
@@ -261,8 +261,8 @@ class Part:
 
 def empty_rows(kind: str) -> pa.Table:
     """No rows of a kind."""
-    own = {"record": pa.array([], pa.large_binary())} if kind == RECORDS else {"step": pa.array([], pa.int64())}
-    return pa.table({"trial_id": pa.array([], pa.string()), "etag": pa.array([], pa.string()), **own})
+    content = {"record": pa.array([], pa.large_binary())} if kind == RECORDS else {"step": pa.array([], pa.int64())}
+    return pa.table({"trial_id": pa.array([], pa.string()), "etag": pa.array([], pa.string()), **content})
 
 
 def kind_of(key: str) -> str | None:

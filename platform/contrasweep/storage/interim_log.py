@@ -90,8 +90,8 @@ class LookLog:
     earlier: tuple[LookTaken, ...] = ()
 
     def __post_init__(self) -> None:
-        for one, next_ in itertools.pairwise(self.looks):
-            if not (one.time < next_.time and one.replicates < next_.replicates):
+        for earlier, next_ in itertools.pairwise(self.looks):
+            if not (earlier.time < next_.time and earlier.replicates < next_.replicates):
                 raise ValueError("its looks do not follow one another")
 
     @property
@@ -102,11 +102,13 @@ class LookLog:
     @property
     def latest(self) -> dict[Any, LookAt]:
         """Return the last decision on each comparison, by its key."""
-        return {one.key: one for look in self.looks for one in look.comparisons}
+        return {comparison.key: comparison for look in self.looks for comparison in look.comparisons}
 
     def history(self, key: Any) -> list[LookAt | None]:
         """A comparison at each look; None where it was not there yet."""
-        return [next((one for one in look.comparisons if one.key == key), None) for look in self.looks]
+        return [
+            next((comparison for comparison in look.comparisons if comparison.key == key), None) for look in self.looks
+        ]
 
     def granted(self, cell: str) -> int | None:
         """Replicates at which a cell was stopped; None while it goes on."""

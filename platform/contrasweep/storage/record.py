@@ -386,8 +386,8 @@ def _check_id(record: Record) -> Record:
     """
     if id_of(record, canonical.text_of(record.config)) == record.trial_id:  # of thousands, this is the quick way
         return record
-    if (own := id_of(record, canonical.dumps(record.config))) != record.trial_id:
-        raise ValueError(f"its settings, data, fold and seed are those of trial {own}, not of {record.trial_id}")
+    if (computed := id_of(record, canonical.dumps(record.config))) != record.trial_id:
+        raise ValueError(f"its settings, data, fold and seed are those of trial {computed}, not of {record.trial_id}")
     return record
 
 
@@ -407,20 +407,20 @@ def unix_time(seconds: float | None = None) -> float:
     return min(max(time.time() if seconds is None else seconds, 0.0), MAX_TIME)
 
 
-def _readable(given: Measured) -> Measured:
-    """Return `given` within the bounds of `Record`, so that what is written can be read again.
+def _readable(measured: Measured) -> Measured:
+    """Return `measured` within the bounds of `Record`, so that what is written can be read again.
 
     A clock may say anything, a trainable may raise anything, and a setting may have any name.
     """
-    started, error = unix_time(given.get("started", 0.0)), given.get("error")
+    started, error = unix_time(measured.get("started", 0.0)), measured.get("error")
     return {
-        **given,
-        "seconds": max(given.get("seconds", 0.0), 0.0),
+        **measured,
+        "seconds": max(measured.get("seconds", 0.0), 0.0),
         "started": started,
-        "ended": max(unix_time(given.get("ended", 0.0)), started),  # the clock may have been set back
+        "ended": max(unix_time(measured.get("ended", 0.0)), started),  # the clock may have been set back
         "error": error and _clipped(error),
-        "host": as_label(given.get("host", "")),
-        "unused_settings": tuple(map(as_label, given.get("unused_settings", ()))),
+        "host": as_label(measured.get("host", "")),
+        "unused_settings": tuple(map(as_label, measured.get("unused_settings", ()))),
     }
 
 

@@ -76,7 +76,7 @@ def compared(spec: Config, free: Collection[str] = ()) -> MutableConfig:
 
     Of evaluations these are the metrics that the study decides.
     """
-    scores = sorted(metric for one in spec.get("evaluate") or () for metric in one.get("metrics", ()))
+    scores = sorted(metric for declared in spec.get("evaluate") or () for metric in declared.get("metrics", ()))
     plain = json.loads(json.dumps({**spec, "evaluate": scores or None}, default=str))
     return {name: value for name, value in plain.items() if value is not None and name not in ("name", *free)}
 
@@ -171,7 +171,7 @@ class StudyDocument:
     @property
     def scores(self) -> tuple[str, ...]:
         """Scores of evaluations that the study decides beside its metric."""
-        return tuple(metric for one in self.spec.get("evaluate") or () for metric in one.get("metrics", ()))
+        return tuple(metric for declared in self.spec.get("evaluate") or () for metric in declared.get("metrics", ()))
 
     @property
     def declared(self) -> Config:

@@ -229,8 +229,8 @@ class ArmSearch:
 
     def _room_again(self, candidate: Candidate) -> bool:
         """Whether the budget still has room for one of the candidates that there are."""
-        own = {trial.id for trial in candidate.trials}
-        return self.spending.room(len(self.candidates) - 1, [i for i in self._running if i not in own])
+        trial_ids = {trial.id for trial in candidate.trials}
+        return self.spending.room(len(self.candidates) - 1, [i for i in self._running if i not in trial_ids])
 
     def _leave_infeasible(self) -> None:
         """Keep the records of infeasible trials for which the budget has no room any more: others had theirs."""

@@ -67,11 +67,11 @@ def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, byte
                 name = check_member(info.name, str(file))
                 folder, _, base = name.rpartition("/")
                 stem, _, extension = base.partition(".")
-                own = f"{folder}/{stem}" if folder else stem
-                if own != key:
+                group = f"{folder}/{stem}" if folder else stem
+                if group != key:
                     if members:
                         yield key, members
-                    key, members = own, {}
+                    key, members = group, {}
                 if extension.lower() in wanted and info.size <= MOST_BYTES:
                     opened = archive.extractfile(info)
                     members[extension.lower()] = b"" if opened is None else opened.read()

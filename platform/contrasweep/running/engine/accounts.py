@@ -32,7 +32,7 @@ class _Clock:
     trained: float  # seconds of training before `heard`
     reports: int = 0
     first: float = 0.0  # when it first reported in this attempt
-    said: bool = False
+    told: bool = False
     look_at: float = 0.0  # when it is looked at next
 
     def interval(self) -> float | None:
@@ -75,7 +75,7 @@ class Overdue:
         if not clock.reports:
             clock.first = now
         clock.reports += count
-        clock.heard, clock.trained, clock.said = now, trained, False
+        clock.heard, clock.trained, clock.told = now, trained, False
 
     def ended(self, trial_id: str) -> None:
         """Drop the clock of a trial that has its record, or no worker any more."""
@@ -102,8 +102,8 @@ class Overdue:
         for trial_id, clock in self._clocks.items():
             usual, silence = self._usual(clock), now - clock.heard
             patience = UNKNOWN_SILENCE_S if usual is None else max(MIN_SILENCE_S, SILENT_FACTOR * usual)
-            if not clock.said and silence > patience:
-                clock.said = True
+            if not clock.told and silence > patience:
+                clock.told = True
                 silences.append(Silence(trial_id, silence, usual))
         return silences
 
@@ -121,9 +121,9 @@ class Overdue:
         return trial_id not in self._clocks or self._clocks[trial_id].heard != since
 
     def _usual(self, clock: _Clock) -> float | None:
-        own = clock.interval()
-        if own is not None:
-            return own
+        interval = clock.interval()
+        if interval is not None:
+            return interval
         total, count = (self._intervals if clock.reports else self._firsts)[clock.arm]
         return total / count if count else None
 

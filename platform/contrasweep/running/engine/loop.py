@@ -97,8 +97,8 @@ class StudyCode:
         code = self.current.of(trial.trainable, trial.config)
         version = code.version
         if version.digest not in self._kept:
-            if said := write_code(self.records, code):
-                self.on_message(said)
+            if warning := write_code(self.records, code):
+                self.on_message(warning)
             self._kept.add(version.digest)
         return CodeRef(version.digest, version.commit, version.dirty)
 
@@ -172,8 +172,8 @@ class TrialLoop:
         if not self.placements.outdated:
             return []
         active = [self.accounts.active[trial_id] for trial_id in waiting if trial_id in self.accounts.active]
-        changed = {trial.id for trial in self.placements.place_again(one.trial for one in active)}
-        return [one for one in active if one.trial.id in changed]
+        changed = {trial.id for trial in self.placements.place_again(entry.trial for entry in active)}
+        return [entry for entry in active if entry.trial.id in changed]
 
     def requeue(self, trial_id: str) -> bool:
         """Queue a trial that the engine gave up, within the limit of lost hosts; return whether it was queued."""

@@ -35,14 +35,14 @@ def objections(study: Study, pilots: Mapping[str, Record]) -> list[str]:
             found.append(f"arm {arm} ended {record.status.value}")
         found += [f"arm {arm}: {sentence}" for sentence in notices_of(record).values()]
     sign = 1 if study.mode == "max" else -1
-    for (one, first), (other, second) in itertools.permutations(pilots.items(), 2):
+    for (arm, first), (other, second) in itertools.permutations(pilots.items(), 2):
         if (first.data.digest, first.fold) != (second.data.digest, second.fold):
             continue
         score, floor = (record.metrics.get(study.metric, math.nan) for record in (first, second))
-        if is_floor(study, other) and not is_floor(study, one) and sign * score < sign * floor:
-            found.append(f"arm {one} is below {other}: {study.metric} {score:.4g} against {floor:.4g}")
-        if one < other and "loss" in first.metrics and _numbers(first) == _numbers(second):
-            found.append(f"arms {one} and {other} have the same loss and metrics to the bit")
+        if is_floor(study, other) and not is_floor(study, arm) and sign * score < sign * floor:
+            found.append(f"arm {arm} is below {other}: {study.metric} {score:.4g} against {floor:.4g}")
+        if arm < other and "loss" in first.metrics and _numbers(first) == _numbers(second):
+            found.append(f"arms {arm} and {other} have the same loss and metrics to the bit")
     return found
 
 

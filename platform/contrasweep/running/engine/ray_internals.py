@@ -139,15 +139,15 @@ def replace_refusing_workers(say: Callable[[str], object]) -> None:
     """
     if not _all(REFUSED):
         return
-    controllers, said = _named(_CONTROLLER), set[str]()
+    controllers, told = _named(_CONTROLLER), set[str]()
     plain = getattr(controllers._on_trial_reset, "plain", controllers._on_trial_reset)
 
     def on_trial_reset(controller: Any, trial: Any, answer: bool | str) -> None:
         if not isinstance(answer, str):
             plain(controller, trial, answer)
             return
-        if answer not in said:
-            said.add(answer)
+        if answer not in told:
+            told.add(answer)
             say(answer)
         controller._resetting_trials.remove(trial)
         actor = controller._trial_to_actor.pop(trial)
@@ -218,16 +218,16 @@ def registry_read_once() -> Iterator[None]:
         register(category, key, value)
 
     contains = registry.contains
-    own = {
+    kept = {
         "get": get,
         "register": register_anew,
         "contains": lambda category, key: (category, key) in known or contains(category, key),
     }
-    vars(registry).update(own)
+    vars(registry).update(kept)
     try:
         yield
     finally:
-        for name in own:
+        for name in kept:
             del vars(registry)[name]
 
 
@@ -236,25 +236,25 @@ def waiting_for_resources(controller: Any) -> list[Any]:
 
     `controller` is what Tune gives to a scheduler.
     """
-    own = getattr(controller, "_tune_controller", None)
-    if own is None or not _all(PENDING):
+    tune = getattr(controller, "_tune_controller", None)
+    if tune is None or not _all(PENDING):
         return []
-    pending = set(own._actor_manager.pending_actors)
-    waiting = [trial for trial, actor in own._trial_to_actor.items() if actor in pending]
-    return [trial for trial in waiting if trial.status == TuneTrial.PENDING and trial not in own._resetting_trials]
+    pending = set(tune._actor_manager.pending_actors)
+    waiting = [trial for trial, actor in tune._trial_to_actor.items() if actor in pending]
+    return [trial for trial in waiting if trial.status == TuneTrial.PENDING and trial not in tune._resetting_trials]
 
 
 def request_again(controller: Any, trial: Any, resources: Any) -> None:
     """Let Tune ask for other resources for one of `waiting_for_resources`."""
-    own = controller._tune_controller
-    actor = own._trial_to_actor.pop(trial)
-    del own._actor_to_trial[actor]
-    own._remove_actor(actor)
-    if trial in own._staged_trials:
-        own._unstage_trial_with_resources(trial)
-    own._set_trial_status(trial, TuneTrial.PAUSED)  # Tune sorts those that wait by their resources
+    tune = controller._tune_controller
+    actor = tune._trial_to_actor.pop(trial)
+    del tune._actor_to_trial[actor]
+    tune._remove_actor(actor)
+    if trial in tune._staged_trials:
+        tune._unstage_trial_with_resources(trial)
+    tune._set_trial_status(trial, TuneTrial.PAUSED)  # Tune sorts those that wait by their resources
     trial.update_resources(resources)
-    own._set_trial_status(trial, TuneTrial.PENDING)
+    tune._set_trial_status(trial, TuneTrial.PENDING)
 
 
 @contextlib.contextmanager

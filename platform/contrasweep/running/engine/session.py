@@ -91,9 +91,9 @@ class RayWatch:
 
     def _own_gcs_is_gone(self) -> bool:
         """Whether the GCS that this process starts was killed. One that fails by itself is Ray's to report."""
-        own = [process for process in _own_gcs() if process.pid not in self._earlier]
-        self._seen |= any(_was_killed(process.pid) for process in own)
-        return self._is_gone(any(map(_lives, own)))
+        started = [process for process in _own_gcs() if process.pid not in self._earlier]
+        self._seen |= any(_was_killed(process.pid) for process in started)
+        return self._is_gone(any(map(_lives, started)))
 
     def _is_gone(self, there: bool) -> bool:
         """Return whether something has been missing for `GCS_PATIENCE_S`; `there`: whether it is present now.
@@ -125,14 +125,14 @@ def _checks(watch: RayWatch) -> dict[str, Callable[[], bool]]:
     known = ray_internals.own_processes()
     if known is None:
         return {}
-    own, raylet_socket = known
+    started, raylet_socket = known
     checks: dict[str, Callable[[], bool]] = {}
-    if (gcs := own.get("gcs_server")) is not None:
+    if (gcs := started.get("gcs_server")) is not None:
         checks["its gcs_server has died"] = lambda: gcs.poll() is not None
     else:
         address = ray.get_runtime_context().gcs_address
         checks[_no_answer(address)] = lambda: watch.unreachable(address)
-    if (raylet := own.get("raylet")) is not None:
+    if (raylet := started.get("raylet")) is not None:
         checks["its raylet has died"] = lambda: raylet.poll() is not None
     elif (there := _raylet(raylet_socket)) is not None:
         checks["the raylet of this machine has died"] = lambda: not _lives(there)
@@ -145,12 +145,12 @@ def _no_answer(address: str) -> str:
 
 def _own_gcs() -> list[psutil.Process]:
     """Return each GCS that this process has started and not waited for."""
-    own = []
+    found = []
     for process in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess):
             if process.name() == "gcs_server":
-                own.append(process)
-    return own
+                found.append(process)
+    return found
 
 
 def _was_killed(child: int) -> bool:
@@ -192,9 +192,9 @@ def connected() -> Iterator[Inventory]:
 
     A Ray that was connected before stays as it is.
     """
-    with contextlib.ExitStack() as own:
+    with contextlib.ExitStack() as leaving:
         if not ray.is_initialized():
-            (KEPT.get() or own).enter_context(_connection())
+            (KEPT.get() or leaving).enter_context(_connection())
         yield ray_inventory(ray.nodes())
 
 

@@ -55,8 +55,8 @@ def train(
     Trials are placed on the hosts of `inventory_file`, or without one on those of the connected Ray. Raises
     KeyboardInterrupt on SIGINT and SIGTERM, and `SpecError` if no trial fits a host.
     """
-    study, finished, own = plan.study, prepared.finished, plan.own(prepared.finished)
-    earlier = list(compact.read_records(records, records.etags(), only=own).values())
+    study, finished, belonging = plan.study, prepared.finished, plan.belonging(prepared.finished)
+    earlier = list(compact.read_records(records, records.etags(), only=belonging).values())
     progress = _progress(plan, records, earlier, quiet)
     budget = Budget(study, records)
     source = plan.source(records, finished)
@@ -128,19 +128,19 @@ def train(
 
 def _progress(plan: Plan, records: StudyRecords, earlier: Sequence[Record], quiet: bool) -> Progress:
     """Return how a run beside the `earlier` records is shown: here, and in the storage for `contrasweep watch`."""
-    study, axes, own = plan.study, plan.varied, {record.trial_id for record in earlier}
+    study, axes, ended = plan.study, plan.varied, {record.trial_id for record in earlier}
     state = RunState(
         study=study.name,
         metric=study.metric,
         mode=study.mode,
         storage=records.storage,
         total=plan.total,
-        before=len(own),
+        before=len(ended),
         slots=1,
         began=time.time(),
         arms={name: ArmState() for name in study.arms},
         labels=dict(display_names(study.labels or {}, [*study.arms, *axes, study.metric]).names),
     )
     trials = () if plan.declared_search is not None else plan.trials
-    planned = {t.id: cell_of(t.arm, axes_as_text(axes, t.config, t.data.name)) for t in trials if t.id not in own}
+    planned = {t.id: cell_of(t.arm, axes_as_text(axes, t.config, t.data.name)) for t in trials if t.id not in ended}
     return Progress(state, axes, [Quiet(sys.stderr) if quiet else display_here(), LiveFile(records)], planned, earlier)

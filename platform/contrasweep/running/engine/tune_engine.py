@@ -255,10 +255,12 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         elif self.loop.queue.hosts.autoscaled and time.monotonic() >= self.place_again_at:
             self.place_again_at = time.monotonic() + PLACE_AGAIN_S
             self._place_again(tune_controller)
-        waiting = [one for one in tune_controller.get_live_trials() if one.status in ("PENDING", "PAUSED")]
+        waiting = [trial for trial in tune_controller.get_live_trials() if trial.status in ("PENDING", "PAUSED")]
         order = {trial_id: number for number, trial_id in enumerate(self.loop.accounts.active)}
         return min(
-            waiting, key=lambda one: (one.status == "PAUSED", order.get(one.config["id"], len(order))), default=None
+            waiting,
+            key=lambda trial: (trial.status == "PAUSED", order.get(trial.config["id"], len(order))),
+            default=None,
         )
 
     def _place_again(self, tune_controller: Any) -> None:

@@ -86,9 +86,9 @@ class Execution:
         self.use = SystemUse(trial.id, records, meter, started, resumed=resume is not None)
         # A method without `settings` does not say which it knows: which ones it reads is recorded.
         self.watched = None if hasattr(function, "settings") else RecordedConfig(trial.config)
-        given = trial if self.watched is None else replace(trial, config=self.watched)
+        shown = trial if self.watched is None else replace(trial, config=self.watched)
         start = None if resume is not None or trial.start is None else scratch / "start"
-        self.generator = _reports(function, given, resume, records, start)
+        self.generator = _reports(function, shown, resume, records, start)
         self.finished = False
         self.opened = ExitStack()  # what the trial's end closes, the last one first
         self.opened.callback(shutil.rmtree, scratch, ignore_errors=True)

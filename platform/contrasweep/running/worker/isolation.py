@@ -374,8 +374,8 @@ def _owner(file: str) -> str:
     """Whose a source file is: `python`, `library` or `user`."""
     if in_standard_library(file) or file.startswith("<frozen"):
         return "python"
-    own = Path(sys.modules["contrasweep"].__file__ or "").parent
-    return "library" if in_site_folder(file) or file.startswith(f"{own}/") else "user"
+    platform = Path(sys.modules["contrasweep"].__file__ or "").parent
+    return "library" if in_site_folder(file) or file.startswith(f"{platform}/") else "user"
 
 
 def _is_users(name: str) -> bool:

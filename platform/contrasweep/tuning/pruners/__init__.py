@@ -42,8 +42,8 @@ def build(pruner: str, *, mode: str, budget: int | None, folds: int = 1, **optio
             hint=choose_from("pruners", [*PRUNERS, "package.module:Class"], pruner),
         )
     if pruner not in PRUNERS:
-        own = OwnPruner(pruner, import_path(pruner, "pruner", "pruner"), mode, budget, options)
-        return cast(Pruner, own)  # by its methods
+        users = OwnPruner(pruner, import_path(pruner, "pruner", "pruner"), mode, budget, options)
+        return cast(Pruner, users)  # by its methods
     kind = PRUNERS[pruner]
     if isinstance(kind, type) and issubclass(kind, Brackets):
         options = {**options, "folds": folds}

@@ -79,11 +79,11 @@ class OwnPruner:
 
     def __getattr__(self, method: str) -> Any:
         """Return a method of the pruner, whose errors are named."""
-        own = getattr(self.__dict__["pruner"], method)
+        called = getattr(self.__dict__["pruner"], method)
 
         def call(*args: object, **options: object) -> Any:
             with errors_named(f"{self.name} fails in {method}", "pruner"):
-                return own(*args, **options)
+                return called(*args, **options)
 
         return call
 

@@ -47,7 +47,7 @@ class StoppingRule(ABC):
         return CONTINUE if self.should_continue(self.histories[trial], step, peers) else STOP
 
     @abstractmethod
-    def should_continue(self, own: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
+    def should_continue(self, values: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
         """Whether a trial with these values (larger is better) goes on past `step`."""
 
 
@@ -64,15 +64,15 @@ class Asha(StoppingRule):
         at_least("min_step", min_step, 1)
         self.reduction, self.min_step = reduction, min_step
 
-    def should_continue(self, own: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
+    def should_continue(self, values: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
         """Return False at the first `step` at or past a rung if the trial is not among the best 1/reduction there."""
         rung = self.min_step
         while rung <= step:
-            before = [s for s in own if s >= rung]
+            before = [s for s in values if s >= rung]
             if min(before) == step:
                 there = sorted((v for h in peers.values() if (v := first_from(h, rung)) is not None), reverse=True)
-                there = sorted([*there, own[step]], reverse=True)
-                if len(there) >= self.reduction and own[step] < there[len(there) // self.reduction - 1]:
+                there = sorted([*there, values[step]], reverse=True)
+                if len(there) >= self.reduction and values[step] < there[len(there) // self.reduction - 1]:
                     return False
             rung *= self.reduction
         return True
@@ -90,11 +90,13 @@ class Median(StoppingRule):
         at_least("min_trials", min_trials, 1)
         self.grace_steps, self.min_trials = grace_steps, min_trials
 
-    def should_continue(self, own: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
+    def should_continue(self, values: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
         """Whether its best is at least the median of the running means, or it is too early to tell."""
         means = [
             statistics.fmean(v for s, v in h.items() if s <= step)
             for h in peers.values()
             if max(h) >= step and min(h) <= step
         ]
-        return step < self.grace_steps or len(means) < self.min_trials or max(own.values()) >= statistics.median(means)
+        return (
+            step < self.grace_steps or len(means) < self.min_trials or max(values.values()) >= statistics.median(means)
+        )

@@ -78,8 +78,8 @@ def _tpe(problem: Problem, **options: Any) -> Searcher:
 
 def _cmaes(problem: Problem, **options: Any) -> Searcher:
     """CMA-ES (Hansen & Ostermeier 2001) on the numbers; choices are drawn at random."""
-    for place, given in (("objectives", len(problem.modes) > 1), ("constraints", problem.constraints > 0)):
-        if given:
+    for place, declared in (("objectives", len(problem.modes) > 1), ("constraints", problem.constraints > 0)):
+        if declared:
             raise SpecError(
                 f"CMA-ES knows no {place}",
                 place="searcher",

@@ -101,11 +101,11 @@ class OwnSearcher:
 
     def __getattr__(self, method: str) -> Any:
         """Return a method of the searcher, whose errors are named."""
-        own = getattr(self.__dict__["searcher"], method)
+        called = getattr(self.__dict__["searcher"], method)
 
         def call(*args: object, **options: object) -> Any:
             with errors_named(f"{self.name} fails in {method}", "searcher"):
-                return own(*args, **options)
+                return called(*args, **options)
 
         return call
 
