@@ -18,9 +18,9 @@ from pathlib import Path
 import torch
 import torchvision
 
-from contrasweep.cluster.calibration import Calibration
 from contrasweep.cluster.memory import count
 from contrasweep.cluster.usage import Meter
+from contrasweep.planning.learned import Calibration
 
 TABLE_1_MIB = {(8, 256): 4303, (16, 256): 6153, (8, 512): 9753, (16, 512): 17495}
 CALIBRATED = [(8, 256), (16, 256)]

@@ -32,7 +32,7 @@ import numpy as np
 from benchmarks.browser import LAPTOP, PHONE, browser, chromium
 
 from contrasweep import AblationGrid, Arm
-from contrasweep.code.checkout import versions
+from contrasweep.code.version import versions
 from contrasweep.planning.planner import plan
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.checkpoints import Checkpoints

@@ -19,12 +19,12 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from contrasweep.cluster.calibration import Calibration
 from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
 from contrasweep.cluster.memory import count
 from contrasweep.cluster.packing import place
 from contrasweep.cluster.simulate import simulate
+from contrasweep.planning.learned import Calibration
 
 RESULTS = Path(__file__).parent / "results"
 FLOPS_PER_S, BYTES_PER_S, LAUNCH_S = (0.4 * 312e12, 0.7 * 2.0e12, 15e-6)  # A100, what kernels reach of its peaks

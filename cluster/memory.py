@@ -1,4 +1,4 @@
-"""GPU memory and work of training, counted without a GPU; `cluster.calibration` makes peaks of the counts of memory.
+"""GPU memory and work of training, counted without a GPU; `planning.learned` makes peaks of the counts of memory.
 
 Memory: counted are the tensors that autograd keeps for the backward pass, the parameters once for the weights, once for
 the gradients and once for each parameter-sized state of the optimiser (Adam 2, SGD with momentum 1), and what lies on

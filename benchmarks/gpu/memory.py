@@ -7,9 +7,9 @@ import torchvision
 from benchmarks.gpu.context import Context
 from benchmarks.gpu.results import Section
 
-from contrasweep.cluster.calibration import Calibration
 from contrasweep.cluster.memory import Precision, count
 from contrasweep.cluster.usage import Meter
+from contrasweep.planning.learned import Calibration
 
 Setting = tuple[str, int, int, Precision]
 """network, images of a step, pixels, precision"""

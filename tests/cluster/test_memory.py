@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from contrasweep.cluster.calibration import MARGIN, MARGIN_UNMEASURED, Calibration
 from contrasweep.cluster.errors import ClusterError
 from contrasweep.cluster.inventory import GPU_MODELS
 from contrasweep.cluster.memory import GIB, LAUNCH_S, NO_WORK, TURN_S, UTILISATION, Count, Work, Workload, count
+from contrasweep.planning.learned import MARGIN, MARGIN_UNMEASURED, Calibration
 
 TABLE_1_MIB = {(8, 512): 9753, (16, 512): 17495, (8, 256): 4303, (16, 256): 6153}
 """LOCAL, Table 1: (batch size, pixels) -> GPU memory; ResNet-50, both images of a pair in one pass, Adam."""

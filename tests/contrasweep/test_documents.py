@@ -17,8 +17,7 @@ from sweeps import finished, sweep
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.cli.documents import DOCUMENTS, document_schema
-from contrasweep.live.live_file import LIVE, LIVE_FILE
-from contrasweep.live.state import RunningTrial, RunState
+from contrasweep.live.state import LIVE, LIVE_FILE, RunningTrial, RunState
 from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import to_plain

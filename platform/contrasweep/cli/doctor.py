@@ -37,7 +37,7 @@ def _try(what: str, check: Callable[[], str]) -> Finding:
 
 
 def _versions() -> str:
-    from contrasweep.code.checkout import versions
+    from contrasweep.code.version import versions
 
     return ", ".join(f"{name} {version}" for name, version in versions().items())
 

@@ -24,8 +24,8 @@ from typing import IO, Any, Literal
 from contrasweep.data.yaml_text import read_yaml
 from contrasweep.errors import ContrasweepError, SpecError, error_members
 from contrasweep.live import logs as trial_logs
-from contrasweep.live.live_file import read_live
 from contrasweep.live.overview import study_names
+from contrasweep.live.state import read_live
 from contrasweep.results.ledger import Ledger
 from contrasweep.secrets import remember, secret_from_environment
 from contrasweep.storage import compact

@@ -37,8 +37,8 @@ def watch(
     Shows what `run` shows, until the study ends.
     """
     from contrasweep.live.displays import display_here
-    from contrasweep.live.live_file import read_live
-    from contrasweep.live.live_file import watch as watch_run
+    from contrasweep.live.state import read_live
+    from contrasweep.live.state import watch as watch_run
 
     records = known_study(reports.name(study), storage)
     if json:

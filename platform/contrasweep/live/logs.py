@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from contrasweep.errors import SpecError
-from contrasweep.live.live_file import read_live
+from contrasweep.live.state import read_live
 from contrasweep.shell import command_line
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import LOG, STACK, StudyRecords

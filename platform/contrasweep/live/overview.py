@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from contrasweep.live.live_file import is_living, read_live
-from contrasweep.live.state import ArmState, RunState
+from contrasweep.live.state import ArmState, RunState, is_living, read_live
 from contrasweep.storage import compact
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords

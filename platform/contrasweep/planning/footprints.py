@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from contrasweep import canonical
-from contrasweep.cluster.calibration import HOST_PRIOR, MARGIN, MARGIN_UNMEASURED
 from contrasweep.cluster.errors import ClusterError
 from contrasweep.cluster.footprint import Footprint, LearnedFootprint, OnType
 from contrasweep.cluster.inventory import Inventory
@@ -14,7 +13,16 @@ from contrasweep.cluster.memory import GIB, NO_WORK, Work, Workload
 from contrasweep.cluster.packing import Placement, default_footprint, options, slots_on, why_not
 from contrasweep.errors import SpecError
 from contrasweep.imports import TRAINING, in_one_line, is_installed
-from contrasweep.planning.learned import CPU, Learned, Peak, calibration_key, cell_key
+from contrasweep.planning.learned import (
+    CPU,
+    HOST_PRIOR,
+    MARGIN,
+    MARGIN_UNMEASURED,
+    Learned,
+    Peak,
+    calibration_key,
+    cell_key,
+)
 from contrasweep.storage.record import TrialNotes
 from contrasweep.study.study import Study
 from contrasweep.study.trainables import find_trainable

@@ -250,7 +250,7 @@ def make_plan(
     declared = list(study.configs())
     settings = SettingsOfArms(study.arms)
     for cell in declared:
-        settings.build(cell.arm, cell.config, [axis for axis, value in cell.axes.items() if value is not None])
+        settings.build(cell.arm, cell.config, cell.axes)
     declared = [cell for cell in declared if cell.data not in without and cell.arm not in waiting]
     seeds, folds = study.all_seeds, study.all_folds
     replicates = [(fold, seed) for seed in seeds for fold in folds]

@@ -1,6 +1,7 @@
 """Plan a study: `cs.plan`, and what can be planned while datasets are missing."""
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from contrasweep.defaults import STORAGE
 from contrasweep.errors import NotStagedError, NotTrainedError, SpecError
 from contrasweep.planning.grid import cells_by_dataset, make_plan
 from contrasweep.planning.plan import Plan
-from contrasweep.planning.power import check_looks
+from contrasweep.planning.power import study_power
 from contrasweep.planning.starts import Sources
 from contrasweep.planning.sweep import check_arms, make_sweep_plan
 from contrasweep.study.file import as_study
@@ -47,7 +48,7 @@ def plan(study: Study | str | Path | Config, *, storage: str = STORAGE, before: 
         (10, ['trial_id', 'arm', 'fold', 'seed'])
     """
     declared = as_study(study)
-    check_looks(declared)
+    _check_looks(declared)
     resolve = functools.cache(functools.partial(data.resolve, folds=declared.folds, storage=storage))
     planned: Plan
     if isinstance(declared, Sweep):
@@ -57,6 +58,24 @@ def plan(study: Study | str | Path | Config, *, storage: str = STORAGE, before: 
     for evaluation in declared.evaluate or ():
         evaluation.check(resolve, "evaluate")
     return planned
+
+
+def _check_looks(study: Study) -> None:
+    """Raise `SpecError` where the last look at a study that grows could decide hardly anything.
+
+    Without SciPy nothing is checked, which `power_lines` says.
+    """
+    if study.replicates is None or (power := study_power(study)) is None:
+        return
+    from contrasweep.statistics.power_of_designs import HARDLY
+
+    if math.isfinite(power.least) and power.least > HARDLY:
+        raise SpecError(
+            "even the last look can decide hardly anything",
+            place="replicates.most",
+            value=study.replicates.most,
+            hint=f"{power.sentence}; {power.remedy}",
+        )
 
 
 @dataclass(frozen=True)
@@ -122,7 +141,7 @@ def plan_staged(
     All settings are checked, those of the cells that are left out too. A missing dataset whose rows and shapes are
     published is planned for by these. What `run` will plan for it once it is staged has other trial ids.
     """
-    check_looks(study)
+    _check_looks(study)
     find = functools.cache(functools.partial(data.resolve, folds=study.folds, storage=storage))
     cells = {name: 0 for evaluation in study.evaluate or () for name in evaluation.data}
     cells |= {study.data: len(study.arms)} if isinstance(study, Sweep) else cells_by_dataset(study)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from contrasweep.errors import SpecError, StorageError
+from contrasweep.errors import StorageError
 from contrasweep.imports import is_installed
 from contrasweep.planning.plan import Plan
 from contrasweep.storage import compact
@@ -207,25 +207,6 @@ def known_noise(plan: Plan, records: StudyRecords, known: Mapping[str, Record]) 
         records.storage, study.name, metric=study.metric, folds=plan.table_folds, data=data, per_cell=per_cell
     )
     return next(others, None)
-
-
-def check_looks(study: Study) -> None:
-    """Raise `SpecError` where the last look at a study that grows could decide hardly anything.
-
-    Without SciPy nothing is checked, which `power_lines` says.
-    """
-    power = study_power(study) if study.replicates is not None else None
-    if power is None:
-        return
-    from contrasweep.statistics.power_of_designs import HARDLY
-
-    if study.replicates is not None and math.isfinite(power.least) and power.least > HARDLY:
-        raise SpecError(
-            "even the last look can decide hardly anything",
-            place="replicates.most",
-            value=study.replicates.most,
-            hint=f"{power.sentence}; {power.remedy}",
-        )
 
 
 def power_lines(study: Study, noise: "EarlierNoise | None" = None) -> list[str]:

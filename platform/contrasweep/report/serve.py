@@ -17,8 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
 
 from contrasweep.errors import ContrasweepError, SpecError
-from contrasweep.live.live_file import SILENT_S, read_live
-from contrasweep.live.state import RunState
+from contrasweep.live.state import SILENT_S, RunState, read_live
 from contrasweep.planning.durations import duration
 from contrasweep.report.figures import Figure, Lines, Series, short
 from contrasweep.report.formats import render_template

@@ -93,7 +93,7 @@ def run(
         prepared = prepare(
             planned, records, code, extend=extend, retry_failed=retry_failed, rerun=rerun, changed=changed, spend=spend
         )
-        tracked = tracked_study(planned, records)
+        tracked = tracked_study(planned, storage, prepared.document)
         stopped = gap = ""
         if not prepared.complete:
             from contrasweep.running.engine.training import train  # Ray comes with it, which a finished study needs not

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from contrasweep.code import CurrentCode
-from contrasweep.code.checkout import versions
-from contrasweep.data.manifest import Manifest
+from contrasweep.code.version import versions
 from contrasweep.errors import ContrasweepError, SpecError, check_known, choose_from
 from contrasweep.planning import learned
 from contrasweep.planning.code_comparison import CodeComparison, compare_plan, is_other
@@ -24,7 +23,7 @@ from contrasweep.storage.interim_log import read_looks, write_looks
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import DatasetRef, Phase, Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.study_document import StudyDocument, declared_lines
+from contrasweep.storage.study_document import StudyDocument, lines_declared_anew
 from contrasweep.study.file import parse_set, to_plain
 from contrasweep.tracking.tracker import TrackedStudy
 
@@ -46,12 +45,13 @@ class Prepared:
     """The trials of a plan that an earlier run has finished, and those that it has not.
 
     `finished` are the ids of trials with a record; `complete`: nothing is left to run. `infeasible` are the records of
-    those that fitted no host so far, which are not `finished`.
+    those that fitted no host so far, which are not `finished`. `document` is study.json as it is now.
     """
 
     finished: set[str]
     complete: bool
     infeasible: Mapping[str, Record]
+    document: StudyDocument
 
 
 def prepare(
@@ -75,7 +75,7 @@ def prepare(
     finish_move(records)
     known, recorded, log = records.document(), records.finished(), read_looks(records)
     document = redeclare(plan, study_document(plan), records, extend=extend, spend=spend)
-    new = _declared_anew(known, document)
+    new = lines_declared_anew(known, document)
     decision = decide(plan, records, code, changed=changed, rerun=rerun, retry_failed=retry_failed)
     again = decision.again
     check_starts(plan, records.storage, code, recorded - again)
@@ -85,7 +85,7 @@ def prepare(
         from contrasweep.results.interim_analysis import count_look  # brings pandas, which `submit` does without
 
         count_look(plan, records)
-    records.claim(document)
+    document = records.claim(document)
     decision.carry_out(records)
     if log is not None and log.looks and (again - decision.failed) & recorded:
         write_looks(records, log.begun_anew())
@@ -96,19 +96,13 @@ def prepare(
     if (frame := plan.stored_frame(records, complete)) is not None:
         write_planned(records, frame, plan.digest)
     infeasible = {i: record for i, record in decision.infeasible.items() if i in finished}
-    return Prepared(finished - infeasible.keys(), complete and not infeasible, infeasible)
+    return Prepared(finished - infeasible.keys(), complete and not infeasible, infeasible, document)
 
 
 def check_plan(plan: Plan, records: StudyRecords, *, extend: bool, spend: bool = False) -> list[str]:
     """Return lines on what is declared anew; raise `SpecError` where the storage keeps it from being run."""
-    return _declared_anew(
-        records.document(), redeclare(plan, study_document(plan), records, extend=extend, spend=spend)
-    )
-
-
-def _declared_anew(known: StudyDocument | None, document: StudyDocument) -> list[str]:
-    before = declared_lines(known) if known else []
-    return [line for line in declared_lines(document) if line not in before]
+    document = redeclare(plan, study_document(plan), records, extend=extend, spend=spend)
+    return lines_declared_anew(records.document(), document)
 
 
 @dataclass(frozen=True)
@@ -331,9 +325,9 @@ def study_document(plan: Plan) -> StudyDocument:
     )
 
 
-def tracked_study(plan: Plan, records: StudyRecords) -> TrackedStudy:
-    """Return what a tracker shows of a study that is in the storage."""
-    study, document = plan.study, records.document()
+def tracked_study(plan: Plan, storage: str, document: StudyDocument) -> TrackedStudy:
+    """Return what a tracker shows of a study, whose study.json is `document`."""
+    study = plan.study
     return TrackedStudy(
         study.name,
         plan_digest=plan.digest,
@@ -343,13 +337,12 @@ def tracked_study(plan: Plan, records: StudyRecords) -> TrackedStudy:
         mode=study.mode,
         searches=plan.declared_search is not None,
         trials=plan.total,
-        storage=records.storage,
-        origin=document.origin if document is not None else "",
+        storage=storage,
+        origin=document.origin,
         description=study.description,
         extra=plan.summary(),
-        datasets={digest: {"uri": data.uri, "rows": _rows(data)} for digest, data in plan.datasets.items()},
+        datasets={
+            digest: {"uri": data.uri, "rows": {split: data.rows(split) for split in data.splits}}
+            for digest, data in plan.datasets.items()
+        },
     )
-
-
-def _rows(data: Manifest) -> dict[str, int]:
-    return {split: data.rows(split) for split in data.splits}

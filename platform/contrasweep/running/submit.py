@@ -10,7 +10,7 @@ import yaml
 from contrasweep.cluster import package, submission
 from contrasweep.cluster.inventory import read_inventory
 from contrasweep.cluster.jobs import Job
-from contrasweep.code.checkout import versions
+from contrasweep.code.version import versions
 from contrasweep.config import Config
 from contrasweep.defaults import OF_STUDY
 from contrasweep.errors import SpecError, StorageError

@@ -74,13 +74,14 @@ class StudyRecords:
             check_file_name(name)
         return f"{self.study}/{'records' if name == RECORD else 'trials'}/{trial_id}/{name}"
 
-    def claim(self, document: StudyDocument) -> None:
-        """Write study.json, in one atomic write, unless it is there already. The study keeps its `origin`."""
+    def claim(self, document: StudyDocument) -> StudyDocument:
+        """Write study.json in one atomic write, unless it is there; return it. The study keeps its `origin`."""
         known = self.document()
         document = replace(document, origin=known.origin if known and known.origin else uuid.uuid4().hex)
         if known != document:
             self.store.check_writable()
             self.store.write(f"{self.study}/study.json", STUDY_FILE.encode(asdict(document)))
+        return document
 
     def document(self) -> StudyDocument | None:
         """Return study.json; None if this study was never run here."""

@@ -212,6 +212,12 @@ class StudyDocument:
         return dict(self.spec.get("arms", {}).get(arm, {}).get("space") or {})
 
 
+def lines_declared_anew(known: StudyDocument | None, document: StudyDocument) -> list[str]:
+    """Return the `declared_lines` of `document` that `known`, as the storage has it, has not."""
+    before = declared_lines(known) if known else []
+    return [line for line in declared_lines(document) if line not in before]
+
+
 def declared_lines(document: StudyDocument) -> list[str]:
     """Return a sentence for each later declaration that asks for other verdicts, and for what they follow."""
     lines = []

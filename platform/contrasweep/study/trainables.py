@@ -147,7 +147,7 @@ class SettingsOfArms:
         self._built: dict[tuple[Any, str], Any] = {}
         self._resolved: dict[tuple[Any, str, str], Config] = {}
 
-    def build(self, arm: str, config: Config, axes: Collection[str] = ()) -> Any:
+    def build(self, arm: str, config: Config, axes: Config | None = None) -> Any:
         """Return the settings of `arm` under `config`; None where its trainable has none.
 
         Raises `SpecError` where they are wrong, at the one of `axes` that is, or at the arm's config.
@@ -157,7 +157,8 @@ class SettingsOfArms:
             try:
                 self._built[function, config.text] = _build(function, config)
             except SpecError as error:
-                raise error.at(_place(error, arm, axes)) from None
+                chosen = [axis for axis, value in (axes or {}).items() if value is not None]
+                raise error.at(_place(error, arm, chosen)) from None
         return self._built[function, config.text]
 
     def resolve(self, arm: str, config: Config, data: Manifest, function: Callable[..., Any] | None = None) -> Config:

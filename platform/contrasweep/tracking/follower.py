@@ -22,8 +22,7 @@ from typing import Protocol
 import filelock
 
 from contrasweep.errors import BrokenFileError, ContrasweepError, StorageError
-from contrasweep.live.live_file import is_living, read_live
-from contrasweep.live.state import RunningTrial
+from contrasweep.live.state import RunningTrial, is_living, read_live
 from contrasweep.rows import step_of
 from contrasweep.storage import compact
 from contrasweep.storage.attempts import BegunTrial, read_begun

@@ -11,8 +11,7 @@ from typing import Literal
 
 from contrasweep.delivery import Message, deliver
 from contrasweep.errors import BrokenFileError, StorageError
-from contrasweep.live.live_file import SILENT_S, Watched, read_live
-from contrasweep.live.state import RunState, one_line
+from contrasweep.live.state import SILENT_S, RunState, Watched, one_line, read_live
 from contrasweep.planning.durations import duration
 from contrasweep.secrets import redacted
 from contrasweep.storage.interim_log import VERDICTS, LookAt, LookLog, read_looks

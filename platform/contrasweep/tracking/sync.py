@@ -16,7 +16,7 @@ from typing import Any
 
 from contrasweep.errors import BrokenFileError, SpecError, StorageError
 from contrasweep.imports import import_from_here, import_path
-from contrasweep.live.live_file import is_living, read_live
+from contrasweep.live.state import is_living, read_live
 from contrasweep.rows import metrics_of, step_of
 from contrasweep.storage.attempts import BegunTrial
 from contrasweep.storage.json_file import JsonFile, stored

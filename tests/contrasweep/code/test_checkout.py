@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from contrasweep.code import code_of
-from contrasweep.code.checkout import Checkout, checkout_of
+from contrasweep.code.version import Checkout, checkout_of
 
 
 def git(folder: Path, *words: str) -> str:

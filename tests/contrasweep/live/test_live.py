@@ -10,9 +10,10 @@ from rich.console import Console
 
 from contrasweep.data.manifest import Manifest
 from contrasweep.live.displays import Lines, Quiet, View, to_html
-from contrasweep.live.live_file import LIVE, LiveFile, read_live
 from contrasweep.live.state import (
+    LIVE,
     ArmState,
+    LiveFile,
     Pace,
     Progress,
     RunningTrial,
@@ -20,6 +21,7 @@ from contrasweep.live.state import (
     axes_as_text,
     cell_of,
     progress_line,
+    read_live,
     start_line,
 )
 from contrasweep.storage.record import Record, Status

@@ -17,10 +17,9 @@ from command_line import contrasweep
 
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
-from contrasweep.live import live_file, logs
+from contrasweep.live import logs, state
 from contrasweep.live.displays import Lines
-from contrasweep.live.live_file import LIVE, LIVE_FILE, watch
-from contrasweep.live.state import ArmState, RunningTrial, RunState
+from contrasweep.live.state import LIVE, LIVE_FILE, ArmState, RunningTrial, RunState, watch
 from contrasweep.processes import process_identity
 from contrasweep.storage.lease import HOLDER_FILE, Holder, _show_sign
 from contrasweep.storage.record import Record, Status
@@ -197,7 +196,7 @@ def test_a_driver_that_died_is_said_to_give_no_sign_of_life(records):
     stream = io.StringIO()
     watch(records, Lines(stream), once=True)
     assert "no sign of life for 10 min from process 123 on gpu1" in stream.getvalue()
-    assert live_file.SILENT_S < 600
+    assert state.SILENT_S < 600
 
 
 def test_a_trial_s_log_and_its_traceback_are_printed(records, tmp_path):
@@ -249,4 +248,4 @@ def test_a_log_that_was_shortened_is_followed_from_where_it_was():
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e308, 10**400, "\x1b[2J"])
 def test_a_state_that_cannot_be_is_none(records, field, value):
     keep(records, **{field: value})
-    assert live_file.read_live(records) is None
+    assert state.read_live(records) is None

@@ -7,14 +7,13 @@ import pytest
 from torch import nn
 
 from contrasweep import AblationGrid, Arm
-from contrasweep.cluster.calibration import MARGIN, MARGIN_UNMEASURED
 from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
 from contrasweep.cluster.memory import GIB, Workload
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan
-from contrasweep.planning.learned import CPU, Learned, Peak, cell_key
+from contrasweep.planning.learned import CPU, MARGIN, MARGIN_UNMEASURED, Learned, Peak, cell_key
 
 PIXELS = {name: {"dtype": "uint8", "shape": [64, 64, 3]} for name in ("pre", "post")}
 PAIRS = Manifest(

@@ -15,8 +15,7 @@ from raylets import wait_for
 from toy import train
 
 import contrasweep as cs
-from contrasweep.live.live_file import LIVE, LIVE_FILE
-from contrasweep.live.state import RunningTrial, RunState
+from contrasweep.live.state import LIVE, LIVE_FILE, RunningTrial, RunState
 from contrasweep.report import html_report, report_data, serve
 from contrasweep.report.serve import LivePage, server_of
 from contrasweep.running.prepare import study_document

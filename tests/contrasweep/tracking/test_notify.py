@@ -20,8 +20,7 @@ from looks import drive_looks, three_arms, value_of
 
 from contrasweep import AblationGrid, Arm, SpecError, delivery
 from contrasweep.delivery import checked_addresses, deliver
-from contrasweep.live.live_file import LIVE, LIVE_FILE, SILENT_S
-from contrasweep.live.state import ArmState, RunState
+from contrasweep.live.state import LIVE, LIVE_FILE, SILENT_S, ArmState, RunState
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import to_plain
 from contrasweep.tracking import notify

@@ -15,8 +15,7 @@ from benchmarks.tracking_services import wait_until
 from contrasweep import AblationGrid, Arm, SpecError, data
 from contrasweep.defaults import OF_STUDY
 from contrasweep.errors import StorageError
-from contrasweep.live.live_file import LIVE, LIVE_FILE
-from contrasweep.live.state import RunningTrial, RunState
+from contrasweep.live.state import LIVE, LIVE_FILE, RunningTrial, RunState
 from contrasweep.storage.attempts import Attempt, BegunTrial
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords

@@ -26,8 +26,7 @@ from hypothesis import strategies as st
 
 from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.errors import ContrasweepError, StorageError
-from contrasweep.live.live_file import LIVE, LIVE_FILE
-from contrasweep.live.state import RunningTrial, RunState
+from contrasweep.live.state import LIVE, LIVE_FILE, RunningTrial, RunState
 from contrasweep.storage.attempts import Attempt
 from contrasweep.storage.record import RECORD_FILE, CodeRef, Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords

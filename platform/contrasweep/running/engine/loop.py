@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from contrasweep.code import CurrentCode
-from contrasweep.code.checkout import versions
+from contrasweep.code.version import versions
 from contrasweep.errors import ContrasweepError
 from contrasweep.live.state import Progress
 from contrasweep.results.notices import early_notices, notices_of

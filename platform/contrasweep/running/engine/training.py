@@ -10,8 +10,7 @@ from contrasweep.cluster.hosts import Hosts
 from contrasweep.cluster.inventory import Inventory, read_inventory
 from contrasweep.code import CurrentCode
 from contrasweep.live.displays import Quiet, display_here
-from contrasweep.live.live_file import LiveFile
-from contrasweep.live.state import ArmState, Progress, RunState, axes_as_text, cell_of
+from contrasweep.live.state import ArmState, LiveFile, Progress, RunState, axes_as_text, cell_of
 from contrasweep.planning import learned
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.footprints import Footprints
@@ -58,10 +57,10 @@ def train(
     study, finished, belonging = plan.study, prepared.finished, plan.belonging(prepared.finished)
     earlier = list(compact.read_records(records, records.etags(), only=belonging).values())
     progress = _progress(plan, records, earlier, quiet)
-    budget = Budget(study, records)
     source = plan.source(records, finished)
     if study.replicates is not None:
         source = InterimSource(plan, source, records, progress.say)
+    budget = Budget(study, records)
     used_up = "" if source.finished else budget.used_up()
     if not source.finished and not used_up:
         sweep_scratch()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from contrasweep.cluster import out_of_memory
 from contrasweep.cluster.usage import Meter
-from contrasweep.code.checkout import versions
+from contrasweep.code.version import versions
 from contrasweep.errors import AttemptSuperseded, ProcessLostError, SpecError, StorageError
 from contrasweep.processes import scratch_folder
 from contrasweep.rows import Row

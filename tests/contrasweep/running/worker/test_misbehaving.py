@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from contrasweep import AblationGrid, Arm
-from contrasweep.live.live_file import read_live
 from contrasweep.live.logs import read_log
+from contrasweep.live.state import read_live
 from contrasweep.running.driver import run
 from contrasweep.running.worker.output import LIMIT
 
