@@ -44,17 +44,14 @@ def submit(
         snapshot(working_dir, Path(folder), files)
         preflight.check_not_running(dashboard, name, uris.get("storage", ""))
         preflight.check_reachable(dashboard, to_probe, dict(env or {}))
+        slug = "".join(c if c.isalnum() else "-" for c in name.lower()).strip("-")[:40] or "study"
         return dashboard.submit(
             shlex.join(entrypoint),
-            id=f"contrasweep-{_slug(name)}-{uuid.uuid4().hex[:8]}",
+            id=f"contrasweep-{slug}-{uuid.uuid4().hex[:8]}",
             env=variables,
             folder=Path(folder),
             metadata={"contrasweep": name, "storage": uris.get("storage", ""), **(metadata or {})},
         )
-
-
-def _slug(name: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in name.lower()).strip("-")[:40] or "study"
 
 
 def snapshot(root: Path, to: Path, files: Mapping[str, Path] | None = None) -> float:

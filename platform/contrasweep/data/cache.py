@@ -108,8 +108,9 @@ def _build(folder: Path, what: str, build: Callable[[Path], None]) -> None:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             if attempt == 2 or not evict(0, keep=folder.name):
+                free = shutil.disk_usage(folder.parent).free / 2**30
                 raise DataError(
-                    f"no space for {what} in the node's cache {cache_folder()} ({_free(folder.parent)} free): "
+                    f"no space for {what} in the node's cache {cache_folder()} ({free:.1f} GiB free): "
                     "free some, or point CONTRASWEEP_CACHE at a larger disk"
                 ) from None
         except BaseException:
@@ -207,10 +208,6 @@ def _size(folder: Path) -> int:
     with contextlib.suppress(OSError):
         return sum(file.stat().st_blocks * 512 for file in folder.iterdir())
     return 0
-
-
-def _free(folder: Path) -> str:
-    return f"{shutil.disk_usage(folder).free / 2**30:.1f} GiB"
 
 
 def _make(folder: Path) -> None:

@@ -83,7 +83,9 @@ def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
         raise DataError(f"{error}; {_where_looked(wanted, storage, places)}") from None
     wanted.checked()
     if chosen.source:
-        command, looked = _how_to_stage(wanted, places[0]), _where_looked(wanted, storage, places)
+        settings = [f"{key}={value}" for key, value in wanted.settings.items()]
+        command = command_line("data stage", wanted.name, source="PATH", set=settings, to=places[0])
+        looked = _where_looked(wanted, storage, places)
         raise NotStagedError(wanted.text, command, chosen.source, looked)
     try:
         bundled = _bundled(wanted)
@@ -119,11 +121,6 @@ def _whole(folder: Path) -> Manifest | None:
     for file in wrong:
         file.unlink(missing_ok=True)  # staging skips what is there
     return None if wrong else manifest
-
-
-def _how_to_stage(wanted: Name, place: str) -> str:
-    settings = [f"{key}={value}" for key, value in wanted.settings.items()]
-    return command_line("data stage", wanted.name, source="PATH", set=settings, to=place)
 
 
 def _where_looked(wanted: Name, storage: str, places: Sequence[str]) -> str:

@@ -48,7 +48,9 @@ def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -
     except Exception as error:  # ValueError of a version or an escape that is too large, among others
         if "maximum nesting depth" in str(error):  # of PyYAML from 6.0.4 on, whose scanner runs ahead of its events
             raise _too_deep(place) from None
-        raise SpecError(rule, place=place, value=None if "\n" in text else text, hint=_line(error)) from None
+        raise SpecError(
+            rule, place=place, value=None if "\n" in text else text, hint=" ".join(str(error).split())
+        ) from None
     _check_numbers(value, place)
     return value
 
@@ -98,7 +100,3 @@ def _check_numbers(value: Any, place: str) -> None:
     inner = [*value, *value.values()] if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     for item in inner:
         _check_numbers(item, place)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

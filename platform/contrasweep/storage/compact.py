@@ -278,7 +278,9 @@ def read_parts(records: StudyRecords, kind: str, etags: Mapping[str, str], *, id
     trial_id and etag alone.
     """
     keys = sorted(
-        key for key in records.store.list(f"{records.study}/compact/{kind}") if _kind_below(records, key) == kind
+        key
+        for key in records.store.list(f"{records.study}/compact/{kind}")
+        if kind_of(key.removeprefix(f"{records.study}/")) == kind
     )
     if not keys:
         return []
@@ -343,10 +345,6 @@ def _chunks(rows: pa.Table) -> Iterator[pa.Table]:
 def _name(rows: pa.Table) -> str:
     pairs = set(zip(rows["trial_id"].to_pylist(), rows["etag"].to_pylist(), strict=True))
     return hashlib.sha256("\n".join(f"{trial_id} {etag}" for trial_id, etag in sorted(pairs)).encode()).hexdigest()[:32]
-
-
-def _kind_below(records: StudyRecords, key: str) -> str | None:
-    return kind_of(key.removeprefix(f"{records.study}/"))
 
 
 def _type(column: str) -> pa.DataType:

@@ -11,7 +11,7 @@ import hashlib
 import os
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,12 @@ class S3Store:
         def put(allowance: Allowance) -> None:
             nonlocal tries
             tries += 1
-            self._client.put_object(**place, Body=data, Metadata={DIGEST: digest}, ContentMD5=_md5(data))
+            self._client.put_object(
+                **place,
+                Body=data,
+                Metadata={DIGEST: digest},
+                ContentMD5=base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode(),
+            )
 
         try:
             self._retry("write", key, put, len(data))
@@ -131,16 +136,13 @@ class S3Store:
         token: dict[str, str] = {}
         while True:
             place = {"Bucket": self.bucket, "Prefix": self.prefix + prefix, **token}
-            page = self._retry("list", prefix, functools.partial(self._page, place))
+            page = self._retry("list", prefix, lambda _, place=place: self._client.list_objects_v2(**place))
             for entry in page.get("Contents", ()):
                 if is_key(key := entry["Key"].removeprefix(self.prefix)):
                     yield key, entry["ETag"], int(entry["Size"])
             if not page.get("IsTruncated"):
                 return
             token = {"ContinuationToken": page["NextContinuationToken"]}
-
-    def _page(self, place: dict[str, str], allowance: Allowance) -> Answer:
-        return dict(self._client.list_objects_v2(**place))
 
     def delete(self, key: str) -> None:
         """Delete one object; the server does not mind if there is none."""
@@ -182,18 +184,14 @@ class S3Store:
         """Whether the server heeds `If-None-Match: *`: asked with an object under a random name, which is deleted."""
         key = f".contrasweep-write-check-{uuid.uuid4().hex}"
         place = {"Bucket": self.bucket, "Key": self.prefix + key, "IfNoneMatch": "*", "Body": b""}
-        put = functools.partial(self._put_empty, place)
         try:
-            self._retry("write", key, put)
-            self._retry("write", key, put)
+            for _ in range(2):
+                self._retry("write", key, lambda _: self._client.put_object(**place))
         except raised.ClientError as error:
             return error_code(error) in PRECONDITION_FAILED
         finally:
             self.delete(key)
         return False
-
-    def _put_empty(self, place: Mapping[str, object], allowance: Allowance) -> None:
-        self._client.put_object(**place)
 
     @property
     def _client(self) -> Any:
@@ -280,7 +278,3 @@ def _check(digest: str, response: Answer) -> None:
 def _digest(response: Answer) -> str | None:
     digest: str | None = response.get("Metadata", {}).get(DIGEST)
     return digest
-
-
-def _md5(data: bytes) -> str:
-    return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()

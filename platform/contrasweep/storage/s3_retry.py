@@ -89,9 +89,11 @@ class Retry:
                 result = bounded(call, allowance)
             except Exception as error:
                 deadline += 3 * allowance.extra_s if not size else 0.0
-                if self._is_answer(verb, error):
+                code = error_code(error)
+                missing = code in NOT_FOUND and verb != "write"
+                if missing or code in PRECONDITION_FAILED | CONDITION_UNSUPPORTED:  # a valid answer
                     self.patient = True
-                    if error_code(error) in NOT_FOUND:
+                    if missing:
                         raise FileNotFoundError(place) from None
                     raise
                 wait = min(MAX_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1)) * random.uniform(0.5, 1)
@@ -102,11 +104,6 @@ class Retry:
                 continue
             self.patient = True
             return result
-
-    def _is_answer(self, verb: str, error: Exception) -> bool:
-        """Return whether an error is a valid answer: a missing object, or a condition that does not hold."""
-        code = error_code(error)
-        return code in PRECONDITION_FAILED | CONDITION_UNSUPPORTED or (code in NOT_FOUND and verb != "write")
 
     def _again(self, error: Exception, attempt: int, deadline: float) -> bool:
         if is_refusal(error):

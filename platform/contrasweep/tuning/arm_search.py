@@ -128,9 +128,6 @@ class ArmSearch:
         best = self.best()
         return dict(best.config) if best else {}
 
-    def _whole(self, config: Config) -> MutableConfig:
-        return dotted.merge(self.fixed, dotted.expand(config))
-
     def _outcome(self, candidate: Candidate) -> Outcome:
         return Outcome.of(candidate.config, candidate.records.values(), self.study)
 
@@ -243,7 +240,9 @@ class ArmSearch:
 
     def _add(self, config: MutableConfig) -> Candidate:
         number = len(self.candidates)
-        candidate = Candidate(number, config, self.plan.search_trials(self.arm, self._whole(config)))
+        candidate = Candidate(
+            number, config, self.plan.search_trials(self.arm, dotted.merge(self.fixed, dotted.expand(config)))
+        )
         self.candidates.append(candidate)
         for trial in candidate.trials:
             self.of[trial.id] = candidate
@@ -290,7 +289,9 @@ class ArmSearch:
         for candidate in self.candidates[: self._due] if in_order else self.candidates:
             if candidate.learned:
                 continue
-            if not candidate.whole or any(self._open(trial.id) for trial in candidate.trials):
+            # A stopped trial may still be promoted.
+            paused = self.pruner is not None and any(self.pruner.is_paused(trial.id) for trial in candidate.trials)
+            if paused or not candidate.whole:
                 if in_order:
                     return
                 continue
@@ -304,10 +305,6 @@ class ArmSearch:
                 min(pruned) if pruned else None,
                 outcome.violations,
             )
-
-    def _open(self, trial_id: str) -> bool:
-        """Whether a stopped trial may still be promoted."""
-        return self.pruner is not None and self.pruner.is_paused(trial_id)
 
     def _close(self) -> None:
         self.closed = True

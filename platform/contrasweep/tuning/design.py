@@ -90,18 +90,14 @@ class SweepDesign:
             self.study.arms[arm].path,
             to_plain(self.study.arms[arm].space),
             [trial.config for trial in self.samples(arm)],
-            {key: self.question.get(key) for key in SEARCH_FIELDS} | {k: v for k, v in self._slots.items() if v},
+            {key: self.question.get(key) for key in SEARCH_FIELDS}
+            | ({"slots": self.study.slots} if self.study.slots else {}),
             self.search_folds,
             self.search_data.digest,
             self.search_digest(base) if base else None,
             *([starts] if (starts := self.study.arms[arm].start_points) else []),
         ]
         return canonical.digest(parts, length=12)
-
-    @property
-    def _slots(self) -> dict[str, int | None]:
-        """What of the search only counts where it is declared."""
-        return {"slots": self.study.slots}
 
     def trial(self, arm: str, config: Config, fold: int | None, seed: int) -> Trial:
         """A trial of the confirmation."""

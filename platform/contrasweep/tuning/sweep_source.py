@@ -112,7 +112,9 @@ class SweepSource:
             base = study.freeze.get(arm)
             if arm not in self.searches and (base is None or (base in self.searches and self.searches[base].over)):
                 tuned = {} if base is None else self._tuned(base)
-                self.searches[arm] = self._search(arm, tuned)
+                self.searches[arm] = ArmSearch(
+                    self.plan, arm, tuned, self.records, self._priors(arm, tuned), self.infeasible
+                )
         if over := [arm for arm, tried in self.searches.items() if tried.over and arm not in self.confirmation]:
             winners = {
                 arm: self.searches[arm].best_config() for arm in study.arms if arm in {*over, *self.confirmation}
@@ -123,9 +125,6 @@ class SweepSource:
             finished = self.records.finished() - self.infeasible
             for arm in over:
                 self.confirmation[arm] = deque(t for t in self.plan.trials if t.arm == arm and t.id not in finished)
-
-    def _search(self, arm: str, tuned: Config) -> ArmSearch:
-        return ArmSearch(self.plan, arm, tuned, self.records, self._priors(arm, tuned), self.infeasible)
 
     def _tuned(self, arm: str) -> MutableConfig:
         """Return the tuned settings of `arm`, with those it was itself frozen on."""

@@ -7,7 +7,6 @@ that follows from it.
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any
 
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.stages import stage
@@ -95,14 +94,11 @@ class InterimSource:
         while not self.over and not self.waiting:
             plan = self.plan
             now = stage(plan, self.records)
-            write_planned(self.records, _frame_of(plan, {trial.id for trial in now.trials}), self.declared.digest)
+            frame, granted = plan.to_frame(), {trial.id for trial in now.trials}
+            frame = frame[frame["trial_id"].isin(granted)].reset_index(drop=True)
+            write_planned(self.records, frame, self.declared.digest)
             finished = self.records.finished()
             self.waiting.extend(trial for trial in now.trials if trial.id not in finished)
             self.over = now.over
             if not self.waiting and not self.over:
                 self.say(take_look(plan, now, self.records))
-
-
-def _frame_of(plan: Plan, granted: set[str]) -> Any:
-    frame = plan.to_frame()
-    return frame[frame["trial_id"].isin(granted)].reset_index(drop=True)

@@ -188,7 +188,7 @@ class CheckpointWriter:
         with self._changed:
             self._urgent = True
             self._changed.notify_all()
-            self._changed.wait_for(self._idle)
+            self._changed.wait_for(lambda: self._error is not None or (self._waiting is None and not self._storing))
             self._urgent = False
         self.check()
 
@@ -207,9 +207,6 @@ class CheckpointWriter:
             self._thread.join(CLOSE_TIMEOUT_S)
         with self._changed:
             self.left, self._waiting = True, None
-
-    def _idle(self) -> bool:
-        return self._error is not None or (self._waiting is None and not self._storing)
 
     def _work(self) -> None:
         while True:

@@ -13,7 +13,6 @@ from contrasweep.cluster.guard import guard
 from contrasweep.cluster.inventory import ACCELERATOR_LABEL, Inventory
 from contrasweep.errors import StorageDenied
 from contrasweep.processes import sweep_scratch
-from contrasweep.rows import Row
 from contrasweep.running.run_context import FAULT, STATUS, RunContext, StepResult, TrialDescription
 from contrasweep.running.stacks import answer_signal
 from contrasweep.running.study_code import OtherCodeHere, checked_packages
@@ -103,7 +102,8 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
             result = self._step()
         except (OtherCodeHere, StorageDenied) as error:
             return {"id": self.described["id"], "reports": [], FAULT: str(error)}
-        value = _last(result["reports"], self.context.metric)
+        metric = self.context.metric
+        value = next((row[metric] for row in reversed(result["reports"]) if metric in row), None)
         return {**result} if value is None else {**result, self.context.metric: value}
 
     def _step(self) -> StepResult:
@@ -175,7 +175,3 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         if self.execution is not None and not self.execution.finished:
             self.execution.close()
         self.execution = None
-
-
-def _last(reports: list[Row], metric: str) -> float | None:
-    return next((row[metric] for row in reversed(reports) if metric in row), None)
