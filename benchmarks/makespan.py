@@ -17,8 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.inventory import Inventory, Node
+from contrasweep.cluster.packing import Footprint
 from contrasweep.cluster.simulate import simulate
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords

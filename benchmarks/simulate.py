@@ -19,10 +19,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
 from contrasweep.cluster.memory import count
-from contrasweep.cluster.packing import place
+from contrasweep.cluster.packing import Footprint, place
 from contrasweep.cluster.simulate import simulate
 from contrasweep.planning.learned import Calibration
 

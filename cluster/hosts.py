@@ -9,9 +9,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.inventory import ACCELERATOR_LABEL, GPU_MODELS, Gpu, Inventory, RayNode, ray_inventory
-from contrasweep.cluster.packing import share, why_not
+from contrasweep.cluster.packing import Footprint, share, why_not
 
 HOST_TIMEOUT_S = 600.0
 """How long a run waits for a host: a GPU node of a cloud takes some minutes from the demand to its first task."""

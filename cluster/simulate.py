@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.inventory import Inventory, Node
-from contrasweep.cluster.packing import Packing, Placement, fits, place
+from contrasweep.cluster.packing import Footprint, Packing, Placement, fits, place
 
 UNITS = 720720
 """Parts of a GPU: divisible by every n up to 16, so that shares add up exactly."""

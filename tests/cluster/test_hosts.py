@@ -4,10 +4,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from joining_hosts import Cluster, host
 
-from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.hosts import JOIN_QUIET_S, bundle
 from contrasweep.cluster.inventory import ACCELERATOR_LABEL, GPU_MODELS, Gpu, Inventory, Node
-from contrasweep.cluster.packing import options
+from contrasweep.cluster.packing import Footprint, options
 
 footprints = st.builds(
     Footprint,

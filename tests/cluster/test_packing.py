@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from contrasweep.cluster import inventory as inventories
 from contrasweep.cluster.errors import ClusterError, FootprintError, InventoryError
-from contrasweep.cluster.footprint import Footprint, LearnedFootprint, OnType
 from contrasweep.cluster.inventory import (
     GPU_MODELS,
     Gpu,
@@ -25,7 +24,19 @@ from contrasweep.cluster.inventory import (
     short_name,
     this_machine,
 )
-from contrasweep.cluster.packing import MAX_TRIALS_PER_GPU, Packing, Placement, options, place, share, slots_on, why_not
+from contrasweep.cluster.packing import (
+    MAX_TRIALS_PER_GPU,
+    Footprint,
+    LearnedFootprint,
+    OnType,
+    Packing,
+    Placement,
+    options,
+    place,
+    share,
+    slots_on,
+    why_not,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 T4, A100, H100 = Gpu("T4", 15.0), Gpu("A100", 40.0), Gpu("H100", 80.0)

@@ -5,8 +5,8 @@ from benchmarks.simulate import expected_factor, read_mix
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
+from contrasweep.cluster.packing import Footprint
 from contrasweep.cluster.simulate import simulate
 
 GPU = Gpu("A100-80G", 80.0)

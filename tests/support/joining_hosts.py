@@ -4,9 +4,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from contrasweep.cluster import hosts
-from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.hosts import ClusterHosts, Hosts
 from contrasweep.cluster.inventory import ACCELERATOR_LABEL, Inventory, ray_inventory
+from contrasweep.cluster.packing import Footprint
 from contrasweep.code import CurrentCode
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.footprints import Footprints

@@ -171,7 +171,7 @@ class Manifest:
         """Read `manifest.json` as found at `uri`; `DataError` when it is not one or its digest is not its own."""
         data, file = data.encode() if isinstance(data, str) else data, f"{uri}/{MANIFEST}"
         try:
-            stored = read_plain(_STORED, data, lambda stored: stored.schema_version, SCHEMA_VERSION, file, REMEDY)
+            stored = read_plain(_STORED, data, SCHEMA_VERSION, file, REMEDY)
         except BrokenFileError as error:
             raise DataError(f"{file} is not a dataset manifest ({error.problem}); {REMEDY}") from None
         manifest = cls(uri=uri, **{name: value for name, value in vars(stored).items() if name != "digest"})

@@ -4,8 +4,8 @@ import random
 import statistics as stats
 from collections.abc import Iterable, Sequence
 
-from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.inventory import Inventory
+from contrasweep.cluster.packing import Footprint
 from contrasweep.cluster.simulate import Makespan, simulate
 from contrasweep.planning.learned import CPU
 from contrasweep.storage.record import Record

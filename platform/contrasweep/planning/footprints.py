@@ -7,10 +7,18 @@ from typing import NamedTuple
 
 from contrasweep import canonical
 from contrasweep.cluster.errors import ClusterError
-from contrasweep.cluster.footprint import Footprint, LearnedFootprint, OnType
 from contrasweep.cluster.inventory import Inventory
 from contrasweep.cluster.memory import GIB, NO_WORK, Work, Workload
-from contrasweep.cluster.packing import Placement, default_footprint, options, slots_on, why_not
+from contrasweep.cluster.packing import (
+    Footprint,
+    LearnedFootprint,
+    OnType,
+    Placement,
+    default_footprint,
+    options,
+    slots_on,
+    why_not,
+)
 from contrasweep.errors import SpecError
 from contrasweep.imports import TRAINING, in_one_line, is_installed
 from contrasweep.planning.learned import (

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 
-from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.inventory import Inventory, read_inventory, this_machine
 from contrasweep.cluster.memory import UTILISATION
-from contrasweep.cluster.packing import PackingRow, Placement, place
+from contrasweep.cluster.packing import Footprint, PackingRow, Placement, place
 from contrasweep.cluster.simulate import Makespan
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.durations import Durations, duration

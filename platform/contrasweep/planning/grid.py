@@ -248,15 +248,15 @@ def make_plan(
         NotTrainedError: Trials that an arm starts from are not trained.
     """
     declared = list(study.configs())
-    settings = SettingsOfArms(study.arms)
-    for cell in declared:
-        settings.build(cell.arm, cell.config, cell.axes)
-    declared = [cell for cell in declared if cell.data not in without and cell.arm not in waiting]
     seeds, folds = study.all_seeds, study.all_folds
     replicates = [(fold, seed) for seed in seeds for fold in folds]
     if study.folds is not None and study.replicates is not None and study.replicates.of == "repeats":
         # Partitions are added one by one, so all seeds of the first come before any of the second.
         replicates.sort(key=lambda pair: (pair[0] or 0) // (study.folds or 1))
+    settings = SettingsOfArms(study.arms)
+    for cell in declared:
+        settings.build(cell.arm, cell.config, cell.axes)
+    declared = [cell for cell in declared if cell.data not in without and cell.arm not in waiting]
     manifests = _manifests(dict.fromkeys(cell.data for cell in declared), resolve)
     _check_data(study, manifests)
     cells: dict[tuple[str, str, str], Cell] = {}

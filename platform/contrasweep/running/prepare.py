@@ -78,7 +78,8 @@ def prepare(
     new = lines_declared_anew(known, document)
     decision = decide(plan, records, code, changed=changed, rerun=rerun, retry_failed=retry_failed)
     again = decision.again
-    check_starts(plan, records.storage, code, recorded - again)
+    if any(arm.start for arm in plan.study.arms.values()):
+        check_starts(plan, records.storage, code, recorded - again)
     if again:
         document = trained_again(document, records, again, spend=spend)
     if extend and not spend:
@@ -317,7 +318,7 @@ def study_document(plan: Plan) -> StudyDocument:
         trials=plan.total,
         search=plan.declared_search,
         description=study.description,
-        datasets=tuple(DatasetRef.of(manifest) for manifest in plan.table_datasets),
+        datasets=tuple(map(DatasetRef.of, plan.table_datasets)),
         commands=this_command(),
         created=time.time(),
         versions=versions(),
@@ -332,6 +333,7 @@ def tracked_study(plan: Plan, storage: str, document: StudyDocument) -> TrackedS
         study.name,
         plan_digest=plan.digest,
         axes=tuple(plan.varied),
+        extra=plan.summary(),
         keys=tuple(plan.keys),
         metric=study.metric,
         mode=study.mode,
@@ -340,7 +342,6 @@ def tracked_study(plan: Plan, storage: str, document: StudyDocument) -> TrackedS
         storage=storage,
         origin=document.origin,
         description=study.description,
-        extra=plan.summary(),
         datasets={
             digest: {"uri": data.uri, "rows": {split: data.rows(split) for split in data.splits}}
             for digest, data in plan.datasets.items()

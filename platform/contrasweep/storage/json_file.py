@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar, dataclass_transform
+from typing import Any, Generic, TypeVar, dataclass_transform
 
 import pydantic
 
@@ -82,18 +82,16 @@ class JsonFile(Generic[T]):
         return self.schema.validate_json(b"{" + body)
 
 
-def read_plain(
-    schema: pydantic.TypeAdapter[T], data: bytes, stated: Callable[[T], int], version: int, file: str, remedy: str
-) -> T:
+def read_plain(schema: pydantic.TypeAdapter[Any], data: bytes, version: int, file: str, remedy: str) -> Any:
     """Return the value in a JSON file that has no header, because others than this software read it.
 
-    Bounds and errors are those of a `JsonFile`. `stated` finds the version in the value, which has to be `version`.
+    Bounds and errors are those of a `JsonFile`. The value's `schema_version` has to be `version`.
     """
 
-    def read() -> T:
+    def read() -> Any:
         _check_size(data)
         value = schema.validate_json(data)
-        _check_version(stated(value), version)
+        _check_version(value.schema_version, version)
         return value
 
     return _checked(read, file, remedy)

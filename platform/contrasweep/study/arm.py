@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from contrasweep.canonical import canonical
-from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.packing import Footprint
 from contrasweep.commands import COMMAND, PATH
 from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError, choose_from

@@ -7,9 +7,9 @@ import pytest
 from torch import nn
 
 from contrasweep import AblationGrid, Arm
-from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
 from contrasweep.cluster.memory import GIB, Workload
+from contrasweep.cluster.packing import Footprint
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from contrasweep import AblationGrid, Arm, Float, Sweep
 from contrasweep.cli.app import app
 from contrasweep.cluster.errors import InventoryError
-from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.packing import Footprint
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning import durations
 from contrasweep.planning.forecast import forecast, group_warnings

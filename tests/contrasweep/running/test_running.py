@@ -12,8 +12,8 @@ from ray.tune.execution.tune_controller import TuneController
 from sweeps import ARMS, sweep
 
 from contrasweep import AblationGrid, Arm, SpecError
-from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.inventory import this_machine
+from contrasweep.cluster.packing import Footprint
 from contrasweep.planning.planner import plan
 from contrasweep.running.driver import run
 from contrasweep.storage import compact

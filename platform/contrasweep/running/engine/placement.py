@@ -8,9 +8,8 @@ from dataclasses import replace
 from ray.tune import PlacementGroupFactory
 
 from contrasweep.cluster import out_of_memory
-from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.inventory import Inventory
-from contrasweep.cluster.packing import Placement, slots_on
+from contrasweep.cluster.packing import Footprint, Placement, slots_on
 from contrasweep.errors import SpecError
 from contrasweep.planning.budget import Rate
 from contrasweep.planning.footprints import Cell, Footprints, cell_of

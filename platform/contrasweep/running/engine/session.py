@@ -19,9 +19,9 @@ from contextlib import contextmanager
 import psutil
 import ray
 
-from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.hosts import ClusterHosts, Hosts, wait_for_hosts
 from contrasweep.cluster.inventory import Inventory, ray_inventory
+from contrasweep.cluster.packing import Footprint
 from contrasweep.cluster.preflight import check_nodes
 from contrasweep.errors import ContrasweepError
 from contrasweep.running import signals

@@ -5,9 +5,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.hosts import Hosts
 from contrasweep.cluster.inventory import Inventory, read_inventory
+from contrasweep.cluster.packing import Footprint
 from contrasweep.code import CurrentCode
 from contrasweep.live.displays import Quiet, display_here
 from contrasweep.live.state import ArmState, LiveFile, Progress, RunState, axes_as_text, cell_of
@@ -60,9 +60,10 @@ def train(
     source = plan.source(records, finished)
     if study.replicates is not None:
         source = InterimSource(plan, source, records, progress.say)
+    is_left = not source.finished
     budget = Budget(study, records)
-    used_up = "" if source.finished else budget.used_up()
-    if not source.finished and not used_up:
+    used_up = budget.used_up() if is_left else ""
+    if is_left and not used_up:
         sweep_scratch()
         peaks = learned.read(records, records.finished())
         with interruptible(), connected() as detected:
@@ -91,6 +92,7 @@ def train(
             # One listing of an object store spares each new trial three requests. A folder is asked for nothing, and a
             # search copies checkpoints into trials that are to begin.
             has_files = None if source.adaptive or isinstance(records.store, LocalStore) else records.with_files()
+            unreported = "" if progress.scored else study.metric
             with progress.shown(slots), compacting(records) as compactor:
                 loop = TrialLoop(
                     queue,
@@ -99,7 +101,7 @@ def train(
                     StudyCode(records, code, progress.say),
                     progress,
                     compactor,
-                    unreported="" if progress.scored else study.metric,
+                    unreported=unreported,
                     has_files=has_files,
                 )
                 context = RunContext(

@@ -8,8 +8,8 @@ from joining_hosts import Cluster, Driver, host
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.cluster import hosts
-from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.hosts import Hosts
+from contrasweep.cluster.packing import Footprint
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import FixedSource, make_plan
 from contrasweep.running.engine.accounts import MAX_HOSTS_LOST, ActiveTrial

@@ -9,7 +9,7 @@ from sweeps import sweep, value_of
 
 from contrasweep import Arm, Float
 from contrasweep.cluster import hosts
-from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.packing import Footprint
 from contrasweep.planning.planner import plan
 from contrasweep.running.engine.accounts import ActiveTrial
 from contrasweep.running.engine.trial_queue import MAX_WAITING_PER_ARM

@@ -11,8 +11,8 @@ from drivers import SUPPORT, start_driver
 from raylets import RayCluster, wait_for
 
 from contrasweep import AblationGrid, Arm
-from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
+from contrasweep.cluster.packing import Footprint
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from contrasweep import AblationGrid, Arm, SpecError
 from contrasweep.cli.app import app
-from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.guard import CONTEXT_GIB, fraction, guard
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
+from contrasweep.cluster.packing import Footprint
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan
