@@ -24,8 +24,18 @@ REMEDY = "stage the dataset again"
 MAX_ITEM = 2**40  # numbers of one item of an array column
 
 DTYPES = (
-    *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
-    *("float16", "float32", "float64"),
+    "bool",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "uint32",
+    "int32",
+    "uint64",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
 )
 """What an array column may hold."""
 

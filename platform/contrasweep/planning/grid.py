@@ -95,7 +95,7 @@ class GridPlan(PlanDisplay):
     @cached_property
     def digest(self) -> str:
         """Return a digest of the set of trials, the metric and its direction."""
-        wanted = [sorted(t.id for t in self.trials), self.study.metric, self.study.mode]
+        wanted: list[object] = [sorted(t.id for t in self.trials), self.study.metric, self.study.mode]
         if (declared := self.study.replicates) is not None:
             wanted.append([declared.looks, declared.of, declared.spending])
         return canonical.digest(wanted, length=16)

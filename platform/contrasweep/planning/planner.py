@@ -168,7 +168,8 @@ def plan_staged(
     waiting: dict[str, NotTrainedError] = {}
     for name, arm in study.arms.items():
         try:
-            sources.trials(arm.start) if arm.start else None
+            if arm.start:
+                sources.trials(arm.start)
         except NotTrainedError as error:
             waiting[name] = error
         except SpecError as error:

@@ -35,9 +35,31 @@ from contrasweep.study.base import NO_RESULT
 FREE = tuple(name for name in NO_RESULT if name not in VERDICT)
 """Fields that change no result and no verdict, so that they may be declared otherwise at any time."""
 TRAINED = (
-    *("arms", "data", "folds", "replicates", "type", "axes", "zipped", "subgrids", "repeats", "seeds"),
-    *("trials_per_arm", "budget", "searcher", "searcher_options", "pruner", "pruner_options", "search_folds"),
-    *("search_seed", "slots", "confirm_seeds", "confirm_on", "objectives", "constraints", "freeze", "warm_start"),
+    "arms",
+    "data",
+    "folds",
+    "replicates",
+    "type",
+    "axes",
+    "zipped",
+    "subgrids",
+    "repeats",
+    "seeds",
+    "trials_per_arm",
+    "budget",
+    "searcher",
+    "searcher_options",
+    "pruner",
+    "pruner_options",
+    "search_folds",
+    "search_seed",
+    "slots",
+    "confirm_seeds",
+    "confirm_on",
+    "objectives",
+    "constraints",
+    "freeze",
+    "warm_start",
 )
 """Fields that say what is trained. Every field of a study is in one of `VERDICT`, `FREE` and these."""
 OF_A_SEARCH = ("metric", "mode", "data", "folds")

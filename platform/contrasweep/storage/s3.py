@@ -133,16 +133,15 @@ class S3Store:
         }
 
     def _entries(self, prefix: str) -> Iterator[tuple[str, str, int]]:
-        token: dict[str, str] = {}
+        place = {"Bucket": self.bucket, "Prefix": self.prefix + prefix}
         while True:
-            place = {"Bucket": self.bucket, "Prefix": self.prefix + prefix, **token}
-            page = self._retry("list", prefix, lambda _, place=place: self._client.list_objects_v2(**place))
+            page = self._retry("list", prefix, lambda _: self._client.list_objects_v2(**place))
             for entry in page.get("Contents", ()):
                 if is_key(key := entry["Key"].removeprefix(self.prefix)):
                     yield key, entry["ETag"], int(entry["Size"])
             if not page.get("IsTruncated"):
                 return
-            token = {"ContinuationToken": page["NextContinuationToken"]}
+            place["ContinuationToken"] = page["NextContinuationToken"]
 
     def delete(self, key: str) -> None:
         """Delete one object; the server does not mind if there is none."""

@@ -189,7 +189,10 @@ class StudyDocument:
         values: dict[str, float | None] = {}
         for entry in self.log:
             for trial_id, value in entry.again.items():
-                values.pop(trial_id, None) if entry.spent else values.setdefault(trial_id, value)
+                if entry.spent:
+                    values.pop(trial_id, None)
+                else:
+                    values.setdefault(trial_id, value)
         return values
 
     @property

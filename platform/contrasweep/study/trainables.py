@@ -147,7 +147,7 @@ class SettingsOfArms:
         self._built: dict[tuple[Any, str], Any] = {}
         self._resolved: dict[tuple[Any, str, str], Config] = {}
 
-    def build(self, arm: str, config: Config, axes: Config | None = None) -> Any:
+    def build(self, arm: str, config: Config, axes: Mapping[str, Any] | None = None) -> Any:
         """Return the settings of `arm` under `config`; None where its trainable has none.
 
         Raises `SpecError` where they are wrong, at the one of `axes` that is, or at the arm's config.

@@ -21,8 +21,16 @@ from contrasweep.tuning import pruners, searchers
 DEV_SPLITS = ("dev", "validation")
 """Splits of a dataset that a search without folds looks at."""
 SEARCH_FIELDS = (
-    *("searcher", "searcher_options", "pruner", "pruner_options", "search_seed", "metric", "mode"),
-    *("warm_start", "objectives", "constraints"),
+    "searcher",
+    "searcher_options",
+    "pruner",
+    "pruner_options",
+    "search_seed",
+    "metric",
+    "mode",
+    "warm_start",
+    "objectives",
+    "constraints",
 )
 """Fields of a study that a search depends on."""
 

@@ -23,8 +23,17 @@ Labels = NDArray[np.int64]
 BATCH = 4096
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 UNREADABLE = (
-    *(OSError, ValueError, EOFError, KeyError, RuntimeError, MemoryError, OverflowError),
-    *(SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    RuntimeError,
+    MemoryError,
+    OverflowError,
+    SyntaxError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
 )
 """What a forged or damaged archive has NumPy raise, of which headers are Python's text."""
 

@@ -80,12 +80,26 @@ PROCESSES = Feature(
 )
 ACTORS = Feature(("ray._private.state.actors",), "of a silent trial no stack is kept")
 FEATURES = (
-    *(CALLBACKS, CREDENTIALS, PREEMPTED, REFUSED, PENDING, LOCATION),
-    *(PLACES, REGISTRY, SIGTERM, AUTHENTICATION, PROCESSES, ACTORS),
+    CALLBACKS,
+    CREDENTIALS,
+    PREEMPTED,
+    REFUSED,
+    PENDING,
+    LOCATION,
+    PLACES,
+    REGISTRY,
+    SIGTERM,
+    AUTHENTICATION,
+    PROCESSES,
+    ACTORS,
 )
 TRIAL_NAMES = (
-    *("run_metadata.num_failures", "run_metadata.metric_analysis", "run_metadata.metric_n_steps"),
-    *("run_metadata.last_result", "temporary_state.ray_actor", "_default_result_or_future"),
+    "run_metadata.num_failures",
+    "run_metadata.metric_analysis",
+    "run_metadata.metric_n_steps",
+    "run_metadata.last_result",
+    "temporary_state.ray_actor",
+    "_default_result_or_future",
 )
 """Attributes of Tune's account of a trial."""
 
