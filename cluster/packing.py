@@ -1,4 +1,4 @@
-"""Packing: how many trials share a GPU, and which type of GPU a trial gets.
+"""What a trial needs of a host, and packing: how many trials share a GPU, and which type of GPU a trial gets.
 
 A share is always 1/n: Ray places odd fractions badly (.18 of a GPU hangs across nodes where .2 works), and n
 equal shares leave nothing over.

@@ -1,6 +1,12 @@
-"""The state of a run at one moment, as the process that runs it knows it, and in a line of text.
+"""The state of a run: as plain data, as lines of text, from the events of a run, and in the storage.
 
-Plain data, so that it can be kept in the storage and shown on any machine.
+`Progress` receives the events of a run, keeps its `RunState` and passes it to displays. Its estimate of the time that a
+run still needs comes from trials that have ended and from steps of running ones. The first trial of each place also
+starts a process and imports what it trains with, which the later ones need not. So there is no estimate from what took
+less than `WORTH_S`, until a place trains its second trial.
+
+The driver writes the state to `<study>/live.json` every few seconds and once more when it ends, so that the run is
+watched on any machine. A driver that was killed leaves one that is not renewed any more.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Memory and time of finished trials, kept in the storage for the next plan or run.
+"""Memory and time of finished trials, kept in the storage for the next plan or run, and what memory follows from them.
 
     <storage>/calibration/<study>.json     a row for each cell and type of host; a function of that study's records
 

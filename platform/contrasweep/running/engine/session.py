@@ -1,4 +1,11 @@
-"""A connection to Ray for the length of a run: the cluster in RAY_ADDRESS, or this machine."""
+"""A connection to Ray for the length of a run, the cluster in RAY_ADDRESS or this machine, and the watch over it.
+
+Ray's own death is seen within seconds, where Ray itself waits for a minute and then ends the process without a word. It
+is watched from before Ray starts. What has died does not come back: the GCS and raylet that this process started, the
+raylet of this machine, or the GCS of a cluster that no longer takes connections. The run is interrupted as by Ctrl-C;
+where the main thread hangs in a call to Ray, the process of the command line is ended with its status and line.
+Whatever finished has its record.
+"""
 
 import _thread
 import contextlib
