@@ -4,6 +4,9 @@
 
 Every study has a file of its own, so two drivers never write the same one, and a file that is lost or behind is made
 again from the records. Readers take all studies' files together.
+
+Model: peak = a + b (count), with the count of `cluster.memory`. a is what a process holds anyway (CUDA context, cuDNN
+workspaces), b what allocation rounds up. Both are learned from measured peaks.
 """
 
 import logging

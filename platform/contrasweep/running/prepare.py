@@ -72,6 +72,7 @@ def prepare(
     has the study's name, unless `extend`, if trials would leave the table (see `running.declaration`), and if recorded
     trials were made by other code and `changed` is "stop"; nothing has changed then.
     """
+    # All that follows reads records, of which an interrupted move has only taken some.
     finish_move(records)
     known, recorded, log = records.document(), records.finished(), read_looks(records)
     document = redeclare(plan, study_document(plan), records, extend=extend, spend=spend)
@@ -88,11 +89,13 @@ def prepare(
         count_look(plan, records)
     document = records.claim(document)
     decision.carry_out(records)
+    # What was seen at earlier looks is trained anew, so they spend nothing of the looks to come.
     if log is not None and log.looks and (again - decision.failed) & recorded:
         write_looks(records, log.begun_anew())
     finished = recorded - again
     for note in (*decision.notes, *new):
         print(note, file=sys.stderr)
+    # Of a sweep the frame is known once it is complete; until then the stored one stays.
     complete = plan.complete(records, finished)
     if (frame := plan.stored_frame(records, complete)) is not None:
         write_planned(records, frame, plan.digest)

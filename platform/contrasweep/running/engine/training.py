@@ -60,6 +60,7 @@ def train(
     source = plan.source(records, finished)
     if study.replicates is not None:
         source = InterimSource(plan, source, records, progress.say)
+    # Ray starts only where something is left to train: a finished study is read in seconds.
     is_left = not source.finished
     budget = Budget(study, records)
     used_up = budget.used_up() if is_left else ""
@@ -85,6 +86,7 @@ def train(
             hours, minutes = study.trial_hours, study.report_minutes
             limits = Overdue(hours and 3600 * hours, minutes and 60 * minutes)
             accounts = Accounts(budget, limits, lease)
+            # One trial of each arm goes first where a broken arm would cost many hours.
             if asks_pilot(study, gpu_hours(plan, footprints, finished) if inventory.gpus else 0.0):
                 first = {record.arm: record for record in sorted(earlier, key=lambda record: -record.ended)}
                 source = PilotSource(study, source, first, accounts.stop, progress.say)
