@@ -74,8 +74,10 @@ def display_here() -> Display:
     ipython = sys.modules.get("IPython")
     if ipython is not None and type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell":
         return Notebook()
+    if not sys.stderr.isatty():
+        return Lines(sys.stderr)
     console = Console(file=unguarded(sys.stderr), highlight=False)
-    return Terminal(console) if console.is_terminal and not console.is_dumb_terminal else Lines(sys.stderr)
+    return Lines(sys.stderr) if console.is_dumb_terminal else Terminal(console)
 
 
 class View:

@@ -81,7 +81,7 @@ def compare_code(
     `trials` are those of the plan as far as they are known: a checkpoint of another trial (of a search) is compared
     with the code of all of them.
     """
-    known = accepted(records)
+    unfinished, known = sorted(records.begun()), accepted(records)
     recorded: dict[tuple[str, str], list[Record]] = defaultdict(list)
     begun: dict[tuple[str, str], list[str]] = defaultdict(list)
     codes: dict[str, Code] = {}
@@ -93,7 +93,7 @@ def compare_code(
         if record.code.digest != code.version.digest:
             recorded[record.code.digest, code.version.digest].append(record)
     planned = {trial.id: trial for trial in trials}
-    for trial_id in sorted(records.begun()):
+    for trial_id in unfinished:
         chosen = [planned[trial_id]] if trial_id in planned else trials
         might = {code.version.digest: code for code in (current.of(t.trainable, t.config) for t in chosen)}
         digest = checkpoint_code(records, trial_id)

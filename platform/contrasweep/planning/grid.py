@@ -248,7 +248,7 @@ def make_plan(
         NotTrainedError: Trials that an arm starts from are not trained.
     """
     declared = list(study.configs())
-    seeds, folds = study.all_seeds, study.all_folds
+    folds, seeds = study.all_folds, study.all_seeds
     replicates = [(fold, seed) for seed in seeds for fold in folds]
     if study.folds is not None and study.replicates is not None and study.replicates.of == "repeats":
         # Partitions are added one by one, so all seeds of the first come before any of the second.
@@ -257,8 +257,7 @@ def make_plan(
     for cell in declared:
         settings.build(cell.arm, cell.config, cell.axes)
     declared = [cell for cell in declared if cell.data not in without and cell.arm not in waiting]
-    manifests = _manifests(dict.fromkeys(cell.data for cell in declared), resolve)
-    _check_data(study, manifests)
+    manifests = _manifests(study, dict.fromkeys(cell.data for cell in declared), resolve)
     cells: dict[tuple[str, str, str], Cell] = {}
     for arm, name, axes, config in declared:
         path, start, data = study.arms[arm].path, study.arms[arm].start, manifests[name]
@@ -285,8 +284,11 @@ def cells_by_dataset(study: AblationGrid) -> Counter[str]:
     return Counter(cell.data for cell in study.configs())
 
 
-def _manifests(names: Iterable[str], resolve: Resolve) -> dict[str, Manifest]:
-    """Return the dataset of each name; one error lists all datasets that are not staged."""
+def _manifests(study: AblationGrid, names: Iterable[str], resolve: Resolve) -> dict[str, Manifest]:
+    """Return the dataset of each name, which has the rows that the study needs.
+
+    One error lists all datasets that are not staged.
+    """
     manifests, missing = {}, []
     for name in names:
         try:
@@ -298,25 +300,6 @@ def _manifests(names: Iterable[str], resolve: Resolve) -> dict[str, Manifest]:
     if missing:
         commands = "; ".join(f"{error.dataset}: {error.command}   (PATH: {error.requires})" for error in missing)
         raise DataError(f"{len(missing)} datasets are not staged; stage them with: {commands}; {missing[0].looked}")
-    return manifests
-
-
-def _joined(axes: Config, other: Config, arm: str) -> MutableConfig:
-    """The axis values of two cells whose trials are the same."""
-    for axis, value in other.items():
-        if value is not None and axes[axis] is not None and value != axes[axis]:
-            raise SpecError(
-                f"two cells of arm {arm!r} are the same trials",
-                place=f"axes.{axis}",
-                value=[axes[axis], value],
-                hint="the datasets have the same content and a dataset's name is no part of a trial; name one of them"
-                if axis == DATA_AXIS
-                else "both values come to the same settings; leave one of them out",
-            )
-    return {axis: value if axes[axis] is None else axes[axis] for axis, value in other.items()}
-
-
-def _check_data(study: AblationGrid, manifests: Mapping[str, Manifest]) -> None:
     split = "test" if study.folds is None else "train"
     for name, manifest in manifests.items():
         if manifest.rows("train") == 0 or (manifest.rows(split) == 0 and manifest.labelled):
@@ -337,3 +320,19 @@ def _check_data(study: AblationGrid, manifests: Mapping[str, Manifest]) -> None:
                 value=study.folds,
                 hint=f"{name} has {manifest.rows('train')} training rows",
             )
+    return manifests
+
+
+def _joined(axes: Config, other: Config, arm: str) -> MutableConfig:
+    """The axis values of two cells whose trials are the same."""
+    for axis, value in other.items():
+        if value is not None and axes[axis] is not None and value != axes[axis]:
+            raise SpecError(
+                f"two cells of arm {arm!r} are the same trials",
+                place=f"axes.{axis}",
+                value=[axes[axis], value],
+                hint="the datasets have the same content and a dataset's name is no part of a trial; name one of them"
+                if axis == DATA_AXIS
+                else "both values come to the same settings; leave one of them out",
+            )
+    return {axis: value if axes[axis] is None else axes[axis] for axis, value in other.items()}

@@ -115,7 +115,12 @@ def lacking() -> Iterator[str]:
 
 
 def adapt(say: Callable[[str], object]) -> Callable[[], None]:
-    """Make Ray Tune treat workers, hosts and credentials as a run needs it; return what `keep_places` returns."""
+    """Make Ray Tune treat workers, hosts and credentials as a run needs it; return what `keep_places` returns.
+
+    `say` is told what is `lacking`.
+    """
+    for line in lacking():
+        say(line)
     leave_callbacks_alone()
     forgive_lost_hosts()
     replace_refusing_workers(say)

@@ -110,8 +110,6 @@ class TuneEngine:
         no trial ended between, are survived. `ContrasweepError` where the loop has a fault.
         """
         faults, accounts, queue, say = 0, self.loop.accounts, self.loop.queue, self.loop.progress.say
-        for line in ray_internals.lacking():
-            say(line)
         while faults <= self.max_failures:
             ended = accounts.ended
             try:
