@@ -104,7 +104,8 @@ def wait_for_hosts(
     try:
         while time.monotonic() < deadline:
             time.sleep(1)
-            if (current := ray_inventory(ray.nodes())) != inventory and missing(inventory := current) is None:
+            before, inventory = inventory, ray_inventory(ray.nodes())
+            if inventory != before and missing(inventory) is None:
                 break
     finally:
         hosts.request(())

@@ -63,7 +63,8 @@ def overview(records: StudyRecords, document: StudyDocument, recorded: Collectio
     live = read_live(records)
     arms: dict[str, ArmState] = {}
     for record in recorded:
-        if record.status.counts and (value := record.metrics.get(document.metric)) is not None:
+        value = record.metrics.get(document.metric)
+        if record.status.counts and value is not None:
             arms.setdefault(record.arm, ArmState()).score(value, "", document.mode)
     alive = live is not None and is_living(live)
     summary = RunState(document.name, document.metric, document.mode, records.storage, None, 0, 1, 0.0, arms=arms)

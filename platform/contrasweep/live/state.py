@@ -368,8 +368,8 @@ class Progress:
             if trial.id in self.over:  # a stopped trial that goes on after all
                 self.state.statuses[self.over.pop(trial.id)] -= 1
                 self.state.arms[trial.arm].ended -= 1
-            elif trial.id not in self.state.running and (cell := self.planned.get(trial.id)) is not None:
-                self.waiting[cell] -= 1
+            elif trial.id not in self.state.running:
+                self._wait(trial.id, -1)
             axes = axes_as_text(self.axes, trial.config, trial.data.name)
             steps = self.pace.steps(cell_of(trial.arm, axes)) or _epochs(trial.config)
             self.state.running[trial.id] = RunningTrial(
@@ -398,15 +398,20 @@ class Progress:
     def lost(self, trial_id: str) -> None:
         """Note that the worker of a trial is lost, and that the trial waits to be started again."""
         with self._lock:
-            if self.state.running.pop(trial_id, None) is not None and (cell := self.planned.get(trial_id)) is not None:
-                self.waiting[cell] += 1
+            if self.state.running.pop(trial_id, None) is not None:
+                self._wait(trial_id, 1)
+
+    def _wait(self, trial_id: str, count: int) -> None:
+        """Count a trial among those that wait, if it was planned."""
+        if trial_id in self.planned:
+            self.waiting[self.planned[trial_id]] += count
 
     def ended(self, record: Record) -> None:
         """Count a trial that has its record."""
         with self._lock:
             trial = self.state.running.pop(record.trial_id, None)
-            if trial is None and (cell := self.planned.get(record.trial_id)) is not None:
-                self.waiting[cell] -= 1
+            if trial is None:
+                self._wait(record.trial_id, -1)
             self.state.statuses[record.status] = self.state.statuses.get(record.status, 0) + 1
             self.over[record.trial_id] = record.status
             first = trial is not None and len(self.over) <= self.state.slots

@@ -64,7 +64,8 @@ class Sources:
             planned = next((plan for plan in self.before if plan.study.name == start.study), None)
             self._known[key] = self._stored(start) if planned is None else self._planned(start, planned)
         trials = self._known[key]
-        if start.trial == "best" and (left := sum(trial.record is None for trial in trials)):
+        left = sum(trial.record is None for trial in trials)
+        if start.trial == "best" and left:
             raise NotTrainedError(start.study, self._command(start.study), left)
         return trials
 

@@ -157,7 +157,8 @@ class SweepPlan(PlanDisplay, SweepDesign):
         def confirmed(design: SweepDesign) -> None:
             write_planned(records, _frame(design), self.digest)
             confirmation = Confirmation.of(design.best, self.study.confirm_seeds, self.study.confirm_folds)
-            if is_another(records, confirmation) and (log := read_looks(records)) is not None:
+            log = read_looks(records)
+            if log is not None and is_another(records, confirmation):
                 write_looks(records, log.begun_anew())  # what was looked at were other configurations
             write_confirmation(records, confirmation)
 

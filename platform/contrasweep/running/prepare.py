@@ -182,7 +182,8 @@ def decide(
     kept = {i: record for i, record in recorded.items() if i not in selected}
     lost = run_again(plan.study.metric, kept, current, retry_failed)
     comparison, notes = compare_plan(plan, records, current, kept, selected)
-    if changed == "stop" and (line := comparison.line()):
+    line = comparison.line()
+    if line and changed == "stop":
         raise CodeChanged(
             f"{line}; pass --rerun-changed to run them again (what there is moves to archive/), or --accept-code to "
             f"keep them (every table says so); see {command_line('code', records.study, storage=records.storage)}"

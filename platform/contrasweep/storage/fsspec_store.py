@@ -52,8 +52,10 @@ class FsspecStore:
 
     def read(self, key: str, limit: int = MAX_READ) -> bytes:
         """The object's bytes. Where there is a `limit`, the size is asked first."""
-        if limit < MAX_READ and (size := self._do("read", key, lambda: self.fs.size(self._path(key)))) > limit:
-            raise too_large(self.uri, key, size, limit)
+        if limit < MAX_READ:
+            size = self._do("read", key, lambda: self.fs.size(self._path(key)))
+            if size > limit:
+                raise too_large(self.uri, key, size, limit)
         data: bytes = self._do("read", key, lambda: self.fs.cat_file(self._path(key)))
         if len(data) > limit:
             raise too_large(self.uri, key, len(data), limit)

@@ -54,7 +54,8 @@ class SweepSource:
         for _ in range(len(self.turns)):
             arm = self.turns[0]
             self.turns.rotate(-1)
-            if arm in self.searches and arm not in paused_arms and (following := self.searches[arm].next()) is not None:
+            following = self.searches[arm].next() if arm in self.searches and arm not in paused_arms else None
+            if following is not None:
                 return following
         self._begin()  # a search may just have found its space exhausted
         confirming = (left for arm, left in self.confirmation.items() if arm not in paused_arms)

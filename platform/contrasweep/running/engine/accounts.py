@@ -67,7 +67,8 @@ class Overdue:
 
     def reported(self, trial_id: str, count: int, trained: float, now: float) -> None:
         """Set the clock of a trial that has reported `count` times more, after `trained` seconds in all."""
-        if (clock := self._clocks.get(trial_id)) is None or not count:
+        clock = self._clocks.get(trial_id)
+        if clock is None or not count:
             return
         known = self._intervals if clock.reports else self._firsts
         known[clock.arm][0] += now - clock.heard

@@ -118,7 +118,8 @@ class PilotSource:
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
         """Return what the inner source says; a pilot trial with a notice after its first epochs ends the run."""
         arm = self.running.get(trial_id)
-        if arm and (early := early_notices(reports)):
+        early = early_notices(reports) if arm else {}
+        if early:
             self.stop(f"pilot: arm {arm}: {next(iter(early.values()))}. {GO_ON}")
         return self.inner.keep_going(trial_id, reports)
 

@@ -339,9 +339,10 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         self.watch_at = now + WATCH_S
         if any(trial.status == "RUNNING" for trial in reversed(trials)):  # the thousands that have ended come first
             self.idle_message_at = now + IDLE_S
-        elif now >= self.idle_message_at and (
-            waiting := [active[t.config["id"]] for t in trials if t.status == "PENDING" and t.config["id"] in active]
-        ):
+            return
+        pending = [trial.config["id"] for trial in trials if trial.status == "PENDING"]
+        waiting = [active[trial_id] for trial_id in pending if trial_id in active]
+        if waiting and now >= self.idle_message_at:
             self.idle_message_at = now + IDLE_REPEAT_S
             place = self.loop.placements.place(waiting[0].trial)
             gpu = f"{place.share} of a {place.gpu}, " if place.gpu else ""

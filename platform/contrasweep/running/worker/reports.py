@@ -138,9 +138,9 @@ def _rows_until(saved: Saved | None, records: StudyRecords, trial_id: str) -> li
 
 def _checked_step(step: Any) -> int:
     """Return the step as an integer of Python, which files can hold; it may be a NumPy integer."""
-    if not isinstance(step, SupportsIndex) or (number := operator.index(step)) > MAX_COUNT:
-        raise SpecError("a step is a whole number up to 2**53", place="Report.step", value=step, hint="use int(step)")
-    return number
+    if isinstance(step, SupportsIndex) and operator.index(step) <= MAX_COUNT:
+        return operator.index(step)
+    raise SpecError("a step is a whole number up to 2**53", place="Report.step", value=step, hint="use int(step)")
 
 
 def _checked_metric(name: str) -> str:
