@@ -143,8 +143,8 @@ class Decision:
         """The trials that run again."""
         return {*self.selected, *self.failed, *self.anew.trial_ids, *self._changed}
 
-    def carry_out(self, records: StudyRecords) -> None:
-        """Archive the trials that run again, or accept their changes."""
+    def carry_out(self, records: StudyRecords) -> set[str]:
+        """Archive the trials that run again, or accept their changes; return the ids of trials that run again."""
         ids = self._changed
         if self.selected:
             searches = self.anew if not ids else NewSearches()
@@ -160,6 +160,7 @@ class Decision:
             learned.forget(records)
         if self.changed == "accept":
             accept(records, [(other.old, other.new) for other in self.comparison.pending()])
+        return self.again
 
 
 def decide(
