@@ -81,12 +81,8 @@ MUTANTS = (
             "> limit:\n                raise too_large",
             "> 2**60:\n                raise too_large",
         ),
-        (
-            "a second writer with if_absent wins",
-            "        return False\n    except OSError:  # no hard",
-            "        return True\n    except OSError:  # no hard",
-        ),
-        ("a listing is not sorted", "yield from sorted(key for key in keys", "yield from (key for key in keys"),
+        ("a second writer with if_absent wins", "        return source.samefile(target)", "        return True"),
+        ("a listing is not sorted", "found = sorted(key for key in keys", "found = list(key for key in keys"),
         ("a missing file cannot be deleted", ".unlink(missing_ok=True)\n\n    def copy", ".unlink()\n\n    def copy"),
     ),
     *_mutants(
@@ -176,8 +172,8 @@ MUTANTS = (
         ("an error text has no bound", "    if len(data) > ERROR_BYTES:", "    if len(data) > 2**40:"),
         (
             "a trial may end before it started",
-            'max(unix_time(given.get("ended", 0.0)), started)',
-            'unix_time(given.get("ended", 0.0))',
+            'max(unix_time(measured.get("ended", 0.0)), started)',
+            'unix_time(measured.get("ended", 0.0))',
         ),
         ("a clock before 1970 is believed", "else seconds, 0.0), MAX_TIME)", "else seconds, -1e9), MAX_TIME)"),
         (
@@ -552,10 +548,14 @@ MUTANTS = (
         "pruning",
         f"{PLATFORM}/tuning/pruners/stopping_rule.py",
         PRUNERS,
-        ("ASHA compares with the last", "own[step] < there[len(there) // self.reduction - 1]", "own[step] < there[-1]"),
+        (
+            "ASHA compares with the last",
+            "values[step] < there[len(there) // self.reduction - 1]",
+            "values[step] < there[-1]",
+        ),
         ("ASHA stops at each step", "            if min(before) == step:\n", "            if before:\n"),
         ("other folds are peers", "if t != trial and self.folds.get(t) == self.folds.get(trial)}", "if t != trial}"),
-        ("median stopping has no grace", "return step < self.grace_steps or", "return"),
+        ("median stopping has no grace", "step < self.grace_steps or len(means)", "len(means)"),
     ),
     *_mutants(
         "escaping",

@@ -12,6 +12,7 @@ import pydantic
 from contrasweep.canonical import Config
 from contrasweep.code.version import FILE, dotted_paths
 from contrasweep.commands import COMMAND, PATH, placeholders
+from contrasweep.config import MutableConfig
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.imports import TRAINING, errors_named, import_path, is_installed
@@ -147,7 +148,7 @@ class SettingsOfArms:
         self._built: dict[tuple[Any, str], Any] = {}
         self._resolved: dict[tuple[Any, str, str], Config] = {}
 
-    def build(self, arm: str, config: Config, axes: Mapping[str, Any] | None = None) -> Any:
+    def build(self, arm: str, config: Config, axes: MutableConfig | None = None) -> Any:
         """Return the settings of `arm` under `config`; None where its trainable has none.
 
         Raises `SpecError` where they are wrong, at the one of `axes` that is, or at the arm's config.
