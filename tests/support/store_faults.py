@@ -47,6 +47,8 @@ SUPPORT = Path(__file__).resolve().parent
 WARM = [f"contrasweep.{name}" for name in ("cli.app", "running.engine.training", "report", "storage.s3")]
 """What a life imports, but for Ray's and its own."""
 EVENTS = {"open", "os.link", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.scandir", "os.truncate"}
+LIMIT_S, HANGS = 120, 1000
+"""After so long a life is ended, with this exit status."""
 STUDY = """
 name: life
 data: {data}
@@ -100,12 +102,12 @@ def live(
     process = context.Process(target=_life, args=(folder, storage, n, fault, dict(environment or {})))
     process.start()
     begun(process.pid)
-    process.join(120)
-    if process.is_alive():
+    process.join(LIMIT_S)
+    if hangs := process.is_alive():
         process.kill()
         process.join()
     assert process.exitcode is not None
-    return Ended(process.exitcode, output.read_text(), calls.read_text().splitlines())
+    return Ended(HANGS if hangs else process.exitcode, output.read_text(), calls.read_text().splitlines())
 
 
 def _life(folder: Path, storage: str, n: int, fault: str, environment: dict[str, str]) -> None:

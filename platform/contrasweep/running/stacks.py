@@ -61,7 +61,7 @@ def awaited_by(pid: int) -> str:
     Its title says whether it runs a call, and its stack, as far as py-spy may read it, where it is.
     """
     title = Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0 ")
-    if not title.startswith("ray::"):
+    if not title.startswith("ray::") or title == "ray::IDLE":  # that is no actor yet
         return ""
     frames = frames_of(_spied(pid))
     if not CALLED.search(title):
