@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from benchmarks.faults.network import CutOffCluster
-from raylets import QUICK, wait_for
+from raylets import wait_for
 
 from contrasweep.storage.records import StudyRecords
 
@@ -20,16 +20,19 @@ pytestmark = [
 ]
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 CUT_S = 45.0
-"""So long that the worker closes the connection, and so short that Ray does not give its node up."""
+"""So long that the worker closes the connection."""
+PATIENT = {
+    "RAY_health_check_period_ms": "10000",
+    "RAY_health_check_failure_threshold": "30",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "300",
+}
 
 
 class PatientCluster(CutOffCluster):
-    """With Ray's own settings of when a node is dead."""
+    """It gives no node up that is cut off, so that nothing but an answer is lost."""
 
     def start_head(self) -> None:
-        for name in QUICK:
-            self.environment.pop(name, None)
-        self.environment["PYTHONPATH"] = str(SUPPORT)
+        self.environment |= PATIENT | {"PYTHONPATH": str(SUPPORT)}
         super().start_head()
 
 
