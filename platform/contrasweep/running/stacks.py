@@ -58,9 +58,12 @@ def _ask_of(actor: Any, ask: Callable[[int], object]) -> object:
 def awaited_by(pid: int) -> str:
     """Return what a worker of Ray on this host waits for: its next `CALL`, the answer to a `TASK`, or "" for neither.
 
-    Its title says whether it runs a call, and its stack, as far as py-spy may read it, where it is.
+    Its title says whether it runs a call, and its stack, as far as py-spy may read it, where it is. One that has ended
+    waits for nothing.
     """
-    title = Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0 ")
+    title = ""
+    with contextlib.suppress(OSError):
+        title = Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0 ")
     if not title.startswith("ray::") or title == "ray::IDLE":  # that is no actor yet
         return ""
     frames = frames_of(_spied(pid))
