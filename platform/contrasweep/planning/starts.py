@@ -123,10 +123,11 @@ class Sources:
         shared = [axis for axis in axes if axis != DATA_AXIS and all(axis in trial.axes for trial in fitting)]
         fitting = [trial for trial in fitting if all(trial.axes[axis] == axes[axis] for axis in shared)]
         if start.trial == "best":
-            ended = [trial for trial in fitting if trial.record is not None and trial.record.status.counts]
             document = self._document(start.study)
             sign = 1 if document.mode == "max" else -1
-            fitting = sorted(ended, key=lambda trial: sign * trial.record.metrics[document.metric])[-1:]  # type: ignore[union-attr]
+            values = [(trial.record.value(document.metric), trial) for trial in fitting if trial.record is not None]
+            ended = [(sign * value, trial) for value, trial in values if value is not None]
+            fitting = [trial for _, trial in sorted(ended, key=lambda pair: pair[0])[-1:]]
         else:
             fitting = [trial for trial in fitting if trial.seed == seed]
         what = f"fold {fold}, seed {seed}" if fold is not None else f"seed {seed}"

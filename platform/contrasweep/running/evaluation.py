@@ -40,7 +40,7 @@ def plan_evaluation(results: Results, evaluation: Evaluation, named: Sequence[ob
 
     Of code and data it may name what is shipped, and what the user has `named`: see `check_named`.
     """
-    spec = results.document.spec
+    spec = results.document.whole
     names = list(dict.fromkeys([spec["data"], *(spec.get("axes") or {}).get("data", ())]))
     _check_named(names, results, named)
     records, done = results.records, _evaluable(results, named)
@@ -172,7 +172,7 @@ def _check_names(study: str, declared: Config, names: Iterable[str], storage: st
     function = str(declared["function"])
     for name in dict.fromkeys(names):
         document = StudyRecords(storage, name).document()
-        for arm in document.spec["arms"].values() if document else ():
+        for arm in document.spec.get("arms", {}).values() if document else ():
             earlier = dict(arm.get("config") or {})
             other = str(earlier.get("function", ""))
             if function and other != function and other.rpartition(":")[2] == function.rpartition(":")[2]:

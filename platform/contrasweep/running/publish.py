@@ -96,10 +96,11 @@ def _means(results: Results) -> dict[str, float]:
 def _best(results: Results) -> Iterator[Record]:
     """The best finished trial of each arm."""
     sign = 1 if results.document.mode == "max" else -1
+    values = [(record, record.value(results.metric)) for record in results.trial_records.values()]
     for arm in results.document.arms:
-        done = [r for r in results.trial_records.values() if r.arm == arm and r.status.counts]
+        done = [(sign * value, record) for record, value in values if record.arm == arm and value is not None]
         if done:
-            yield max(done, key=lambda r: sign * r.metrics[results.metric])
+            yield max(done, key=lambda pair: pair[0])[1]
 
 
 def _log_model(record: Record, results: Results, server: Server, trained: Plan) -> None:

@@ -1,13 +1,14 @@
 """`StudyDocument`: study.json, which describes a study in its storage."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 
 from contrasweep.config import Config, MutableConfig
+from contrasweep.errors import SpecError
 from contrasweep.shell import is_ours
 from contrasweep.storage.json_file import SCHEMA, JsonFile, stored
 from contrasweep.storage.names import Label, Name
@@ -47,28 +48,60 @@ class DeclaredSearch:
     budget: Annotated[Config, pydantic.AfterValidator(_check_budget)]
 
 
+class _DeclaredStart(pydantic.BaseModel):
+    study: Name
+    arm: Label
+    trial: Label = ""
+
+
 class _DeclaredArm(pydantic.BaseModel):
+    trainable: str
+    config: Mapping[str, Any] = {}
     space: Mapping[str, Config] | None = None
-    start: Config | None = None
+    start: _DeclaredStart | None = None
+    start_points: Sequence[Config] | None = None
+
+
+class _DeclaredAxes(pydantic.BaseModel):
+    data: Sequence[str] = ()
 
 
 class _DeclaredEvaluation(pydantic.BaseModel):
     metrics: tuple[Label, ...] = ()
 
 
+class _DeclaredReplicates(pydantic.BaseModel):
+    of: Label
+    most: Count
+
+
 class _Declaration(pydantic.BaseModel):
     """The fields that are read of a declaration; other fields are kept unchanged."""
 
-    arms: Mapping[str, _DeclaredArm] = {}
+    model_config = pydantic.ConfigDict(strict=True)
+
+    data: str
+    arms: Mapping[str, _DeclaredArm]
+    axes: _DeclaredAxes | None = None
+    folds: Count | None = None
+    confirm_on: str | None = None
+    freeze: Mapping[str, str] | None = None
+    replicates: _DeclaredReplicates | None = None
+    smallest_difference: float | None = None
     objectives: Mapping[str, Literal["max", "min"]] | None = None
     constraints: Mapping[str, str] | None = None
     labels: Mapping[Label, Label] | None = None
-    evaluate: tuple[_DeclaredEvaluation, ...] | None = None
+    evaluate: Sequence[_DeclaredEvaluation] | None = None
 
 
 def _check_declaration(spec: Config) -> Config:
-    _Declaration.model_validate(spec)
+    if spec:
+        _Declaration.model_validate(spec)
     return spec
+
+
+Declaration = Annotated[Config, pydantic.AfterValidator(_check_declaration)]
+"""A whole declaration, as `contrasweep.study.file.to_plain` writes it; empty where none was kept."""
 
 
 def compared(spec: Config, free: Collection[str] = ()) -> MutableConfig:
@@ -96,7 +129,7 @@ class Declared:
     trials: Count | None = None
     changes: tuple[str, ...] = ()
     spent: bool = False
-    spec: Config | None = None  # the whole declaration; None where it did not change
+    spec: Declaration | None = None  # None where it did not change
     again: Mapping[Name, float | None] = field(default_factory=dict)
 
 
@@ -135,7 +168,7 @@ class StudyDocument:
     versions: Mapping[Label, Label] = field(default_factory=dict)
     family: tuple[Label, ...] = ()
     log: tuple[Declared, ...] = ()
-    spec: Annotated[Config, pydantic.AfterValidator(_check_declaration)] = field(default_factory=dict)
+    spec: Declaration = field(default_factory=dict)
 
     @property
     def goals(self) -> dict[str, str]:
@@ -172,6 +205,13 @@ class StudyDocument:
     def scores(self) -> tuple[str, ...]:
         """Scores of evaluations that the study decides beside its metric."""
         return tuple(metric for declared in self.spec.get("evaluate") or () for metric in declared.get("metrics", ()))
+
+    @property
+    def whole(self) -> Config:
+        """The declaration, for what cannot do without; `SpecError` where none was kept."""
+        if not self.spec:
+            raise SpecError("the study's declaration is not in its study.json", place="STUDY", value=self.name)
+        return self.spec
 
     @property
     def declared(self) -> Config:
@@ -249,8 +289,14 @@ def _shown(document: StudyDocument, name: str) -> str:
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-STUDY_FILE = JsonFile(
-    StudyDocument,
+def _check_arms(document: StudyDocument) -> StudyDocument:
+    if document.spec and (other := set(document.arms) - set(document.spec["arms"])):
+        raise ValueError(f"arms that its declaration has not: {', '.join(sorted(other))[:100]!a}")
+    return document
+
+
+STUDY_FILE: JsonFile[StudyDocument] = JsonFile(
+    Annotated[StudyDocument, pydantic.AfterValidator(_check_arms)],  # type: ignore[arg-type]
     STUDY_FORMAT,
     "`contrasweep verify STUDY --repair` puts it aside, and the next run of the study writes it again",
 )

@@ -23,7 +23,11 @@ DOCUMENT = StudyDocument(
     folds=5,
     search=DeclaredSearch("tpe", 1, {"trials": 4}),
     datasets=(DatasetRef("d", "dd", synthetic=True),),
-    spec={"arms": {"a": {"space": {"lr": {"low": 0.1}}}}, "constraints": {"loss": "<= 1"}},
+    spec={
+        "data": "d",
+        "arms": {"a": {"trainable": "m:f", "space": {"lr": {"low": 0.1}}}, "b": {"trainable": "m:f"}},
+        "constraints": {"loss": "<= 1"},
+    },
 )
 
 
@@ -90,3 +94,26 @@ def test_a_study_of_an_earlier_format_is_refused_and_left_as_it_is(tmp_path, dig
         with pytest.raises(StorageError, match=r"study.json has format version 3, .* reads and writes version 4; use"):
             call()
     assert {key: records.store.read(key) for key in records.store.list("s/")} == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda document: document["spec"].pop("data"), "spec.data"),
+        (lambda document: document["spec"].update(data=["d"]), "spec.data"),
+        (lambda document: document["spec"].update(axes={"data": [{"d": 1}]}), "spec.axes.data.0"),
+        (lambda document: document["spec"].update(replicates={"of": "seeds"}), "spec.replicates.most"),
+        (lambda document: document["spec"]["arms"]["a"].pop("trainable"), "spec.arms.a.trainable"),
+        (
+            lambda document: document["spec"]["arms"]["a"].update(start={"study": "../s", "arm": "a"}),
+            "spec.arms.a.start",
+        ),
+        (lambda document: document["spec"]["arms"].pop("b"), "arms that its declaration has not: 'b'"),
+        (lambda document: document.update(log=[{"at": 1.0, "spec": {"arms": {}}}]), "log.0.spec"),
+    ],
+)
+def test_a_declaration_without_what_commands_read_of_it_is_a_broken_file(change, said):
+    document = json.loads(json.dumps(dataclasses.asdict(DOCUMENT)))
+    change(document)
+    with pytest.raises(StorageError, match=f"study.json is broken .*{said}"):
+        STUDY_FILE.decode(STUDY_FILE.encode(document), "study.json")
