@@ -21,6 +21,7 @@ from contrasweep.errors import SpecError, choose_from, clipped
 
 TRAINING = "torch"
 """The package whose absence says that nothing is trained here."""
+_storages: set[Path] = set()  # folders that this process has used as storages
 _INSTALLED = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platlib", "purelib"))
 
 
@@ -53,6 +54,25 @@ def import_from_here() -> None:
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
         importlib.invalidate_caches()
+    for folder in _storages:
+        check_no_imports(folder)
+
+
+def check_no_imports(storage: Path) -> None:
+    """Raise `SpecError` for a storage with a folder to import from: a file there would be a module of any name.
+
+    That is the storage's own folder, or one of its studies. A folder that becomes one to import from is checked too.
+    """
+    _storages.add(storage)
+    for folder in {Path(folder or ".").resolve() for folder in sys.path}:
+        study = storage.joinpath(*folder.relative_to(storage).parts[:1]) if folder.is_relative_to(storage) else None
+        if study and (study == storage or (study / "study.json").exists()):
+            raise SpecError(
+                "a storage is no folder to import from, as the current one is for a study's code",
+                place="storage",
+                value=str(storage),
+                hint="go to another folder, or take a storage below this one, such as contrasweep-runs",
+            )
 
 
 def project_folders() -> list[Path]:

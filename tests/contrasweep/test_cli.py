@@ -93,15 +93,15 @@ def test_a_wrong_command_line_is_one_line(words, says, tmp_path):
 
 @pytest.mark.slow
 def test_a_plan_of_another_study_of_this_name_is_refused_as_the_run_would_be(tmp_path):
-    storage = StudyRecords(str(tmp_path), "quickstart")
+    storage = StudyRecords(str(tmp_path / "runs"), "quickstart")
     storage.claim(StudyDocument(name="quickstart", metric="accuracy", plan_digest="another"))
-    (trial, *_) = plan(load_study(QUICK), storage=str(tmp_path)).trials
+    (trial, *_) = plan(load_study(QUICK), storage=storage.storage).trials
     storage.write(Record.of(trial, status=Status.DONE, rows=[{"step": 1, "time": 0.0, "accuracy": 0.5}]))
-    done = contrasweep("plan", QUICK, "--storage", str(tmp_path), folder=tmp_path)
+    done = contrasweep("plan", QUICK, "--storage", "runs", folder=tmp_path)
     assert done.returncode == 2
     assert "1 done, 29 to run" in done.stdout, "what would run is shown all the same"
     assert "another plan is in this storage" in done.stderr and "--extend" in done.stderr
-    assert contrasweep("plan", QUICK, "--storage", str(tmp_path), "--extend", folder=tmp_path).returncode == 0
+    assert contrasweep("plan", QUICK, "--storage", "runs", "--extend", folder=tmp_path).returncode == 0
 
 
 def test_data_commands_and_their_errors_name_the_storage_of_the_environment(tmp_path, monkeypatch):

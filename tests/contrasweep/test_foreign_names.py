@@ -199,3 +199,16 @@ def test_words_of_a_command_and_files_and_options_among_its_settings_are_named_b
     for change in ({"command": ["sh", "-c", "{lr}"]}, {"mode": "--config=evil"}, {"mode": "runs/evil.py"}):
         with pytest.raises(cs.SpecError, match="what only a storage names"):
             check_named(mine | change, mine, "", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("folder", "storage"), [("runs", "."), ("runs/small", "..")])
+def test_no_module_is_imported_that_lies_in_a_storage(folder, storage, here):
+    """The current folder is one to import from, and a file of a storage there would be any package."""
+    (here / folder / "study.yaml").write_text("name: new\narms: {a: {trainable: 'lying:train'}}\ndata: digits-lt\n")
+    (here / folder / "lying.py").write_text("open('ran', 'w').close()\n")
+    for words in (["plan", "study.yaml"], ["run", "study.yaml"], ["evaluate", "study.yaml"], ["sync", "study.yaml"]):
+        done = contrasweep(*words, "--storage", storage, folder=here / folder)
+        assert done.returncode == 2 and "a storage is no folder to import from" in done.stderr, done
+    assert contrasweep("report", "small", "--storage", storage, folder=here / folder).returncode == 0
+    assert not list(here.rglob("ran"))

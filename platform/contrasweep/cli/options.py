@@ -12,6 +12,7 @@ import typer
 
 from contrasweep.cli import completion
 from contrasweep.errors import SpecError
+from contrasweep.imports import check_no_imports
 from contrasweep.storage.names import local_path
 
 Study = Annotated[
@@ -37,7 +38,7 @@ Sets = Annotated[
 
 def _checked_storage(value: str) -> str:
     if "://" not in value:
-        local_path(value, "--storage")
+        check_no_imports(local_path(value, "--storage").resolve())  # before anything is imported for a study
     return value
 
 

@@ -28,12 +28,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from contrasweep.errors import BrokenFileError, SpecError
+from contrasweep.imports import check_no_imports
 from contrasweep.rows import ItemColumns, Row
 from contrasweep.storage.json_file import MAX_BYTES
 from contrasweep.storage.names import check_file_name, check_name
 from contrasweep.storage.parquet_file import decode_table, encode_table, is_number, is_value
 from contrasweep.storage.record import RECORD_FILE, Record
-from contrasweep.storage.store import Store, open_store
+from contrasweep.storage.store import LocalStore, Store, open_store
 from contrasweep.storage.study_document import STUDY_FILE, StudyDocument
 
 REPORTS = {"step": pa.types.is_integer, "time": pa.types.is_floating}
@@ -66,6 +67,8 @@ class StudyRecords:
             raise SpecError(f"there can be no study of this name: {error}", place="STUDY") from None
         self.storage, self.study = storage, study
         self.store: Store = open_store(storage, patient=patient)
+        if isinstance(self.store, LocalStore):
+            check_no_imports(self.store.root)
 
     def key(self, trial_id: str, name: str) -> str:
         """The key of one of a trial's objects; ValueError where the id or the name would lead out of its folder."""

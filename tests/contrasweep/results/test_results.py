@@ -312,10 +312,11 @@ def test_effects_and_noise_are_handed_out(study, tmp_path):
 @pytest.mark.slow
 def test_cells_of_older_code_are_marked_and_every_form_of_the_table_says_what_changed(study, tmp_path, monkeypatch):
     plan, records = study
-    monkeypatch.syspath_prepend(str(tmp_path))
+    (method := tmp_path / "code" / "own_method.py").parent.mkdir()
+    monkeypatch.syspath_prepend(str(method.parent))
     digests = []
     for width in (16, 32):
-        (tmp_path / "own_method.py").write_text(f"WIDTH = {width}\n")
+        method.write_text(f"WIDTH = {width}\n")
         code = code_of("own_method:train")
         write_code(records, code)
         digests.append(code.version.digest)
@@ -342,10 +343,11 @@ def test_cells_of_older_code_are_marked_and_every_form_of_the_table_says_what_ch
 @pytest.mark.slow
 def test_mlflow_has_the_diff_of_archived_code_to_the_present(study, tmp_path, monkeypatch):
     plan, records = study
-    monkeypatch.syspath_prepend(str(tmp_path))
+    (method := tmp_path / "code" / "own_method.py").parent.mkdir()
+    monkeypatch.syspath_prepend(str(method.parent))
     refs = []
     for width in (16, 32):
-        (tmp_path / "own_method.py").write_text(f"WIDTH = {width}\n")
+        method.write_text(f"WIDTH = {width}\n")
         code = code_of("own_method:train")
         write_code(records, code)
         refs.append(CodeRef(code.version.digest))

@@ -99,9 +99,9 @@ def test_what_was_scored_afterwards_stands_in_tables_and_decides_nothing(storage
 
 
 def test_shipped_scores_and_those_of_a_function_on_the_same_data_are_two_evaluations(scores, tmp_path):
-    calm_run(cs.AblationGrid("source", {"ocl": ARMS["ocl"]}, "digits-lt", metric="knn1"), tmp_path)
-    evaluated(str(tmp_path), on=["digits"], function="one_scores:hits")
-    results = cs.load("source", storage=str(tmp_path))
+    calm_run(cs.AblationGrid("source", {"ocl": ARMS["ocl"]}, "digits-lt", metric="knn1"), tmp_path / "runs")
+    evaluated(str(tmp_path / "runs"), on=["digits"], function="one_scores:hits")
+    results = cs.load("source", storage=str(tmp_path / "runs"))
     assert is_evaluated(results, Evaluation(["digits"], "one_scores:hits"))
     assert not is_evaluated(results, Evaluation(["digits"]))
 
