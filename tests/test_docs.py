@@ -82,3 +82,12 @@ def test_every_file_that_a_page_for_developers_names_is_there(page):
     named = set(re.findall(r"`([\w/.]+\.(?:py|md)|\w+/[\w/]+/)`", text))
     assert named  # otherwise the search for them is at fault
     assert {name for name in named if not any((ROOT / base / name).exists() for base in BASES)} == set()
+
+
+def test_each_line_of_what_a_hostile_one_can_do_names_tests_that_there_are():
+    text = (ROOT / "SECURITY.md").read_text().replace("[any]", "`test_no_command_does_what_any_forged_storage_says`")
+    rows = re.findall(r"^\| (?!read|---)[^|]+ \| [^|]+ \| ([^|]+) \|$", text, re.MULTILINE)
+    sources = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    named = [set(re.findall(r"`(test_\w+)`", row)) for row in rows]
+    assert len(rows) > 15 and all(named)
+    assert set().union(*named) - set(re.findall(r"^def (test_\w+)\(", sources, re.MULTILINE)) == set()
