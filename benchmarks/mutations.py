@@ -218,9 +218,68 @@ MUTANTS = (
         ),
     ),
     *_mutants(
+        "accounts",
+        f"{PLATFORM}/running/engine/accounts.py",
+        f"{TESTS}/running/engine/test_accounts.py",
+        ("a report of the same step resets the count of lost hosts", "<= active.step:", "< active.step:"),
+        (
+            "the seconds of a trial that was stopped early are forgotten",
+            "if record.status.stopped_early and active.seconds is not None:",
+            "if False:",
+        ),
+    ),
+    *_mutants(
+        "accounts",
+        f"{PLATFORM}/planning/budget.py",
+        f"{TESTS}/planning/test_budget.py",
+        (
+            "what an earlier attempt trained is dropped at a restart",
+            "(self.open.get(trial_id, (0.0, rate))[0], rate)",
+            "(0.0, rate)",
+        ),
+    ),
+    *_mutants(
+        "campaign",
+        f"{PLATFORM}/campaign/campaign.py",
+        f"{TESTS}/campaign/test_deciding.py",
+        ("a failed incumbent is no gain", "return 0.0 if math.isnan(candidate) else best", "return 0.0"),
+        ("equal size is simpler", "return sizes[0] < sizes[1]", "return sizes[0] <= sizes[1]"),
+    ),
+    *_mutants(
+        "campaign",
+        f"{PLATFORM}/results/ledger.py",
+        f"{TESTS}/results/test_ledger.py",
+        (
+            "a superseded decision stands",
+            "return None if not found or found[-1].superseded else found[-1]",
+            "return None if not found else found[-1]",
+        ),
+    ),
+    *_mutants(
+        "tracking",
+        f"{PLATFORM}/tracking/notify.py",
+        f"{TESTS}/tracking/test_notify.py",
+        ("looks of earlier runs are told again", "sum(look.taken < self.began for look in log.looks)", "0"),
+    ),
+    *_mutants(
+        "tracking",
+        f"{PLATFORM}/tracking/follower.py",
+        f"{TESTS}/tracking/test_trackers.py",
+        (
+            "archived trials are not dropped",
+            "            self._drop(trial_id)\n        changed",
+            "            pass\n        changed",
+        ),
+    ),
+    *_mutants(
         "lease",
         f"{PLATFORM}/storage/lease.py",
         LEASE,
+        (
+            "a lease that cannot be read for a moment is taken over",
+            'holder.token not in ("", self.holder.token)',
+            "holder.token != self.holder.token",
+        ),
         ("a storage that is away is the holder's silence", "time.monotonic() - asked > POLL_S + HEARTBEAT_S", "False"),
         ("a holder that lives here is not seen", "        if holder.lives_here:\n", "        if False:\n"),
         ("renewals are no sign of life", "if now[1].renewals > holder.renewals:", "if False:"),

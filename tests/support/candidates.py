@@ -9,18 +9,20 @@ from contrasweep.trial import Report
 @checked
 class Settings:
     """`gain`: what it adds to .7 and noise of a deviation of about .01. `who`: another word, another noise. `fails`:
-    it raises an error. `parameters`: a size that it reports. `log`: a file that gets a line "who seed" a trial."""
+    it raises an error; `fails_on`: with these seeds. `parameters`: a size that it reports. `log`: a file that gets a
+    line "who seed" a trial."""
 
     gain: float = 0.0
     who: str = "incumbent"
     fails: bool = False
+    fails_on: tuple[int, ...] = ()
     parameters: int = 100
     log: str = ""
 
 
 def train(trial, resume=None):
     settings = Settings(**trial.config)
-    if settings.fails:
+    if settings.fails or trial.seed in settings.fails_on:
         raise ValueError("this candidate is broken")
     if settings.log:
         with open(settings.log, "a") as file:

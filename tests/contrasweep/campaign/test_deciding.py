@@ -25,9 +25,11 @@ def without_ray(monkeypatch):
     monkeypatch.setattr(campaigns, "run", lambda study, storage, **options: calm.calm_run(study, storage))
 
 
+SMALL = {"smallest_difference": 0.005, "seeds": {"first": 2, "step": 2, "most": 8}}
+
+
 def campaign(**more) -> Campaign:
-    fields = {"smallest_difference": 0.005, "seeds": {"first": 2, "step": 2, "most": 8}} | more
-    return Campaign("speed", arm(), "digits-lt", **fields)
+    return Campaign("speed", arm(), "digits-lt", **SMALL | more)
 
 
 def arm(**config) -> Arm:
@@ -216,6 +218,20 @@ def test_a_simpler_candidate_is_kept_where_it_is_not_worse(tmp_path):
     assert decision.verdict in ("equivalent", "keep") and decision.kept
     larger = decide(tmp_path, arm(who="larger", parameters=99), "larger", campaign=own)
     assert not larger.kept
+
+
+def test_a_candidate_of_the_incumbents_size_is_not_simpler_and_has_to_be_better(tmp_path):
+    own = campaign(size="parameters", smallest_difference=0.06)
+    decision = decide(tmp_path, arm(who="smaller"), "same-size", campaign=own)
+    assert not decision.kept and decision.verdict != "keep"
+
+
+def test_where_the_incumbent_alone_fails_is_a_gain_and_what_mends_it_is_kept(tmp_path):
+    later = tuple(range(7, 100))  # the first fresh seed is 6
+    flaky = Campaign("speed", arm(fails_on=later), "digits-lt", **SMALL)
+    decision = decide(tmp_path, arm(who="mended", gain=0.03), "mended", campaign=flaky)
+    fresh = next(set(e.seeds) for e in book(tmp_path).entries if isinstance(e, Granted))
+    assert len(fresh & set(later)) >= 7 and decision.kept and decision.verdict == "keep"
 
 
 @pytest.mark.parametrize("kind", [Asked, Granted, Decided])

@@ -54,6 +54,8 @@ def test_an_unfinished_trial_counts_up_to_its_checkpoint_and_is_not_counted_twic
     budget = Budget(study(**ALL), records, [])
     assert budget.spent() == pytest.approx({"budget_hours": 2, "budget_gpu_hours": 0.5, "budget_cost": 2})
     budget.started(record(0, 0, 0).trial_id, Rate(0.25, 1.0))
+    counted = budget.spent()
+    assert (counted["budget_gpu_hours"], counted["budget_cost"]) == (0.5, 2), "the attempt before has trained for it"
     budget.ended(record(0, time.time() - 3600, 10800, gpus=0.25, cost_per_hour=1.0))
     assert budget.spent()["budget_gpu_hours"] == pytest.approx(0.75)
     assert budget.spent()["budget_cost"] == pytest.approx(3)

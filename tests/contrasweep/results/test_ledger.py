@@ -39,6 +39,13 @@ def test_what_was_written_is_read_by_another_process(tmp_path):
     assert other.confirmations == [(0.025, True, 0.5)]
 
 
+def test_a_superseded_decision_does_not_stand_and_the_next_one_does(tmp_path):
+    between = decided(2, 0, kept=True)
+    book = ledger(tmp_path, BEGAN, asked("a"), asked("b"), between, replace(decided(1, 0, kept=False), superseded=True))
+    assert book.decision(1) is None and book.decision(2).kept and book.incumbent == 2
+    assert book.append(decided(1, 2, kept=False)) and book.decision(1).incumbent == 2
+
+
 def test_clocks_that_are_wrong_change_neither_order_nor_level(tmp_path, monkeypatch):
     """One runs backwards, one is years off, one is before 1970, one beyond any date."""
     clocks = iter([2e9, 1e9, -5.0, 4e9, 1e300, 100.0, float("inf")])

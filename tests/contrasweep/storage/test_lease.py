@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.tracking_services import wait_until
 
 from contrasweep.storage import lease as lease_module
 from contrasweep.storage.lease import Holder, Lease, StudyHeld
@@ -111,6 +112,15 @@ def test_a_half_written_lease_is_waited_for_and_then_taken(storage: str, a_lease
     lease = a_lease("one")
     lease.acquire()
     assert lease.generation == 5
+
+
+def test_a_holder_whose_lease_cannot_be_read_for_a_moment_keeps_it(storage: str, a_lease: Any) -> None:
+    lease = a_lease("one")
+    lease.acquire()
+    store, key = StudyRecords(storage, "study").store, f"study/lease/{lease.generation:08d}.json"
+    store.write(key, b'{"host"')  # as who reads sees it while a slow store writes
+    wait_until(lambda: store.read(key) != b'{"host"', "the lease is renewed")
+    assert not lease.lost and lease.newest()[1].token == lease.holder.token
 
 
 HOLD = """

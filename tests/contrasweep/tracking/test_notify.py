@@ -153,6 +153,15 @@ def test_a_look_that_decides_is_told_and_one_that_decides_nothing_new_is_not(hea
     assert "c better than a by" in heard.posts[0][1]["text"] and "decided" in heard.posts[0][1]["text"]
 
 
+def test_what_looks_of_an_earlier_run_decided_is_not_told_again(heard, tmp_path):
+    study = three_arms()
+    drive_looks(study, tmp_path, value_of)
+    notifier = Notifier([heard.url], StudyRecords(str(tmp_path), study.name), time.time())
+    notifier.look()
+    notifier.close("complete", lost=False)
+    assert notifier.join(240.0) and heard.events == ["end"]
+
+
 @pytest.mark.parametrize(
     ("kind", "path", "body"),
     [

@@ -16,6 +16,7 @@ from contrasweep import AblationGrid, Arm, SpecError, data
 from contrasweep.defaults import OF_STUDY
 from contrasweep.errors import StorageError
 from contrasweep.live.state import LIVE, LIVE_FILE, RunningTrial, RunState
+from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.attempts import Attempt, BegunTrial
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
@@ -225,6 +226,21 @@ def test_an_own_tracker_is_given_the_four_calls(records, trial):
     assert expected == own_trackers.LINES
     sync(records, checked_tracking("own_trackers:Lines"), STUDY)
     assert [*expected, "s", "closed"] == own_trackers.LINES, "it knows the trial's end already"
+
+
+def test_a_trial_that_is_archived_while_a_follower_looks_has_not_ended_any_more(records, trial):
+    import own_trackers
+
+    finish(records, trial, (0.5,))
+    follower = follower_of("own_trackers:Lines", records)
+    follower.look()
+    assert set(follower.ended) == {trial.id}
+    archive_trials(records, {trial.id}, "run again as asked")
+    follower.look()
+    assert not follower.ended, "--rerun beside a sync that follows"
+    report(records, trial, (0.25,))
+    follower.look()
+    assert own_trackers.LINES[-1] == (1, {"accuracy": 0.25})
 
 
 def test_a_killed_process_s_successor_tells_a_trial_from_its_beginning_and_nothing_that_ended(records, trial):
