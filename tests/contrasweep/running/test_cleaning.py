@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from dataclasses import replace
 
 import pytest
 import toy
@@ -69,6 +70,13 @@ def test_only_checkpoints_of_finished_trials_go_and_the_best_of_each_arm_stays(s
     left = {i for i in frame.index if checkpoints(records, i).latest()}
     assert set(frame.loc[sorted(left), "seed"]) == {2, 3, 4}, "the best, and those that go on from theirs"
     assert verify(records).sound and plan_cleaning(cs.load("grid", storage=storage), "best_of_arm").trials == ()
+
+
+def test_records_without_the_metric_that_a_forged_study_names_are_no_best_ones(tmp_path):
+    records = made(str(tmp_path / "runs"), tmp_path)
+    records.claim(replace(records.document(), metric="forged"))
+    found = plan_cleaning(cs.load("grid", storage=records.storage), "best_of_arm")
+    assert (len(found.trials), found.kept) == (6, 0), "losing results is all that it can do"
 
 
 def test_an_interrupted_cleaning_goes_on(storage, tmp_path):
