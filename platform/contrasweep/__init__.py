@@ -24,6 +24,7 @@ from contrasweep.lazy import importer
 
 if TYPE_CHECKING:
     from contrasweep.campaign.campaign import Campaign
+    from contrasweep.judging.judged import Judged, judge
     from contrasweep.planning.plan import Plan
     from contrasweep.planning.planner import plan
     from contrasweep.results.results import Results
@@ -59,6 +60,7 @@ __all__ = [
     "Evaluation",
     "Float",
     "Int",
+    "Judged",
     "Plan",
     "Replicates",
     "Report",
@@ -71,6 +73,7 @@ __all__ = [
     "TableStyle",
     "Trial",
     "__version__",
+    "judge",
     "load",
     "plan",
     "run",
@@ -83,6 +86,8 @@ __getattr__ = importer(
     {
         "__version__": "version",
         "Comparison": "statistics.comparison",
+        "Judged": "judging.judged",
+        "judge": "judging.judged",
         "Plan": "planning.plan",
         "Report": "trial",
         "Trial": "trial",

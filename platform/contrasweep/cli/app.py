@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from contrasweep.cli import campaigns, completion, jobs, maintenance, reports, skeleton, watching
+from contrasweep.cli import campaigns, completion, jobs, judge, maintenance, reports, skeleton, watching
 from contrasweep.cli import data as data_commands
 from contrasweep.cli.examples import GroupedCommands, add_examples
 from contrasweep.cli.options import (
@@ -466,6 +466,7 @@ def mcp(
 
 reports.add_to(app)
 campaigns.add_to(app)
+judge.add_to(app)
 watching.add_to(app)
 maintenance.add_to(app)
 jobs.add_to(app)

@@ -323,6 +323,32 @@ class CompareDocument(TypedDict):
     cells: list[ComparisonRow]
 
 
+class RolesRow(TypedDict):
+    """Which column is what; `guessed` are the roles that nobody said."""
+
+    arm: list[str]
+    metric: str
+    mode: Literal["max", "min"]
+    pair: list[str]
+    item: str
+    group: str
+    block: str
+    reference: str | None
+    guessed: list[str]
+
+
+class JudgeDocument(TypedDict):
+    """Verdicts on results that others made; `design` says in words how the arms are compared."""
+
+    source: str
+    design: str
+    roles: RolesRow
+    table: list[CellRow]
+    comparisons: list[ComparisonRow]
+    notes: list[str]
+    advice: AdviceDocument
+
+
 class StudyState(TypedDict):
     """How far a study is. Times are seconds since 1970; `trials` None: as many as its budget pays for."""
 
@@ -738,6 +764,7 @@ DOCUMENTS: Mapping[str, tuple[Any, int]] = {
     "plans": (PlansDocument, 1),
     "reports": (ReportsDocument, 1),
     "compare": (CompareDocument, 1),
+    "judge": (JudgeDocument, 1),
     "status": (StatusDocument | JobStatusDocument, 1),
     "watch": (WatchDocument, 1),
     "studies": (StudiesDocument, 1),

@@ -42,6 +42,11 @@ EXAMPLES = {
         "contrasweep compare quickstart ocl supcon",
         "contrasweep compare quickstart ocl supcon --at batch_size=8",
     ],
+    "judge": [
+        "contrasweep judge runs.csv",
+        "contrasweep judge runs.csv --arm model --metric accuracy --pair seed,fold --reference base --margin 0.005",
+        "contrasweep judge scores.jsonl --item example_id --format markdown",
+    ],
     "diff": ["contrasweep diff pilot main-1", "contrasweep diff pilot:ocl main-1:ocl"],
     "query": [
         "contrasweep query 'SELECT study, arm, avg(value) FROM trials GROUP BY ALL'",
@@ -78,7 +83,7 @@ EXAMPLES = {
 
 GROUPS = {
     "Study": ["init", "plan", "run", "evaluate", "watch", "logs", "status", "stop", "studies"],
-    "Look": ["report", "compare", "diff", "query", "ui", "sync"],
+    "Look": ["report", "compare", "judge", "diff", "query", "ui", "sync"],
     "Referee": ["decide", "ledger"],
     "Data": ["data"],
     "Cluster": ["submit", "jobs", "doctor"],

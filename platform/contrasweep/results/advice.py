@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import pandas as pd
 
@@ -12,7 +13,6 @@ from contrasweep.planning.durations import duration
 from contrasweep.results.answer import Answer, Pair
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.rendering import NONE, DisplayNames, render_fragment, wrapped
-from contrasweep.results.study_data import StudyData
 from contrasweep.statistics.design import Contrast
 from contrasweep.statistics.predictive import (
     MOST_TIMES,
@@ -37,7 +37,8 @@ class Size:
     """A larger study: how many replicates it has, and what it costs beyond what there is.
 
     `count` is the number of seeds, repeats or folds (`unit`), `trials` the trials that it takes beyond those there are
-    (of another number of folds: a new study's), `hours` their wall time (None: not known).
+    (of another number of folds: a new study's; 0 where replicates are no trials), `hours` their wall time (None: not
+    known).
     """
 
     unit: Unit
@@ -53,7 +54,12 @@ class Size:
     @property
     def price(self) -> str:
         """The trials, and how long they take where that is known."""
+        if not self.trials:
+            return ""
         return f"{self.trials} trials" + ("" if self.hours is None else f", {duration(3600 * self.hours)}")
+
+    def __str__(self) -> str:
+        return self.replicates + (f" ({self.price})" if self.trials else "")
 
 
 class Prices:
@@ -133,10 +139,10 @@ class PowerForecast:
     def sufficient(self) -> str:
         """The sizes that decide it with a chance of 80 %, with their price."""
         if self.as_estimated is None:
-            return " or ".join(f"{size.replicates} ({size.price})" for size, _ in self.enough) or "–"
+            return " or ".join(map(str, (size for size, _ in self.enough))) or "–"
         if self.pair.comparison.evidence.common.seed_unknown:
             return f"a second seed tells ({self.as_estimated.price})"
-        return f"~ {self.as_estimated.replicates} ({self.as_estimated.price})"
+        return f"~ {self.as_estimated}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -152,7 +158,7 @@ class Advice:
         look: How many looks at the study there are, the next one included.
         pending: Trials that are still to run; nothing is predicted while there are any.
         omitted: Undecided comparisons with the largest p, of which nothing is predicted.
-        sweep: Whether the replicates are those of a confirmation.
+        type: What the replicates are of: a grid, the confirmation of a sweep, or results made elsewhere.
         names: Display names in place of declared ones.
     """
 
@@ -163,7 +169,7 @@ class Advice:
     look: int = 1
     pending: int = 0
     omitted: int = 0
-    sweep: bool = False
+    type: Literal["ablation_grid", "sweep", "judged"] = "ablation_grid"
     names: DisplayNames = NONE  # what every format shows in place of declared names
     others: tuple[Size, ...] = ()
 
@@ -200,7 +206,11 @@ class Advice:
     @property
     def unit_text(self) -> str:
         """What the sizes are of: a larger study, or a new one."""
-        return "fresh seeds alone, in a new study" if self.fresh else f"more {self.present.unit}"
+        return "fresh seeds alone, in a new study" if self.fresh else self._named(f"more {self.present.unit}")
+
+    def _named(self, text: str) -> str:
+        """A text on seeds as one on what the replicates are: items, tasks, runs."""
+        return text.replace("seed", self.forecasts[0].pair.comparison.evidence.common.design.unit)
 
     def rows(self) -> list[list[str]]:
         """Return a head, a row for each undecided comparison (the first of many), the detectable difference and price.
@@ -210,14 +220,15 @@ class Advice:
         """
         every = (*self.sizes, *self.others)
         rest = [""] * len(self.others)
-        rows = [["", f"now: {self.present.replicates}", *(size.replicates for size in every), "80% with"]]
+        head = [f"now: {self.present.replicates}", *(size.replicates for size in every)]
+        rows = [["", *map(self._named, head), "80% with"]]
         for forecast in self.forecasts:
             chances = [
                 f"{chance.assurance:.0%} [{100 * chance.low:.0f}, {100 * chance.high:.0f}]"
                 for chance in forecast.predictions
             ]
             chances = chances or ["not known"] * len(self.sizes)
-            rows.append([forecast.title(self.names), "undecided", *chances, *rest, forecast.sufficient()])
+            rows.append([forecast.title(self.names), "undecided", *chances, *rest, self._named(forecast.sufficient())])
         if self.omitted:
             rows.append([f"and {self.omitted} more", *[""] * (len(every) + 2)])
         widest = self.forecasts[0].pair.comparison.widest or math.inf
@@ -225,8 +236,8 @@ class Advice:
         rows.append(["detectable difference", *_medians("±{:.2g}", detectable, widest), ""])
         degrees = [forecast.degrees for forecast in self.forecasts]
         rows.append(["degrees of freedom", *_medians("{:.0f}", degrees), ""])
-        rows.append(["price", "", *(size.price for size in every), ""])
-        return rows
+        prices = [["price", "", *(size.price for size in every), ""]]
+        return rows + prices * any(size.trials for size in every)
 
     def notes(self) -> list[str]:
         """Return sentences on how the numbers are meant, and how to follow the advice."""
@@ -242,9 +253,12 @@ class Advice:
         if any(not forecast.enough and forecast.as_estimated is None for forecast in forecasts):
             lines.append(f"–: undecided even with {MOST_TIMES} times as many replicates, in more than 20% of studies.")
         lines += _what_adds_degrees(self)
+        if self.type == "judged":
+            again = "Replicates that are added because of this table are another look at it: judge them at half of alpha."
+            return [*lines, again]
         if self.fresh:
             return [*lines, "No look at this study is left: declare a new study, with another name and fresh seeds."]
-        field = "repeats" if self.present.unit == "repeats" else "confirm_seeds" if self.sweep else "seeds"
+        field = "repeats" if self.present.unit == "repeats" else "confirm_seeds" if self.type == "sweep" else "seeds"
         look = "the first look, as nothing was tested yet"
         if self.look > 1:
             share = f"at alpha / {2 ** (self.look - 1)}; the chances allow for it"
@@ -331,15 +345,17 @@ def ordinal(n: int) -> str:
 
 
 def advice(
-    data: StudyData, answer: Answer, interim: InterimVerdicts | ExtensionVerdicts | None, hours: Hours | None = None
+    answer: Answer,
+    prices: Prices,
+    interim: InterimVerdicts | ExtensionVerdicts | None = None,
+    *,
+    pending: int = 0,
+    type: Literal["ablation_grid", "sweep", "judged"] = "judged",
 ) -> Advice:
     """Return what would decide the comparisons of `answer` that are undecided; nothing where they are exploratory.
 
     Of a study that is not at its end nothing is predicted: `pending` counts its trials that are to run.
     """
-    document = data.document
-    prices = Prices(data.planned, document.folds, data.trial_records.values(), hours)
-    pending = sum(trial_id not in data.trial_records for trial_id in data.planned["trial_id"])
     known = [pair for pair in answer.pairs if answer.decisive and pair.judged and pair.comparison.n > 1]
     unit: Unit = "repeats" if interim is not None and interim.unit == "repeats" else "seeds"
     fresh = interim is not None and interim.finished
@@ -357,7 +373,7 @@ def advice(
     shown = sorted(undecided, key=lambda pair: pair.comparison.raw_p)[:MAX_FORECASTS]
     count = prices.present[unit]
     units: list[Unit] = [unit]
-    if document.folds and document.type == "ablation_grid" and not fresh:
+    if known[0].comparison.evidence.common.design.folds and type != "sweep" and not fresh:
         units = ["seeds", "repeats"]
     sizes = tuple(prices.of(unit, times * count, fresh) for times in TIMES)
     others: list[Size] = []
@@ -366,10 +382,9 @@ def advice(
         if prices.present["folds"] < MANY_FOLDS and interim is None:
             others.append(prices.of("folds", MANY_FOLDS, fresh))
     forecasts = [_forecast(pair, sizes, others, units, levels, family.margin, prices, fresh) for pair in shown]
-    sweep = document.type == "sweep"
     omitted = len(undecided) - len(shown)
     return Advice(
-        Size(unit, count, 0, 0.0), sizes, tuple(forecasts), fresh, look, 0, omitted, sweep, others=tuple(others)
+        Size(unit, count, 0, 0.0), sizes, tuple(forecasts), fresh, look, 0, omitted, type, others=tuple(others)
     )
 
 

@@ -21,6 +21,7 @@ from contrasweep.results.rendering import (
 from contrasweep.statistics.comparison import Comparison, in_words, p_text
 from contrasweep.statistics.design import Contrast
 from contrasweep.statistics.family import Question
+from contrasweep.statistics.unpaired import UnpairedContrast
 from contrasweep.text_table import text_table
 
 MAX_SENTENCES = 12
@@ -141,7 +142,7 @@ class Answer:
         lines = [
             pair.sentence(self.names)
             + " (exploratory)" * (self.decisive and not pair.judged)
-            + (f" ({replicates_text(pair.comparison.evidence.common)})" if varied else "")
+            + (f" ({replicates_text(pair.comparison.evidence.common, pair.comparison.turned)})" if varied else "")
             for pair in shown
         ]
         if left := len(self.pairs) - len(shown):
@@ -180,15 +181,18 @@ def _head(pairs: Sequence[Pair]) -> list[str]:
     return ["interval", f"p by {correction}" if correction else "p", "n", "verdict"]
 
 
-def replicates_text(contrast: Contrast) -> str:
-    """The replicates of a contrast: `5 folds x 2 seeds`, `8 seeds`, `6 seeds x 200 items`."""
+def replicates_text(contrast: Contrast, turned: bool = False) -> str:
+    """The replicates of a contrast: `5 folds x 2 seeds`, `8 seeds`, `6 seeds x 200 items`, `8 and 5 runs`."""
     design = contrast.design
     if design.folds:
         repeats = f" in {design.repeats} repeats" if design.repeats > 1 else ""
         seeds = f" x {design.seeds} seeds" if design.seeds > 1 else ""
         return _count(contrast.n, "fold") + repeats + seeds
+    if isinstance(contrast, UnpairedContrast):
+        first, second = (len(x) for x in ((contrast.b, contrast.a) if turned else (contrast.a, contrast.b)))
+        return f"{first} and {_count(second, 'run')}"
     items = f" x {_count(design.items, 'item')}" if design.items else ""
-    return _count(contrast.n, "seed") + items
+    return _count(contrast.n, design.unit) + items
 
 
 def _count(n: int, name: str) -> str:

@@ -20,6 +20,7 @@ from contrasweep.statistics.comparison import Comparison, freedom, judged
 from contrasweep.statistics.design import Contrast, Design
 from contrasweep.statistics.evidence import Evidence, ItemScores, mean_contrast, paired_evidence
 from contrasweep.statistics.family import Family, Question, family_size, pairs_of
+from contrasweep.statistics.unpaired import spread_beside, unpaired_evidence
 from contrasweep.storage.record import COUNTING, Cause, Record, Status
 from contrasweep.study.objectives import metric_range
 
@@ -131,7 +132,8 @@ class DecisionRule:
     `question` is the study's where the table is about its metric, else None: all comparisons are exploratory then.
     `margin` is the smallest difference of interest, `reference` the arm that the others are compared with, `interim`
     the looks at a study that grows or was extended. Only comparisons of the arms `family` (empty: all) have verdicts,
-    and none of trials that were trained `again` with another result.
+    and none of trials that were trained `again` with another result. With `unpaired`, arms with less than two replicates
+    in common are compared by all of their runs.
     """
 
     design: Design = field(default_factory=Design)
@@ -143,6 +145,7 @@ class DecisionRule:
     interim: InterimVerdicts | ExtensionVerdicts | None = None
     family: Collection[str] = ()
     again: frozenset[str] = frozenset()
+    unpaired: bool = False
 
     def decides(self, a: str, b: str, trial_ids: Iterable[str]) -> bool:
         """Whether a comparison of two arms over these trials has a verdict where the table answers the question."""
@@ -183,6 +186,8 @@ def comparisons(
         comparison = judged_pairs[i]
         if interim is not None:
             comparison = interim.verdict_on(context, a, b, comparison)
+        if comparison.judgement is not None and (why := spread_beside(found[i][3], a, b)):
+            comparison = replace(comparison, judgement=replace(comparison.judgement, reason=why))
         if (comparison.difference < 0) == (rule.mode == "max") and comparison.difference != 0:
             a, b, comparison = b, a, comparison.reversed()
         pairs.append(Pair(context, a, b, comparison, metric))
@@ -226,7 +231,13 @@ def _evidence(
             found = None
             if len(rows):
                 found = paired_evidence(rows, rule.design, mode=rule.mode, weights=weights, items=scores)
-            if found is not None:
+            if rule.unpaired and (found is None or found.common.n < 2):
+                alone = [list(sides[side].values()) for side in (a, b)]
+                runs = [column["value"][at][np.isfinite(column["value"][at])] for at in alone]
+                lost = int(column["lost"][alone[0]].sum()), int(column["lost"][alone[1]].sum())
+                if (apart := unpaired_evidence(runs[0], runs[1], lost, rule.mode)) is not None:
+                    yield context, a, b, apart, True
+            elif found is not None:
                 finished = sum(int(np.isfinite(column["value"][list(sides[side].values())]).sum()) for side in (a, b))
                 stands = rule.decides(a, b, trial_ids[[*first, *second]])
                 yield context, a, b, replace(found, unpaired=finished - 2 * found.pairs), stands

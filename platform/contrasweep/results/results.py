@@ -14,7 +14,7 @@ from contrasweep.errors import SpecError, check_known
 from contrasweep.imports import import_path
 from contrasweep.planning.power import earlier_noise, own_methods
 from contrasweep.results import effects, search
-from contrasweep.results.advice import Advice, Hours, advice
+from contrasweep.results.advice import Advice, Hours, Prices, advice
 from contrasweep.results.answer import Answer, Pair, Versus, versus
 from contrasweep.results.building import DecisionRule, build_table, chosen_score, names_of, table_over_groups
 from contrasweep.results.datasets import DatasetSummary, dataset_summary
@@ -347,7 +347,11 @@ class Results(StudyData):
         Returns:
             The advice, which a notebook shows; false where nothing is undecided, or trials are still to run.
         """
-        return replace(advice(self, self.answer, self._interim, hours), names=self.names)
+        document, records = self.document, self.trial_records
+        prices = Prices(self.planned, document.folds, records.values(), hours)
+        pending = sum(trial_id not in records for trial_id in self.planned["trial_id"])
+        found = advice(self.answer, prices, self._interim, pending=pending, type=document.type)
+        return replace(found, names=self.names)
 
     @property
     def parts(self) -> "Sequence[Results]":

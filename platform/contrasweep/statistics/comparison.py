@@ -27,10 +27,10 @@ from scipy import special
 
 from contrasweep.errors import SpecError
 from contrasweep.statistics.checks import checked_level, checked_pairs
-from contrasweep.statistics.design import SIGN_FLIP, Components, Design, Scope
+from contrasweep.statistics.design import MCNEMAR, PERMUTATION, SCOPES, SIGN_FLIP, WELCH, Components, Design, Scope
 from contrasweep.statistics.evidence import Evidence, Gaps, paired_evidence
 from contrasweep.statistics.family import Family
-from contrasweep.statistics.resampling import bca_interval, sign_flip_p, smallest_p, wilcoxon_p
+from contrasweep.statistics.resampling import EXACT_UP_TO, bca_interval, sign_flip_p, smallest_p, wilcoxon_p
 
 Verdict = Literal["better", "worse", "equivalent", "undecided"]
 """What is decided: a direction, or that there is none that matters, or nothing."""
@@ -186,6 +186,8 @@ SEED_UNKNOWN = (
     "known. The intervals of means are of this seed alone. A second seed tells"
 )
 """The note on folds of which nobody knows how much a seed that they share changes."""
+UNPAIRED = "unpaired: the difference carries the spread of both arms"
+"""The note on runs without a partner."""
 MISSING = (
     "a replicate that is missing for a cause outside the method (its host was lost, say) is no loss, and the "
     "difference is without it; but a verdict for its arm must stand as well with a bad score there. The same command "
@@ -193,6 +195,8 @@ MISSING = (
 )
 EARLIER = ("look", "replicates", "verdict", "difference", "low", "high", "p_value")
 """What `Comparison.to_dict` has of the look that decided it first."""
+MOST_RESAMPLED = 1000
+"""Of more replicates no bootstrap and no sign-flip test stand beside the test that decides."""
 MOST_DECIMALS = 8
 MOST_NAMED = 3
 """So many collapsed trials of an arm are named in a sentence."""
@@ -378,7 +382,12 @@ class Comparison:
 
     @cached_property
     def probability_of_improvement(self) -> tuple[float, float, float]:
-        """Share of replicates in which A beats B, ties half, with Wilson's (1927) 1 - alpha interval."""
+        """Share of replicates in which A beats B, ties half, with Wilson's (1927) 1 - alpha interval.
+
+        NaN where runs have no partner.
+        """
+        if not self.differences:
+            return math.nan, math.nan, math.nan
         better = np.array(self.differences) * (1 if self.mode == "max" else -1)
         share, n = float(((better > 0) + 0.5 * (better == 0)).mean()), len(better)
         z = -float(special.ndtri(self.alpha / 2))
@@ -401,11 +410,14 @@ class Comparison:
         common, level = self.evidence.common, self.level
         if common.n > 1 and common.design.folds and common.design.shared and common.design.seeds == 1:
             return self._one_seed_notes()
-        if common.n > 1 and not common.design.folds and not common.design.items and self.test != SIGN_FLIP:
+        if self.test in (PERMUTATION, WELCH):
+            return (UNPAIRED,)
+        few = 1 < common.n <= EXACT_UP_TO or common.design.unit not in SCOPES
+        if few and common.n > 1 and not common.design.folds and not common.design.items and self.test not in (SIGN_FLIP, MCNEMAR):
             parts = round(self.alpha / level)
             share = f"alpha / {parts} = {level:.2g}" if parts > 1 else f"alpha = {level:.2g}"
             return (
-                f"with {common.n} seeds the exact sign-flip test reaches no p below {smallest_p(common.n):.2g}, above "
+                f"with {common.n} {common.design.unit}s the exact sign-flip test reaches no p below {smallest_p(common.n):.2g}, above "
                 f"{share}: the t-test decides, which takes differences as normal",
             )
         return ()
@@ -427,13 +439,15 @@ class Comparison:
         """Return every number by its name, as JSON has it.
 
         Returns:
-            Name -> value, in units of the metric; None for an infinite end. Names that begin with `earlier_` are what
+            Name -> value, in units of the metric; None for an infinite end, and for what runs without a partner or more
+            than 1,000 replicates do not give. Names that begin with `earlier_` are what
             an earlier look decided.
         """
         won, won_low, won_high = self.probability_of_improvement
         common, gaps, parts = self.evidence.common, self.gaps, self.components
         before = self.before
-        bca = bca_interval(np.asarray(self.differences), self.alpha, expanded=True)
+        resampled = 0 < len(common.values) <= MOST_RESAMPLED
+        bca = bca_interval(np.asarray(self.differences), self.alpha, expanded=True) if resampled else (math.nan,) * 2
         row = {
             "difference": self.difference,
             "low": self.low,
@@ -466,12 +480,12 @@ class Comparison:
             "deviation": common.deviation,
             "alpha": self.alpha,
             "test": self.test,
-            "sign_flip_p": sign_flip_p(common.values),
-            "smallest_p": smallest_p(self.n),
+            "sign_flip_p": sign_flip_p(common.values) if resampled else math.nan,
+            "smallest_p": smallest_p(self.n) if common.values else math.nan,
             "family": self.family.size,
             "correction": self.family.correction,
             "mode": self.mode,
-            "wilcoxon_p": self.wilcoxon_p,
+            "wilcoxon_p": self.wilcoxon_p if common.values else math.nan,
             "bca_low": bca[0],
             "bca_high": bca[1],
             "notes": list(self.notes),

@@ -28,7 +28,7 @@ from scipy import special
 
 from contrasweep.errors import SpecError
 from contrasweep.statistics.checks import Floats, checked_replicates
-from contrasweep.statistics.resampling import constant, sign_flip_interval, sign_flip_p, smallest_p
+from contrasweep.statistics.resampling import KEPT_UP_TO, constant, sign_flip_interval, sign_flip_p, smallest_p
 
 SUBTRACTED = 0.7
 """A component is a difference of two mean squares, and with few folds Satterthwaite's degrees of freedom are too many
@@ -156,13 +156,27 @@ def crossed(d: Floats) -> CrossedEstimate:
     return CrossedEstimate(components, variance, variance**2 / spread if spread > 0 else m - 1.0)
 
 
-Scope = Literal["on this split", "on new items like these", "for new training sets of this size"]
+Scope = Literal[
+    "on this split", "on new items like these", "for new training sets of this size", "for further tasks like these"
+]
 THIS_SPLIT: Scope = "on this split"
 NEW_ITEMS: Scope = "on new items like these"
 NEW_TRAINING_SETS: Scope = "for new training sets of this size"
+SCOPES: dict[str, Scope] = {"item": NEW_ITEMS, "group": NEW_ITEMS, "task": "for further tasks like these"}
+"""By what an independent replicate is, what its verdicts hold for; of seeds and runs, for this split."""
 
-Test = Literal["sign-flip test", "t-test", "corrected t-test"]
+Test = Literal[
+    "sign-flip test",
+    "t-test",
+    "corrected t-test",
+    "permutation test",
+    "Welch's t-test",
+    "McNemar's exact test",
+]
 SIGN_FLIP: Test = "sign-flip test"
+PERMUTATION: Test = "permutation test"
+WELCH: Test = "Welch's t-test"
+MCNEMAR: Test = "McNemar's exact test"
 
 
 @dataclass(frozen=True)
@@ -184,7 +198,8 @@ class Design:
 
     `items` counts the test items of one split that have a score each (or their groups, where these are named). `shared`
     says whether folds share training rows; it is False only where folds stand for their test items alone. `seed_part`
-    is used where folds have one seed (None: it is left out, and a note says so).
+    is used where folds have one seed (None: it is left out, and a note says so). `unit` is what an independent replicate
+    is without folds: a seed, a run without a partner, an item, a group of items or a task. `seeds` then counts these.
     """
 
     folds: int | None = None
@@ -193,6 +208,7 @@ class Design:
     items: int | None = None
     shared: bool = True
     seed_part: SeedPart | None = None
+    unit: Literal["seed", "run", "item", "group", "task"] = "seed"
 
     @property
     def units(self) -> int:
@@ -214,7 +230,7 @@ class Design:
         """What its verdicts generalise to."""
         if self.folds:
             return NEW_TRAINING_SETS if self.shared else NEW_ITEMS
-        return NEW_ITEMS if self.items else THIS_SPLIT
+        return NEW_ITEMS if self.items else SCOPES.get(self.unit, THIS_SPLIT)
 
     def variance(self, components: Components) -> float:
         """Variance of the mean paired difference of this design, for noise of these components."""
@@ -255,11 +271,12 @@ class Design:
         """The test that judges a comparison at `level`, which is alpha over the size of the family.
 
         Independent replicates are judged by the exact sign-flip test if it can reach that level, else by a t-test,
-        which takes differences as normal.
+        which takes differences as normal. Of many items or tasks, whose mean is about normal, the t-test is enough.
         """
         if self.folds:
             return "corrected t-test" if self.shared else "t-test"
-        return SIGN_FLIP if not self.items and smallest_p(self.seeds) <= level else "t-test"
+        many = self.unit in SCOPES and self.seeds > KEPT_UP_TO
+        return SIGN_FLIP if not self.items and not many and smallest_p(self.seeds) <= level else "t-test"
 
 
 def satterthwaite(parts: Sequence[tuple[float, float]]) -> float:
@@ -377,7 +394,7 @@ def contrast(
         d = mean + (d - mean) * w / w.mean()
     if folds is None:
         given = design or Design()
-        return _independent(d, Design(None, 1, len(d), given.items))
+        return _independent(d, Design(None, 1, len(d), given.items, unit=given.unit))
     names = list(dict.fromkeys(folds))
     if len(folds) != len(d) or (seeds is not None and len(seeds) != len(d)):
         raise SpecError("folds and seeds name one a replicate", place="folds, seeds", value=f"{len(d)} differences")

@@ -7,7 +7,7 @@ the same cells.
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from contrasweep.errors import SpecError
 from contrasweep.statistics.design import Contrast, Design, contrast, contrast_over_items
+from contrasweep.statistics.mcnemar import DiscordantContrast
 from contrasweep.statistics.resampling import TIE, smallest_p
 
 ENOUGH_PAIRS = 25
@@ -311,9 +312,12 @@ class _Rows:
         weights = None
         if self.weights is not None:
             weights = np.bincount(self.unit[kept], self.weights[kept], len(self.units))[complete]
-        return contrast(
+        found = contrast(
             means, folds=folds if self.design.folds else None, seeds=seeds, design=self.design, weights=weights
         )
+        if whole and self.design.unit == "item" and weights is None and np.isin(means, (-1.0, 0.0, 1.0)).all():
+            return DiscordantContrast(**{entry.name: getattr(found, entry.name) for entry in fields(found)})
+        return found
 
     def names(self, which: Any) -> tuple[str, ...]:
         """Return the seeds of these rows, and their folds where there are any."""

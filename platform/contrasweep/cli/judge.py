@@ -1,0 +1,79 @@
+"""The command that judges results which others made."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from contrasweep.cli.options import Json, width
+from contrasweep.errors import check_known
+from contrasweep.text_table import WIDTH
+
+FORMATS = ("text", "markdown", "latex", "html", "csv")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command to the main application."""
+    app.command()(judge)
+
+
+def _column(text: str) -> typer.models.OptionInfo:
+    return typer.Option(metavar="COLUMN", help=text)  # type: ignore[no-any-return]
+
+
+def judge(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A .csv, .tsv, .jsonl or .parquet file.")],
+    arm: Annotated[str, _column("What is compared; several with commas.")] = "",
+    metric: Annotated[str, _column("The values.")] = "",
+    pair: Annotated[str, _column("By what runs of two arms belong together, as seed,fold; none: unpaired.")] = "",
+    item: Annotated[str, _column("The test item that a row scores.")] = "",
+    group: Annotated[str, _column("What items belong together.")] = "",
+    block: Annotated[str, _column("The task or dataset of a row.")] = "",
+    reference: Annotated[str, typer.Option(metavar="ARM", help="Compare all others with it; none: every two.")] = "",
+    mode: Annotated[str, typer.Option(help="max: larger values are better; or min.")] = "",
+    margin: Annotated[float | None, typer.Option(min=0, help="The smallest difference of interest.")] = None,
+    alpha: Annotated[float, typer.Option(help="The chance of any false verdict.")] = 0.05,
+    over: Annotated[
+        Literal["further", "these", "each"],
+        typer.Option(help="What verdicts over tasks hold for: further tasks like these, these alone, each by itself."),
+    ] = "further",
+    format: Annotated[str, typer.Option(help="text, markdown, latex, html, or csv: a row a comparison.")] = "text",
+    json: Json = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File in place of standard output.")] = None,
+) -> None:
+    """Judge results that there are: which arm is better, how sure.
+
+    One row a run, or a run's score of an item or on a task. The first line says how the arms are compared, the second
+    which column was taken as what. A role that is not said is guessed, and what is not clear is refused.
+    """
+    from contrasweep.judging.judged import judge as judge_table
+    from contrasweep.terminal_text import write
+
+    check_known(format, "formats", FORMATS, "there is no such format", place="--format")
+    judged = judge_table(
+        source,
+        arm=arm,
+        metric=metric,
+        pair=pair,
+        item=item,
+        group=group,
+        block=block,
+        reference=reference,
+        mode=mode,
+        margin=margin,
+        alpha=alpha,
+        over=over,
+    )
+    if json:
+        from contrasweep.cli.documents import dumps
+
+        write((dumps("judge", judged.to_dict()) + "\n").encode(), output)
+        return
+    forms = {
+        "text": lambda: judged.to_text((width() if output is None else None) or WIDTH),
+        "markdown": judged.to_markdown,
+        "latex": judged.to_latex,
+        "html": judged.to_html,
+        "csv": judged.to_csv,
+    }
+    write(forms[format]().encode(), output)

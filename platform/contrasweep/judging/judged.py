@@ -1,0 +1,394 @@
+"""`judge`: a table of runs that others made, with the verdicts that a study's table has."""
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from contrasweep.errors import SpecError, check_known
+from contrasweep.judging.reading import numbers, read_table
+from contrasweep.judging.roles import Roles, arm_labels, guess_roles
+from contrasweep.results.advice import Advice, Prices, advice
+from contrasweep.results.answer import Pair
+from contrasweep.results.building import DecisionRule, build_table
+from contrasweep.results.items import ItemValues
+from contrasweep.results.table import Table
+from contrasweep.statistics.checks import checked_level
+from contrasweep.statistics.design import SCOPES, Design
+from contrasweep.statistics.family import pairs_of
+from contrasweep.statistics.unpaired import UnpairedContrast
+from contrasweep.storage.record import Status
+
+Over = Literal["further", "these", "each"]
+"""What verdicts over tasks hold for: further tasks like these, these tasks alone, or each task by itself."""
+MOST_COMPARISONS = 1000
+
+
+@dataclass(frozen=True, repr=False)
+class Judged:
+    """The verdicts on a table of runs.
+
+    Attributes:
+        name: The name of the source.
+        roles: Which column is what.
+        design: How the arms are compared, in a sentence.
+        columns: Which column was taken as what, in a sentence.
+        table: The table, as a study has it.
+        advice: What would decide what is undecided.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> judged = cs.judge("runs.csv")
+        >>> print(judged.design)
+        >>> judged.table.comparisons()[["a", "b", "difference", "p_value", "verdict"]]
+    """
+
+    name: str
+    roles: Roles
+    design: str
+    columns: str
+    table: Table
+    advice: Advice
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """The comparisons, each with its verdict."""
+        return self.table.pairs
+
+    def to_text(self, width: int = 100) -> str:
+        """Return the design, the table with its verdicts, and the advice, for a terminal."""
+        parts = [self.design, self.columns, "", self.table.to_text(width).rstrip()]
+        return "\n".join([*parts, *(["", self.advice.to_text(width).rstrip()] if self.advice else [])]) + "\n"
+
+    def to_markdown(self) -> str:
+        """Return the same in Markdown, for a README or an issue."""
+        advised = f"\n```\n{self.advice.to_text().rstrip()}\n```\n" if self.advice else ""
+        return f"{self.design}\n\n{self.table.to_markdown().rstrip()}\n{advised}"
+
+    def to_latex(self) -> str:
+        """Return the table as LaTeX, with the design as a comment."""
+        return f"% {self.design}\n{self.table.to_latex()}"
+
+    def to_html(self) -> str:
+        """Return a fragment of HTML with its own style."""
+        shown = "".join(f"<p>{html.escape(line)}</p>" for line in (self.design, self.columns))
+        return f"{shown}{self.table.to_html()}{self.advice._repr_html_() or ''}"
+
+    def to_csv(self) -> str:
+        """Return the comparisons as CSV, a row each."""
+        from contrasweep.report.formats import csv_text
+
+        return csv_text(self.table.comparisons().assign(design=self.design))
+
+    def to_dict(self) -> dict[str, object]:
+        """Return what JSON has."""
+        return {
+            "source": self.name,
+            "design": self.design,
+            "roles": vars(self.roles),
+            "table": self.table.to_rows(),
+            "comparisons": [pair.to_dict() for pair in self.pairs],
+            "notes": self.table.answer.notes,
+            "advice": self.advice.to_dict(),
+        }
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def __repr__(self) -> str:
+        return f"Judged({self.design})"
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+
+def judge(
+    source: "str | Path | pd.DataFrame",
+    *,
+    arm: str = "",
+    metric: str = "",
+    pair: str = "",
+    item: str = "",
+    group: str = "",
+    block: str = "",
+    reference: str = "",
+    mode: str = "",
+    margin: float | None = None,
+    alpha: float = 0.05,
+    over: Over = "further",
+) -> Judged:
+    """Judge results that there are: one row a run, or a run's score of an item or on a task.
+
+    A role that is left out is guessed from names and values; the result says what was guessed. `none` switches a role
+    off.
+
+    Args:
+        source: A CSV, TSV, JSON lines or Parquet file, or a frame.
+        arm: The column that names what is compared; several with commas.
+        metric: The column of the values.
+        pair: The columns by which runs of two arms belong together: seed, fold. Without any the runs are unpaired.
+        item: The column that names test items, where each row is the score of one.
+        group: The column that names what items belong together.
+        block: The column that names tasks or datasets.
+        reference: The arm that all others are compared with; without it every two.
+        mode: "max" where larger values are better, or "min".
+        margin: The smallest difference of interest, in units of the metric.
+        alpha: The chance of any false verdict.
+        over: What verdicts over tasks hold for: "further" tasks like these, "these" tasks, or "each" by itself.
+
+    Returns:
+        The table, its verdicts and what would decide more.
+
+    Raises:
+        SpecError: For a source that cannot be read, a role that is not clear, and runs that nothing can be judged by.
+    """
+    checked_level(alpha)
+    check_known(over, "kinds", ("further", "these", "each"), "there is no such kind", place="--over")
+    name, frame = read_table(source)
+    roles = guess_roles(
+        frame,
+        arm=arm,
+        metric=metric,
+        pair=pair,
+        item=item,
+        group=group,
+        block=block,
+        reference=reference,
+        mode=mode,
+    )
+    runs = _runs(frame, roles, name)
+    layout = _Layout.of(runs, roles, over)
+    arms = list(dict.fromkeys(layout.trials["arm"]))
+    compared = pairs_of(arms, roles.reference)
+    if not compared:
+        raise SpecError("two arms or more are compared", place=name, value=", ".join(arms[:3]), hint="--arm COLUMN")
+    if len(compared) > MOST_COMPARISONS:
+        hint = "--reference ARM, or --board for a ranking of all"
+        raise SpecError(f"up to {MOST_COMPARISONS} comparisons are one table", value=len(compared), hint=hint)
+    rule = DecisionRule(
+        design=layout.design,
+        mode=roles.mode,
+        alpha=alpha,
+        question="cells" if over == "each" and layout.axes else "overall",
+        margin=margin,
+        reference=roles.reference,
+        unpaired=True,
+    )
+    rows, columns = (list(layout.axes), ["arm"]) if rule.question == "cells" else (["arm"], [])
+    shown = f"metric.{roles.metric}" if roles.metric in layout.trials and roles.metric != "value" else roles.metric
+    table = build_table(
+        layout.trials.assign(**{shown: layout.trials["value"]}),
+        rows=rows,
+        columns=columns,
+        axes=layout.axes,
+        metric=shown,
+        rule=rule,
+        title=name,
+        items=layout.items,
+    )
+    if not any(one.comparison.evidence.common.n > 1 for one in table.pairs) and not any(
+        isinstance(one.comparison.evidence.common, UnpairedContrast) and one.comparison.judgement.reason[:8] == "one run:"
+        for one in table.pairs
+        if one.comparison.judgement
+    ):
+        hint = "seeds (--pair), items (--item) or tasks (--block) tell"
+        raise SpecError("one run of each arm tells nothing of the noise", place=name, hint=hint)
+    return Judged(
+        name,
+        roles,
+        _design_text(layout, table, roles, compared),
+        _columns_text(frame, roles),
+        table,
+        advice(table.answer, Prices(_planned(arms, table), layout.design.folds, [], None)),
+    )
+
+
+def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
+    """Return the rows with a column a role, as texts; `SpecError` where an arm has no name or a run is there twice."""
+    for name in (n for n in roles.columns if n != roles.metric):
+        if (gone := frame[name].isna().to_numpy()).any():
+            rule = "each row has a value in a column with a role"
+            raise SpecError(rule, place=f"{place}: row {int(gone.argmax()) + 1}, column {name}", value="nothing")
+    rest = [name for name in roles.pair if name not in roles.folds]
+    parts = {"fold": roles.folds, "seed": rest, "item": [roles.item], "group": [roles.group], "block": [roles.block]}
+    runs = pd.DataFrame({"arm": arm_labels(frame, roles.arm), "value": numbers(frame, roles.metric, place)})
+    for part, names in parts.items():
+        if names := [name for name in names if name]:
+            runs[part] = arm_labels(frame, names)
+    if roles.item or roles.pair:
+        keys = [name for name in ("arm", "fold", "seed", "item", "block") if name in runs]
+        if (twice := runs.duplicated(keys, keep=False)).any():
+            same = frame[twice.to_numpy() & (runs[keys] == runs[keys][twice].iloc[0]).all(axis=1).to_numpy()]
+            apart = [str(n) for n in frame if n not in roles.columns and same[n].astype(str).nunique() > 1]
+            hint = f"what tells them apart is a part of the arm or of the pair: {', '.join(apart)}" if apart else ""
+            raise SpecError(
+                "each run is there once", place=place, value=dict(runs[keys][twice].iloc[0]), hint=hint or "drop one"
+            )
+    return runs
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The trials that a table is built of, how they are replicated, and in words."""
+
+    trials: pd.DataFrame
+    design: Design
+    what: str
+    how: str
+    axes: tuple[str, ...] = ()
+    items: ItemValues | None = None
+
+    @classmethod
+    def of(cls, runs: pd.DataFrame, roles: Roles, over: Over) -> "_Layout":
+        has, axes, notes = set(runs.columns), (), ""
+        if "block" in has and runs["block"].nunique() < 2:
+            has.discard("block")
+        if "item" in has and "fold" in has:  # the items of a fold are of one training: their mean is a replicate
+            runs = _means(runs, ["arm", *({"fold", "seed", "block"} & has)])
+            has.discard("item")
+            notes = ", items averaged within their fold"
+        if "block" in has and over == "further":
+            word = roles.block
+            trials = _means(runs, ["arm", "block"]).rename(columns={"block": "seed"})
+            count = trials["seed"].nunique()
+            how = f"paired by {word}, each {word} counts the same{notes}, for further tasks like these"
+            return cls(_as_trials(trials), Design(seeds=count, unit="task"), f"{count} tasks", how)
+        if "block" in has:
+            axes = (roles.block,)
+            runs = runs.assign(**{roles.block: runs["block"]})
+            if "item" in has and over == "these":  # every item counts the same, whatever its task
+                axes, runs = (), runs.assign(item=runs["block"] + " " + runs["item"])
+            notes += ", on these tasks alone" if over == "these" else f", in each {roles.block}"
+        if "item" in has and ("seed" not in has or runs["seed"].nunique() == 1):
+            unit = "group" if "group" in has else "item"
+            trials = _means(runs, ["arm", *axes, unit]).rename(columns={unit: "seed"})
+            trials["weight"] = trials.pop("count") if unit == "group" else 1.0
+            count, items = trials["seed"].nunique(), runs["item"].nunique()
+            what = f"{items} items" + (f" of {count} groups" if unit == "group" else "")
+            design = Design(seeds=count, unit="group" if unit == "group" else "item")
+            return cls(_as_trials(trials), design, what, f"paired by {unit}{notes}", axes)
+        if "item" in has:
+            return _crossed(runs, roles, axes, notes)
+        if "fold" in has:
+            count = runs["fold"].nunique()
+            folds = count
+            if len(roles.folds) > 1:  # the repeats of a partition have folds of the same names
+                folds = runs["fold"].str.split(" ").str[-1].nunique()
+            seeds = f" x {runs['seed'].nunique()} seeds" if "seed" in has else ""
+            trials = runs if "seed" in has else runs.assign(seed="0")
+            how = f"paired by {' and '.join(roles.pair)}, corrected for the training rows that folds share{notes}"
+            return cls(_as_trials(trials), Design(folds=folds), f"{count} folds{seeds}", how, axes)
+        if "seed" in has:
+            return cls(*_by_seed(runs, roles, notes), axes)
+        count = runs.groupby(["arm", *axes]).size()
+        what = f"{count.min()} runs each" if count.min() == count.max() else f"{count.min()} to {count.max()} runs each"
+        trials = _as_trials(runs.assign(seed=runs["arm"] + " " + runs.groupby("arm").cumcount().astype(str)))
+        return cls(trials, Design(seeds=int(count.median()), unit="run"), what, f"unpaired{notes}", axes)
+
+
+def _means(runs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """The mean of the values of each of `keys`, NaN where one is missing, and how many there are."""
+    grouped = runs.groupby(list(keys), sort=False)["value"]
+    sizes = grouped.size()
+    sums = grouped.sum(min_count=0).where(grouped.count() == sizes)
+    return (sums / sizes).rename("value").to_frame().assign(count=sizes).reset_index()
+
+
+def _as_trials(runs: pd.DataFrame) -> pd.DataFrame:
+    """The frame that a table is built of."""
+    return runs.assign(
+        trial_id=np.arange(len(runs)).astype(str),
+        fold=runs["fold"] if "fold" in runs else None,
+        status=Status.DONE.value,
+    )
+
+
+def _by_seed(runs: pd.DataFrame, roles: Roles, notes: str) -> tuple[pd.DataFrame, Design, str, str]:
+    seeds = runs.groupby("arm")["seed"].agg(set)
+    common, every = set.intersection(*seeds), set.union(*seeds)
+    word = " and ".join(roles.pair)
+    alone = sum(len(a & b) < 2 for i, a in enumerate(seeds) for b in seeds[i + 1 :])
+    if alone == len(seeds) * (len(seeds) - 1) // 2:
+        how, unit = f"unpaired: no two arms have two values of {word} in common{notes}", "run"
+        counts = sorted(map(len, seeds))
+        return _as_trials(runs), Design(seeds=counts[0], unit="run"), f"{counts[0]} to {counts[-1]} runs each", how
+    what = f"{len(common)} seeds in common" + (f" of {len(every)}" if len(every) > len(common) else "")
+    how = f"paired by {word}" + (f" where two arms share two or more, else unpaired ({alone})" if alone else "") + notes
+    return _as_trials(runs), Design(seeds=len(common) or 2), what, how
+
+
+def _crossed(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: str) -> _Layout:
+    """Seeds crossed with items: a trial is an arm's seed, with the scores of the items that all trials have."""
+    keys = ["arm", *axes, "seed"]
+    parts: list[pd.DataFrame] = []
+    means: dict[str, Any] = {}
+    of_trial: dict[str, str] = {}
+    sizes: dict[str, Any] = {}
+    left = 0
+    for place, part in runs.groupby(list(axes), sort=False) if axes else [("", runs)]:
+        wide = part.pivot(index=keys, columns="item", values="value")
+        whole = wide.dropna(axis=1)
+        left += wide.shape[1] - whole.shape[1]
+        if whole.shape[1] < 2:
+            raise SpecError("all runs have scores of the same items", place="--item", value=f"{whole.shape[1]} in common")
+        name = str(place)
+        groups = part.drop_duplicates("item").set_index("item")["group"] if roles.group else whole.columns.to_series()
+        codes, _ = pd.factorize(groups.reindex(whole.columns))
+        sizes[name] = np.bincount(codes).astype(float)
+        trials = whole.mean(axis=1).rename("value").reset_index()
+        trials["trial_id"] = [f"{name} {i}" for i in range(len(trials))]
+        for trial, row in zip(trials["trial_id"], whole.to_numpy(), strict=True):
+            means[trial], of_trial[trial] = np.bincount(codes, row) / sizes[name], name
+        parts.append(trials)
+    ids = pd.concat(parts, ignore_index=True)
+    values = ItemValues(means, of_trial, sizes)
+    items, seeds = max(map(len, sizes.values())), ids["seed"].nunique()
+    what = f"{seeds} seeds x {items} {'groups of items' if roles.group else 'items'}"
+    dropped = f" ({left} items that not every run has are left out)" if left else ""
+    trials = _as_trials(ids).assign(trial_id=ids["trial_id"])
+    return _Layout(trials, Design(items=items), what, f"paired by seed and item{dropped}{notes}", axes, values)
+
+
+def _planned(arms: Sequence[str], table: Table) -> pd.DataFrame:
+    """The trials of the largest comparison, as `Prices` counts them; those of items and tasks are no trials of an arm."""
+    design = max((p.comparison.evidence.common.design for p in table.pairs), key=lambda d: (d.units, d.seeds))
+    folds = range(design.units) if design.folds else [None]
+    rows = [(arm if design.unit not in SCOPES else None, fold, seed) for arm in arms for fold in folds for seed in range(design.seeds)]
+    return pd.DataFrame(rows, columns=["arm", "fold", "seed"])
+
+
+def _design_text(layout: _Layout, table: Table, roles: Roles, compared: Sequence[Any]) -> str:
+    arms = len({arm for pair in compared for arm in pair})
+    size = len(table.pairs)
+    against = f" against {roles.reference}" if roles.reference else ""
+    better = "larger" if roles.mode == "max" else "smaller"
+    return (
+        f"{arms} arms, {layout.what}: {layout.how}; "
+        f"family of {size} comparison{'s' * (size != 1)}{against}; metric {roles.metric}, {better} is better"
+    )
+
+
+def _columns_text(frame: pd.DataFrame, roles: Roles) -> str:
+    told = {
+        "arm": ", ".join(roles.arm),
+        "metric": roles.metric,
+        "pair": ", ".join(roles.pair),
+        "item": roles.item,
+        "group": roles.group,
+        "block": roles.block,
+        "reference": roles.reference or "",
+        "mode": roles.mode,
+    }
+    guessed = [role for role in roles.guessed if told[role]]
+    shown = ", ".join(f"{role} {value}" for role, value in told.items() if value)
+    unused = [str(name) for name in frame if name not in roles.columns]
+    return (
+        f"columns: {shown}"
+        + (f" (guessed: {', '.join(guessed)})" if guessed else "")
+        + (f"; not used: {', '.join(unused)}" if unused else "")
+    )

@@ -1,0 +1,171 @@
+"""Which column of a table of runs is what: the arm, the metric, what pairs runs, and what is scored."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, cast
+
+import pandas as pd
+
+from contrasweep.errors import SpecError, check_known
+
+ARM = ("arm", "model", "method", "system", "algorithm", "optimizer", "variant", "config", "condition", "entry", "name")
+FOLD = ("fold", "cv_fold", "split_id", "repeat")
+PAIR = ("seed", "random_seed", "random_state", "rng", *FOLD)
+ITEM = ("item", "item_id", "example_id", "example", "sample_id", "doc_id", "question_id", "instance_id", "image_id")
+GROUP = ("group", "item_group", "patient", "document", "subject")
+BLOCK = ("task", "dataset", "benchmark", "task_name", "dataset_name")
+METRIC = ("metric", "score", "value", "accuracy", "acc")
+BASE = ("base", "baseline", "control", "reference", "main")
+NO_METRIC = re.compile(
+    r"(step|steps|epoch|epochs|time|timestamp|date|.*_time|.*seconds?|duration|run|run_id|trial|id|index|n|lr|"
+    r"learning_rate|batch_size|.*_id|rank|unnamed.*|params|size)"
+)
+SMALLER = re.compile(
+    r"(^|_)(loss|error|err|rmse|mse|mae|wer|cer|fid|perplexity|ppl|nll|bpb|latency|seconds|regret)($|_|\d)"
+)
+LARGER = re.compile(
+    r"(^|_)(acc|accuracy|f1|auc|auroc|score|precision|recall|map|ndcg|mrr|bleu|rouge|reward|return|r2|knn\d*|top\d*|"
+    r"pass|win|wins|correct|hits?|psnr|ssim|iou|dice|exact_match|em|mcc|spearman|pearson|success)($|_|@|\d)"
+)
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The columns by their role; `guessed` are the roles that nobody said."""
+
+    arm: tuple[str, ...]
+    metric: str
+    mode: Literal["max", "min"]
+    pair: tuple[str, ...] = ()
+    item: str = ""
+    group: str = ""
+    block: str = ""
+    reference: str | None = None
+    guessed: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        """Every column that has a role."""
+        return [*self.arm, self.metric, *self.pair, *filter(None, (self.item, self.group, self.block))]
+
+    @property
+    def folds(self) -> tuple[str, ...]:
+        """The columns of `pair` that name folds, or repeats of them."""
+        return tuple(name for name in self.pair if _plain(name) in FOLD)
+
+
+def guess_roles(
+    frame: pd.DataFrame,
+    *,
+    arm: str = "",
+    metric: str = "",
+    pair: str = "",
+    item: str = "",
+    group: str = "",
+    block: str = "",
+    reference: str = "",
+    mode: str = "",
+) -> Roles:
+    """Return the roles of the columns of `frame`: as they are said, and the rest by names and values.
+
+    `arm` and `pair` may be several columns with commas; `pair`, `item`, `group` or `block` may be `none`.
+
+    Raises:
+        SpecError: For a column that is not there, and where the guess is ambiguous; it says what to say.
+    """
+    names = [str(name) for name in frame.columns]
+    told = {"arm": arm, "metric": metric, "pair": pair, "item": item, "group": group, "block": block}
+    asked = {role: [n.strip() for n in text.split(",") if n.strip() and text != "none"] for role, text in told.items()}
+    for role, wanted in asked.items():
+        for name in wanted:
+            check_known(name, "columns", names, "there is no such column", place=f"--{role}")
+    taken = [name for wanted in asked.values() for name in wanted]
+    if twice := next((name for name in taken if taken.count(name) > 1), None):
+        raise SpecError("a column has one role", place="--arm, --metric, --pair, --item, --block", value=twice)
+
+    def found(role: str, known: Sequence[str]) -> list[str]:
+        if told[role]:
+            return asked[role]
+        return [name for name in names if _plain(name) in known and name not in taken]
+
+    pairs, blocks, items, groups = (
+        found(role, known) for role, known in (("pair", PAIR), ("block", BLOCK), ("item", ITEM), ("group", GROUP))
+    )
+    groups = groups if items else asked["group"]
+    blocks, items, groups = (_only(r, f) for r, f in (("block", blocks), ("item", items), ("group", groups)))
+    rest = [name for name in names if name not in {*taken, *pairs, *blocks, *items, *groups}]
+    arms = asked["arm"] or _arm(frame, rest)
+    values = asked["metric"] or _metric(frame, [name for name in rest if name not in arms])
+    way = mode or _mode(_only("metric", values)[0])
+    check_known(way, "modes", ("max", "min"), "a mode says which values are better", place="--mode")
+    labels = list(dict.fromkeys(arm_labels(frame, arms)))
+    base = next((name for name in labels if _plain(name) in BASE), None) if not reference else reference
+    if base is not None and reference != "none":
+        check_known(base, "arms", labels, "there is no such arm", place="--reference")
+    return Roles(
+        tuple(arms),
+        values[0],
+        cast(Literal["max", "min"], way),
+        tuple(sorted(pairs, key=lambda name: _plain(name) not in FOLD)),
+        *(("".join(names)) for names in (items, groups, blocks)),
+        None if reference == "none" else base,
+        tuple(role for role, text in (told | {"mode": mode, "reference": reference}).items() if not text),
+    )
+
+
+def arm_labels(frame: pd.DataFrame, arms: Sequence[str]) -> "pd.Series[str]":
+    """Return the name of each row's arm, from one column or several."""
+    return frame[list(arms)].astype(str).agg(" ".join, axis=1) if len(arms) > 1 else frame[arms[0]].astype(str)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", str(name).lower()).strip("_")
+
+
+def _only(role: str, found: Sequence[str]) -> list[str]:
+    if len(found) > 1:
+        raise SpecError(f"one column is the {role}", place=f"--{role}", value=", ".join(found), hint="say which")
+    return list(found)
+
+
+def _arm(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
+    """The column of arms: by its name, or the only one of texts that repeat."""
+    for known in ARM:
+        if named := [name for name in rest if _plain(name) == known]:
+            return named[:1]
+    texts = [name for name in rest if not pd.api.types.is_numeric_dtype(frame[name])]
+    repeated = [name for name in texts if 1 < frame[name].nunique() < len(frame)]
+    if len(repeated) == 1:
+        return repeated
+    hint = f"--arm COLUMN; the columns are {', '.join(map(str, frame.columns))}"
+    raise SpecError("which column names the arm is not clear", place="--arm", value=repeated or None, hint=hint)
+
+
+def _metric(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
+    """The column of the metric: the only numeric one, or the one with a metric's name."""
+    numbers = [name for name in rest if pd.api.types.is_numeric_dtype(frame[name])]
+    likely = [name for name in numbers if not NO_METRIC.fullmatch(_plain(name))]
+    named = [name for name in likely if _plain(name) in METRIC]
+    for found in (likely, named):
+        if len(found) == 1:
+            return found
+    raise SpecError(
+        "which column is the metric is not clear",
+        place="--metric",
+        value=likely or None,
+        hint=f"--metric COLUMN; the numeric columns are {', '.join(numbers) or 'none'}",
+    )
+
+
+def _mode(metric: str) -> str:
+    smaller, larger = SMALLER.search(_plain(metric)), LARGER.search(_plain(metric))
+    if bool(smaller) == bool(larger):
+        hint = "--mode max (larger is better) or --mode min"
+        raise SpecError("which values are better is not clear", place="--mode", value=metric, hint=hint)
+    return "min" if smaller else "max"
+
+
+def without_pair(roles: Roles) -> Roles:
+    """The roles, with runs that have no partner."""
+    return replace(roles, pair=())

@@ -1,0 +1,56 @@
+"""McNemar's exact test: two arms that are right or wrong on the same items, of which those where they differ count."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from contrasweep.statistics.design import MCNEMAR, Contrast, Test
+
+
+@dataclass(frozen=True)
+class DiscordantContrast(Contrast):
+    """Differences of items that are all 1 (a alone is right), -1 (b alone) or 0 (both or none).
+
+    A direction must stand by the exact binomial test of the items where they differ, and by the t-test of all
+    differences, which is hardly ever the stricter one. The interval is the outer one of both, so that it covers as well
+    as the t interval, and excludes 0 exactly where both tests reject it.
+    """
+
+    def test(self, level: float = 0.05) -> Test:
+        """McNemar's exact test at any level."""
+        return MCNEMAR
+
+    def interval(self, alpha: float = 0.05, level: float | None = None) -> tuple[float, float]:
+        """1 - alpha interval of the difference of the shares."""
+        wins, losses = self._discordant
+        differ = wins + losses
+        if self.n < 2:
+            return -math.inf, math.inf
+        if not differ:  # by the rule of three: so many differing items may not have shown
+            most = 1 - (alpha / 2) ** (1 / self.n)
+            return -most, most
+        least = float(special.betaincinv(wins, losses + 1, alpha / 2)) if wins else 0.0
+        most = float(special.betaincinv(wins + 1, losses, 1 - alpha / 2)) if losses else 1.0
+        half = -float(special.stdtrit(self.degrees, alpha / 2)) * self.standard_error
+        share = differ / self.n
+        return (
+            max(-1.0, min(self.difference - half, share * (2 * least - 1))),
+            min(1.0, max(self.difference + half, share * (2 * most - 1))),
+        )
+
+    @property
+    def _discordant(self) -> tuple[int, int]:
+        values = np.asarray(self.values)
+        return int((values > 0).sum()), int((values < 0).sum())
+
+    def _one_sided(self, distance: float, level: float, shifted: Any) -> float:
+        if self.n < 2:
+            return 1.0
+        t = float(special.stdtr(self.degrees, -distance / self.standard_error)) if self.standard_error else 0.0
+        if not np.isin(shifted, (-1.0, 0.0, 1.0)).all():
+            return t  # another bound than 0, of which the items where they differ say nothing
+        more, differ = int((shifted > 0).sum()), int((shifted != 0).sum())
+        return max(t, float(special.bdtrc(more - 1, differ, 0.5)) if more else 1.0)

@@ -1,0 +1,151 @@
+"""Two arms whose runs have nothing in common: the difference of their means, which carries the spread of both.
+
+Where both have equally many runs and their relabelings are few enough to try all, the permutation test judges, which
+takes the runs of both as exchangeable; its interval holds the shifts that it does not reject. Else Welch's t-test
+judges, which takes runs as normal and lets each arm have a spread of its own. Relabelings alone are not enough where
+one arm has more runs and another spread: they would then reject too often.
+"""
+
+import itertools
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from contrasweep.statistics.checks import Floats
+from contrasweep.statistics.design import PERMUTATION, WELCH, Components, Contrast, Design, Test
+from contrasweep.statistics.evidence import Evidence, Gaps
+from contrasweep.statistics.resampling import TIE
+
+MOST_RUNS = 7
+"""Up to so many runs of each arm all relabelings are tried (7: 3,432)."""
+
+
+@lru_cache(maxsize=8)
+def _relabelings(n: int) -> Any:
+    """Every choice of n of 2 n runs but the present one, as signs [C(2n, n) - 1, 2 n]: 1 what arm a would have."""
+    chosen = np.array(list(itertools.combinations(range(2 * n), n)))[1:]
+    labels = np.zeros((len(chosen), 2 * n), dtype=np.float64)
+    np.put_along_axis(labels, chosen, 1.0, axis=1)
+    return labels
+
+
+@dataclass(frozen=True)
+class UnpairedContrast(Contrast):
+    """The runs of a and of b, and the difference of their means; `values` is empty, as no run has a partner.
+
+    `deviation` is that of the difference of a run of each.
+    """
+
+    a: tuple[float, ...] = field(default=(), repr=False)
+    b: tuple[float, ...] = field(default=(), repr=False)
+
+    @property
+    def n(self) -> int:
+        """Runs of the arm that has fewer."""
+        return min(len(self.a), len(self.b))
+
+    @property
+    def deviation(self) -> float:  # type: ignore[override]
+        """The standard deviation of the difference of two single runs."""
+        return math.sqrt(self.components.residual)
+
+    @property
+    def smallest_p(self) -> float:
+        """The smallest two-sided p of the permutation test; 1 where it does not judge."""
+        same = len(self.a) == len(self.b) <= MOST_RUNS
+        return 2 / math.comb(2 * self.n, self.n) if same else 1.0
+
+    def test(self, level: float = 0.05) -> Test:
+        """The test used at `level`."""
+        return PERMUTATION if self.smallest_p <= level else WELCH
+
+    def interval(self, alpha: float = 0.05, level: float | None = None) -> tuple[float, float]:
+        """1 - alpha interval of the difference, which inverts the test used at `level`; infinite for a single run."""
+        if self.n < 2:
+            return -math.inf, math.inf
+        if self.test(alpha if level is None else level) == PERMUTATION and self.smallest_p <= alpha:
+            shifts = np.sort(self._shifts)
+            k = math.floor(alpha / 2 * (len(shifts) + 1) + 1e-9)
+            return float(shifts[k - 1]), float(shifts[len(shifts) - k])
+        half = -float(special.stdtrit(self.degrees, alpha / 2)) * self.standard_error
+        return self.difference - half, self.difference + half
+
+    @property
+    def _shifts(self) -> Floats:
+        """By relabeling, the shift of a by which it would give the present difference: that of the runs it swaps."""
+        every, kept = np.array([*self.a, *self.b]), _relabelings(self.n)
+        given = 1 - kept[:, : self.n]
+        swapped = given.sum(axis=1)
+        shifts: Floats = (given @ every[: self.n] - kept[:, self.n :] @ every[self.n :]) / swapped
+        return shifts
+
+    def p_above(self, bound: float, level: float = 0.05) -> float:
+        """One-sided p of "the true difference is at most `bound`": small where it is larger."""
+        return self._p(bound, level, 1)
+
+    def p_below(self, bound: float, level: float = 0.05) -> float:
+        """One-sided p of "the true difference is at least `bound`": small where it is smaller."""
+        return self._p(bound, level, -1)
+
+    def _p(self, bound: float, level: float, sign: int) -> float:
+        if self.n < 2:
+            return 1.0
+        if self.test(level) == PERMUTATION:
+            shifts, tie = self._shifts, TIE * float(np.abs([*self.a, *self.b]).sum())
+            return float(1 + (sign * shifts <= sign * bound + tie).sum()) / (1 + len(shifts))
+        distance = sign * (self.difference - bound)
+        if self.standard_error == 0:
+            return 0.0 if distance > 0 else 1.0
+        return float(special.stdtr(self.degrees, -distance / self.standard_error))
+
+
+def unpaired_contrast(a: Floats, b: Floats) -> UnpairedContrast:
+    """Return what the runs `a` [n] and `b` [m] say of the difference of their means."""
+    parts = [float(x.var(ddof=1)) if len(x) > 1 else 0.0 for x in (a, b)]
+    errors = [part / len(x) for part, x in zip(parts, (a, b), strict=True)]
+    spread = sum(error**2 / (len(x) - 1) for error, x in zip(errors, (a, b), strict=True) if len(x) > 1)
+    return UnpairedContrast(
+        float(a.mean() - b.mean()),
+        math.sqrt(sum(errors)),
+        sum(errors) ** 2 / spread if spread > 0 else max(1.0, len(a) + len(b) - 2.0),
+        Components(residual=sum(parts)),
+        Design(seeds=min(len(a), len(b)), unit="run"),
+        (),
+        tuple(map(float, a)),
+        tuple(map(float, b)),
+    )
+
+
+def unpaired_evidence(a: Floats, b: Floats, failed: tuple[int, int] = (0, 0), mode: str = "max") -> Evidence | None:
+    """Return the evidence of two arms from their runs [n] and [m]; None where one has none.
+
+    `failed` counts the runs of either that failed. Each is a loss: by the range of all runs worse than the worst.
+    """
+    if not len(a) or not len(b):
+        return None
+    every = np.concatenate([a, b])
+    lost = every.min() - np.ptp(every) if mode == "max" else every.max() + np.ptp(every)
+    of_a, of_b = (np.concatenate([x, np.full(n, lost)]) for x, n in zip((a, b), failed, strict=True))
+    return Evidence(
+        unpaired_contrast(a, b),
+        Gaps(*failed, planned=max(len(of_a), len(of_b))),
+        unpaired_contrast(of_a, b) if failed[0] else None,
+        unpaired_contrast(a, of_b) if failed[1] else None,
+        pairs=min(len(a), len(b)),
+        means=(float(a.mean()), float(b.mean())),
+    )
+
+
+def spread_beside(evidence: Evidence, a: str, b: str) -> str:
+    """Say why a single run beside several has no verdict; "" where both arms have several."""
+    common = evidence.common
+    if not isinstance(common, UnpairedContrast) or common.n > 1:
+        return ""
+    many, name = (common.a, a) if len(common.a) > len(common.b) else (common.b, b)
+    if len(many) < 2:
+        return "one run each: no verdict"
+    return f"one run: no verdict; {len(many)} runs of {name} spread by {np.std(many, ddof=1):.2g}"
