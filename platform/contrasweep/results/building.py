@@ -88,18 +88,19 @@ def trials_of(frame: pd.DataFrame, metric: str, factors: Key) -> pd.DataFrame:
     status[np.isin(status, list(COUNTING)) & ~np.isfinite(values)] = NOT_FINITE
     outside = frame["cause"].isin(OUTSIDE).to_numpy() if "cause" in frame else np.zeros(len(frame), dtype=bool)
     unscored = outside | np.isin(status, UNFIT)
-    trials = pd.DataFrame({name: [label(v) for v in frame[name]] for name in factors})
-    return trials.assign(
+    trials = pd.DataFrame({name: [label(v) for v in frame[name].astype(object)] for name in factors}).assign(
         weight=frame["weight"].to_numpy(dtype="float64") if "weight" in frame else 1.0,
         trial_id=frame["trial_id"].to_numpy(),
-        fold=[label(v) for v in frame["fold"]],
-        seed=[label(v) for v in frame["seed"]],
+        fold=[label(v) for v in frame["fold"].astype(object)],
+        seed=[label(v) for v in frame["seed"].astype(object)],
         status=status,
         lost=np.isin(status, LOST) & ~unscored,
         missing=unscored,
         collapsed=frame["collapsed"].eq(1).to_numpy() if "collapsed" in frame else False,
         value=np.where(np.isin(status, list(COUNTING)), values, np.nan),
     )
+    # As objects, which Python reads many times faster one by one than Arrow's texts.
+    return trials.astype({name: object for name in ("trial_id", "fold", "seed", "status", *factors)})
 
 
 def groups_of(trials: pd.DataFrame, factors: Key) -> Iterator[tuple[Key, pd.DataFrame]]:
@@ -121,8 +122,8 @@ def distinct(trials: pd.DataFrame, factors: Key) -> tuple[Key, ...]:
 def labels_of(trials: pd.DataFrame, factors: Key) -> pd.Series:
     """Return the labels of each trial's `factors` as one text."""
     if not factors:
-        return pd.Series("", trials.index)
-    return pd.Series([" ".join(k) for k in zip(*(trials[f] for f in factors), strict=True)], trials.index)
+        return pd.Series("", trials.index, dtype=object)
+    return pd.Series([" ".join(k) for k in zip(*(trials[f] for f in factors), strict=True)], trials.index, dtype=object)
 
 
 @dataclass(frozen=True)
@@ -209,13 +210,20 @@ def _evidence(
             name: part[name].to_numpy() for name in ("value", "lost", "missing", "collapsed", "weight", "trial_id")
         }
         keys = list(zip(part["cell"], part["fold"], part["seed"], strict=True))
-        sides: dict[str, dict[Any, int]] = {}  # where the trial of each (cell, fold, seed) stands
-        for at, (side, key) in enumerate(zip(part["side"], keys, strict=True)):
-            sides.setdefault(str(side), {}).setdefault(key, at)
+        code = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+        names = {name: pd.Series(values, dtype=object) for name, values in zip(KEYS, zip(*code, strict=True), strict=True)}
+        coded = np.array([code[key] for key in keys])
+        sides: dict[str, Any] = {}  # where the trial of each (cell, fold, seed) stands; -1: nowhere
+        for side in dict.fromkeys(part["side"]):
+            here = np.flatnonzero(part["side"] == side)[::-1]  # the first of several stands last
+            sides[str(side)] = np.full(len(code), -1)
+            sides[str(side)][coded[here]] = here
         for a, b in pairs_of(sides, rule.reference):
-            both = [key for key in sides[a] if key in sides[b]]
-            first, second = ([sides[side][key] for key in both] for side in (a, b))
-            rows = pd.DataFrame(both, columns=["cell", "fold", "seed"]).assign(
+            both = np.flatnonzero((sides[a] >= 0) & (sides[b] >= 0))
+            both = both[np.argsort(sides[a][both])]
+            first, second = sides[a][both], sides[b][both]
+            rows = pd.DataFrame({name: values.iloc[both].to_numpy() for name, values in names.items()}, dtype=object)
+            rows = rows.assign(
                 a=column["value"][first],
                 b=column["value"][second],
                 failed_a=column["lost"][first],
@@ -232,13 +240,13 @@ def _evidence(
             if len(rows):
                 found = paired_evidence(rows, rule.design, mode=rule.mode, weights=weights, items=scores)
             if rule.unpaired and (found is None or found.common.n < 2):
-                alone = [list(sides[side].values()) for side in (a, b)]
+                alone = [sides[side][sides[side] >= 0] for side in (a, b)]
                 runs = [column["value"][at][np.isfinite(column["value"][at])] for at in alone]
                 lost = int(column["lost"][alone[0]].sum()), int(column["lost"][alone[1]].sum())
                 if (apart := unpaired_evidence(runs[0], runs[1], lost, rule.mode)) is not None:
                     yield context, a, b, apart, True
             elif found is not None:
-                finished = sum(int(np.isfinite(column["value"][list(sides[side].values())]).sum()) for side in (a, b))
+                finished = sum(int(np.isfinite(column["value"][sides[s][sides[s] >= 0]]).sum()) for s in (a, b))
                 stands = rule.decides(a, b, trial_ids[[*first, *second]])
                 yield context, a, b, replace(found, unpaired=finished - 2 * found.pairs), stands
 
@@ -254,6 +262,8 @@ def _items(items: ItemValues, first: Iterable[str], second: Iterable[str]) -> It
     return ItemScores(differences, parts, items.sizes)
 
 
+KEYS = ("cell", "fold", "seed")
+"""What tells the trials of an arm apart."""
 Cells = dict[tuple[Key, Key], Cell]
 
 

@@ -221,10 +221,11 @@ def paired_evidence(
     bad_a = rows.bad_luck(np.where(np.isfinite(d), a, np.nan), missing_a & ~missing_b & ~lost_b, worse) - b
     bad_b = a - rows.bad_luck(np.where(np.isfinite(d), b, np.nan), missing_b & ~missing_a & ~lost_a, worse)
     lost_a, lost_b = lost_a & ~lost_b, lost_b & ~lost_a
-    a_loses = rows.contrast(rows.with_losses(np.where(np.isfinite(bad_a), bad_a, d), d, lost_a, worse))
-    b_loses = rows.contrast(rows.with_losses(np.where(np.isfinite(bad_b), bad_b, d), d, lost_b, -worse))
-    a_loses = a_loses if failed_a or np.isfinite(bad_a).any() else None
-    b_loses = b_loses if failed_b or np.isfinite(bad_b).any() else None
+    a_loses = b_loses = None
+    if failed_a or np.isfinite(bad_a).any():
+        a_loses = rows.contrast(rows.with_losses(np.where(np.isfinite(bad_a), bad_a, d), d, lost_a, worse))
+    if failed_b or np.isfinite(bad_b).any():
+        b_loses = rows.contrast(rows.with_losses(np.where(np.isfinite(bad_b), bad_b, d), d, lost_b, -worse))
     kept = rows.kept(d)
     return Evidence(
         common,
@@ -271,7 +272,7 @@ class _Rows:
     ) -> None:
         self.items = items
         self.design, self.cell = design, _codes(pairs["cell"])
-        self.units = list(zip(pairs["fold"].map(str), pairs["seed"], strict=True))
+        self.units = list(zip(map(str, pairs["fold"]), pairs["seed"], strict=True))
         self.unit = _codes(self.units)
         self.weights = None if weights is None else np.asarray(weights, dtype=np.float64)
 
@@ -307,14 +308,14 @@ class _Rows:
             return self._over_items(self.items, d, complete)
         means = np.bincount(self.unit[kept], d[kept], len(self.units))[complete] / count[complete]
         means[np.abs(means) <= TIE * np.abs(d[kept]).max()] = 0.0  # cells that cancel out
-        names = dict(zip(self.unit.tolist(), self.units, strict=True))
-        folds, seeds = zip(*(names[code] for code in complete.tolist()), strict=True)
+        folds = seeds = None
+        if self.design.folds:
+            names = dict(zip(self.unit.tolist(), self.units, strict=True))
+            folds, seeds = zip(*(names[code] for code in complete.tolist()), strict=True)
         weights = None
         if self.weights is not None:
             weights = np.bincount(self.unit[kept], self.weights[kept], len(self.units))[complete]
-        found = contrast(
-            means, folds=folds if self.design.folds else None, seeds=seeds, design=self.design, weights=weights
-        )
+        found = contrast(means, folds=folds, seeds=seeds, design=self.design, weights=weights)
         if whole and self.design.unit == "item" and weights is None and np.isin(means, (-1.0, 0.0, 1.0)).all():
             return DiscordantContrast(**{entry.name: getattr(found, entry.name) for entry in fields(found)})
         return found
