@@ -10,6 +10,7 @@ from contrasweep.errors import check_known
 from contrasweep.text_table import WIDTH
 
 FORMATS = ("text", "markdown", "latex", "html", "csv")
+OPTIONS = ("arm", "metric", "pair", "item", "group", "block", "reference", "mode", "margin", "alpha", "over")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -22,6 +23,7 @@ def _column(text: str) -> typer.models.OptionInfo:
 
 
 def judge(
+    context: typer.Context,
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A .csv, .tsv, .jsonl or .parquet file.")],
     arm: Annotated[str, _column("What is compared; several with commas.")] = "",
     metric: Annotated[str, _column("The values.")] = "",
@@ -50,30 +52,12 @@ def judge(
     from contrasweep.terminal_text import write
 
     check_known(format, "formats", FORMATS, "there is no such format", place="--format")
-    judged = judge_table(
-        source,
-        arm=arm,
-        metric=metric,
-        pair=pair,
-        item=item,
-        group=group,
-        block=block,
-        reference=reference,
-        mode=mode,
-        margin=margin,
-        alpha=alpha,
-        over=over,
-    )
+    options = {name: context.params[name] for name in OPTIONS}
+    judged = judge_table(source, **options)
     if json:
         from contrasweep.cli.documents import dumps
 
         write((dumps("judge", judged.to_dict()) + "\n").encode(), output)
         return
-    forms = {
-        "text": lambda: judged.to_text((width() if output is None else None) or WIDTH),
-        "markdown": judged.to_markdown,
-        "latex": judged.to_latex,
-        "html": judged.to_html,
-        "csv": judged.to_csv,
-    }
-    write(forms[format]().encode(), output)
+    wide = (width() if output is None else None) or WIDTH
+    write((judged.to_text(wide) if format == "text" else getattr(judged, f"to_{format}")()).encode(), output)

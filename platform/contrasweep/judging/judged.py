@@ -1,9 +1,8 @@
 """`judge`: a table of runs that others made, with the verdicts that a study's table has."""
 
 import html
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +20,6 @@ from contrasweep.results.table import Table
 from contrasweep.statistics.checks import checked_level
 from contrasweep.statistics.design import SCOPES, Design
 from contrasweep.statistics.family import pairs_of
-from contrasweep.statistics.unpaired import UnpairedContrast
 from contrasweep.storage.record import Status
 
 Over = Literal["further", "these", "each"]
@@ -147,20 +145,11 @@ def judge(
     Raises:
         SpecError: For a source that cannot be read, a role that is not clear, and runs that nothing can be judged by.
     """
+    said = {"arm": arm, "metric": metric, "pair": pair, "item": item, "group": group, "block": block}
     checked_level(alpha)
     check_known(over, "kinds", ("further", "these", "each"), "there is no such kind", place="--over")
     name, frame = read_table(source)
-    roles = guess_roles(
-        frame,
-        arm=arm,
-        metric=metric,
-        pair=pair,
-        item=item,
-        group=group,
-        block=block,
-        reference=reference,
-        mode=mode,
-    )
+    roles = guess_roles(frame, said | {"mode": mode, "reference": reference})
     runs = _runs(frame, roles, name)
     layout = _Layout.of(runs, roles, over)
     arms = list(dict.fromkeys(layout.trials["arm"]))
@@ -191,11 +180,8 @@ def judge(
         title=name,
         items=layout.items,
     )
-    if not any(one.comparison.evidence.common.n > 1 for one in table.pairs) and not any(
-        isinstance(one.comparison.evidence.common, UnpairedContrast) and one.comparison.judgement.reason[:8] == "one run:"
-        for one in table.pairs
-        if one.comparison.judgement
-    ):
+    told = [one.comparison for one in table.pairs]
+    if not any(one.n > 1 or (one.judgement and one.judgement.reason.startswith("one run:")) for one in told):
         hint = "seeds (--pair), items (--item) or tasks (--block) tell"
         raise SpecError("one run of each arm tells nothing of the noise", place=name, hint=hint)
     return Judged(
@@ -245,7 +231,8 @@ class _Layout:
 
     @classmethod
     def of(cls, runs: pd.DataFrame, roles: Roles, over: Over) -> "_Layout":
-        has, axes, notes = set(runs.columns), (), ""
+        has, notes = set(runs.columns), ""
+        axes: tuple[str, ...] = ()
         if "block" in has and runs["block"].nunique() < 2:
             has.discard("block")
         if "item" in has and "fold" in has:  # the items of a fold are of one training: their mean is a replicate
@@ -285,10 +272,10 @@ class _Layout:
             return cls(_as_trials(trials), Design(folds=folds), f"{count} folds{seeds}", how, axes)
         if "seed" in has:
             return cls(*_by_seed(runs, roles, notes), axes)
-        count = runs.groupby(["arm", *axes]).size()
-        what = f"{count.min()} runs each" if count.min() == count.max() else f"{count.min()} to {count.max()} runs each"
+        sizes = runs.groupby(["arm", *axes]).size()
+        what = f"{sizes.min()} runs each" if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()} runs each"
         trials = _as_trials(runs.assign(seed=runs["arm"] + " " + runs.groupby("arm").cumcount().astype(str)))
-        return cls(trials, Design(seeds=int(count.median()), unit="run"), what, f"unpaired{notes}", axes)
+        return cls(trials, Design(seeds=int(sizes.median()), unit="run"), what, f"unpaired{notes}", axes)
 
 
 def _means(runs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
@@ -301,11 +288,7 @@ def _means(runs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 def _as_trials(runs: pd.DataFrame) -> pd.DataFrame:
     """The frame that a table is built of."""
-    return runs.assign(
-        trial_id=np.arange(len(runs)).astype(str),
-        fold=runs["fold"] if "fold" in runs else None,
-        status=Status.DONE.value,
-    )
+    return runs.assign(trial_id=np.arange(len(runs)).astype(str), fold=runs.get("fold"), status=Status.DONE.value)
 
 
 def _by_seed(runs: pd.DataFrame, roles: Roles, notes: str) -> tuple[pd.DataFrame, Design, str, str]:
@@ -314,7 +297,7 @@ def _by_seed(runs: pd.DataFrame, roles: Roles, notes: str) -> tuple[pd.DataFrame
     word = " and ".join(roles.pair)
     alone = sum(len(a & b) < 2 for i, a in enumerate(seeds) for b in seeds[i + 1 :])
     if alone == len(seeds) * (len(seeds) - 1) // 2:
-        how, unit = f"unpaired: no two arms have two values of {word} in common{notes}", "run"
+        how = f"unpaired: no two arms have two values of {word} in common{notes}"
         counts = sorted(map(len, seeds))
         return _as_trials(runs), Design(seeds=counts[0], unit="run"), f"{counts[0]} to {counts[-1]} runs each", how
     what = f"{len(common)} seeds in common" + (f" of {len(every)}" if len(every) > len(common) else "")
@@ -335,7 +318,9 @@ def _crossed(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: str
         whole = wide.dropna(axis=1)
         left += wide.shape[1] - whole.shape[1]
         if whole.shape[1] < 2:
-            raise SpecError("all runs have scores of the same items", place="--item", value=f"{whole.shape[1]} in common")
+            raise SpecError(
+                "all runs have scores of the same items", place="--item", value=f"{whole.shape[1]} in common"
+            )
         name = str(place)
         groups = part.drop_duplicates("item").set_index("item")["group"] if roles.group else whole.columns.to_series()
         codes, _ = pd.factorize(groups.reindex(whole.columns))

@@ -1,8 +1,8 @@
 """Which column of a table of runs is what: the arm, the metric, what pairs runs, and what is scored."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, cast
 
 import pandas as pd
@@ -11,11 +11,16 @@ from contrasweep.errors import SpecError, check_known
 
 ARM = ("arm", "model", "method", "system", "algorithm", "optimizer", "variant", "config", "condition", "entry", "name")
 FOLD = ("fold", "cv_fold", "split_id", "repeat")
-PAIR = ("seed", "random_seed", "random_state", "rng", *FOLD)
-ITEM = ("item", "item_id", "example_id", "example", "sample_id", "doc_id", "question_id", "instance_id", "image_id")
-GROUP = ("group", "item_group", "patient", "document", "subject")
-BLOCK = ("task", "dataset", "benchmark", "task_name", "dataset_name")
 METRIC = ("metric", "score", "value", "accuracy", "acc")
+COLUMNS = {
+    "arm": (),
+    "metric": (),
+    "pair": ("seed", "random_seed", "random_state", "rng", *FOLD),
+    "item": ("item", "item_id", "example_id", "example", "sample_id", "doc_id", "question_id", "instance_id"),
+    "group": ("group", "item_group", "patient", "document", "subject"),
+    "block": ("task", "dataset", "benchmark", "task_name", "dataset_name"),
+}
+"""By role the names of columns that have it; arm and metric are looked for among the rest."""
 BASE = ("base", "baseline", "control", "reference", "main")
 NO_METRIC = re.compile(
     r"(step|steps|epoch|epochs|time|timestamp|date|.*_time|.*seconds?|duration|run|run_id|trial|id|index|n|lr|"
@@ -55,62 +60,45 @@ class Roles:
         return tuple(name for name in self.pair if _plain(name) in FOLD)
 
 
-def guess_roles(
-    frame: pd.DataFrame,
-    *,
-    arm: str = "",
-    metric: str = "",
-    pair: str = "",
-    item: str = "",
-    group: str = "",
-    block: str = "",
-    reference: str = "",
-    mode: str = "",
-) -> Roles:
-    """Return the roles of the columns of `frame`: as they are said, and the rest by names and values.
-
-    `arm` and `pair` may be several columns with commas; `pair`, `item`, `group` or `block` may be `none`.
+def guess_roles(frame: pd.DataFrame, said: Mapping[str, str]) -> Roles:
+    """Return the roles of the columns of `frame`: as they are said, by role, and the rest by names and values.
 
     Raises:
         SpecError: For a column that is not there, and where the guess is ambiguous; it says what to say.
     """
     names = [str(name) for name in frame.columns]
-    told = {"arm": arm, "metric": metric, "pair": pair, "item": item, "group": group, "block": block}
-    asked = {role: [n.strip() for n in text.split(",") if n.strip() and text != "none"] for role, text in told.items()}
+    asked = {role: [n.strip() for n in said[role].split(",") if n.strip() and said[role] != "none"] for role in COLUMNS}
+    taken = [name for wanted in asked.values() for name in wanted]
     for role, wanted in asked.items():
         for name in wanted:
             check_known(name, "columns", names, "there is no such column", place=f"--{role}")
-    taken = [name for wanted in asked.values() for name in wanted]
-    if twice := next((name for name in taken if taken.count(name) > 1), None):
-        raise SpecError("a column has one role", place="--arm, --metric, --pair, --item, --block", value=twice)
-
-    def found(role: str, known: Sequence[str]) -> list[str]:
-        if told[role]:
-            return asked[role]
-        return [name for name in names if _plain(name) in known and name not in taken]
-
-    pairs, blocks, items, groups = (
-        found(role, known) for role, known in (("pair", PAIR), ("block", BLOCK), ("item", ITEM), ("group", GROUP))
-    )
-    groups = groups if items else asked["group"]
-    blocks, items, groups = (_only(r, f) for r, f in (("block", blocks), ("item", items), ("group", groups)))
-    rest = [name for name in names if name not in {*taken, *pairs, *blocks, *items, *groups}]
-    arms = asked["arm"] or _arm(frame, rest)
-    values = asked["metric"] or _metric(frame, [name for name in rest if name not in arms])
-    way = mode or _mode(_only("metric", values)[0])
-    check_known(way, "modes", ("max", "min"), "a mode says which values are better", place="--mode")
+            if taken.count(name) > 1:
+                raise SpecError("a column has one role", place=f"--{role}", value=name)
+    found = dict(asked)
+    for role, known in COLUMNS.items():
+        if known and not said[role]:
+            found[role] = [name for name in names if _plain(name) in known and name not in taken]
+    found["group"] = found["group"] if found["item"] else asked["group"]
+    for role in ("item", "group", "block", "metric"):
+        if len(found[role]) > 1:
+            raise SpecError(f"one column is the {role}", place=f"--{role}", value=", ".join(found[role]))
+    rest = [name for name in names if not any(name in columns for columns in found.values())]
+    arms = found["arm"] or _arm(frame, rest)
+    metric = (found["metric"] or _metric(frame, [name for name in rest if name not in arms]))[0]
+    mode = said["mode"] or _mode(metric)
+    check_known(mode, "modes", ("max", "min"), "a mode says which values are better", place="--mode")
     labels = list(dict.fromkeys(arm_labels(frame, arms)))
-    base = next((name for name in labels if _plain(name) in BASE), None) if not reference else reference
-    if base is not None and reference != "none":
+    base = said["reference"] or next((name for name in labels if _plain(name) in BASE), "none")
+    if base != "none":
         check_known(base, "arms", labels, "there is no such arm", place="--reference")
     return Roles(
-        tuple(arms),
-        values[0],
-        cast(Literal["max", "min"], way),
-        tuple(sorted(pairs, key=lambda name: _plain(name) not in FOLD)),
-        *(("".join(names)) for names in (items, groups, blocks)),
-        None if reference == "none" else base,
-        tuple(role for role, text in (told | {"mode": mode, "reference": reference}).items() if not text),
+        arm=tuple(arms),
+        metric=metric,
+        mode=cast(Literal["max", "min"], mode),
+        pair=tuple(sorted(found["pair"], key=lambda name: _plain(name) not in FOLD)),
+        **{role: "".join(found[role]) for role in ("item", "group", "block")},
+        reference=None if base == "none" else base,
+        guessed=tuple(role for role, text in said.items() if not text),
     )
 
 
@@ -121,12 +109,6 @@ def arm_labels(frame: pd.DataFrame, arms: Sequence[str]) -> "pd.Series[str]":
 
 def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", str(name).lower()).strip("_")
-
-
-def _only(role: str, found: Sequence[str]) -> list[str]:
-    if len(found) > 1:
-        raise SpecError(f"one column is the {role}", place=f"--{role}", value=", ".join(found), hint="say which")
-    return list(found)
 
 
 def _arm(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
@@ -164,8 +146,3 @@ def _mode(metric: str) -> str:
         hint = "--mode max (larger is better) or --mode min"
         raise SpecError("which values are better is not clear", place="--mode", value=metric, hint=hint)
     return "min" if smaller else "max"
-
-
-def without_pair(roles: Roles) -> Roles:
-    """The roles, with runs that have no partner."""
-    return replace(roles, pair=())

@@ -100,7 +100,7 @@ def trials_of(frame: pd.DataFrame, metric: str, factors: Key) -> pd.DataFrame:
         value=np.where(np.isin(status, list(COUNTING)), values, np.nan),
     )
     # As objects, which Python reads many times faster one by one than Arrow's texts.
-    return trials.astype({name: object for name in ("trial_id", "fold", "seed", "status", *factors)})
+    return trials.astype(dict.fromkeys(("trial_id", "fold", "seed", "status", *factors), object))
 
 
 def groups_of(trials: pd.DataFrame, factors: Key) -> Iterator[tuple[Key, pd.DataFrame]]:
@@ -133,8 +133,8 @@ class DecisionRule:
     `question` is the study's where the table is about its metric, else None: all comparisons are exploratory then.
     `margin` is the smallest difference of interest, `reference` the arm that the others are compared with, `interim`
     the looks at a study that grows or was extended. Only comparisons of the arms `family` (empty: all) have verdicts,
-    and none of trials that were trained `again` with another result. With `unpaired`, arms with less than two replicates
-    in common are compared by all of their runs.
+    and none of trials that were trained `again` with another result. With `unpaired`, arms with less than two
+    replicates in common are compared by all of their runs.
     """
 
     design: Design = field(default_factory=Design)
@@ -211,7 +211,7 @@ def _evidence(
         }
         keys = list(zip(part["cell"], part["fold"], part["seed"], strict=True))
         code = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-        names = {name: pd.Series(values, dtype=object) for name, values in zip(KEYS, zip(*code, strict=True), strict=True)}
+        units = pd.DataFrame(list(code), columns=KEYS, dtype=object)
         coded = np.array([code[key] for key in keys])
         sides: dict[str, Any] = {}  # where the trial of each (cell, fold, seed) stands; -1: nowhere
         for side in dict.fromkeys(part["side"]):
@@ -222,8 +222,7 @@ def _evidence(
             both = np.flatnonzero((sides[a] >= 0) & (sides[b] >= 0))
             both = both[np.argsort(sides[a][both])]
             first, second = sides[a][both], sides[b][both]
-            rows = pd.DataFrame({name: values.iloc[both].to_numpy() for name, values in names.items()}, dtype=object)
-            rows = rows.assign(
+            rows = units.iloc[both].assign(
                 a=column["value"][first],
                 b=column["value"][second],
                 failed_a=column["lost"][first],
@@ -262,7 +261,7 @@ def _items(items: ItemValues, first: Iterable[str], second: Iterable[str]) -> It
     return ItemScores(differences, parts, items.sizes)
 
 
-KEYS = ("cell", "fold", "seed")
+KEYS = ["cell", "fold", "seed"]
 """What tells the trials of an arm apart."""
 Cells = dict[tuple[Key, Key], Cell]
 

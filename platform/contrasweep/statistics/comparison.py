@@ -27,7 +27,7 @@ from scipy import special
 
 from contrasweep.errors import SpecError
 from contrasweep.statistics.checks import checked_level, checked_pairs
-from contrasweep.statistics.design import MCNEMAR, PERMUTATION, SCOPES, SIGN_FLIP, WELCH, Components, Design, Scope
+from contrasweep.statistics.design import PERMUTATION, SCOPES, WELCH, Components, Design, Scope
 from contrasweep.statistics.evidence import Evidence, Gaps, paired_evidence
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.resampling import EXACT_UP_TO, bca_interval, sign_flip_p, smallest_p, wilcoxon_p
@@ -412,13 +412,14 @@ class Comparison:
             return self._one_seed_notes()
         if self.test in (PERMUTATION, WELCH):
             return (UNPAIRED,)
-        few = 1 < common.n <= EXACT_UP_TO or common.design.unit not in SCOPES
-        if few and common.n > 1 and not common.design.folds and not common.design.items and self.test not in (SIGN_FLIP, MCNEMAR):
+        design = common.design
+        few = common.n > 1 and (design.unit not in SCOPES or common.n <= EXACT_UP_TO)
+        if few and not design.folds and not design.items and self.test == "t-test":
             parts = round(self.alpha / level)
             share = f"alpha / {parts} = {level:.2g}" if parts > 1 else f"alpha = {level:.2g}"
             return (
-                f"with {common.n} {common.design.unit}s the exact sign-flip test reaches no p below {smallest_p(common.n):.2g}, above "
-                f"{share}: the t-test decides, which takes differences as normal",
+                f"with {common.n} {design.unit}s the exact sign-flip test reaches no p below "
+                f"{smallest_p(common.n):.2g}, above {share}: the t-test decides, which takes differences as normal",
             )
         return ()
 

@@ -166,12 +166,7 @@ SCOPES: dict[str, Scope] = {"item": NEW_ITEMS, "group": NEW_ITEMS, "task": "for 
 """By what an independent replicate is, what its verdicts hold for; of seeds and runs, for this split."""
 
 Test = Literal[
-    "sign-flip test",
-    "t-test",
-    "corrected t-test",
-    "permutation test",
-    "Welch's t-test",
-    "McNemar's exact test",
+    "sign-flip test", "t-test", "corrected t-test", "permutation test", "Welch's t-test", "McNemar's exact test"
 ]
 SIGN_FLIP: Test = "sign-flip test"
 PERMUTATION: Test = "permutation test"
@@ -198,8 +193,9 @@ class Design:
 
     `items` counts the test items of one split that have a score each (or their groups, where these are named). `shared`
     says whether folds share training rows; it is False only where folds stand for their test items alone. `seed_part`
-    is used where folds have one seed (None: it is left out, and a note says so). `unit` is what an independent replicate
-    is without folds: a seed, a run without a partner, an item, a group of items or a task. `seeds` then counts these.
+    is used where folds have one seed (None: it is left out, and a note says so). `unit` is what an independent
+    replicate is without folds: a seed, a run without a partner, an item, a group of items or a task, which `seeds` then
+    counts.
     """
 
     folds: int | None = None

@@ -1,0 +1,245 @@
+"""Results that others made are judged by the design that they have, and what is not clear is refused."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from command_line import contrasweep
+from scipy import stats
+from statsmodels.stats.contingency_tables import mcnemar
+
+import contrasweep as cs
+from contrasweep.statistics.comparison import compare_paired
+
+RNG = np.random.default_rng
+
+
+def runs(arms, seeds=8, gain=0.02, **fixed):
+    """Rows of arms that share seeds, of which each is better than the one before by `gain`."""
+    rng = RNG(3)
+    shared = rng.normal(0, 0.01, seeds)
+    rows = [
+        (arm, seed, 0.8 + gain * i + shared[seed] + rng.normal(0, 0.003))
+        for i, arm in enumerate(arms)
+        for seed in range(seeds)
+    ]
+    return pd.DataFrame(rows, columns=["model", "seed", "accuracy"]).assign(**fixed)
+
+
+def values(frame, arm):
+    return frame.loc[frame["model"] == arm, "accuracy"].to_numpy()
+
+
+def only(judged):
+    (pair,) = judged.pairs
+    return pair.comparison if pair.a < pair.b else pair.comparison.reversed()
+
+
+def items(n=400, gain=0.1, seed=0):
+    rng = RNG(seed)
+    rows = [(m, i, int(rng.random() < 0.6 + gain * (m == "a"))) for m in "ab" for i in range(n)]
+    return pd.DataFrame(rows, columns=["model", "doc_id", "acc"])
+
+
+def test_runs_of_shared_seeds_are_judged_as_compare_paired_judges_them_and_the_first_line_says_the_design():
+    frame = runs(["base", "big", "wide"], lr=0.1)
+    judged = cs.judge(frame)
+    assert judged.design == (
+        "3 arms, 8 seeds in common: paired by seed; family of 2 comparisons against base; metric accuracy, "
+        "larger is better"
+    )
+    assert judged.columns.endswith("(guessed: arm, metric, pair, mode, reference); not used: lr")
+    assert str(judged).startswith(judged.design)
+    for pair in judged.pairs:
+        alone = compare_paired(values(frame, pair.a), values(frame, pair.b))
+        assert pair.comparison.difference == pytest.approx(alone.difference)
+        assert pair.comparison.raw_p == pytest.approx(alone.raw_p)
+        assert pair.comparison.p_value == pytest.approx(2 * alone.raw_p)
+
+
+def test_folds_are_corrected_for_the_training_rows_that_they_share():
+    frame = runs(["a", "b"], seeds=10, gain=0.005)
+    frame = frame.assign(fold=frame["seed"] // 2, seed=frame["seed"] % 2)
+    comparison = only(cs.judge(frame))
+    folds, seeds = (frame.loc[frame["model"] == "a", name].tolist() for name in ("fold", "seed"))
+    alone = compare_paired(values(frame, "a"), values(frame, "b"), train_fraction=0.8, folds=folds, seeds=seeds)
+    assert comparison.test == "corrected t-test"
+    assert comparison.raw_p == pytest.approx(alone.raw_p)
+    assert comparison.raw_p > 2 * stats.ttest_rel(values(frame, "a"), values(frame, "b")).pvalue
+
+
+@pytest.mark.parametrize("gain", [0.0, 0.1])
+def test_right_and_wrong_answers_are_judged_by_mcnemars_exact_test(gain):
+    frame = items(gain=gain)
+    comparison = only(cs.judge(frame))
+    wide = frame.pivot(index="doc_id", columns="model", values="acc")
+    table = pd.crosstab(wide["a"], wide["b"])
+    assert comparison.test == "McNemar's exact test"
+    assert comparison.raw_p == pytest.approx(mcnemar(table, exact=True).pvalue)
+    assert (comparison.low > 0 or comparison.high < 0) == (comparison.raw_p <= 0.05)
+    assert comparison.scope == "on new items like these"
+
+
+def test_items_of_groups_are_as_many_replicates_as_there_are_groups():
+    frame = items().assign(group=lambda f: f["doc_id"] % 20)
+    comparison = only(cs.judge(frame))
+    means = frame.groupby(["model", "group"])["acc"].mean().unstack()
+    alone = compare_paired(means.loc["a"], means.loc["b"])
+    assert comparison.n == 20
+    assert comparison.raw_p == pytest.approx(alone.raw_p)
+
+
+def test_seeds_are_crossed_with_items():
+    rng = RNG(4)
+    rows = [(m, s, i, rng.normal(0.1 * (m == "a"))) for m in "ab" for s in range(4) for i in range(30)]
+    judged = cs.judge(pd.DataFrame(rows, columns=["model", "seed", "item", "score"]))
+    comparison = only(judged)
+    assert "4 seeds x 30 items: paired by seed and item" in judged.design
+    assert comparison.components.item >= 0
+    assert comparison.evidence.common.design.items == 30
+    wide = judged.table.comparisons()
+    frame = pd.DataFrame(rows).pivot(index=1, columns=[0, 2], values=3)
+    assert wide["difference"].abs().iloc[0] == pytest.approx(abs(float((frame["a"] - frame["b"]).to_numpy().mean())))
+
+
+def test_tasks_are_replicates_for_further_tasks_and_fixed_for_these():
+    frame = pd.concat(runs(["a", "b"], gain=0.01, task=f"t{i}").assign(accuracy=lambda f: f["accuracy"]) for i in "012")
+    frame["accuracy"] += RNG(5).normal(0, 0.01, len(frame))
+    further, these, each = (cs.judge(frame, over=over) for over in ("further", "these", "each"))
+    means = frame.groupby(["model", "task"])["accuracy"].mean().unstack()
+    assert only(further).raw_p == pytest.approx(stats.ttest_rel(means.loc["a"], means.loc["b"]).pvalue)
+    assert only(further).scope == "for further tasks like these"
+    by_seed = frame.groupby(["model", "seed"])["accuracy"].mean().unstack()
+    assert only(these).raw_p == pytest.approx(compare_paired(by_seed.loc["a"], by_seed.loc["b"]).raw_p)
+    assert [dict(pair.context) for pair in each.pairs] == [{"task": f"t{i}"} for i in "012"]
+    assert "family of 3 comparisons" in each.design
+
+
+def test_runs_without_a_common_seed_are_judged_by_the_exact_permutation_test():
+    frame = runs(["a", "b"], seeds=5).drop(columns="seed")
+    judged, (a, b) = cs.judge(frame), (values(frame, arm) for arm in "ab")
+    oracle = stats.permutation_test((a, b), lambda x, y: x.mean() - y.mean(), n_resamples=np.inf)
+    comparison = only(judged)
+    assert comparison.test == "permutation test"
+    assert comparison.raw_p == pytest.approx(oracle.pvalue)
+    assert "unpaired: the difference carries the spread of both arms" in judged.table.answer.notes
+    for shift in (comparison.low, comparison.high):  # the interval holds the shifts that the test does not reject
+        inside, outside = (shift + step * np.sign(comparison.difference - shift) for step in (1e-6, -1e-6))
+        p_in, p_out = (
+            stats.permutation_test((a - at, b), lambda x, y: x.mean() - y.mean(), n_resamples=np.inf).pvalue
+            for at in (inside, outside)
+        )
+        assert p_out <= 0.05 < p_in
+
+
+def test_unequal_numbers_of_runs_are_judged_by_welchs_test():
+    frame = runs(["a", "b"], seeds=9)[3:].drop(columns="seed")
+    oracle = stats.ttest_ind(values(frame, "a"), values(frame, "b"), equal_var=False)
+    comparison = only(cs.judge(frame))
+    assert comparison.raw_p == pytest.approx(oracle.pvalue)
+    assert (comparison.low, comparison.high) == pytest.approx(tuple(oracle.confidence_interval()))
+    assert "6 and 9 runs" in str(cs.judge(frame))
+
+
+def test_a_single_run_beside_many_has_no_verdict_and_the_spread_of_the_many_is_said():
+    frame = pd.concat([runs(["base"]), runs(["new"], seeds=1)])
+    (pair,) = cs.judge(frame).pairs
+    spread = np.std(values(frame, "base"), ddof=1)
+    assert pair.comparison.verdict == "undecided"
+    assert pair.sentence().endswith(f"one run: no verdict; 8 runs of base spread by {spread:.2g}")
+
+
+def test_a_run_without_a_value_is_a_loss_and_helps_no_arm():
+    frame = runs(["a", "b"], gain=-0.02)
+    assert only(cs.judge(frame)).verdict == "better"
+    frame.loc[(frame["model"] == "a") & (frame["seed"] < 2), "accuracy"] = np.nan
+    judged = cs.judge(frame)
+    assert only(judged).verdict == "undecided"
+    assert "a failed in 2 of 8" in str(judged)
+
+
+def test_fewer_seeds_in_common_are_said_and_arms_without_any_are_unpaired():
+    frame = runs(["a", "b", "c"])
+    frame.loc[frame["model"] == "c", "seed"] += 100
+    frame = frame[~((frame["model"] == "b") & (frame["seed"] < 2))]
+    judged = cs.judge(frame)
+    assert "paired by seed where two arms share two or more, else unpaired (2)" in judged.design
+    assert sorted(pair.comparison.n for pair in judged.pairs) == [6, 6, 8]
+
+
+def test_a_margin_makes_arms_equivalent_and_advice_counts_what_the_replicates_are():
+    judged = cs.judge(runs(["a", "b"], gain=0.0005), margin=0.01)
+    assert only(judged).verdict == "equivalent"
+    advised = str(cs.judge(items(gain=0.03)))
+    assert "more items" in advised
+    assert "seeds" not in advised
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_files_of_each_kind_are_judged_as_the_frame_is(tmp_path, ending):
+    frame, path = runs(["a", "b"]), tmp_path / f"runs{ending}"
+    {
+        ".csv": lambda: frame.to_csv(path, index=False),
+        ".tsv": lambda: frame.to_csv(path, index=False, sep="\t"),
+        ".jsonl": lambda: frame.to_json(path, orient="records", lines=True, double_precision=15),
+        ".parquet": lambda: frame.to_parquet(path),
+    }[ending]()
+    assert only(cs.judge(path)).raw_p == pytest.approx(only(cs.judge(frame)).raw_p)
+
+
+@pytest.mark.slow
+def test_every_format_has_the_design_and_the_verdict(tmp_path):
+    runs(["base", "big"]).to_csv(tmp_path / "runs.csv", index=False)
+    for format in ("text", "markdown", "latex", "html", "csv"):
+        done = contrasweep("judge", "runs.csv", "--format", format, folder=tmp_path)
+        assert done.returncode == 0
+        assert "8 seeds in common: paired by seed" in done.stdout
+        assert "better" in done.stdout
+    document = json.loads(contrasweep("judge", "runs.csv", "--json", folder=tmp_path).stdout)
+    assert document["schema"] == "judge/1"
+    assert document["comparisons"][0]["verdict"] == "better"
+
+
+REFUSED = {
+    "metric": ({"metric": ""}, lambda f: f.assign(f1=f["accuracy"]), "--metric: which column is the metric"),
+    "mode": ({}, lambda f: f.rename(columns={"accuracy": "foo"}), "--mode: which values are better"),
+    "column": ({"pair": "sed"}, lambda f: f, "--pair: there is no such column, got 'sed'; did you mean 'seed'"),
+    "twice": ({}, lambda f: pd.concat([f, f]).assign(lr=range(32)), "each run is there once"),
+    "apart": ({}, lambda f: pd.concat([f, f]).assign(lr=range(32)), "part of the arm or of the pair: lr"),
+    "text": ({"metric": "accuracy"}, lambda f: f.assign(accuracy="good"), "row 1, column accuracy: the metric is a nu"),
+    "arm": ({}, lambda f: f.rename(columns={"model": "x"}).assign(x=range(16)), "--arm: which column names the arm"),
+    "one": ({}, lambda f: f[f["model"] == "a"], "two arms or more"),
+    "noise": ({"pair": "none"}, lambda f: f[f["seed"] == 0], "one run of each arm tells nothing of the noise"),
+    "nameless": ({}, lambda f: f.assign(seed=f["seed"].where(f["seed"] > 0)), "row 1, column seed"),
+    "empty": ({}, lambda f: f[:0], "a row for each run"),
+    "reference": ({"reference": "c"}, lambda f: f, "--reference: there is no such arm"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_not_clear_is_refused_with_what_to_say(what):
+    options, change, message = REFUSED[what]
+    with pytest.raises(cs.SpecError) as error:
+        cs.judge(change(runs(["a", "b"])), **options)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_files_that_are_broken_or_hostile_are_one_line_and_nothing_is_fetched_or_run(tmp_path):
+    for name, content in {
+        "a.csv": b"\x00\xff" * 99,
+        "b.csv": b"",
+        "c.jsonl": b"[" * 10**5,
+        "d.parquet": b"PAR1nothingPAR1",
+        "e.csv": b"model,model,acc\na,b,1",
+        "f.txt": b"a",
+        "g.csv": b'a,b\n"1,2\n',
+        "h.jsonl": b'{"model": {"__reduce__": 1}, "acc": [1]}\n' * 3,
+    }.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(cs.SpecError) as error:
+            cs.judge(tmp_path / name)
+        assert "\n" not in str(error.value)
+    with pytest.raises(cs.SpecError, match="there is no such file"):
+        cs.judge("https://example.org/runs.csv")
