@@ -349,6 +349,32 @@ class JudgeDocument(TypedDict):
     advice: AdviceDocument
 
 
+class BoardRow(TypedDict):
+    """An arm at its `rank`; its true rank is `low` to `high`, and `p_next` is of no difference to the arm below."""
+
+    rank: int
+    arm: str
+    mean: Number
+    low: int
+    high: int
+    p_next: Number
+
+
+class BoardDocument(TypedDict):
+    """A ranking; `ties` are the arms that the first is not shown to be better than."""
+
+    rows: list[BoardRow]
+    alpha: float
+    separable: int
+    separable_holm: int
+    ties: list[str]
+    needed: int | None
+    unit: str
+    single: list[str]
+    design: str
+    columns: str
+
+
 class StudyState(TypedDict):
     """How far a study is. Times are seconds since 1970; `trials` None: as many as its budget pays for."""
 
@@ -765,6 +791,7 @@ DOCUMENTS: Mapping[str, tuple[Any, int]] = {
     "reports": (ReportsDocument, 1),
     "compare": (CompareDocument, 1),
     "judge": (JudgeDocument, 1),
+    "board": (BoardDocument, 1),
     "status": (StatusDocument | JobStatusDocument, 1),
     "watch": (WatchDocument, 1),
     "studies": (StudiesDocument, 1),

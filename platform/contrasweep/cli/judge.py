@@ -1,12 +1,12 @@
 """The command that judges results which others made."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from contrasweep.cli.options import Json, width
-from contrasweep.errors import check_known
+from contrasweep.errors import SpecError, check_known
 from contrasweep.text_table import WIDTH
 
 FORMATS = ("text", "markdown", "latex", "html", "csv")
@@ -39,6 +39,9 @@ def judge(
         Literal["further", "these", "each"],
         typer.Option(help="What verdicts over tasks hold for: further tasks like these, these alone, each by itself."),
     ] = "further",
+    board: Annotated[
+        bool, typer.Option("--board", help="Rank all arms, each with the ranks that it may have; no table.")
+    ] = False,
     format: Annotated[str, typer.Option(help="text, markdown, latex, html, or csv: a row a comparison.")] = "text",
     json: Json = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File in place of standard output.")] = None,
@@ -49,15 +52,21 @@ def judge(
     which column was taken as what. A role that is not said is guessed, and what is not clear is refused.
     """
     from contrasweep.judging.judged import judge as judge_table
+    from contrasweep.judging.judged import rank
     from contrasweep.terminal_text import write
 
     check_known(format, "formats", FORMATS, "there is no such format", place="--format")
     options = {name: context.params[name] for name in OPTIONS}
-    judged = judge_table(source, **options)
+    if board:
+        if format == "latex" or margin is not None or over != "further" or reference:
+            raise SpecError("a board takes no --margin, --over, --reference and no LaTeX", place="--board")
+        judged: Any = rank(source, alpha=alpha, **{name: options[name] for name in OPTIONS[:6]}, mode=mode)
+    else:
+        judged = judge_table(source, **options)
     if json:
         from contrasweep.cli.documents import dumps
 
-        write((dumps("judge", judged.to_dict()) + "\n").encode(), output)
+        write((dumps("board" if board else "judge", judged.to_dict()) + "\n").encode(), output)
         return
     wide = (width() if output is None else None) or WIDTH
     write((judged.to_text(wide) if format == "text" else getattr(judged, f"to_{format}")()).encode(), output)

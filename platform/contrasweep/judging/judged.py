@@ -1,8 +1,8 @@
 """`judge`: a table of runs that others made, with the verdicts that a study's table has."""
 
 import html
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from contrasweep.errors import SpecError, check_known
+from contrasweep.judging.board import Board, board_of
 from contrasweep.judging.reading import numbers, read_table
-from contrasweep.judging.roles import Roles, arm_labels, guess_roles
+from contrasweep.judging.roles import COLUMNS, Roles, arm_labels, guess_roles
 from contrasweep.results.advice import Advice, Prices, advice
 from contrasweep.results.answer import Pair
 from contrasweep.results.building import DecisionRule, build_table
@@ -148,10 +149,7 @@ def judge(
     said = {"arm": arm, "metric": metric, "pair": pair, "item": item, "group": group, "block": block}
     checked_level(alpha)
     check_known(over, "kinds", ("further", "these", "each"), "there is no such kind", place="--over")
-    name, frame = read_table(source)
-    roles = guess_roles(frame, said | {"mode": mode, "reference": reference})
-    runs = _runs(frame, roles, name)
-    layout = _Layout.of(runs, roles, over)
+    name, frame, roles, layout = _laid_out(source, said | {"mode": mode, "reference": reference}, over)
     arms = list(dict.fromkeys(layout.trials["arm"]))
     compared = pairs_of(arms, roles.reference)
     if not compared:
@@ -192,6 +190,41 @@ def judge(
         table,
         advice(table.answer, Prices(_planned(arms, table), layout.design.folds, [], None)),
     )
+
+
+def rank(source: "str | Path | pd.DataFrame", *, alpha: float = 0.05, **roles: str) -> Board:
+    """Rank the arms of results that there are, each with the ranks that it may have.
+
+    Args:
+        source: As of `judge`.
+        alpha: The chance of any false order of two arms.
+        roles: As of `judge`: `arm`, `metric`, `pair`, `item`, `group`, `block`, `mode`.
+
+    Returns:
+        The board.
+
+    Raises:
+        SpecError: As of `judge`, and where arms have too few replicates in common.
+    """
+    said = dict.fromkeys((*COLUMNS, "mode", "reference"), "") | roles
+    name, frame, found, layout = _laid_out(source, said | {"reference": "none"}, "further")
+    if layout.items is not None:
+        hint = "--pair none takes the runs of an item as one"
+        raise SpecError("a board has seeds or items as replicates, not both", place=name, hint=hint)
+    board = board_of(layout.trials, layout.design, found.mode, checked_level(alpha))
+    arms = layout.trials["arm"].nunique()
+    better = "larger" if found.mode == "max" else "smaller"
+    design = f"{arms} arms, {layout.what}: {layout.how}; board; metric {found.metric}, {better} is better"
+    return replace(board, design=design, columns=_columns_text(frame, found))
+
+
+def _laid_out(
+    source: "str | Path | pd.DataFrame", said: Mapping[str, str], over: Over
+) -> "tuple[str, pd.DataFrame, Roles, _Layout]":
+    """Return the source's name and rows, what its columns are, and its trials."""
+    name, frame = read_table(source)
+    roles = guess_roles(frame, said)
+    return name, frame, roles, _Layout.of(_runs(frame, roles, name), roles, over)
 
 
 def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
@@ -340,10 +373,15 @@ def _crossed(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: str
 
 
 def _planned(arms: Sequence[str], table: Table) -> pd.DataFrame:
-    """The trials of the largest comparison, as `Prices` counts them; those of items and tasks are no trials of an arm."""
+    """The trials of the largest comparison, as `Prices` counts them; an item or a task is none of an arm."""
     design = max((p.comparison.evidence.common.design for p in table.pairs), key=lambda d: (d.units, d.seeds))
     folds = range(design.units) if design.folds else [None]
-    rows = [(arm if design.unit not in SCOPES else None, fold, seed) for arm in arms for fold in folds for seed in range(design.seeds)]
+    rows = [
+        (arm if design.unit not in SCOPES else None, fold, seed)
+        for arm in arms
+        for fold in folds
+        for seed in range(design.seeds)
+    ]
     return pd.DataFrame(rows, columns=["arm", "fold", "seed"])
 
 

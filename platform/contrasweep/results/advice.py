@@ -254,7 +254,9 @@ class Advice:
             lines.append(f"–: undecided even with {MOST_TIMES} times as many replicates, in more than 20% of studies.")
         lines += _what_adds_degrees(self)
         if self.type == "judged":
-            again = "Replicates that are added because of this table are another look at it: judge them at half of alpha."
+            again = (
+                "Replicates that are added because of this table are another look at it: judge them at half of alpha."
+            )
             return [*lines, again]
         if self.fresh:
             return [*lines, "No look at this study is left: declare a new study, with another name and fresh seeds."]

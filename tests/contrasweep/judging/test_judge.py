@@ -2,6 +2,7 @@
 
 import json
 
+import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +11,7 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
 
 import contrasweep as cs
+from contrasweep.cli.documents import document_schema
 from contrasweep.statistics.comparison import compare_paired
 
 RNG = np.random.default_rng
@@ -196,7 +198,10 @@ def test_every_format_has_the_design_and_the_verdict(tmp_path):
         assert done.returncode == 0
         assert "8 seeds in common: paired by seed" in done.stdout
         assert "better" in done.stdout
-    document = json.loads(contrasweep("judge", "runs.csv", "--json", folder=tmp_path).stdout)
+    for words in (["runs.csv"], ["runs.csv", "--pair", "none"]):
+        done = contrasweep("judge", *words, "--json", folder=tmp_path)
+        document = json.loads(done.stdout, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+        jsonschema.validate(document, document_schema("judge"))
     assert document["schema"] == "judge/1"
     assert document["comparisons"][0]["verdict"] == "better"
 

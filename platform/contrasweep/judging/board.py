@@ -1,0 +1,176 @@
+"""A board: arms in the order of their means, each with the ranks that it may have and what it ties with.
+
+Every two arms are compared by the t-test of their differences (of unpaired runs by Welch's), and the p-values of all
+pairs are Holm's. An arm's rank lies between 1 + the arms that are surely better and the number of arms less those that
+are surely worse: for all arms at once with a chance of 1 - alpha.
+"""
+
+import html
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from contrasweep.errors import SpecError
+from contrasweep.report.formats import csv_text
+from contrasweep.results.rendering import markdown_table
+from contrasweep.statistics.design import Contrast, Design, contrast
+from contrasweep.statistics.family import holm
+from contrasweep.statistics.predictive import enough_as_estimated
+from contrasweep.statistics.unpaired import unpaired_contrast
+from contrasweep.text_table import text_table
+
+
+@dataclass(frozen=True)
+class BoardRow:
+    """An arm at its `rank`, whose true rank is `low` to `high`; `p_next` is of no difference to the next, alone."""
+
+    rank: int
+    arm: str
+    mean: float
+    low: int
+    high: int
+    p_next: float | None
+
+
+@dataclass(frozen=True)
+class Board:
+    """The ranking.
+
+    Of the adjacent pairs `separable` are separable at `alpha` each, `separable_holm` by Holm over them. `ties` are the
+    arms that the first one is not surely better than. `needed` replicates (`unit`) would separate the first two with a
+    chance of 80 %; None: not even 32 times as many. Arms with a `single` run have no rank.
+    """
+
+    rows: tuple[BoardRow, ...]
+    alpha: float
+    separable: int
+    separable_holm: int
+    ties: tuple[str, ...]
+    needed: int | None
+    unit: str
+    single: tuple[str, ...] = ()
+    design: str = ""
+    columns: str = ""
+
+    @property
+    def lines(self) -> list[str]:
+        """What the board says, in sentences."""
+        pairs, level = len(self.rows) - 1, f"{self.alpha:g}"
+        tied = f"{len(self.ties)} others: {', '.join(self.ties[:8])}{', ...' * (len(self.ties) > 8)}"
+        needed = "more than 32 times as many" if self.needed is None else f"about {self.needed}"
+        return [
+            f"{self.separable} of {pairs} adjacent pairs are separable at {level} each, {self.separable_holm} by Holm",
+            f"{self.rows[0].arm} is not shown to be better than {tied}" if self.ties else "the first is the best",
+            f"to separate the first two with a chance of 80%: {needed} {self.unit}s",
+            *[f"without a rank, as one run tells nothing: {', '.join(self.single)}"] * bool(self.single),
+        ]
+
+    def cells(self) -> list[list[str]]:
+        """Return a head and a row an arm."""
+        head = ["rank", "from-to", "arm", "mean", "p of the next"]
+        rows = [
+            [str(r.rank), f"{r.low}-{r.high}", r.arm, f"{r.mean:.5g}", "" if r.p_next is None else f"{r.p_next:.2g}"]
+            for r in self.rows
+        ]
+        return [head, *rows]
+
+    def to_text(self, width: int = 100) -> str:
+        """Return the design, the sentences and the table, for a terminal."""
+        table = text_table(self.cells(), rule=True, width=width)
+        return "\n".join([self.design, self.columns, "", *self.lines, "", *table]) + "\n"
+
+    def to_markdown(self) -> str:
+        """Return the same in Markdown, for a README."""
+        return "\n\n".join([self.design, *self.lines, "\n".join(markdown_table(self.cells()))]) + "\n"
+
+    def to_csv(self) -> str:
+        """Return a row an arm as CSV."""
+        return csv_text(pd.DataFrame(map(vars, self.rows)))
+
+    def to_dict(self) -> dict[str, object]:
+        """Return what JSON has."""
+        return vars(self) | {"rows": [vars(row) for row in self.rows]}
+
+    def to_html(self) -> str:
+        """Return a table whose rows draw the ranks that an arm may have."""
+        scale = 300 / len(self.rows)
+        body = ""
+        for row, cells in zip(self.rows, self.cells()[1:], strict=True):
+            left, right, at = ((rank - 0.5) * scale for rank in (row.low - 0.4, row.high + 0.4, row.rank))
+            mark = '<b title="ties with the first">=</b>' if row.arm in self.ties else ""
+            body += (
+                f"<tr><td>{'</td><td>'.join(map(html.escape, cells))}</td><td>{mark}</td>"
+                f'<td><svg width="300" height="12" role="img"><title>ranks {row.low} to {row.high}</title>'
+                f'<line x1="{left:.1f}" x2="{right:.1f}" y1="6" y2="6" stroke="currentColor" stroke-width="2"/>'
+                f'<circle cx="{at:.1f}" cy="6" r="3.5"/></svg></td></tr>'
+            )
+        head = "".join(f"<th>{name}</th>" for name in [*self.cells()[0], "tie", "ranks that it may have"])
+        said = "".join(f"<p>{html.escape(line)}</p>" for line in (self.design, *self.lines))
+        return f'{said}<table class="cs-board"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> Board:
+    """Return the board of trials (arm, fold, seed, value) of this design, without axes.
+
+    Raises:
+        SpecError: For less than two replicates that all arms have, or less than two arms with two runs.
+    """
+    sign, single = 1 if mode == "max" else -1, []
+    if design.unit == "run":
+        runs = {arm: sign * part.dropna().to_numpy() for arm, part in trials.groupby("arm", sort=False)["value"]}
+        single = [arm for arm, part in runs.items() if len(part) < 2]
+        runs = {arm: part for arm, part in runs.items() if len(part) > 1}
+        if len(runs) < 2:
+            raise SpecError("two arms of a board have two runs or more", value=len(runs))
+        names, means = list(runs), np.array([x.mean() for x in runs.values()])
+        error = np.array([x.var(ddof=1) / len(x) for x in runs.values()])
+        free = error**2 / (np.array([len(x) for x in runs.values()]) - 1)
+        square = error[:, None] + error
+        degrees: Any = square**2 / np.maximum(free[:, None] + free, 1e-300)
+    else:
+        wide = trials.pivot_table(index="arm", columns="fold" if design.folds else "seed", values="value", sort=False)
+        whole = wide.dropna(axis=1)
+        if whole.shape[1] < 2:
+            raise SpecError(f"all arms of a board have two {design.unit}s or more in common", value=whole.shape[1])
+        names, values = list(whole.index), sign * whole.to_numpy()
+        means, spread = values.mean(axis=1), np.cov(values)
+        square = np.diag(spread)[:, None] + np.diag(spread) - 2 * spread
+        square, degrees = square * (1 / values.shape[1] + design.overlap), values.shape[1] - 1.0
+    gain = means[:, None] - means
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = np.where(gain == 0, 1.0, 2 * special.stdtr(degrees, -np.abs(gain) / np.sqrt(np.maximum(square, 0))))
+    upper = np.triu_indices(len(names), 1)
+    sure = np.zeros_like(p, dtype=bool)
+    sure[upper] = holm(p[upper]) <= alpha
+    sure |= sure.T
+    order = np.argsort(-means, kind="stable")
+    nexts = np.array([p[i, j] for i, j in itertools.pairwise(order)])
+    rows = []
+    for place, i in enumerate(order):
+        better, worse = int((sure[i] & (gain[i] < 0)).sum()), int((sure[i] & (gain[i] > 0)).sum())
+        last = place + 1 == len(names)
+        rank = (1 + better, len(names) - worse)
+        rows.append(
+            BoardRow(place + 1, str(names[i]), sign * float(means[i]), *rank, None if last else float(nexts[place]))
+        )
+    first, second = (names[i] for i in order[:2])
+    now: Contrast
+    if design.unit == "run":
+        now = unpaired_contrast(runs[first], runs[second])
+    else:
+        difference = values[order[0]] - values[order[1]]
+        now = contrast(difference, folds=list(whole.columns) if design.folds else None, design=design)
+    return Board(
+        tuple(rows),
+        alpha,
+        int((nexts <= alpha).sum()),
+        int((holm(nexts) <= alpha).sum()),
+        tuple(str(names[i]) for i in order[1:] if not sure[order[0], i]),
+        enough_as_estimated(now, "repeats" if design.folds else "seeds", alpha),
+        "repeat" if design.folds else design.unit,
+        tuple(map(str, single)),
+    )
