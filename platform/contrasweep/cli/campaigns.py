@@ -11,12 +11,15 @@ from contrasweep.cli.options import (
     Cluster,
     Json,
     MaxConcurrent,
+    Require,
     RerunChanged,
     Sets,
     Storage,
     StudyTracking,
     changed_code,
+    end_as,
     print_json,
+    required,
     width,
 )
 from contrasweep.defaults import OF_STUDY, STORAGE
@@ -56,6 +59,7 @@ def decide(
     accept_code: AcceptCode = False,
     max_concurrent: MaxConcurrent = None,
     cluster: Cluster = None,
+    require: Require = "",
 ) -> None:
     """Decide whether a candidate may be kept.
 
@@ -64,7 +68,9 @@ def decide(
     """
     from contrasweep.campaign.campaign import load_campaign, load_candidate
     from contrasweep.campaign.decision import INCUMBENT
+    from contrasweep.results.requirement import Requirement
 
+    wanted = Requirement.parse(require) if require else None
     declared = load_campaign(campaign)
     arm = declared.incumbent_now(storage=storage) if candidate == INCUMBENT else declared.incumbent
     arm = load_candidate(candidate, arm, sets or [])
@@ -88,10 +94,15 @@ def decide(
         max_concurrent=max_concurrent,
         cluster=cluster,
     )
+    outcome = (
+        wanted.outcome(decision.low, decision.high, declared.mode, declared.smallest_difference) if wanted else None
+    )
     if json:
-        print_json("decide", decision.to_dict())
+        print_json("decide", decision.to_dict() | {"required": required(require, outcome)})
     else:
         print(decision)
+    if outcome:
+        end_as(require, outcome)
 
 
 def _called(candidate: str, sets: list[str]) -> str:

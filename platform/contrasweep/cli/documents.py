@@ -313,6 +313,13 @@ class ReportsDocument(TypedDict):
     table: list[CellRow]
 
 
+class Required(TypedDict):
+    """What was required `of` the difference, and whether it holds, surely fails or is open for want of data."""
+
+    of: str
+    outcome: Literal["holds", "fails", "open"]
+
+
 class CompareDocument(TypedDict):
     """Two arms: over all cells, and in each."""
 
@@ -321,6 +328,7 @@ class CompareDocument(TypedDict):
     metric: str
     overall: ComparisonRow
     cells: list[ComparisonRow]
+    required: Required | None
 
 
 class RolesRow(TypedDict):
@@ -347,6 +355,7 @@ class JudgeDocument(TypedDict):
     comparisons: list[ComparisonRow]
     notes: list[str]
     advice: AdviceDocument
+    required: Required | None
 
 
 class BoardRow(TypedDict):
@@ -504,6 +513,7 @@ class DecisionDocument(TypedDict):
     remembered: bool
     more: MoreSeeds | None
     sentence: str
+    required: Required | None
 
 
 class OutlookDocument(TypedDict):
@@ -789,7 +799,7 @@ DOCUMENTS: Mapping[str, tuple[Any, int]] = {
     "report": (ReportDocument, 2),
     "plans": (PlansDocument, 1),
     "reports": (ReportsDocument, 1),
-    "compare": (CompareDocument, 1),
+    "compare": (CompareDocument, 2),
     "judge": (JudgeDocument, 1),
     "board": (BoardDocument, 1),
     "status": (StatusDocument | JobStatusDocument, 1),
@@ -809,7 +819,7 @@ DOCUMENTS: Mapping[str, tuple[Any, int]] = {
     "dataset": (DatasetDocument, 1),
     "datasets": (DatasetsDocument | KnownDatasetsDocument, 1),
     "data-verify": (DataVerifyDocument, 1),
-    "decide": (DecisionDocument, 1),
+    "decide": (DecisionDocument, 2),
     "outlook": (OutlookDocument, 1),
     "ledger": (LedgerDocument, 1),
     "comparisons": (StreamDocument, 1),

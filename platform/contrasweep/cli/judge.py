@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from contrasweep.cli.options import Json, width
+from contrasweep.cli.options import Json, Require, end_as, required, width
 from contrasweep.errors import SpecError, check_known
 from contrasweep.text_table import WIDTH
 
@@ -39,6 +39,7 @@ def judge(
         Literal["further", "these", "each"],
         typer.Option(help="What verdicts over tasks hold for: further tasks like these, these alone, each by itself."),
     ] = "further",
+    require: Require = "",
     board: Annotated[
         bool, typer.Option("--board", help="Rank all arms, each with the ranks that it may have; no table.")
     ] = False,
@@ -53,20 +54,26 @@ def judge(
     """
     from contrasweep.judging.judged import judge as judge_table
     from contrasweep.judging.judged import rank
+    from contrasweep.results.requirement import Requirement
     from contrasweep.terminal_text import write
 
     check_known(format, "formats", FORMATS, "there is no such format", place="--format")
+    wanted = Requirement.parse(require) if require else None
     options = {name: context.params[name] for name in OPTIONS}
     if board:
-        if format == "latex" or margin is not None or over != "further" or reference:
-            raise SpecError("a board takes no --margin, --over, --reference and no LaTeX", place="--board")
+        if format == "latex" or margin is not None or over != "further" or reference or require:
+            raise SpecError("a board takes no --margin, --over, --reference, --require and no LaTeX", place="--board")
         judged: Any = rank(source, alpha=alpha, **{name: options[name] for name in OPTIONS[:6]}, mode=mode)
     else:
         judged = judge_table(source, **options)
+    outcome = judged.required(wanted) if wanted else None
     if json:
         from contrasweep.cli.documents import dumps
 
-        write((dumps("board" if board else "judge", judged.to_dict()) + "\n").encode(), output)
-        return
-    wide = (width() if output is None else None) or WIDTH
-    write((judged.to_text(wide) if format == "text" else getattr(judged, f"to_{format}")()).encode(), output)
+        document = judged.to_dict() | ({} if board else {"required": required(require, outcome)})
+        write((dumps("board" if board else "judge", document) + "\n").encode(), output)
+    else:
+        wide = (width() if output is None else None) or WIDTH
+        write((judged.to_text(wide) if format == "text" else getattr(judged, f"to_{format}")()).encode(), output)
+    if outcome:
+        end_as(require, outcome)

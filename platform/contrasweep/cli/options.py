@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from json import loads
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,6 +14,9 @@ from contrasweep.cli import completion
 from contrasweep.errors import SpecError
 from contrasweep.imports import check_no_imports
 from contrasweep.storage.names import local_path
+
+if TYPE_CHECKING:
+    from contrasweep.results.requirement import Outcome
 
 Study = Annotated[
     str,
@@ -105,6 +108,29 @@ Since = Annotated[
 _ADDRESS = typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")
 Address = Annotated[str, _ADDRESS]
 AddressOrNone = Annotated[str | None, _ADDRESS]
+
+
+Require = Annotated[
+    str,
+    typer.Option(
+        metavar="better|not-worse:M|equivalent:M",
+        help="End with 0 where it holds, 5 where it surely does not, 6 where there is too little data.",
+    ),
+]
+
+
+def required(require: str, outcome: "Outcome | None") -> dict[str, str] | None:
+    """Return what JSON has of a requirement."""
+    return {"of": require, "outcome": outcome} if outcome else None
+
+
+def end_as(require: str, outcome: "Outcome") -> None:
+    """Print whether what was required holds, and end the command with its status."""
+    from contrasweep.results.requirement import STATUS
+
+    said = {"holds": "holds", "fails": "surely does not hold", "open": "not enough data to say"}[outcome]
+    print(f"required: {require}: {said}", file=sys.stderr)
+    raise typer.Exit(STATUS[outcome])
 
 
 def print_json(name: str, value: Mapping[str, object]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from contrasweep.cli import completion
-from contrasweep.cli.options import Json, Storage, StoredStudy, print_json, width
+from contrasweep.cli.options import Json, Require, Storage, StoredStudy, end_as, print_json, required, width
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError, check_known
 from contrasweep.text_table import WIDTH, text_table
@@ -140,6 +140,7 @@ def compare(
     at: Annotated[list[str] | None, typer.Option(metavar="AXIS=VALUE", help="Only these cells; repeatable.")] = None,
     over: OverWhat = "replicates",
     output: Output = None,
+    require: Require = "",
 ) -> None:
     """Say whether an arm beats another, by how much, how sure.
 
@@ -147,15 +148,21 @@ def compare(
     """
     from contrasweep.cli.documents import dumps
     from contrasweep.report import render_comparison
+    from contrasweep.results.requirement import Requirement
     from contrasweep.study.file import parse_set
     from contrasweep.terminal_text import write
 
+    wanted = Requirement.parse(require) if require else None
     fixed = {path[0]: value for path, value in map(parse_set, at or [])}
     versus = load(study, storage).versus(arm_a, arm_b, metric, fixed, over=over)
+    outcome = wanted.of([versus.overall]) if wanted else None
     if json:
-        write((dumps("compare", versus.to_dict()) + "\n").encode(), output)
+        document = versus.to_dict() | {"required": required(require, outcome)}
+        write((dumps("compare", document) + "\n").encode(), output)
     else:
         write(render_comparison(versus, format), output)
+    if outcome:
+        end_as(require, outcome)
 
 
 def diff(

@@ -17,6 +17,7 @@ from contrasweep.results.advice import Advice, Prices, advice
 from contrasweep.results.answer import Pair
 from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.results.items import ItemValues
+from contrasweep.results.requirement import Outcome, Requirement
 from contrasweep.results.table import Table
 from contrasweep.statistics.checks import checked_level
 from contrasweep.statistics.design import SCOPES, Design
@@ -58,6 +59,18 @@ class Judged:
     def pairs(self) -> tuple[Pair, ...]:
         """The comparisons, each with its verdict."""
         return self.table.pairs
+
+    def required(self, requirement: Requirement) -> Outcome:
+        """Return whether what is required of every arm against the reference holds.
+
+        Raises:
+            SpecError: Without a reference.
+        """
+        base = self.roles.reference
+        if base is None:
+            hint = "--reference ARM"
+            raise SpecError("what is required is of arms against a reference", place="--require", hint=hint)
+        return requirement.of(p.seen_from(p.b if p.a == base else p.a) for p in self.pairs)
 
     def to_text(self, width: int = 100) -> str:
         """Return the design, the table with its verdicts, and the advice, for a terminal."""

@@ -1,17 +1,27 @@
 """Results that others made are judged by the design that they have, and what is not clear is refused."""
 
 import json
+import os
+import subprocess
+import sys
+import time
+from itertools import combinations
+from pathlib import Path
 
 import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from command_line import contrasweep
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
+from statsmodels.stats.multitest import multipletests
 
 import contrasweep as cs
 from contrasweep.cli.documents import document_schema
+from contrasweep.judging.judged import rank
+from contrasweep.results.requirement import Requirement
 from contrasweep.statistics.comparison import compare_paired
 
 RNG = np.random.default_rng
@@ -248,3 +258,108 @@ def test_files_that_are_broken_or_hostile_are_one_line_and_nothing_is_fetched_or
         assert "\n" not in str(error.value)
     with pytest.raises(cs.SpecError, match="there is no such file"):
         cs.judge("https://example.org/runs.csv")
+
+
+def test_a_board_has_the_ranks_that_independent_tests_leave():
+    rng = RNG(6)
+    base = rng.normal(0, 0.1, 25)
+    gains = {"a": 0.1, "b": 0.095, "c": 0.05, "d": 0.0, "e": -0.001}
+    rows = [(m, t, g + base[t] + rng.normal(0, 0.02)) for m, g in gains.items() for t in range(25)]
+    frame = pd.DataFrame(rows, columns=["model", "task", "score"])
+    board = rank(frame)
+    wide = frame.pivot(index="task", columns="model", values="score")
+    order = [row.arm for row in board.rows]
+    assert order == list(wide.mean().sort_values(ascending=False).index)
+    alone = {pair: stats.ttest_rel(wide[pair[0]], wide[pair[1]]).pvalue for pair in combinations(order, 2)}
+    adjusted = dict(zip(alone, multipletests(list(alone.values()), method="holm")[1], strict=True))
+    for row in board.rows:
+        mine = {pair: p for pair, p in adjusted.items() if row.arm in pair}
+        better = sum(p <= 0.05 for pair, p in mine.items() if pair[1] == row.arm)
+        worse = sum(p <= 0.05 for pair, p in mine.items() if pair[0] == row.arm)
+        assert (row.low, row.high) == (1 + better, 5 - worse)
+    nexts = [alone[pair] for pair in zip(order, order[1:], strict=False)]
+    assert [row.p_next for row in board.rows[:-1]] == pytest.approx(nexts)
+    assert board.separable == sum(p <= 0.05 for p in nexts)
+    assert board.ties == ("b",)
+
+
+def test_a_board_of_unpaired_runs_ranks_no_single_run():
+    frame = pd.concat([runs(["a", "b", "c"]), runs(["once"], seeds=1)]).drop(columns="seed")
+    board = rank(frame)
+    assert board.single == ("once",)
+    welch = stats.ttest_ind(values(frame, "c"), values(frame, "b"), equal_var=False).pvalue
+    assert board.rows[0].p_next == pytest.approx(welch)
+    assert "unpaired: no two arms have two values of seed in common" in rank(frame.assign(seed=range(25))).design
+
+
+def test_a_board_of_the_models_of_a_benchmark_takes_seconds():
+    rng = RNG(7)
+    frame = pd.DataFrame(rng.normal(size=(180, 41)) / 50 + rng.normal(size=41)).stack().rename("score").reset_index()
+    frame.columns = ["model", "task", "score"]
+    began = time.process_time()
+    board = rank(frame)
+    assert time.process_time() - began < 3
+    assert board.rows[0].low == 1 and board.separable_holm <= board.separable < 15
+
+
+REQUIRED = [
+    ("better", 0.02, 0),
+    ("better", -0.02, 5),
+    ("better", 0.0, 6),
+    ("not-worse:0.01", 0.0, 0),
+    ("not-worse:0.005", -0.03, 5),
+    ("not-worse:0.0001", 0.0, 6),
+    ("equivalent:0.01", 0.0, 0),
+    ("equivalent:0.005", 0.03, 5),
+    ("equivalent:0.0001", 0.0, 6),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("require", "gain", "status"), REQUIRED)
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_what_is_required_holds_or_surely_does_not_or_needs_more_data(tmp_path, require, gain, status, mode):
+    frame = runs(["base", "new"], gain=gain)
+    frame["accuracy"] *= 1 if mode == "max" else -1
+    frame.to_csv(tmp_path / "runs.csv", index=False)
+    done = contrasweep("judge", "runs.csv", "--mode", mode, "--require", require, "--json", folder=tmp_path)
+    assert done.returncode == status
+    assert done.stderr.startswith(f"required: {require}: ")
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, document_schema("judge"))
+    assert {"holds": 0, "fails": 5, "open": 6}[document["required"]["outcome"]] == status
+
+
+@pytest.mark.parametrize("text", ["best", "better:0.1", "not-worse", "not-worse:-1", "equivalent:x", "equivalent:inf"])
+def test_a_requirement_that_is_none_is_refused(text):
+    with pytest.raises(cs.SpecError, match="--require: there is no such requirement"):
+        Requirement.parse(text)
+
+
+def test_no_text_of_a_pull_request_is_run_by_the_action():
+    action = yaml.safe_load((Path(__file__).parents[3] / "action.yml").read_text())
+    scripts = [step["run"] for step in action["runs"]["steps"]]
+    assert scripts and not any("${{" in script for script in scripts)
+
+
+@pytest.mark.parametrize(
+    ("require", "allow", "status"), [("better", "false", 6), ("better", "true", 0), ("", "false", 0)]
+)
+@pytest.mark.slow
+def test_the_action_writes_the_table_and_ends_with_the_status(tmp_path, require, allow, status):
+    runs(["base", "new"], gain=0).to_csv(tmp_path / "runs.csv", index=False)
+    action = yaml.safe_load((Path(__file__).parents[3] / "action.yml").read_text())
+    (tmp_path / "contrasweep").mkdir()
+    (tmp_path / "contrasweep" / "bin").symlink_to(Path(sys.executable).parent)
+    names = {name: str(tmp_path / name) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
+    given = {"SOURCE": str(tmp_path / "runs.csv"), "OPTIONS": "--reference base --alpha 0.01", "REQUIRE": require}
+    done = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", action["runs"]["steps"][1]["run"]],
+        env=os.environ | names | given | {"ALLOW_OPEN": allow, "RUNNER_TEMP": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    assert "| base |" in (tmp_path / "GITHUB_STEP_SUMMARY").read_text()
+    assert f"status={6 if require else 0}\n" in (tmp_path / "GITHUB_OUTPUT").read_text()
