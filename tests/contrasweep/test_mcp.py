@@ -256,7 +256,7 @@ def test_a_run_and_a_decision_within_the_budget_train_and_are_counted(folder):
     assert 0 < shown["budget"]["spent"]["gpu_hours"] < 1 and not shown["budget"]["running"]
     refused, after = decided
     assert not refused and (after["state"], after["exit_status"]) == ("ended", 0), after
-    assert (after["document"]["schema"], after["document"]["verdict"]) == ("decide/1", "keep")
+    assert (after["document"]["schema"], after["document"]["verdict"]) == ("decide/2", "keep")
     assert shown["budget"]["spent"]["gpu_hours"] < after["budget"]["spent"]["gpu_hours"] < 1
     assert stopped[1]["exit_status"] == 2 and "no process runs study fresh" in stopped[1]["said"]
 

@@ -354,7 +354,7 @@ def test_the_command_line_decides_shows_and_answers_as_json(tmp_path):
     assert dry.returncode == 0 and "24 trials to screen it and 64 to confirm it" in dry.stdout
     assert not list((tmp_path / "contrasweep-runs").glob("speed*"))
     decided = json.loads(contrasweep("decide", *words, "--json", "--by", "agent", folder=tmp_path).stdout)
-    assert decided["schema"] == "decide/1" and decided["kept"] and decided["candidate"] == "gain-0.03-who-new"
+    assert decided["schema"] == "decide/2" and decided["kept"] and decided["candidate"] == "gain-0.03-who-new"
     shown = contrasweep("ledger", "speed", folder=tmp_path)
     assert "1 candidates, 1 kept" in shown.stdout and "agent" in shown.stdout
     page = contrasweep("ledger", "speed", "--format", "html", folder=tmp_path).stdout

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import jsonschema
@@ -277,7 +277,7 @@ def test_a_board_has_the_ranks_that_independent_tests_leave():
         better = sum(p <= 0.05 for pair, p in mine.items() if pair[1] == row.arm)
         worse = sum(p <= 0.05 for pair, p in mine.items() if pair[0] == row.arm)
         assert (row.low, row.high) == (1 + better, 5 - worse)
-    nexts = [alone[pair] for pair in zip(order, order[1:], strict=False)]
+    nexts = [alone[pair] for pair in pairwise(order)]
     assert [row.p_next for row in board.rows[:-1]] == pytest.approx(nexts)
     assert board.separable == sum(p <= 0.05 for p in nexts)
     assert board.ties == ("b",)
