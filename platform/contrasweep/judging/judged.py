@@ -4,7 +4,7 @@ import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -170,6 +170,7 @@ def judge(
     if len(compared) > MOST_COMPARISONS:
         hint = "--reference ARM, or --board for a ranking of all"
         raise SpecError(f"up to {MOST_COMPARISONS} comparisons are one table", value=len(compared), hint=hint)
+    pooled = over == "these" and bool(layout.axes)
     rule = DecisionRule(
         design=layout.design,
         mode=roles.mode,
@@ -177,7 +178,7 @@ def judge(
         question="cells" if over == "each" and layout.axes else "overall",
         margin=margin,
         reference=roles.reference,
-        unpaired=True,
+        unpaired=layout.design.unit in ("seed", "run") and not (layout.design.folds or layout.items or pooled),
     )
     rows, columns = (list(layout.axes), ["arm"]) if rule.question == "cells" else (["arm"], [])
     shown = f"metric.{roles.metric}" if roles.metric in layout.trials and roles.metric != "value" else roles.metric
@@ -194,7 +195,7 @@ def judge(
     told = [one.comparison for one in table.pairs]
     if not any(one.n > 1 or (one.judgement and one.judgement.reason.startswith("one run:")) for one in told):
         hint = "seeds (--pair), items (--item) or tasks (--block) tell"
-        raise SpecError("one run of each arm tells nothing of the noise", place=name, hint=hint)
+        raise SpecError("one run of each arm, or none in common, tells nothing of the noise", place=name, hint=hint)
     return Judged(
         name,
         roles,
@@ -303,10 +304,12 @@ class _Layout:
             trials["weight"] = trials.pop("count") if unit == "group" else 1.0
             count, items = trials["seed"].nunique(), runs["item"].nunique()
             what = f"{items} items" + (f" of {count} groups" if unit == "group" else "")
-            design = Design(seeds=count, unit="group" if unit == "group" else "item")
+            design = Design(seeds=count, unit=cast(Any, unit))
             return cls(_as_trials(trials), design, what, f"paired by {unit}{notes}", axes)
         if "item" in has:
-            return _crossed(runs, roles, axes, notes)
+            if axes:
+                raise SpecError("each task with seeds of items is a table of its own", place="--over", value=over)
+            return _crossed(runs, notes)
         if "fold" in has:
             count = runs["fold"].nunique()
             folds = count
@@ -351,38 +354,24 @@ def _by_seed(runs: pd.DataFrame, roles: Roles, notes: str) -> tuple[pd.DataFrame
     return _as_trials(runs), Design(seeds=len(common) or 2), what, how
 
 
-def _crossed(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: str) -> _Layout:
+def _crossed(runs: pd.DataFrame, notes: str) -> _Layout:
     """Seeds crossed with items: a trial is an arm's seed, with the scores of the items that all trials have."""
-    keys = ["arm", *axes, "seed"]
-    parts: list[pd.DataFrame] = []
-    means: dict[str, Any] = {}
-    of_trial: dict[str, str] = {}
-    sizes: dict[str, Any] = {}
-    left = 0
-    for place, part in runs.groupby(list(axes), sort=False) if axes else [("", runs)]:
-        wide = part.pivot(index=keys, columns="item", values="value")
-        whole = wide.dropna(axis=1)
-        left += wide.shape[1] - whole.shape[1]
-        if whole.shape[1] < 2:
-            raise SpecError(
-                "all runs have scores of the same items", place="--item", value=f"{whole.shape[1]} in common"
-            )
-        name = str(place)
-        groups = part.drop_duplicates("item").set_index("item")["group"] if roles.group else whole.columns.to_series()
-        codes, _ = pd.factorize(groups.reindex(whole.columns))
-        sizes[name] = np.bincount(codes).astype(float)
-        trials = whole.mean(axis=1).rename("value").reset_index()
-        trials["trial_id"] = [f"{name} {i}" for i in range(len(trials))]
-        for trial, row in zip(trials["trial_id"], whole.to_numpy(), strict=True):
-            means[trial], of_trial[trial] = np.bincount(codes, row) / sizes[name], name
-        parts.append(trials)
-    ids = pd.concat(parts, ignore_index=True)
-    values = ItemValues(means, of_trial, sizes)
-    items, seeds = max(map(len, sizes.values())), ids["seed"].nunique()
-    what = f"{seeds} seeds x {items} {'groups of items' if roles.group else 'items'}"
+    wide = runs.pivot(index=["arm", "seed"], columns="item", values="value")
+    whole = wide.dropna(axis=1)
+    if whole.shape[1] < 2:
+        raise SpecError("all runs have scores of the same items", place="--item", value=f"{whole.shape[1]} in common")
+    grouped = "group" in runs
+    groups = runs.drop_duplicates("item").set_index("item")["group"] if grouped else whole.columns.to_series()
+    codes, names = pd.factorize(groups.reindex(whole.columns))
+    sizes = np.bincount(codes).astype(float)
+    trials = _as_trials(whole.mean(axis=1).rename("value").reset_index())
+    ids = trials["trial_id"].tolist()
+    means = [np.bincount(codes, row) / sizes for row in whole.to_numpy()]
+    values = ItemValues(dict(zip(ids, means, strict=True)), dict.fromkeys(ids, ""), {"": sizes})
+    what = f"{trials['seed'].nunique()} seeds x {len(names)} {'groups of items' if grouped else 'items'}"
+    left = wide.shape[1] - whole.shape[1]
     dropped = f" ({left} items that not every run has are left out)" if left else ""
-    trials = _as_trials(ids).assign(trial_id=ids["trial_id"])
-    return _Layout(trials, Design(items=items), what, f"paired by seed and item{dropped}{notes}", axes, values)
+    return _Layout(trials, Design(items=len(names)), what, f"paired by seed and item{dropped}{notes}", (), values)
 
 
 def _planned(arms: Sequence[str], table: Table) -> pd.DataFrame:
@@ -410,16 +399,7 @@ def _design_text(layout: _Layout, table: Table, roles: Roles, compared: Sequence
 
 
 def _columns_text(frame: pd.DataFrame, roles: Roles) -> str:
-    told = {
-        "arm": ", ".join(roles.arm),
-        "metric": roles.metric,
-        "pair": ", ".join(roles.pair),
-        "item": roles.item,
-        "group": roles.group,
-        "block": roles.block,
-        "reference": roles.reference or "",
-        "mode": roles.mode,
-    }
+    told = {r: ", ".join(v) if isinstance(v, tuple) else v for r, v in vars(roles).items() if r != "guessed"}
     guessed = [role for role in roles.guessed if told[role]]
     shown = ", ".join(f"{role} {value}" for role, value in told.items() if value)
     unused = [str(name) for name in frame if name not in roles.columns]

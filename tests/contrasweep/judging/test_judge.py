@@ -225,7 +225,11 @@ REFUSED = {
     "text": ({"metric": "accuracy"}, lambda f: f.assign(accuracy="good"), "row 1, column accuracy: the metric is a nu"),
     "arm": ({}, lambda f: f.rename(columns={"model": "x"}).assign(x=range(16)), "--arm: which column names the arm"),
     "one": ({}, lambda f: f[f["model"] == "a"], "two arms or more"),
-    "noise": ({"pair": "none"}, lambda f: f[f["seed"] == 0], "one run of each arm tells nothing of the noise"),
+    "noise": (
+        {"pair": "none"},
+        lambda f: f[f["seed"] == 0],
+        "one run of each arm, or none in common, tells nothing of the noise",
+    ),
     "nameless": ({}, lambda f: f.assign(seed=f["seed"].where(f["seed"] > 0)), "row 1, column seed"),
     "empty": ({}, lambda f: f[:0], "a row for each run"),
     "reference": ({"reference": "c"}, lambda f: f, "--reference: there is no such arm"),
