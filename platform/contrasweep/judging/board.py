@@ -145,7 +145,7 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
         p = np.where(gain == 0, 1.0, 2 * special.stdtr(degrees, -np.abs(gain) / np.sqrt(np.maximum(square, 0))))
     upper = np.triu_indices(len(names), 1)
     sure = np.zeros_like(p, dtype=bool)
-    sure[upper] = holm(p[upper]) <= alpha
+    sure[upper] = holm(p[upper].tolist()) <= alpha
     sure |= sure.T
     order = np.argsort(-means, kind="stable")
     nexts = np.array([p[i, j] for i, j in itertools.pairwise(order)])
@@ -168,7 +168,7 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
         tuple(rows),
         alpha,
         int((nexts <= alpha).sum()),
-        int((holm(nexts) <= alpha).sum()),
+        int((holm(nexts.tolist()) <= alpha).sum()),
         tuple(str(names[i]) for i in order[1:] if not sure[order[0], i]),
         enough_as_estimated(now, "repeats" if design.folds else "seeds", alpha),
         "repeat" if design.folds else design.unit,

@@ -3,6 +3,7 @@
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -39,7 +40,6 @@ class Judged:
         design: How the arms are compared, in a sentence.
         columns: Which column was taken as what, in a sentence.
         table: The table, as a study has it.
-        advice: What would decide what is undecided.
 
     Example:
         >>> import contrasweep as cs
@@ -53,7 +53,17 @@ class Judged:
     design: str
     columns: str
     table: Table
-    advice: Advice
+
+    @cached_property
+    def advice(self) -> Advice:
+        """What would decide what is undecided."""
+        designs = [pair.comparison.evidence.common.design for pair in self.pairs]
+        design = max(designs, key=lambda d: (d.units, d.seeds))
+        arms = {arm if design.unit not in SCOPES else None for p in self.pairs for arm in (p.a, p.b)}
+        folds = range(design.units) if design.folds else [None]  # an item or a task is no trial of an arm
+        rows = [(arm, fold, seed) for arm in arms for fold in folds for seed in range(design.seeds)]
+        planned = pd.DataFrame(rows, columns=["arm", "fold", "seed"])
+        return advice(self.table.answer, Prices(planned, design.folds, [], None))
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
@@ -162,7 +172,7 @@ def judge(
     said = {"arm": arm, "metric": metric, "pair": pair, "item": item, "group": group, "block": block}
     checked_level(alpha)
     check_known(over, "kinds", ("further", "these", "each"), "there is no such kind", place="--over")
-    name, frame, roles, layout = _laid_out(source, said | {"mode": mode, "reference": reference}, over)
+    name, frame, roles, layout = laid_out(source, said | {"mode": mode, "reference": reference}, over)
     arms = list(dict.fromkeys(layout.trials["arm"]))
     compared = pairs_of(arms, roles.reference)
     if not compared:
@@ -196,14 +206,7 @@ def judge(
     if not any(one.n > 1 or (one.judgement and one.judgement.reason.startswith("one run:")) for one in told):
         hint = "seeds (--pair), items (--item) or tasks (--block) tell"
         raise SpecError("one run of each arm, or none in common, tells nothing of the noise", place=name, hint=hint)
-    return Judged(
-        name,
-        roles,
-        _design_text(layout, table, roles, compared),
-        _columns_text(frame, roles),
-        table,
-        advice(table.answer, Prices(_planned(arms, table), layout.design.folds, [], None)),
-    )
+    return Judged(name, roles, _design_text(layout, table, roles, compared), _columns_text(frame, roles), table)
 
 
 def rank(source: "str | Path | pd.DataFrame", *, alpha: float = 0.05, **roles: str) -> Board:
@@ -221,7 +224,7 @@ def rank(source: "str | Path | pd.DataFrame", *, alpha: float = 0.05, **roles: s
         SpecError: As of `judge`, and where arms have too few replicates in common.
     """
     said = dict.fromkeys((*COLUMNS, "mode", "reference"), "") | roles
-    name, frame, found, layout = _laid_out(source, said | {"reference": "none"}, "further")
+    name, frame, found, layout = laid_out(source, said | {"reference": "none"}, "further")
     if layout.items is not None:
         hint = "--pair none takes the runs of an item as one"
         raise SpecError("a board has seeds or items as replicates, not both", place=name, hint=hint)
@@ -232,7 +235,7 @@ def rank(source: "str | Path | pd.DataFrame", *, alpha: float = 0.05, **roles: s
     return replace(board, design=design, columns=_columns_text(frame, found))
 
 
-def _laid_out(
+def laid_out(
     source: "str | Path | pd.DataFrame", said: Mapping[str, str], over: Over
 ) -> "tuple[str, pd.DataFrame, Roles, _Layout]":
     """Return the source's name and rows, what its columns are, and its trials."""
@@ -372,19 +375,6 @@ def _crossed(runs: pd.DataFrame, notes: str) -> _Layout:
     left = wide.shape[1] - whole.shape[1]
     dropped = f" ({left} items that not every run has are left out)" if left else ""
     return _Layout(trials, Design(items=len(names)), what, f"paired by seed and item{dropped}{notes}", (), values)
-
-
-def _planned(arms: Sequence[str], table: Table) -> pd.DataFrame:
-    """The trials of the largest comparison, as `Prices` counts them; an item or a task is none of an arm."""
-    design = max((p.comparison.evidence.common.design for p in table.pairs), key=lambda d: (d.units, d.seeds))
-    folds = range(design.units) if design.folds else [None]
-    rows = [
-        (arm if design.unit not in SCOPES else None, fold, seed)
-        for arm in arms
-        for fold in folds
-        for seed in range(design.seeds)
-    ]
-    return pd.DataFrame(rows, columns=["arm", "fold", "seed"])
 
 
 def _design_text(layout: _Layout, table: Table, roles: Roles, compared: Sequence[Any]) -> str:

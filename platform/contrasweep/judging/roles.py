@@ -11,7 +11,7 @@ from contrasweep.errors import SpecError, check_known
 
 ARM = ("arm", "model", "method", "system", "algorithm", "optimizer", "variant", "config", "condition", "entry", "name")
 FOLD = ("fold", "cv_fold", "split_id", "repeat")
-METRIC = ("metric", "score", "value", "accuracy", "acc")
+METRIC = ("metric", "score", "value", "main_score")
 COLUMNS = {
     "arm": (),
     "metric": (),
