@@ -24,7 +24,13 @@ def _column(text: str) -> typer.models.OptionInfo:
 
 def judge(
     context: typer.Context,
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A .csv, .tsv, .jsonl or .parquet file.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A .csv, .tsv, .jsonl or .parquet file, a folder of runs, or mlflow:ADDRESS:EXPERIMENT.",
+        ),
+    ],
     arm: Annotated[str, _column("What is compared; several with commas.")] = "",
     metric: Annotated[str, _column("The values.")] = "",
     pair: Annotated[str, _column("By what runs of two arms belong together, as seed,fold; none: unpaired.")] = "",

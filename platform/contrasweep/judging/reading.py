@@ -1,4 +1,7 @@
-"""A table of runs as a frame: from a file, or as it is handed over. Nothing in a file is executed."""
+"""A table of runs as a frame: from a file, a folder, an MLflow experiment, or as it is handed over.
+
+Nothing in a source is executed.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +11,7 @@ import pandas as pd
 
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named
+from contrasweep.judging.sources import read_folder
 
 MOST_BYTES = 2**31
 """No larger file is read."""
@@ -37,8 +41,18 @@ def read_table(source: "str | Path | pd.DataFrame") -> tuple[str, pd.DataFrame]:
         return "results", _checked(source, "frame")
     path = Path(source)
     place = str(source)
+    if path.is_dir():
+        return path.resolve().name, _checked(read_folder(path), place)
+    kind, _, rest = place.partition(":")
+    if kind == "mlflow":
+        address, _, experiment = rest.rpartition(":")
+        from contrasweep.tracking.mlflow.experiment import runs_of
+
+        return experiment, _checked(pd.DataFrame(runs_of(address, experiment)), place)
     if not path.is_file():
-        raise SpecError("there is no such file", place="SOURCE", value=place)
+        raise SpecError(
+            "there is no such file", place="SOURCE", value=place, hint="a file, a folder, or mlflow:ADDRESS:EXPERIMENT"
+        )
     if path.suffix.lower() not in READERS:
         known = ", ".join(READERS)
         raise SpecError("what reads such a file is not known", place="SOURCE", value=path.name, hint=f"known: {known}")

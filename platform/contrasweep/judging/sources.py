@@ -1,7 +1,7 @@
 """Folders of runs that other programs wrote, as a frame: one reader a kind of file. Nothing in them is executed.
 
-A run lies in ARM/.../FILE: the first folder below the source names its arm, and `seed3`, `seed_3` or `seed=3` anywhere in
-its path its seed. Of a curve the last value of each metric counts.
+A run lies in ARM/.../FILE: the first folder below the source names its arm, and `seed3`, `seed_3` or `seed=3` anywhere
+in its path its seed. Of a curve the last value of each metric counts.
 """
 
 import json
@@ -33,7 +33,9 @@ def _samples(path: Path) -> pd.DataFrame:
     """lm-evaluation-harness, `--log_samples`: a row an example, with its scores."""
     rows = pd.read_json(path, lines=True, compression=None)
     scores = [name for name in rows.select_dtypes("number") if name not in ("doc_id", "idx")]
-    return rows[["doc_id", *scores]].assign(task=re.sub(r"^samples_|_\d{4}-\d\d-\d\dT.*$", "", path.stem))
+    return rows[["doc_id", *scores, *({"filter"} & set(rows))]].assign(
+        task=re.sub(r"^samples_|_\d{4}-\d\d-\d\dT.*$", "", path.stem)
+    )
 
 
 def _events(path: Path) -> pd.DataFrame:
@@ -57,7 +59,6 @@ KINDS: dict[str, Callable[[Path], pd.DataFrame]] = {
     "all_results.json": _values,
     "trainer_state.json": lambda path: _last(pd.DataFrame(json.loads(path.read_text())["log_history"])),
     "metrics.csv": lambda path: _last(pd.read_csv(path, compression=None)),
-    "wandb-summary.json": _values,
     "events.out.tfevents.*": _events,
     "[!.]*.json": _task,
 }
