@@ -127,7 +127,8 @@ def _arm(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
 def _metric(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
     """The column of the metric: the only numeric one, or the one with a metric's name."""
     numbers = [name for name in rest if pd.api.types.is_numeric_dtype(frame[name])]
-    likely = [name for name in numbers if not NO_METRIC.fullmatch(_plain(name))]
+    others = {name for known in COLUMNS.values() for name in known}
+    likely = [name for name in numbers if not NO_METRIC.fullmatch(_plain(name)) and _plain(name) not in others]
     named = [name for name in likely if _plain(name) in METRIC]
     for found in (likely, named):
         if len(found) == 1:
