@@ -14,6 +14,7 @@ from contrasweep.errors import SpecError, check_known
 from contrasweep.judging.board import Board, board_of
 from contrasweep.judging.reading import numbers, read_table
 from contrasweep.judging.roles import COLUMNS, Roles, arm_labels, guess_roles
+from contrasweep.report.formats import csv_text
 from contrasweep.results.advice import Advice, Prices, advice
 from contrasweep.results.answer import Pair
 from contrasweep.results.building import DecisionRule, build_table
@@ -103,8 +104,6 @@ class Judged:
 
     def to_csv(self) -> str:
         """Return the comparisons as CSV, a row each."""
-        from contrasweep.report.formats import csv_text
-
         return csv_text(self.table.comparisons().assign(design=self.design))
 
     def to_dict(self) -> dict[str, object]:
@@ -122,8 +121,7 @@ class Judged:
     def __str__(self) -> str:
         return self.to_text()
 
-    def __repr__(self) -> str:
-        return f"Judged({self.design})"
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         return self.to_html()

@@ -25,8 +25,7 @@ READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
     ".csv": lambda path: _delimited(path, ","),
     ".tsv": lambda path: _delimited(path, "\t"),
     ".jsonl": lambda path: pd.read_json(path, lines=True, compression=None),
-    ".ndjson": lambda path: pd.read_json(path, lines=True, compression=None),
-    ".parquet": lambda path: pd.read_parquet(path),
+    ".parquet": pd.read_parquet,
 }
 """By the end of a file's name, what reads it."""
 

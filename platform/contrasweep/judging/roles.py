@@ -3,28 +3,28 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 import pandas as pd
 
 from contrasweep.errors import SpecError, check_known
 
-ARM = ("arm", "model", "method", "system", "algorithm", "optimizer", "variant", "config", "condition", "entry", "name")
-FOLD = ("fold", "cv_fold", "split_id", "repeat")
-METRIC = ("metric", "score", "value", "main_score")
+ARM = "arm|model|method|system|algorithm|optimizer|variant|config|condition|entry|name"
+FOLD = "fold|cv_fold|split_id|repeat"
 COLUMNS = {
-    "arm": (),
-    "metric": (),
-    "pair": ("seed", "random_seed", "random_state", "rng", *FOLD),
-    "item": ("item", "item_id", "example_id", "example", "sample_id", "doc_id", "question_id", "instance_id"),
-    "group": ("group", "item_group", "patient", "document", "subject"),
-    "block": ("task", "dataset", "benchmark", "task_name", "dataset_name"),
+    "arm": "",
+    "metric": "",
+    "pair": f"seed|random_seed|random_state|rng|{FOLD}",
+    "item": "(item|example)(_id)?|(sample|doc|question|instance)_id",
+    "group": "(item_)?group|patient|document|subject",
+    "block": "(task|dataset)(_name)?|benchmark",
 }
-"""By role the names of columns that have it; arm and metric are looked for among the rest."""
-BASE = ("base", "baseline", "control", "reference", "main")
-NO_METRIC = re.compile(
-    r"(step|steps|epoch|epochs|time|timestamp|date|.*_time|.*seconds?|duration|run|run_id|trial|id|index|n|lr|"
-    r"learning_rate|batch_size|.*_id|rank|unnamed.*|params|size)"
+"""By role the names of columns that have it, as patterns; arm and metric are looked for among the rest."""
+BASE = "base|baseline|control|reference|main"
+METRIC = "metric|score|value|main_score"
+NO_METRIC = (
+    r"step|steps|epoch|epochs|time|timestamp|date|.*_time|.*seconds?|duration|run|run_id|trial|id|index|n|lr|"
+    r"learning_rate|batch_size|.*_id|rank|unnamed.*|params|size"
 )
 SMALLER = re.compile(
     r"(^|_)(loss|error|err|rmse|mse|mae|wer|cer|fid|perplexity|ppl|nll|bpb|latency|seconds|regret)($|_|\d)"
@@ -57,7 +57,7 @@ class Roles:
     @property
     def folds(self) -> tuple[str, ...]:
         """The columns of `pair` that name folds, or repeats of them."""
-        return tuple(name for name in self.pair if _plain(name) in FOLD)
+        return tuple(name for name in self.pair if _is(name, FOLD))
 
 
 def guess_roles(frame: pd.DataFrame, said: Mapping[str, str]) -> Roles:
@@ -77,7 +77,7 @@ def guess_roles(frame: pd.DataFrame, said: Mapping[str, str]) -> Roles:
     found = dict(asked)
     for role, known in COLUMNS.items():
         if known and not said[role]:
-            found[role] = [name for name in names if _plain(name) in known and name not in taken]
+            found[role] = [name for name in names if _is(name, known) and name not in taken]
     found["group"] = found["group"] if found["item"] else asked["group"]
     for role in ("item", "group", "block", "metric"):
         if len(found[role]) > 1:
@@ -88,14 +88,14 @@ def guess_roles(frame: pd.DataFrame, said: Mapping[str, str]) -> Roles:
     mode = said["mode"] or _mode(metric)
     check_known(mode, "modes", ("max", "min"), "a mode says which values are better", place="--mode")
     labels = list(dict.fromkeys(arm_labels(frame, arms)))
-    base = said["reference"] or next((name for name in labels if _plain(name) in BASE), "none")
+    base = said["reference"] or next((name for name in labels if _is(name, BASE)), "none")
     if base != "none":
         check_known(base, "arms", labels, "there is no such arm", place="--reference")
     return Roles(
         arm=tuple(arms),
         metric=metric,
-        mode=cast(Literal["max", "min"], mode),
-        pair=tuple(sorted(found["pair"], key=lambda name: _plain(name) not in FOLD)),
+        mode=mode,  # type: ignore[arg-type]
+        pair=tuple(sorted(found["pair"], key=lambda name: not _is(name, FOLD))),
         **{role: "".join(found[role]) for role in ("item", "group", "block")},
         reference=None if base == "none" else base,
         guessed=tuple(role for role, text in said.items() if not text),
@@ -107,15 +107,18 @@ def arm_labels(frame: pd.DataFrame, arms: Sequence[str]) -> "pd.Series[str]":
     return frame[list(arms)].astype(str).agg(" ".join, axis=1) if len(arms) > 1 else frame[arms[0]].astype(str)
 
 
+def _is(name: str, pattern: str) -> bool:
+    return re.fullmatch(pattern, _plain(name)) is not None
+
+
 def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", str(name).lower()).strip("_")
 
 
 def _arm(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
     """The column of arms: by its name, or the only one of texts that repeat."""
-    for known in ARM:
-        if named := [name for name in rest if _plain(name) == known]:
-            return named[:1]
+    if named := [name for name in rest if _is(name, ARM)]:
+        return named[:1]
     texts = [name for name in rest if not pd.api.types.is_numeric_dtype(frame[name])]
     repeated = [name for name in texts if 1 < frame[name].nunique() < len(frame)]
     if len(repeated) == 1:
@@ -127,9 +130,9 @@ def _arm(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
 def _metric(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
     """The column of the metric: the only numeric one, or the one with a metric's name."""
     numbers = [name for name in rest if pd.api.types.is_numeric_dtype(frame[name])]
-    others = {name for known in COLUMNS.values() for name in known}
-    likely = [name for name in numbers if not NO_METRIC.fullmatch(_plain(name)) and _plain(name) not in others]
-    named = [name for name in likely if _plain(name) in METRIC]
+    others = "|".join([NO_METRIC, *filter(None, COLUMNS.values())])
+    likely = [name for name in numbers if not _is(name, others)]
+    named = [name for name in likely if _is(name, METRIC)]
     for found in (likely, named):
         if len(found) == 1:
             return found
