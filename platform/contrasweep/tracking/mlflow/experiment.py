@@ -22,7 +22,8 @@ def runs_of(address: str, experiment: str) -> list[FrameRow]:
     found = translate_errors(lambda: client.get_experiment_by_name(experiment))
     if found is None:
         raise SpecError("MLflow has no such experiment", place="SOURCE", value=experiment)
-    runs, token = [], None
+    runs: list[FrameRow] = []
+    token = None
     while len(runs) < MOST_RUNS:
         page = translate_errors(
             lambda t=token: client.search_runs([found.experiment_id], "attributes.status = 'FINISHED'", page_token=t)
