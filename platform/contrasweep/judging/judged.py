@@ -43,10 +43,14 @@ class Judged:
         table: The table, as a study has it.
 
     Example:
+        >>> import pandas as pd
         >>> import contrasweep as cs
-        >>> judged = cs.judge("runs.csv")
+        >>> runs = {"model": ["a"] * 3 + ["b"] * 3, "seed": [0, 1, 2] * 2, "accuracy": [0.8, 0.7, 0.9, 0.6, 0.5, 0.8]}
+        >>> judged = cs.judge(pd.DataFrame(runs))
         >>> print(judged.design)
-        >>> judged.table.comparisons()[["a", "b", "difference", "p_value", "verdict"]]
+        2 arms, 3 seeds in common: paired by seed; family of 1 comparison; metric accuracy, larger is better
+        >>> judged.pairs[0].comparison.verdict
+        'better'
     """
 
     name: str
@@ -166,6 +170,13 @@ def judge(
 
     Raises:
         SpecError: For a source that cannot be read, a role that is not clear, and runs that nothing can be judged by.
+
+    Example:
+        >>> import pandas as pd
+        >>> import contrasweep as cs
+        >>> runs = pd.DataFrame({"arm": ["base"] * 3 + ["new"] * 3, "loss": [0.5, 0.6, 0.4, 0.2, 0.3, 0.25]})
+        >>> print(cs.judge(runs, alpha=0.1).columns)
+        columns: arm arm, metric loss, mode min, reference base (guessed: arm, metric, mode, reference)
     """
     said = {"arm": arm, "metric": metric, "pair": pair, "item": item, "group": group, "block": block}
     checked_level(alpha)

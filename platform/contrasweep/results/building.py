@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from contrasweep.data.reading import GROUP
 from contrasweep.errors import SpecError, StorageError, choose_from
@@ -213,7 +214,7 @@ def _evidence(
         code = {key: i for i, key in enumerate(dict.fromkeys(keys))}
         units = pd.DataFrame(list(code), columns=KEYS, dtype=object)
         coded = np.array([code[key] for key in keys])
-        sides: dict[str, Any] = {}  # where the trial of each (cell, fold, seed) stands; -1: nowhere
+        sides: dict[str, NDArray[np.intp]] = {}  # where the trial of each (cell, fold, seed) stands; -1: nowhere
         for side in dict.fromkeys(part["side"]):
             here = np.flatnonzero(part["side"] == side)[::-1]  # the first of several stands last
             sides[str(side)] = np.full(len(code), -1)
