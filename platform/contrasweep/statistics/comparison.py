@@ -555,7 +555,11 @@ class Comparison:
         """Which collapses nobody saw could overturn the verdict; "" where it would stand, or where some were seen."""
         e, decision = self.evidence, self.decision
         known = e.collapsed_a or e.collapsed_b or (self.bounds is None and not e.fell)
-        if known or e.withstands(decision, self.mode, self.family.margin, self.bounds):
+        if (
+            known
+            or e.common.design.unit in SCOPES
+            or e.withstands(decision, self.mode, self.family.margin, self.bounds)
+        ):
             return ""
         which = {"better": a, "worse": b}.get(decision, "either")
         return f"; up to {e.unseen:.0%} of the trials of {which} may collapse unseen"

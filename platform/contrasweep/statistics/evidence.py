@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from contrasweep.errors import SpecError
-from contrasweep.statistics.design import Contrast, Design, contrast, contrast_over_items
+from contrasweep.statistics.design import SCOPES, Contrast, Design, contrast, contrast_over_items
 from contrasweep.statistics.mcnemar import DiscordantContrast
 from contrasweep.statistics.resampling import TIE, smallest_p
 
@@ -213,7 +213,9 @@ def paired_evidence(
     gaps = Gaps(failed_a, failed_b, pending, len(pairs), gone_a, gone_b)
     far, fell = [], 0.0
     for name, values in (("collapsed_a", a), ("collapsed_b", b)):
-        found = collapsed(values, rows.cell, mode) | (pairs[name].to_numpy(dtype=bool) if name in pairs else False)
+        found = pairs[name].to_numpy(dtype=bool) if name in pairs else np.zeros(len(pairs), dtype=bool)
+        if design.unit not in SCOPES:  # an item or a task is no training, which could collapse
+            found = found | collapsed(values, rows.cell, mode)
         far.append(rows.names(found))
         for i in np.flatnonzero(found & np.isfinite(values)):
             fell = max(fell, abs(float(np.nanmedian(values[rows.cell == rows.cell[i]]) - values[i])))

@@ -93,6 +93,13 @@ def test_right_and_wrong_answers_are_judged_by_mcnemars_exact_test(gain):
     assert comparison.scope == "on new items like these"
 
 
+def test_a_wrong_answer_and_a_hard_task_are_no_collapse():
+    frame = items(n=22, gain=0.39)
+    assert only(cs.judge(frame)).decided
+    for renamed in (frame, frame.rename(columns={"doc_id": "task"})):
+        assert "collapse" not in str(cs.judge(renamed))
+
+
 def test_items_of_groups_are_as_many_replicates_as_there_are_groups():
     frame = items().assign(group=lambda f: f["doc_id"] % 20)
     comparison = only(cs.judge(frame))
