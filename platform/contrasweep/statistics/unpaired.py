@@ -1,9 +1,10 @@
 """Two arms whose runs have nothing in common: the difference of their means, which carries the spread of both.
 
-Where both have equally many runs and their relabelings are few enough to try all, the permutation test judges, which
-takes the runs of both as exchangeable; its interval holds the shifts that it does not reject. Else Welch's t-test
-judges, which takes runs as normal and lets each arm have a spread of its own. Relabelings alone are not enough where
-one arm has more runs and another spread: they would then reject too often.
+Welch's t-test judges, which takes runs as normal and lets each arm have a spread of its own. Where both have equally
+many runs and their relabelings are few enough to try all, a verdict must stand by the permutation test as well, which
+takes the runs of both as exchangeable and nothing as normal; the interval is then the outer one of both. Relabelings
+alone are not enough: by simulation they reject in .069 of studies of 5 and 5 runs whose spreads differ by a factor
+of 3.
 """
 
 import itertools
@@ -67,12 +68,13 @@ class UnpairedContrast(Contrast):
         """1 - alpha interval of the difference, which inverts the test used at `level`; infinite for a single run."""
         if self.n < 2:
             return -math.inf, math.inf
+        half = -float(special.stdtrit(self.degrees, alpha / 2)) * self.standard_error
+        low, high = self.difference - half, self.difference + half
         if self.test(alpha if level is None else level) == PERMUTATION and self.smallest_p <= alpha:
             shifts = np.sort(self._shifts)
             k = math.floor(alpha / 2 * (len(shifts) + 1) + 1e-9)
-            return float(shifts[k - 1]), float(shifts[len(shifts) - k])
-        half = -float(special.stdtrit(self.degrees, alpha / 2)) * self.standard_error
-        return self.difference - half, self.difference + half
+            low, high = min(low, float(shifts[k - 1])), max(high, float(shifts[len(shifts) - k]))
+        return low, high
 
     @property
     def _shifts(self) -> Floats:
@@ -94,13 +96,13 @@ class UnpairedContrast(Contrast):
     def _p(self, bound: float, level: float, sign: int) -> float:
         if self.n < 2:
             return 1.0
+        distance, p = sign * (self.difference - bound), 0.0
         if self.test(level) == PERMUTATION:
             shifts, tie = self._shifts, TIE * float(np.abs([*self.a, *self.b]).sum())
-            return float(1 + (sign * shifts <= sign * bound + tie).sum()) / (1 + len(shifts))
-        distance = sign * (self.difference - bound)
+            p = float(1 + (sign * shifts <= sign * bound + tie).sum()) / (1 + len(shifts))
         if self.standard_error == 0:
-            return 0.0 if distance > 0 else 1.0
-        return float(special.stdtr(self.degrees, -distance / self.standard_error))
+            return p if distance > 0 else 1.0
+        return max(p, float(special.stdtr(self.degrees, -distance / self.standard_error)))
 
 
 def unpaired_contrast(a: Floats, b: Floats) -> UnpairedContrast:

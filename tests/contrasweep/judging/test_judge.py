@@ -135,21 +135,23 @@ def test_tasks_are_replicates_for_further_tasks_and_fixed_for_these():
     assert "family of 3 comparisons" in each.design
 
 
-def test_runs_without_a_common_seed_are_judged_by_the_exact_permutation_test():
-    frame = runs(["a", "b"], seeds=5).drop(columns="seed")
+def both_p(a, b):
+    """The larger p of the exact permutation test of the means and of Welch's test, by SciPy."""
+    exact = stats.permutation_test((a, b), lambda x, y: x.mean() - y.mean(), n_resamples=np.inf).pvalue
+    return max(exact, stats.ttest_ind(a, b, equal_var=False).pvalue)
+
+
+@pytest.mark.parametrize("gain", [0.005, 0.01, 0.02, 0.1])
+def test_runs_without_a_common_seed_must_stand_by_permutations_and_by_welchs_test(gain):
+    frame = runs(["a", "b"], seeds=5, gain=gain).drop(columns="seed")
     judged, (a, b) = cs.judge(frame), (values(frame, arm) for arm in "ab")
-    oracle = stats.permutation_test((a, b), lambda x, y: x.mean() - y.mean(), n_resamples=np.inf)
     comparison = only(judged)
     assert comparison.test == "permutation test"
-    assert comparison.raw_p == pytest.approx(oracle.pvalue)
+    assert comparison.raw_p == pytest.approx(both_p(a, b))
     assert "unpaired: the difference carries the spread of both arms" in judged.table.answer.notes
-    for shift in (comparison.low, comparison.high):  # the interval holds the shifts that the test does not reject
-        inside, outside = (shift + step * np.sign(comparison.difference - shift) for step in (1e-6, -1e-6))
-        p_in, p_out = (
-            stats.permutation_test((a - at, b), lambda x, y: x.mean() - y.mean(), n_resamples=np.inf).pvalue
-            for at in (inside, outside)
-        )
-        assert p_out <= 0.05 < p_in
+    for end in (comparison.low, comparison.high):  # the interval holds the shifts that neither test rejects
+        step = 1e-6 * np.sign(comparison.difference - end)
+        assert both_p(a - end + step, b) <= 0.05 < both_p(a - end - step, b)
 
 
 def test_unequal_numbers_of_runs_are_judged_by_welchs_test():
