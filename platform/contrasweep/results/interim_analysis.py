@@ -18,6 +18,7 @@ from contrasweep.statistics.comparison import Comparison
 from contrasweep.statistics.evidence import Evidence
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.group_sequential import Looks, Standing, judge_looks
+from contrasweep.storage.confirmations import read_confirmations
 from contrasweep.storage.interim_log import (
     HALVING,
     VERDICTS,
@@ -59,6 +60,8 @@ def take_look(plan: Plan, stage: Stage, records: StudyRecords) -> str:
     results = Results.load(plan.study.name, records.storage)
     pairs = compared(results)
     family = next((pair.comparison.family for pair in results.answer.pairs if pair.judged), Family(0))
+    again = max(0, len(read_confirmations(records)) - 1)
+    family = replace(family, alpha=family.alpha / 2**again)
     bounds = metric_range(results.metric)
     look, open_cells = judge_look(pairs, stage, log, declared, family, results.document.mode, bounds)
     write_looks(records, log.with_look(look))

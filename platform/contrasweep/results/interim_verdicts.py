@@ -40,17 +40,21 @@ def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -
 
 @dataclass(frozen=True)
 class InterimVerdicts:
-    """The looks that were taken at a study that grows (`log` None: none yet), to at most `most` replicates (`unit`)."""
+    """The looks that were taken at a study that grows (`log` None: none yet), to at most `most` replicates (`unit`).
+
+    `again` confirmations came before the one that is looked at: each has halved its alpha.
+    """
 
     log: LookLog | None
     unit: str
     most: int
+    again: int = 0
 
     @classmethod
-    def of(cls, spec: Config, records: StudyRecords) -> Self | None:
+    def of(cls, spec: Config, records: StudyRecords, again: int = 0) -> Self | None:
         """Return the looks at a study as it was declared; None where it has a fixed number of replicates."""
         declared = spec.get("replicates")
-        return cls(read_looks(records), declared["of"], declared["most"]) if declared else None
+        return cls(read_looks(records), declared["of"], declared["most"], again) if declared else None
 
     def looks_before(self, context: Context, a: str, b: str, evidence: Evidence) -> int:
         """Return 0, because no earlier look makes a comparison stricter: its last look says what stands."""
@@ -94,13 +98,14 @@ class InterimVerdicts:
             reason = f"futile: {self.most} {self.unit} would hardly decide it"
         elif stands.decision == "open" and not self.over:
             reason = f"open{'' if stands.low is not None else TOO_EARLY}"
+        same = stands.adjusted_equivalence_p
         judgement = replace(
             waiting,
             verdict=verdict,
-            p_value=stands.adjusted_p,
+            p_value=min(1.0, 2**self.again * stands.adjusted_p),
             low=low,
             high=high,
-            equivalence_p=stands.adjusted_equivalence_p,
+            equivalence_p=same if same is None else min(1.0, 2**self.again * same),
             level=stands.level,
             reason=reason,
         )
@@ -143,11 +148,11 @@ class ExtensionVerdicts:
     """
 
     log: LookLog
-    spent: int = 0  # later declarations that counted as looks
+    spent: int = 0  # later declarations, and confirmations, that counted as looks
 
     @classmethod
     def of(cls, records: StudyRecords, spent: int = 0) -> Self | None:
-        """Return the looks at a study that was extended, or of which `spent` declarations counted; None for others."""
+        """The looks at a study that was extended, or of which `spent` declarations or confirmations counted."""
         log = read_looks(records)
         log = log if log is not None and log.spending == HALVING else LookLog(HALVING, "replicates")
         return cls(log, spent) if log.looks or spent else None

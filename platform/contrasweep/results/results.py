@@ -28,7 +28,7 @@ from contrasweep.results.table import PLAIN, Cell, Key, Table, TableStyle, label
 from contrasweep.rows import FrameRow, row_tuples
 from contrasweep.statistics.comparison import Comparison
 from contrasweep.statistics.design import Design, SeedPart
-from contrasweep.storage.confirmations import confirmation_notes
+from contrasweep.storage.confirmations import confirmation_notes, read_confirmations
 from contrasweep.storage.record import Status
 from contrasweep.study.arm_budget import ArmBudget, search_costs
 
@@ -434,10 +434,10 @@ class Results(StudyData):
 
     @cached_property
     def _interim(self) -> InterimVerdicts | ExtensionVerdicts | None:
-        """The looks at the study, if it is looked at as it grows or was extended after its end."""
-        return InterimVerdicts.of(self.document.spec, self.records) or ExtensionVerdicts.of(
-            self.records, self.document.spent
-        )
+        """The looks at the study, if it is looked at as it grows, was extended after its end or confirmed again."""
+        again = max(0, len(read_confirmations(self.records)) - 1)
+        growing = InterimVerdicts.of(self.document.spec, self.records, again)
+        return growing or ExtensionVerdicts.of(self.records, self.document.spent + again)
 
     @cached_property
     def _seed_part(self) -> SeedPart | None:

@@ -1,7 +1,7 @@
 """The confirmations that a sweep has made, in its folder: `confirmations.json`.
 
-A second confirmation, with other seeds or of another best, is a second draw. Whoever reads the table should know of the
-first.
+A second confirmation, with other seeds or of another best, is a second draw: whatever the cause, a larger budget or
+another seed of the search too, it counts as another look.
 """
 
 import time
@@ -87,7 +87,7 @@ def confirmation_notes(spec: Config, records: StudyRecords) -> list[str]:
         dates = ", ".join(time.strftime("%Y-%m-%d", time.gmtime(c.began)) for c in known[:-1])
         notes.append(
             f"this is confirmation {len(known)} of the study (before: {dates}), with other seeds, folds or "
-            "configurations; its p-values do not count the earlier ones"
+            "configurations; each earlier one counts as a look"
         )
     return notes
 

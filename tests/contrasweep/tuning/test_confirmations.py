@@ -103,14 +103,20 @@ def test_another_best_other_seeds_and_other_folds_are_a_second_confirmation(tmp_
     assert len(read_confirmations(records)) == 2
 
 
-def test_a_second_confirmation_is_said_below_the_table(tmp_path):
+def test_a_second_confirmation_counts_as_a_look_and_is_said_below_the_table(tmp_path):
     results, _ = finished(sweep(confirm_seeds=[1000, 1001]), tmp_path)
     assert not [note for note in results.table().notes if "confirmation" in note]
-    for seed in (1000, 7):
+    first = results.compare("short", "long")
+    for confirmations, seed in enumerate((1000, 7, 8)):
         again = Confirmation.of({"short": {"lr": 0.1}}, [seed], [1])
         write_confirmation(StudyRecords(str(tmp_path), "toy-sweep"), again)
-    (note,) = (n for n in Results.load("toy-sweep", str(tmp_path)).table().notes if "confirmation" in n)
-    assert "this is confirmation 2 of the study" in note
+        now = Results.load("toy-sweep", str(tmp_path))
+        p = now.compare("short", "long").p_value
+        assert p == pytest.approx(min(1.0, 2**confirmations * first.p_value)) and (p > 0.05 or first.p_value < 0.01)
+    notes = now.table().notes
+    (note,) = (n for n in notes if "confirmation" in n)
+    assert "this is confirmation 3 of the study" in note and note.endswith("each earlier one counts as a look")
+    assert any("this is look 3, whose p are multiplied by 4" in n for n in notes)
 
 
 def test_a_broken_ledger_is_said_and_not_taken_for_none(tmp_path):
