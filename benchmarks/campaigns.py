@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from benchmarks.resumable import command_line, read_rows, simulate, write_lines
 
-from contrasweep.statistics.referee import Confirmation, Rule
+from contrasweep.statistics.referee import Confirmation, Gains, Rule
 from contrasweep.statistics.resampling import sign_flip_p
 
 CANDIDATES = 40
@@ -42,7 +42,8 @@ class World:
     """How trainings scatter, and what candidates are worth: a share of `good` ones gain `effect`, the rest `others`.
 
     The rest collapse in `failing` of their seeds, every other arm in .1 if noise is `collapsing`, else in none. `fresh`
-    gives the incumbent new trials for each candidate; otherwise candidates share those that it has.
+    gives the incumbent new trials for each candidate; otherwise candidates share those that it has. Only with `floor`
+    is the score of a collapsed training known as the metric's worst.
     """
 
     noise: str
@@ -51,6 +52,7 @@ class World:
     others: float = 0.0
     failing: float = 0.0
     fresh: bool = False
+    floor: float = 0.0
 
     @property
     def first(self) -> Arm:
@@ -93,7 +95,7 @@ def referee(rule: Rule) -> Keeper:
 
     def run(world: Any, rng: np.random.Generator) -> Campaign:
         found, incumbent, ledger = Campaign(), world.first, list[Confirmation]()
-        screening, trained, most = None, 0, rule.screens()[-1]
+        screening, trained, most, falls = None, 0, rule.screens()[-1], list[float]()
         for candidate in world.candidates(rng):
             arm = world.arm(incumbent, candidate)
             if world.fresh or screening is None:
@@ -103,16 +105,22 @@ def referee(rule: Rule) -> Keeper:
                 said = rule.screen(own[:n] - screening[:n])
                 if said != "more":
                     break
+            screened = own[:n] - screening[:n]
             found.trials += n + max(0, n - trained)
             trained = max(trained, n)
             if said == "stop":
+                falls.append(Gains(screened).fell)
                 continue
             level, looks = rule.granted(ledger), rule.looks()
+            depth = arm.quality - CHANCE if getattr(world, "floor", 0.0) else 0.0  # benchmarks.campaign_replay has none
+            known = [*falls, Gains(screened).fell]
             own, theirs = world.train(rng, arm, looks[-1]), world.train(rng, incumbent, looks[-1])
             for look, n in enumerate(looks):
-                ruling = rule.confirm(own[:n] - theirs[:n], level, look)
+                differences = own[:n] - theirs[:n]
+                ruling = rule.confirm(differences, level, look, screened=screened, falls=known, depth=depth)
                 if ruling.verdict != "more":
                     break
+            falls.append(Gains(differences).fell or Gains(screened).fell)
             found.trials += 2 * n
             found.confirmations += 1
             ledger.append(Confirmation(level, ruling.verdict == "keep", ruling.p))
@@ -171,6 +179,15 @@ TRUTHS: dict[str, dict[str, float]] = {
         "others": 1.5,
         "failing": 0.4,
     },
+    **{
+        f"all 40 gain .53 sd, but collapse in 1 of 20 seeds, so that no mean is higher; {what}": {
+            "others": 0.53,
+            "failing": 0.05,
+            "floor": floor,
+        }
+        for what, floor in (("a metric without bounds", 0.0), ("its worst value is known", 1.0))
+    },
+    "4 of 40 gain 1.5 sd; the metric's worst value is known": {"effect": 1.5, "good": 0.1, "floor": 1.0},
 }
 NOISES = ("normal", "t3", "log-normal", "collapsing")
 
@@ -179,7 +196,7 @@ KINDS = {
     f"{truth}/{rule}/{noise}/{incumbent}": (truth, rule, noise, incumbent)
     for truth, what in TRUTHS.items()
     for rule in RULES
-    for noise in (NOISES[:1] if "failing" in what else NOISES)
+    for noise in (NOISES[:1] if {"failing", "floor"} & set(what) else NOISES)
     for incumbent in ("shared", "fresh")
     if rule != "best of 40" or incumbent == "shared"
 }

@@ -9,14 +9,15 @@ from contrasweep.trial import Report
 @checked
 class Settings:
     """`gain`: what it adds to .7 and noise of a deviation of about .01. `who`: another word, another noise. `fails`:
-    it raises an error; `fails_on`: with these seeds. `parameters`: a size that it reports. `log`: a file that gets a
-    line "who seed" a trial."""
+    it raises an error; `fails_on`: with these seeds. `parameters`: a size that it reports, times 1 + `jitter` times the
+    noise. `log`: a file that gets a line "who seed" a trial."""
 
     gain: float = 0.0
     who: str = "incumbent"
     fails: bool = False
     fails_on: tuple[int, ...] = ()
     parameters: int = 100
+    jitter: float = 0.0
     log: str = ""
 
 
@@ -29,7 +30,9 @@ def train(trial, resume=None):
             file.write(f"{settings.who} {trial.seed}\n")
     digest = hashlib.sha256(f"{settings.who} {trial.seed}".encode()).digest()
     noise = (sum(byte / 255 for byte in digest[:12]) - 6) * 0.01
-    yield Report(1, {"accuracy": 0.7 + settings.gain + noise, "parameters": settings.parameters})
+    yield Report(
+        1, {"accuracy": 0.7 + settings.gain + noise, "parameters": settings.parameters * (1 + settings.jitter * noise)}
+    )
 
 
 train.settings = Settings

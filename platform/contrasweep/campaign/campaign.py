@@ -4,7 +4,8 @@ A candidate is screened, and confirmed on fresh seeds, each by ordinary studies 
 
     CAMPAIGN.incumbent-N    the incumbent (of entry N) on the seeds that candidates are screened on, trained once
     CAMPAIGN.N              the candidate of entry N on the same seeds
-    CAMPAIGN.N.confirm      both on fresh seeds; CAMPAIGN.N.confirm-M: against a later incumbent, of entry M
+    CAMPAIGN.N.confirm      both on fresh seeds; CAMPAIGN.N.confirm-M: against a later incumbent, of entry M. A simpler
+                            candidate is compared with the last one that was kept for being better too
 
 So reports, logs and trackers show them as any study. What a kill leaves is trained no second time: the same call finds
 its entry by the digest of the candidate, and its trials by their records.
@@ -39,7 +40,7 @@ from contrasweep.running.failures import failure_line
 from contrasweep.running.session import session
 from contrasweep.schema import checked, validate
 from contrasweep.shell import command_line
-from contrasweep.statistics.referee import Rule, Ruling
+from contrasweep.statistics.referee import Gains, Rule, Ruling, smaller
 from contrasweep.storage.lease import StudyHeld
 from contrasweep.storage.names import as_label
 from contrasweep.storage.records import StudyRecords
@@ -47,6 +48,7 @@ from contrasweep.study.arm import Arm
 from contrasweep.study.base import Above0, Folds, check_metric
 from contrasweep.study.file import load_declared, to_plain, with_sets
 from contrasweep.study.grid import DATA_AXIS, AblationGrid
+from contrasweep.study.objectives import metric_range
 from contrasweep.study.trust import check_named
 from contrasweep.tracking.kinds import checked_tracking, tracking_of
 from contrasweep.tracking.tracker import TrackingError
@@ -58,6 +60,8 @@ ENOUGH = 0.8
 """The chance of a decision at which no more seeds are advised."""
 MOST_TIMES = 4
 """How many times the seeds of a confirmation are advised at most."""
+BETTER = f"{INCUMBENT}.better"
+"""The arm of the last incumbent that was kept for being better, where a simpler one has followed it."""
 WAIT_S = 2.0
 T = TypeVar("T")
 Positive = Annotated[int, pydantic.Field(ge=1)]
@@ -104,7 +108,8 @@ class Campaign:
         seeds: On how many seeds a candidate is judged.
         folds: Folds that every seed trains; its value is their mean. Default: the test split alone.
         size: A reported metric, such as `parameters` or `seconds`, by which a candidate is simpler where it is smaller.
-            A simpler one is kept where it is not worse by `smallest_difference`.
+            A simpler one is kept where it is not worse by `smallest_difference` than the incumbent, and than the last
+            one that was kept for being better. A size that differs by seed is tested as the metric is.
         budget_trials: Trials of all decisions together.
         budget_gpu_hours: GPU-hours of all decisions together; where there is no GPU, hours of training.
         budget_cost: What all decisions may cost together, at the prices of the inventory.
@@ -349,10 +354,11 @@ class Referee:
         spent, left = ledger.spent, self._left()
         a_seed = len(self.campaign.datasets) * (self.campaign.folds or 1)
         if decided is not None and decided.verdict == "undecided" and more:
-            decided, screening, confirmation = None, 0, 2 * self._rounded(more) * a_seed
+            decided, screening, confirmation = None, 0, self._compared(incumbent) * self._rounded(more) * a_seed
         else:
             shared = 0 if any(isinstance(e, Decided) and e.incumbent == incumbent for e in ledger.entries) else 1
-            screening, confirmation = rule.screens()[2] * a_seed * (1 + shared), 2 * rule.looks()[-1] * a_seed
+            screening = rule.screens()[2] * a_seed * (1 + shared)
+            confirmation = self._compared(incumbent) * rule.looks()[-1] * a_seed
         takes = spent.of_trials(screening + confirmation) if spent.trials else None
         expected = Outlook(
             self.campaign.name,
@@ -372,6 +378,10 @@ class Referee:
         if decided is None:
             self._check(expected, takes)
         return expected
+
+    def _compared(self, incumbent: int) -> int:
+        """How many arms a confirmation trains at most."""
+        return 2 + (self.campaign.size is not None and self.ledger.better_than_all_before(incumbent) != incumbent)
 
     def _rounded(self, more: int) -> int:
         """How many seeds are added where `more` are asked for: whole steps."""
@@ -420,10 +430,9 @@ class Referee:
                 if (outcome := rule.screen(differences)) != "more":
                     break
             if outcome != "pass":
-                screened = _finite(float(np.mean(differences)))
-                return replace(
-                    self._decided(number, incumbent, "discard", "screen", len(differences)), screened=screened
-                ), None
+                decided = self._decided(number, incumbent, "discard", "screen", len(differences))
+                screened, fell = _finite(float(np.mean(differences))), Gains(differences).fell
+                return replace(decided, screened=screened, fell=fell), None
             while (grant := self.ledger.granted(number, incumbent)) is None:
                 if self.ledger.incumbent != incumbent:  # no level is spent on one that is no incumbent any more
                     return self._decided(number, incumbent, "undecided", "screen", len(differences)), None
@@ -437,25 +446,58 @@ class Referee:
         rule = self.campaign.rule(simpler=self._is_simpler(number, incumbent))
         confirmed = self._confirm(number, arm, incumbent, rule, grant)
         ruling = confirmed.ruling
-        kept = ruling.verdict == "keep" or (ruling.verdict == "equivalent" and rule.simpler)
-        return self._decided(number, incumbent, ruling.verdict, "confirm", ruling.seeds, ruling, kept), confirmed
+        decided = self._decided(number, incumbent, ruling.verdict, "confirm", ruling.seeds, ruling, confirmed.kept)
+        fell = Gains(confirmed.differences).fell or Gains(self._screened_differences(number, incumbent)).fell
+        allowed = self.campaign.smallest_difference if rule.simpler else None
+        return replace(decided, fell=fell, allowed=allowed or 0.0), confirmed
 
     def _confirm(self, number: int, arm: Arm, incumbent: int, rule: Rule, grant: Granted) -> "_Confirmed":
         """Train both on fresh seeds until a look decides."""
         name = self.ledger.confirmation_study(number, incumbent)
         candidate = self.ledger.asked(number).candidate
-        candidate = f"{candidate}.candidate" if candidate == INCUMBENT else candidate
+        candidate = f"{candidate}.candidate" if candidate in (INCUMBENT, BETTER) else candidate
         counts = range(rule.looks()[0], len(grant.seeds) + 1, rule.step)
+        arms = {INCUMBENT: self.arm(incumbent), candidate: arm}
+        better = self.ledger.better_than_all_before(incumbent)
+        if rule.simpler and better != incumbent:
+            arms[BETTER] = self.arm(better)
+        screened = self._screened_differences(number, incumbent)
+        falls = [entry.fell for entry in self.ledger.entries if isinstance(entry, Decided)] + [Gains(screened).fell]
+        bounds, best = metric_range(self.campaign.metric), self.campaign.mode == "max"
         for look, count in enumerate(counts):
             _say(f"{candidate}: {count} of at most {counts[-1]} fresh seeds")
-            study = self._study(name, {INCUMBENT: self.arm(incumbent), candidate: arm}, grant.seeds[:count])
-            results = self._train(study)
+            seeds = grant.seeds[:count]
+            results = self._train(self._study(name, arms, seeds))
             one, other = self._values(results, candidate), self._values(results, INCUMBENT)
-            differences = self._differences(one, other, grant.seeds[:count])
-            ruling = rule.confirm(differences, grant.level, look)
+            differences = self._differences(one, other, seeds)
+            scores = [one[seed] for seed in seeds if math.isfinite(one[seed])]
+            depth = abs(float(np.mean(scores)) - bounds[0 if best else 1]) if bounds and scores else 0.0
+            confirm = partial(rule.confirm, level=grant.level, look=look, screened=screened, falls=falls, depth=depth)
+            ruling = confirm(differences)
+            kept, why = ruling.verdict == "keep", ""
+            if ruling.verdict == "equivalent" and rule.simpler:
+                sizes = [self._values(results, which, self.campaign.size or "") for which in (INCUMBENT, candidate)]
+                if not smaller([sizes[0][s] - sizes[1][s] for s in seeds], rule.look_level(grant.level, look)):
+                    why = f"its {self.campaign.size} is not surely smaller"
+                elif BETTER in arms:
+                    since = confirm(self._differences(one, self._values(results, BETTER), seeds))
+                    if since.verdict not in ("keep", "equivalent"):
+                        last_better = called(self.ledger, better)
+                        why = f"it may be worse by {rule.margin:g} than {last_better}, the last better one"
+                kept = not why
+                if why:
+                    ruling = replace(ruling, verdict="more" if look < len(counts) - 1 else "equivalent", why=why)
             if ruling.verdict not in ("more", "undecided"):  # of an extended one more looks follow an undecided one
                 break
-        return _Confirmed(rule, grant, differences, ruling)
+        return _Confirmed(rule, grant, differences, ruling, kept)
+
+    def _screened_differences(self, number: int, incumbent: int) -> list[float]:
+        """The candidate minus the incumbent on all screening seeds that both have trained."""
+        own, other = self.ledger.candidate_study(number), self.ledger.screening_study(incumbent)
+        one = self._values(Results.load(own, self.storage), self.ledger.asked(number).candidate)
+        theirs = self._values(Results.load(other, self.storage), INCUMBENT)
+        seeds = [seed for seed in self.ledger.screening_seeds(incumbent) if seed in one and seed in theirs]
+        return self._differences(one, theirs, seeds)
 
     def _screening(self, number: int, arm: Arm, incumbent: int, seeds: Sequence[int]) -> list[float]:
         """The candidate minus the incumbent on the first screening seeds."""
@@ -587,16 +629,15 @@ class Referee:
         return [difference(one[seed], other[seed]) for seed in seeds]
 
     def _is_simpler(self, number: int, incumbent: int) -> bool:
-        """Whether the candidate's size is smaller on the screening seeds."""
+        """Whether the candidate's size is smaller on the screening seeds, at the screen's level if they suffice."""
         if self.campaign.size is None:
             return False
         candidate = self.ledger.asked(number).candidate
-        sizes = []
         own, other = self.ledger.candidate_study(number), self.ledger.screening_study(incumbent)
-        for study, arm in ((own, candidate), (other, INCUMBENT)):
-            values = [*self._values(Results.load(study, self.storage), arm, self.campaign.size).values()]
-            sizes.append(float(np.median(values)) if values else math.nan)
-        return sizes[0] < sizes[1]
+        one = self._values(Results.load(own, self.storage), candidate, self.campaign.size)
+        theirs = self._values(Results.load(other, self.storage), INCUMBENT, self.campaign.size)
+        savings = [theirs[seed] - one[seed] for seed in one if seed in theirs]
+        return smaller(savings, max(self.campaign.rule().screen_level, 0.5 ** len(savings)))
 
     def _decided(
         self,
@@ -629,7 +670,7 @@ class Referee:
     def _advised(self, decision: Decision, confirmed: "_Confirmed") -> Decision:
         """The decision with what would decide it."""
         rule, there = confirmed.rule, len(confirmed.differences)
-        a_seed = 2 * len(self.campaign.datasets) * (self.campaign.folds or 1)
+        a_seed = self._compared(self.ledger.incumbent) * len(self.campaign.datasets) * (self.campaign.folds or 1)
         for seeds in range(rule.step, MOST_TIMES * there + 1, rule.step):
             chance = rule.chance(confirmed.differences, confirmed.grant.level, seeds)
             if chance >= ENOUGH or seeds + rule.step > MOST_TIMES * there:
@@ -693,3 +734,4 @@ class _Confirmed:
     grant: Granted
     differences: Sequence[float]
     ruling: Ruling
+    kept: bool

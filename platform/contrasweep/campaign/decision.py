@@ -29,7 +29,8 @@ class Decision:
     `number` is that of its entry in the ledger, `incumbent` what it was compared with. `screened` is the mean gain on
     the screening seeds, by which it was chosen to be confirmed or not. `estimate` is the gain on fresh
     seeds alone, in the metric's units (candidate minus incumbent), `low` to `high` its interval of coverage
-    `confidence`; None where the screen decided. `remembered`: the ledger had it, and nothing was trained.
+    `confidence`; None where the screen decided. `allowed` is what a simpler candidate might lose: `p` is then
+    of a loss of as much, else of no gain. `remembered`: the ledger had it, and nothing was trained.
     """
 
     campaign: str
@@ -52,6 +53,7 @@ class Decision:
     gpu_hours: float
     cost: float
     reason: str
+    allowed: float = 0.0
     remembered: bool = False
     more: More | None = None
 
@@ -63,7 +65,9 @@ class Decision:
         """Return the decision in words."""
         said = {
             "keep": f"is better than {self.incumbent} and is kept",
-            "equivalent": f"is as good as {self.incumbent} and is {'kept, being simpler' if self.kept else 'not kept'}",
+            "equivalent": f"is not worse than {self.incumbent} by more than {self.allowed:g} and is kept, being simpler"
+            if self.kept
+            else f"differs from {self.incumbent} by less than matters and is not kept",
             "discard": "is discarded",
             "undecided": "is undecided",
         }[self.verdict]
@@ -74,7 +78,8 @@ class Decision:
             ends = [-math.inf if self.low is None else self.low, math.inf if self.high is None else self.high]
             gain = "no number, for one of them failed," if self.estimate is None else span(self.estimate, *ends)
             text += f": {self.metric} {gain} on {self.seeds} fresh seeds"
-            text += f", one-sided p = {self.p:.2g} at a level of {self.level:.2g}"
+            of = f"a loss of {self.allowed:g}" if self.allowed else "no gain"
+            text += f", one-sided p of {of} = {self.p:.2g} at a level of {self.level:.2g}"
         text += f"; {self.reason}" * bool(self.reason)
         if self.more is not None:
             takes = amounts(self.more.trials, self.more.gpu_hours, self.more.cost)
@@ -168,4 +173,5 @@ def decision_of(ledger: Ledger, number: int, metric: str) -> Decision | None:
         decided.gpu_hours,
         decided.cost,
         decided.reason,
+        decided.allowed,
     )

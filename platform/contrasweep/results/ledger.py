@@ -84,8 +84,9 @@ class Decided:
     `trials`, `gpu_hours` and `cost` are what was trained for it since its entry before, without the screening trials of
     the incumbent, which candidates share. The estimate with its interval of coverage `confidence` is that of the
     confirmation; None where the screen decided, or where an end of the interval is infinite. `screened` is the mean
-    gain of the screening seeds. `superseded`: another incumbent came in between, and the candidate is compared with
-    that one again.
+    gain of the screening seeds, `fell` how deep collapsed seeds fell (0 without any), `allowed` what a simpler
+    candidate might lose, of which `p` is the test. `superseded`: another incumbent came in between, and the candidate
+    is compared with that one again.
     """
 
     asked: Count
@@ -104,6 +105,8 @@ class Decided:
     confidence: Probability | None = None
     p: Probability | None = None
     reason: Label = ""
+    fell: Measure = 0.0
+    allowed: Measure = 0.0
     superseded: bool = False
     after: Digest = ""
     at: Time = 0.0
@@ -195,6 +198,16 @@ class Ledger:
     def incumbent(self) -> int:
         """The number of the incumbent of now."""
         return next((e.asked for e in reversed(self.entries) if isinstance(e, Decided) and e.kept), FIRST)
+
+    def better_than_all_before(self, incumbent: int) -> int:
+        """The last one up to `incumbent` that was kept for being better, not for being simpler."""
+        found = FIRST
+        for entry in self.entries:
+            if isinstance(entry, Decided) and entry.kept:
+                found = entry.asked if entry.verdict == "keep" else found
+                if entry.asked == incumbent:
+                    return found
+        return FIRST
 
     def screening_seeds(self, incumbent: int) -> list[int]:
         """The seeds on which candidates are screened against an incumbent: fresh ones when it became incumbent."""

@@ -12,7 +12,8 @@ interval cannot disagree.
 
 Trainings collapse now and then, in either arm, and a few such seeds hide any gain from a mean and from ranks alike. So
 differences that are far larger than most are left out whichever side they are on, which leaves the test exact; they are
-counted by side instead, and a candidate that collapses or fails more often than the incumbent is not kept.
+counted by side instead, and a candidate that collapses or fails more often than the incumbent is not kept. Where the
+incumbent did not collapse, the gain must also outweigh the collapses of the candidate that may not have shown.
 `benchmarks/campaigns.py` compares the rule with others.
 """
 
@@ -29,7 +30,7 @@ from scipy import special
 from contrasweep.errors import SpecError
 from contrasweep.statistics.checks import Floats, checked_level
 from contrasweep.statistics.group_sequential import POWER_WANTED, conditional_power, power_family
-from contrasweep.statistics.resampling import sign_flip_p
+from contrasweep.statistics.resampling import constant, sign_flip_p
 
 Verdict = Literal["keep", "discard", "undecided", "equivalent", "more"]
 RESERVE = 0.1
@@ -40,11 +41,14 @@ FUTILE = 0.1
 """Below this chance of being kept by the last look a confirmation ends."""
 COLLAPSED = 4.0
 """A gain this many times the (lower) median size of all that are not 0 is of a seed in which one arm collapsed."""
+DEEP = 8.0
+"""A gain so many times as far from the median as most tells how deep collapses are; heavy tails hardly reach it."""
 OBJECTIONS = (0.3, 0.1)
 """One-sided levels at which more collapsed seeds, or a lower mean, object to keeping: 2 against 0 before the last look,
 where seeds to come may settle it, and 4 against 0 at the last."""
 SURELY = 0.02
-"""The level at which more collapsed seeds (6 against 0) end a confirmation; a screen ends at `OBJECTIONS[1]`."""
+"""The level at which more collapsed seeds (6 against 0) end a confirmation (a screen ends at `OBJECTIONS[1]`), and the
+chance that more collapse than may be `unseen`."""
 DRAWS = 200
 
 
@@ -63,7 +67,7 @@ class Ruling:
 
     `estimate` is the typical gain in the metric's unit (larger is better only for mode `max`), `low` to `high` its
     interval of coverage `confidence`, `p` the one-sided p of "no better". `why` says what stood against a candidate
-    whose p alone would have kept it.
+    whose p alone would have kept it, or which collapses could overturn that it is kept.
     """
 
     verdict: Verdict
@@ -190,25 +194,45 @@ class Rule:
         spent = power_family((1 - RESERVE) * level, np.array([0, *looks]) / looks[-1])
         return float(spent[look + 1] - spent[look])
 
-    def confirm(self, differences: ArrayLike, level: float, look: int) -> Ruling:
+    def confirm(
+        self,
+        differences: ArrayLike,
+        level: float,
+        look: int,
+        *,
+        screened: Sequence[float] = (),
+        falls: Sequence[float] = (),
+        depth: float = 0.0,
+    ) -> Ruling:
         """Return what the seeds of a confirmation say at one of its looks.
 
         Args:
             differences: As for `screen`, of all seeds of the confirmation so far and of no others.
             level: What the confirmation was granted.
             look: The position of the look, from 0: there are `looks()[look]` seeds.
+            screened: The differences of the candidate's screen, which tell of its collapses alone.
+            falls: How deep collapses of the campaign were so far (`Gains.fell`), those of this candidate's screen too.
+            depth: How far the candidate could fall, down to the worst value of its metric; 0 where nobody knows. Such
+                collapses delay its keeping to the last look, which tells of them.
         """
         gains, now = self._gains(differences), self.look_level(level, look)
         low, high = (end - self._allowance for end in gains.interval(now))
         passes, last = low > -self._allowance, look >= len(self.looks()) - 1
         surely = gains.collapses_p <= SURELY
         why = gains.objection(OBJECTIONS[last]) if passes or surely else ""
+        shown = [fell for fell in (*falls, gains.fell) if fell]
+        deep = max(float(np.median(shown)) if shown else 0.0, 0.0 if last else depth)
+        every = np.concatenate([gains.all, self._gains(screened).all]) if len(screened) else gains.all
+        if passes and not why and overturned(gains.estimate, every, deep):
+            why = f"up to {unseen(every, deep):.0%} of its seeds may collapse, which would outweigh its gain"
         verdict: Verdict = "more"
         if passes and not why:
             verdict = "keep" if low > 0 else "equivalent"
+            if overturned(gains.estimate, every, depth):
+                why = f"up to {unseen(every, depth):.0%} of its seeds may collapse unseen"
         elif surely:
             verdict = "discard"
-        elif self.margin is not None and -self.margin < low and high < self.margin:
+        elif self.margin is not None and not self.simpler and -self.margin < low and high < self.margin:
             verdict = "equivalent"
         elif last:
             hopeful = not why and self.chance(differences, level, gains.seeds) >= FUTILE
@@ -306,6 +330,15 @@ class Gains:
         return int((self.all < -self.bound).sum()), int((self.all > self.bound).sum())
 
     @property
+    def fell(self) -> float:
+        """How far from the median gain those are that are `DEEP` times as far as most, in the median; 0 without any."""
+        finite = self.all[np.isfinite(self.all)]
+        far = np.abs(finite - np.median(finite)) if len(finite) else finite
+        far = far[far > 0]
+        deep = far[far > DEEP * np.median(far)] if len(far) else far
+        return float(np.median(deep)) if len(deep) else 0.0
+
+    @property
     def collapses_p(self) -> float:
         """The one-sided p of the sign test that the candidate collapses no more often than the incumbent."""
         worse, better = self.collapses
@@ -320,6 +353,32 @@ class Gains:
         if finite.sum() < 0 and sign_flip_p(finite) <= 2 * level:
             return "it is better in most seeds and so much worse in others that its mean is lower"
         return ""
+
+
+def smaller(savings: ArrayLike, level: float) -> bool:
+    """Whether a size is smaller by what it saves in each seed: the same in all, or more than noise does at `level`."""
+    saved = np.asarray(savings, np.float64)
+    saved = saved[np.isfinite(saved)]
+    if not len(saved) or constant(saved):
+        return bool(len(saved) and saved[0] > 0)
+    return Gains(saved).p <= level
+
+
+def unseen(gains: Floats, depth: float) -> float:
+    """The largest share of seeds in which the candidate may collapse by half of `depth` or more.
+
+    But for a chance of `SURELY`; where it did in none of n `gains` it is about 4/n (Clopper and Pearson 1934).
+    """
+    worse = int((gains < -depth / 2).sum())
+    return float(special.bdtri(worse, len(gains), SURELY)) if worse < len(gains) else 1.0
+
+
+def overturned(gain: float, gains: Floats, depth: float) -> bool:
+    """Whether so many collapses of this `depth` as may be `unseen` would outweigh the typical gain.
+
+    Never where the incumbent collapsed too: `Gains.objection` then compares how often they did.
+    """
+    return not (gains > depth / 2).any() and unseen(gains, depth) * depth > gain
 
 
 def _share(k: int) -> float:

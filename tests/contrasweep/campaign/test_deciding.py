@@ -216,6 +216,8 @@ def test_a_simpler_candidate_is_kept_where_it_is_not_worse(tmp_path):
     own = campaign(size="parameters", smallest_difference=0.06)
     decision = decide(tmp_path, smaller, "smaller", campaign=own)
     assert decision.verdict in ("equivalent", "keep") and decision.kept
+    assert "is not worse than the incumbent by more than 0.06 and is kept, being simpler" in decision.sentence()
+    assert "one-sided p of a loss of 0.06 = " in decision.sentence()
     larger = decide(tmp_path, arm(who="larger", parameters=99), "larger", campaign=own)
     assert not larger.kept
 
@@ -232,6 +234,27 @@ def test_where_the_incumbent_alone_fails_is_a_gain_and_what_mends_it_is_kept(tmp
     decision = decide(tmp_path, arm(who="mended", gain=0.03), "mended", campaign=flaky)
     fresh = next(set(e.seeds) for e in book(tmp_path).entries if isinstance(e, Granted))
     assert len(fresh & set(later)) >= 7 and decision.kept and decision.verdict == "keep"
+
+
+def test_simpler_candidates_together_lose_no_more_than_matters_against_the_last_better_one(tmp_path):
+    own = campaign(size="parameters", smallest_difference=0.06)
+    first, second = (
+        decide(tmp_path, arm(who=who, gain=gain, parameters=size), who, campaign=own)
+        for who, gain, size in (("smaller", -0.03, 90), ("smallest", -0.06, 80))
+    )
+    assert first.kept and first.verdict == "equivalent" and first.estimate == pytest.approx(-0.03, abs=0.02)
+    assert not second.kept and second.incumbent == "smaller" and second.estimate == pytest.approx(-0.03, abs=0.02)
+    assert second.reason == "it may be worse by 0.06 than the incumbent, the last better one"
+    confirmed = Results.load("speed.4.confirm-1", str(tmp_path)).to_frame()
+    assert set(confirmed["arm"]) == {"incumbent", "smallest", "incumbent.better"}
+
+
+def test_a_size_that_only_noise_makes_smaller_keeps_nothing(tmp_path):
+    own = campaign(size="parameters", smallest_difference=0.06)
+    own = dataclasses.replace(own, incumbent=arm(jitter=5.0))
+    for who in "abcdef":
+        assert not decide(tmp_path, arm(who=who, jitter=5.0), who, campaign=own).kept
+    assert decide(tmp_path, arm(who="half", parameters=50, jitter=5.0), "half", campaign=own).kept
 
 
 @pytest.mark.parametrize("kind", [Asked, Granted, Decided])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from contrasweep import SpecError
-from contrasweep.statistics.referee import Confirmation, Rule
+from contrasweep.statistics.referee import Confirmation, Gains, Rule, smaller
 
 RULE = Rule()
 numbers = st.floats(-1e6, 1e6, allow_nan=False)
@@ -149,6 +149,39 @@ def test_seeds_that_collapse_in_both_arms_do_not_hide_a_gain():
     ruling = RULE.confirm(d, 0.01, 6)
     assert ruling.verdict == "keep" and 1.0 < ruling.estimate < 2.0
     assert stats.ttest_1samp(d, 0).pvalue > 0.3
+
+
+def test_a_gain_outweighs_the_collapses_that_may_not_have_shown_or_is_not_kept():
+    d = np.random.default_rng(3).normal(0.5, 0.3, 32)
+    assert RULE.confirm(d, 0.05, 6).verdict == "keep", "nobody collapsed"
+    ruling = RULE.confirm(d, 0.05, 6, falls=[0.0, 20.0, 21.0])
+    assert ruling.verdict == "discard" and ruling.why.startswith("up to 12% of its seeds may collapse, which would")
+    assert RULE.confirm(d, 0.05, 6, falls=[3.0]).verdict == "keep", "12 % of 3 are less than the gain"
+    assert RULE.confirm(d, 0.05, 6, falls=[5.0], screened=[0.5] * 12).verdict == "keep", "of 44 seeds at most 9 %"
+    assert RULE.confirm(d, 0.05, 6, falls=[5.0]).verdict == "discard"
+    gone = np.append(d[:31], 20.0)
+    assert RULE.confirm(gone, 0.05, 6, falls=[20.0]).verdict == "keep", "the incumbent collapses too"
+
+
+def test_collapses_down_to_the_worst_value_delay_a_keep_to_the_last_look_which_tells_of_them():
+    d = np.random.default_rng(3).normal(0.5, 0.3, 32)
+    assert RULE.confirm(d[:20], 0.05, 3).verdict == "keep" and RULE.confirm(d[:20], 0.05, 3, depth=20).verdict == "more"
+    last = RULE.confirm(d, 0.05, 6, depth=20)
+    assert last.verdict == "keep" and last.why == "up to 12% of its seeds may collapse unseen"
+    assert RULE.confirm(d, 0.05, 6, depth=1).why == ""
+
+
+def test_only_collapses_that_are_deep_beside_the_noise_tell_how_deep_others_are():
+    rng = np.random.default_rng(4)
+    assert [Gains(rng.normal(size=32)).fell for _ in range(20)] == [0.0] * 20
+    assert Gains(np.append(rng.normal(size=30), [-20.0, -24.0, -math.inf])).fell == pytest.approx(22, abs=0.5)
+
+
+def test_a_noisy_size_is_smaller_only_where_noise_does_not_explain_it():
+    rng = np.random.default_rng(5)
+    assert np.mean([smaller(rng.normal(size=8), 0.05) for _ in range(2000)]) <= 0.06
+    assert smaller(rng.normal(3, 1, size=8), 0.05) and smaller([10.0] * 4, 0.001)
+    assert not smaller([0.0] * 8, 0.05) and not smaller([-1.0] * 8, 0.05) and not smaller([math.nan] * 8, 0.05)
 
 
 def test_a_difference_that_does_not_matter_is_equivalent_and_what_could_be_decided_is_undecided():
