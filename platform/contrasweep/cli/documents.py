@@ -510,6 +510,7 @@ class DecisionDocument(TypedDict):
     gpu_hours: float
     cost: float
     reason: str
+    allowed: float
     remembered: bool
     more: MoreSeeds | None
     sentence: str
