@@ -244,7 +244,8 @@ def comparisons_of(storage: str) -> Comparisons:
             continue
         for pair in pairs:
             comparison, level = pair.comparison, rule.granted(past)
-            p = comparison.raw_p
+            assert comparison.judgement is not None
+            p = comparison.judgement.looked_p
             past.append(Confirmation(level, p <= level, p))
             context = ", ".join(f"{factor} {value}" for factor, value in pair.context)
             rows.append(

@@ -90,7 +90,7 @@ def judge_look(
     open_cells = [c for c in stage.open if {((), c.arm), (_context(c.axes), c.arm)} & wanted and stage.time < 1]
     names = {cell_name(c.arm, c.axes) for c in open_cells}
     stopped = tuple(name for c in stage.open if (name := cell_name(c.arm, c.axes)) not in names)
-    return LookTaken(stage.replicates, stage.time, after, stopped, time.time()), open_cells
+    return LookTaken(stage.replicates, stage.time, after, stopped, time.time(), family.margin), open_cells
 
 
 _SAID = {"better": "decided", "worse": "decided", "equivalent": "equivalent", "futile": "futile", "open": "open"}
@@ -304,7 +304,8 @@ def look_before(pairs: Sequence[Compared], known: Sequence[Comparison], log: Loo
         )
         for one, c in zip(pairs, seen, strict=True)
     )
-    return LookTaken(replicates, 1 - 0.5 ** (len(log.looks) + 1), comparisons, (), time.time())
+    margin = known[0].family.margin if known else None
+    return LookTaken(replicates, 1 - 0.5 ** (len(log.looks) + 1), comparisons, (), time.time(), margin)
 
 
 def _recorded(results: Results) -> int:

@@ -32,7 +32,8 @@ def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -
                 one.decision,  # type: ignore[arg-type]
                 one.difference,
                 *one.interval,
-                one.adjusted_p,
+                one.adjusted_p if one.decision != "equivalent" else one.adjusted_equivalence_p or 1.0,
+                look.margin,
             )
             return found if one.a == a else found.reversed()
     return None
@@ -78,6 +79,7 @@ class InterimVerdicts:
             low=-math.inf,
             high=math.inf,
             equivalence_p=None,
+            looked_p=1.0,
             gaps_decide=False,
             reason="no look yet" if stands is None else "between looks",
             before=before,
@@ -103,6 +105,7 @@ class InterimVerdicts:
             waiting,
             verdict=verdict,
             p_value=min(1.0, 2**self.again * stands.adjusted_p),
+            looked_p=min(1.0, 2**self.again * stands.adjusted_p),
             low=low,
             high=high,
             equivalence_p=same if same is None else min(1.0, 2**self.again * same),

@@ -52,7 +52,8 @@ TURNED: dict[str, str] = {"better": "worse", "worse": "better"}
 class Decided:
     """What an earlier look decided of a against b, with the interval and the adjusted p of that look.
 
-    `look` is the number of the look, from 1, and `replicates` (counted in `unit`) is how many there were.
+    `look` is the number of the look, from 1, and `replicates` (counted in `unit`) is how many there were. `margin` is
+    the smallest difference of interest of that look; of `equivalent` the p is that of a difference as large.
     """
 
     look: int
@@ -63,6 +64,7 @@ class Decided:
     low: float
     high: float
     p_value: float
+    margin: float | None = None
 
     def relevance(self, margin: float | None) -> Relevance | None:
         """Whether the difference was above the smallest difference of interest, `margin`, as `relevance_of` says it."""
@@ -81,7 +83,7 @@ class Judgement:
     `raw_p` is the p of no difference; `p_value` is adjusted over the family and the looks, and `low` to `high` is the
     interval of the same level. `equivalence_p` is adjusted likewise (None without a margin). `level` chose the test.
     `gaps_decide` says that there would be another verdict without the gaps, `reason` why else there is none. `before`
-    is what an earlier look decided.
+    is what an earlier look decided. `looked_p` is `raw_p` counting the looks, but not the family.
     """
 
     verdict: Verdict
@@ -94,6 +96,7 @@ class Judgement:
     gaps_decide: bool = False
     reason: str = ""
     before: Decided | None = None
+    looked_p: float = 1.0
 
 
 def verdict_of(low: float, high: float, margin: float | None, mode: str) -> Verdict:
@@ -141,24 +144,28 @@ def judge(
 
 
 def _judge(evidence: Sequence[Evidence], family: Family, mode: str, factors: Sequence[float]) -> list[Judgement]:
+    family = family.without(sum(e.copies for e in evidence))
     levels = [family.level / factor for factor in factors]
     raw = [e.p_value(level, mode) for e, level in zip(evidence, levels, strict=True)]
-    waiting = [1.0] * max(0, family.size - len(evidence))
     counted = [
         1.0 if e.gaps.pending else min(1.0, factor * p) for e, factor, p in zip(evidence, factors, raw, strict=True)
     ]
-    p_values = family.adjusted([*counted, *waiting])
+    tested = [i for i, e in enumerate(evidence) if family.margin is not None or not e.copies]
+    together = [*(counted[i] for i in tested), *[1.0] * max(0, family.size - len(tested))]
+    adjusted, places = family.adjusted(together), {i: place for place, i in enumerate(tested)}
     judgements = []
     for i, (e, level, factor) in enumerate(zip(evidence, levels, factors, strict=True)):
         low, high = -math.inf, math.inf
         if not e.gaps.pending:
-            low, high = e.interval(family.share([*counted, *waiting], i) / factor, level, mode)
+            share = family.share(together, places[i]) if i in places else family.level
+            low, high = e.interval(share / factor, level, mode)
         same = None
         if family.margin is not None:
             same = 1.0 if e.gaps.pending else min(1.0, factor * e.equivalence_p(family.margin, level, mode))
             same = min(1.0, same * max(1, family.size))
         verdict = verdict_of(low, high, family.margin, mode)
-        judgements.append(Judgement(verdict, raw[i], float(p_values[i]), low, high, level, same))
+        p_value = float(adjusted[places[i]]) if i in places else 1.0
+        judgements.append(Judgement(verdict, raw[i], p_value, low, high, level, same, looked_p=counted[i]))
     return judgements
 
 
@@ -509,6 +516,8 @@ class Comparison:
         if (before := self.before) is None:
             return said
         told = _told(a, b, before.verdict, before.relevance(self.family.margin))
+        if before.verdict == "equivalent" and before.margin is not None:
+            told += f" within ±{before.margin:g}" + ", which was withdrawn" * (before.margin != self.family.margin)
         numbers = f"{span(before.difference, before.low, before.high)}, p {p_text(before.p_value, self.alpha)}"
         return f"{said}. Decided at look {before.look} ({before.replicates} {before.unit}): {told}: {numbers}"
 
@@ -637,6 +646,7 @@ def judged(
     if not decisive:
         return [Comparison(e, family, None, mode, bounds=bounds) for e in evidence]
     judgements = judge(evidence, family, mode, looks=looks)
+    family = family.without(sum(e.copies for e in evidence))
     return [Comparison(e, family, j, mode, bounds=bounds) for e, j in zip(evidence, judgements, strict=True)]
 
 

@@ -73,6 +73,12 @@ class Evidence:
     fell: float = 0.0
 
     @property
+    def copies(self) -> bool:
+        """Whether both arms have the same value in every planned replicate, so that no test could tell them apart."""
+        one = self.common
+        return one.n > 1 and one.difference == one.standard_error == 0 and self.gaps == Gaps(planned=self.gaps.planned)
+
+    @property
     def unseen(self) -> float:
         """The largest share of an arm's trials that may collapse though none of these did, with a chance of 95 %.
 

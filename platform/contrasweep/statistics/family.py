@@ -11,7 +11,7 @@ and has the replicates for it, declares `question: cells`.
 
 import itertools
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -44,6 +44,13 @@ class Family:
         if self.margin is not None and not self.margin > 0:
             raise SpecError("a smallest difference is more than 0", place="smallest_difference", value=self.margin)
 
+    def without(self, copies: int) -> "Family":
+        """The family without comparisons of arms whose values are all equal, of which none can be decided wrongly.
+
+        With a margin they stay: such arms may still be called equivalent.
+        """
+        return self if self.margin is not None else replace(self, size=max(0, self.size - copies))
+
     @property
     def level(self) -> float:
         """Return the level of the first step of the correction, which also chooses the test.
@@ -64,13 +71,14 @@ class Family:
     def share(self, p_values: Sequence[float], index: int) -> float:
         """The share of alpha that comparison `index` is tested at among these p-values.
 
-        It is alpha over the comparisons that are left at its step of Holm's procedure, or alpha / size where there is a
-        margin. The adjusted p is at most alpha exactly where its own is at most this share.
+        It is alpha over the comparisons that are left at its step of Holm's procedure (ties share the first one's), or
+        alpha / size where there is a margin. The adjusted p is at most alpha exactly where its own is at most this
+        share.
         """
         if self.margin is not None:
             return self.level
         decided = int((self.adjusted(p_values) <= self.alpha).sum())
-        before = int(np.flatnonzero(np.argsort(p_values, kind="stable") == index)[0])
+        before = int((np.asarray(p_values) < p_values[index]).sum())
         return self.alpha / max(1, len(p_values) - min(before, decided))
 
     def levels(self, decided: int) -> float:

@@ -67,7 +67,7 @@ class LookTaken:
 
     It was taken at `replicates` of the cells that were still open, at `time` of alpha's spending (0 to 1).
     `comparisons` has every comparison of the family, `stopped` the cells (as `planning.stages.cell_name`) that get no
-    more replicates.
+    more replicates. `margin` is the smallest difference of interest by which it judged.
     """
 
     replicates: Annotated[int, pydantic.Field(ge=1)]
@@ -75,6 +75,7 @@ class LookTaken:
     comparisons: tuple[LookAt, ...]
     stopped: tuple[str, ...]
     taken: float = 0.0  # unix time
+    margin: Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)] | None = None
 
 
 @stored

@@ -143,6 +143,19 @@ def test_what_was_decided_before_is_a_sentence_of_its_own_beside_what_all_data_s
     assert (turned.verdict, turned.low, turned.high) == ("worse", -first.high, -first.low)
 
 
+def test_an_earlier_equivalence_is_told_with_its_own_p_and_its_margin(tmp_path):
+    close = lambda t: 0.5 + 0.001 * noise(t.id)  # noqa: E731
+    study = lambda count: replace(grid(count, arms="ab"), smallest_difference=0.02)  # noqa: E731
+    first = run(tmp_path, study(8), close).compare("b", "a")
+    assert first.decision == "equivalent"
+    now = run(tmp_path, study(10), close, extend=True).compare("b", "a")
+    assert now.before.verdict == "equivalent" and now.before.p_value == first.equivalence_p <= 0.05 < first.p_value
+    assert "b and a are equivalent within ±0.02: " in now.sentence("b", "a").split("Decided at look 1")[1]
+    undecided = replace(now.judgement, verdict="undecided")
+    other = replace(now, family=replace(now.family, margin=None), judgement=undecided)
+    assert "equivalent within ±0.02, which was withdrawn: " in other.sentence("b", "a")
+
+
 def test_a_comparison_that_more_replicates_undo_is_undecided_with_an_interval_that_says_so(tmp_path):
     """Two seeds decide, three do not: the verdict, the interval and p of a line are those of all data."""
     study = lambda count: grid(count, "ab", folds=5)  # noqa: E731

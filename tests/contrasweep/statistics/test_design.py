@@ -421,12 +421,41 @@ def test_a_verdict_of_means_that_unseen_collapses_could_overturn_says_so(a, b, m
     assert "unseen" not in sentence(a, b, bounds=None) + sentence(a, b, collapsed_a=("seed 3",)) + sentence(0.9, 0.2)
 
 
+def test_a_copy_of_an_arm_makes_the_p_of_the_others_no_larger_and_stays_undecided():
+    d, same = np.arange(1, 9) / 100, np.zeros(8)
+    one, copy = (paired_evidence(pairs(x, np.zeros(8)), Design(seeds=8)) for x in (d, same))
+    alone = judged_comparisons([one], Family(1), "max")[0]
+    beside, of_copy = judged_comparisons([one, copy], Family(2), "max")
+    assert (beside.p_value, beside.low, beside.high) == (
+        alone.p_value,
+        alone.low,
+        alone.high,
+    ) and beside.family.size == 1
+    assert of_copy.p_value == 1 and not of_copy.decided and "all values are equal" in of_copy.sentence()
+    margin = judged_comparisons([one, copy], Family(2, margin=0.1), "max")
+    assert margin[1].decision == "equivalent" and margin[0].family.size == 2, (
+        "a false equivalence has to be corrected for"
+    )
+    running = paired_evidence(pairs(same, np.append(np.zeros(7), np.nan)), Design(seeds=8))
+    assert judged_comparisons([one, running], Family(2), "max")[0].p_value == 2 * alone.p_value, "it may yet differ"
+
+
+def test_intervals_of_tied_comparisons_do_not_depend_on_the_order_of_arms():
+    rng = np.random.default_rng(1)
+    every = [paired_evidence(pairs(rng.permutation(12) / 100 + 0.01, np.zeros(12)), Design(seeds=12)) for _ in range(3)]
+    every += [paired_evidence(pairs(rng.normal(size=12), np.zeros(12)), Design(seeds=12)) for _ in range(3)]
+    there, back = (judged_comparisons(one, Family(6), "max") for one in (every, every[::-1]))
+    assert len({c.raw_p for c in there[:3]}) == 1 and all(c.decided for c in there[:3])
+    assert [(c.low, c.high, c.p_value) for c in there] == [(c.low, c.high, c.p_value) for c in back[::-1]]
+    assert len({c.family.share([c.raw_p for c in there], i) for i, c in enumerate(there[:3])}) == 1
+
+
 def test_each_earlier_look_doubles_p():
     evidence = paired_evidence(pairs(np.arange(8) / 100 + 0.01, np.zeros(8)), Design(seeds=8))
     plain = judge([evidence], Family(1))[0]
     for looks in (1, 2):
         judged = judge([evidence], Family(1), looks=[looks])[0]
-        assert judged.p_value == pytest.approx(2**looks * plain.p_value)
+        assert judged.p_value == judged.looked_p == pytest.approx(2**looks * plain.p_value)
         assert judged.low < plain.low and judged.high > plain.high
 
 
