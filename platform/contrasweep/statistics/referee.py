@@ -298,13 +298,13 @@ class Gains:
     sign is still a fair coin's.
     """
 
-    def __init__(self, gains: Floats) -> None:
-        self.all = np.sort(gains)
-        self.bound = float(_bound(gains))
+    def __init__(self, gains: ArrayLike) -> None:
+        self.all: Floats = np.sort(np.asarray(gains, np.float64))
+        self.bound = float(_bound(self.all))
         own = self.all[np.abs(self.all) <= self.bound]
         i, j = _pairs(len(own))
         self.averages = np.sort((own[i] + own[j]) / 2)
-        self.seeds, self.used = len(gains), len(own)
+        self.seeds, self.used = len(self.all), len(own)
 
     @property
     def p(self) -> float:
