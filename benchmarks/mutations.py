@@ -243,7 +243,12 @@ MUTANTS = (
         f"{PLATFORM}/campaign/campaign.py",
         f"{TESTS}/campaign/test_deciding.py",
         ("a failed incumbent is no gain", "return 0.0 if math.isnan(candidate) else best", "return 0.0"),
-        ("equal size is simpler", "return sizes[0] < sizes[1]", "return sizes[0] <= sizes[1]"),
+    ),
+    *_mutants(
+        "campaign",
+        f"{PLATFORM}/statistics/referee.py",
+        f"{TESTS}/statistics/test_referee.py",
+        ("equal size is simpler", "len(saved) and saved[0] > 0", "len(saved) and saved[0] >= 0"),
     ),
     *_mutants(
         "campaign",
