@@ -1,6 +1,6 @@
 """The errors a user can cause, each one line: the rule, the place, the value, and what would have worked."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class ContrasweepError(Exception):
@@ -56,6 +56,15 @@ class SpecError(ContrasweepError, ValueError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (self.rule, self.place, self.value, self.hint)
+
+
+def quoting(value: object) -> str:
+    """Return the hint to quote a text of a file that YAML reads as another value, `no` or `{lr}`; "" for any other."""
+    if isinstance(value, bool):
+        return "YAML reads no, off, yes and on as true or false: put a text in quotes"
+    if isinstance(value, Mapping) and value and set(value.values()) == {None}:
+        return f'YAML reads braces as a mapping: put them in quotes, "{{{next(iter(value))}}}"'
+    return ""
 
 
 def _rebuild(rule: str, place: str, value: object, hint: str) -> SpecError:

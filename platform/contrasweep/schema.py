@@ -37,7 +37,7 @@ import pydantic
 import pydantic.dataclasses
 
 from contrasweep.config import MutableConfig
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import SpecError, choose_from, quoting
 
 C = TypeVar("C", bound=type)
 JsonSchema = dict[str, Any]
@@ -123,7 +123,8 @@ def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
         known = f"known: {tags}" if tags else "as in {type: float, low: 0, high: 1}"
         return SpecError(f"its kind must be named in `{key}`", place=place, value=given, hint=known)
     rule = first["msg"][0].lower() + first["msg"][1:]
-    return SpecError(rule.removeprefix("value error, "), place=place, value=value)
+    hint = quoting(value) if "valid string" in rule else ""
+    return SpecError(rule.removeprefix("value error, "), place=place, value=value, hint=hint)
 
 
 def _joined_types(errors: list[Any], cls: Any) -> Any:

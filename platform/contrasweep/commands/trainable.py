@@ -19,6 +19,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ class MetricsFile:
 
     def _report(self, line: bytes) -> Report:
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=_each_once)
         except ValueError as error:
             raise self._wrong(
                 "a line of metrics is a JSON object", line.decode("utf-8", "replace"), str(error)
@@ -127,6 +128,13 @@ class MetricsFile:
 
     def _wrong(self, rule: str, value: object, hint: str) -> SpecError:
         return SpecError(rule, place=f"CONTRASWEEP_METRICS, line {self.lines}", value=value, hint=hint)
+
+
+def _each_once(members: list[tuple[str, Any]]) -> MutableConfig:
+    """Return the members of a JSON object as a mapping. Raises `ValueError` where a key stands twice."""
+    if twice := [key for key, count in Counter(key for key, _ in members).items() if count > 1]:
+        raise ValueError(f"the key {twice[0]!r} stands twice")
+    return dict(members)
 
 
 def _data(trial: Trial, folder: Path) -> Path:

@@ -20,7 +20,19 @@ _Events: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # twenty times as 
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 as PyYAML reads it, but 1e-4 is a number, as in YAML 1.2, JSON and Python."""
+    """YAML 1.1 as PyYAML reads it, but 1e-4 is a number, and a key stands once, as in YAML 1.2."""
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        """Return the node of a mapping; `SpecError` where a key stands twice, of which PyYAML takes the last."""
+        node = super().compose_mapping_node(anchor)  # type: ignore[no-untyped-call]
+        lines: dict[str, int] = {}
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            line = key.start_mark.line + 1
+            if key.value in lines:
+                where = f"it stands in line {lines[key.value]} and in line {line}"
+                raise SpecError("a mapping has each key once", value=key.value, hint=where)
+            lines[key.value] = line
+        return node
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         """Return the value of a node; a YAMLError with its line where there is none, as for 2026-13-01 or !!int ''."""
@@ -43,8 +55,8 @@ def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -
     try:
         _check_size(text, place)
         value = yaml.load(text, _Loader)
-    except SpecError:
-        raise
+    except SpecError as error:
+        raise error if error.place else error.at(place) from None
     except Exception as error:  # ValueError of a version or an escape that is too large, among others
         if "maximum nesting depth" in str(error):  # of PyYAML from 6.0.4 on, whose scanner runs ahead of its events
             raise _too_deep(place) from None

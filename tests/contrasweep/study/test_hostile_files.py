@@ -243,6 +243,45 @@ def test_a_parameter_of_no_known_kind_is_told_what_there_is(parameter, answer, t
         load_study(str(tmp_path / "s.yaml"))
 
 
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("axes: {a: [1]}\nfolds: 2\naxes: {b: [1]}", "'axes'; it stands in line 1 and in line 3"),
+        ("arms:\n  a: {config: {x: 1}}\n  'a': {config: {x: 2}}", "'a'; it stands in line 2 and in line 3"),
+        ("config: {x: 1, y: 2, x: 3}", "'x'; it stands in line 1 and in line 1"),
+        ("a: &a {x: 1}\nb:\n  <<: *a\n  x: 2\n  x: 3", "'x'; it stands in line 4 and in line 5"),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused_with_both_lines(text, where):
+    with pytest.raises(SpecError) as caught:
+        read_yaml(text, "s.yaml")
+    assert str(caught.value) == f"s.yaml: a mapping has each key once, got {where}"
+
+
+def test_a_key_beside_what_is_merged_replaces_it():
+    text = "a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\nc: {<<: *a}\nd: {x: 1}"
+    assert read_yaml(text, "s.yaml")["b"] == {"x": 3, "y": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("arms: {no: {trainable: contrastive}}", "got False; YAML reads no, off, yes and on as true or false: put a"),
+        ("arms: {a: {trainable: off}}", "got False; YAML reads no, off"),
+        (
+            "arms: {a: {trainable: contrastive, config: {on: 1}}}",
+            "config.1.[key]: input should be a valid string, got True; YAML reads no",
+        ),
+        ("arms: {a: {command: [python, x.py, {lr}]}}", 'as a mapping: put them in quotes, "{lr}"'),
+    ],
+)
+def test_a_text_that_yaml_reads_as_another_value_is_asked_for_in_quotes(text, says, tmp_path):
+    (tmp_path / "s.yaml").write_text(f"name: s\ndata: digits\n{text}\n")
+    with pytest.raises(SpecError) as caught:
+        load_study(str(tmp_path / "s.yaml"))
+    assert says in str(caught.value) and len(str(caught.value).splitlines()) == 1
+
+
 def test_a_study_file_of_every_day_is_read(tmp_path):
     (tmp_path / "s.yaml").write_text("\ufeff" + BASE)
     assert load_study(str(tmp_path / "s.yaml")).folds == 2
