@@ -710,13 +710,29 @@ def test_little_is_kept_of_a_run_that_shows_its_record(study: Study) -> None:
         assert runs[ended.id].tags.keys() == {DIGEST_TAG, "mlflow.parentRunId"}
 
 
-def test_of_settings_that_mlflow_shows_as_one_the_trial_s_own_is_shown() -> None:
+def test_settings_of_which_mlflow_takes_the_names_as_one_are_numbered() -> None:
     trials = [
         Trial("s", arm, "m:f", {name: 1}, Manifest("d", "", "image", {}), seed=0)
         for arm, name in (("a", "k(1"), ("b", "k[1"))
     ]
     study = TrackedStudy.of("s", trials, metric="accuracy")
-    assert [describe_run(study, trial).params["k_1"] for trial in trials] == ["1", "1"]
+    shown = [describe_run(study, trial).params for trial in trials]
+    assert [(params["k_1"], params["k_1_2"]) for params in shown] == [("1", "-"), ("-", "1")]
+
+
+def test_metrics_of_which_mlflow_takes_the_names_as_one_are_numbered_and_named_once(
+    study: Study, capfd: pytest.CaptureFixture[str]
+) -> None:
+    values = {"top1@5": 0.1, "top1%5": 0.9, "top1_5": 0.3, "a/b": 1.0, "a//b": 2.0}
+    for trial in study.trials[:2]:
+        study.record(trial, [{**row, **values} for row in make_rows(trial)])
+    study.sync()
+    for trial in study.trials[:2]:
+        shown = study.children()[trial.id].data.metrics
+        names = ["top1_5", "top1_5_2", "top1_5_3", "a/b", "a/b_2"]
+        assert [shown[name] for name in names] == list(values.values())
+    told = [line for line in capfd.readouterr().err.splitlines() if "top1" in line]
+    assert len(told) == 1 and "top1%5 as top1_5_2, top1_5 as top1_5_3, a//b as a/b_2" in told[0]
 
 
 @pytest.mark.parametrize("name", ["lr(max)", "top@k", "../up", "x" * 300])

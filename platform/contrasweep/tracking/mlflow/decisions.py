@@ -10,7 +10,7 @@ from typing import Any
 
 from contrasweep.tracking.mlflow.address import TrackingAddress
 from contrasweep.tracking.mlflow.client import new_client, translate_errors
-from contrasweep.tracking.mlflow.description import metric_key, milliseconds
+from contrasweep.tracking.mlflow.description import milliseconds, mlflow_keys
 from contrasweep.tracking.mlflow.server import (
     DIGEST_TAG,
     ORIGIN_TAG,
@@ -117,11 +117,12 @@ class CampaignBoard:
         self.added, self.replaced = self.added + (run is None), self.replaced + (run is not None)
         tags = {PARENT_TAG: parent, DECISION_TAG: str(decision.number)}
         run_id, at = self._create(decision.name, decision.asked, tags), milliseconds(decision.decided)
+        keys = mlflow_keys(decision.params)
         told = {**decision.tags, DIGEST_TAG: decision.digest}  # with all else: a run without it is made again
         self.client.log_batch(
             run_id,
             metrics=[Metric(name, value, at, 0) for name, value in decision.metrics.items()],
-            params=[Param(metric_key(k), str(v)[:MAX_PARAM]) for k, v in decision.params.items()][:MAX_PARAMS],
+            params=[Param(keys[k], str(v)[:MAX_PARAM]) for k, v in decision.params.items()][:MAX_PARAMS],
             tags=[RunTag(name, text[:MAX_NOTE]) for name, text in told.items() if text],
         )
         self.client.set_terminated(run_id, "FINISHED", at)

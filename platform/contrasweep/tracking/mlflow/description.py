@@ -64,8 +64,9 @@ def describe_run(study: TrackedStudy, trial: TrialOrRecord) -> RunDescription:
     """Return the tags and parameters of a trial's run in MLflow; a `Trial` and its `Record` give the same."""
     config, data = dotted.flatten(trial.config), _dataset(study, trial.data)
     own = {"arm": trial.arm, "data": data.name, "fold": trial.fold, "seed": trial.seed}
-    params = dict.fromkeys(map(metric_key, study.keys), MISSING)
-    params |= {metric_key(key): _text(value) for key, value in (own | config).items()}
+    keys = mlflow_keys([*study.keys, *own, *config])
+    params = {keys[key]: MISSING for key in study.keys}
+    params |= {keys[key]: _text(value) for key, value in (own | config).items()}
     trial_id = trial.trial_id if isinstance(trial, Record) else trial.id
     tags = {
         "trial_id": trial_id,
@@ -147,25 +148,22 @@ def setting_points(record: Record) -> list[Point]:
     metric that came first.
     """
     at, settings = milliseconds(record.ended), dotted.flatten(record.config)
+    keys = mlflow_keys(settings)
     return [
-        (metric_key(f"system/param.{key}"), float(value), at, 0)
+        (metric_key(f"system/param.{keys[key]}"), float(value), at, 0)
         for key, value in settings.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     ]
 
 
-def points(metrics: Mapping[str, float], step: int, time: float) -> list[Point]:
-    """Return a report as points, without what is no metric: step, time and text."""
+def row_points(rows: Iterable[Row], keys: Mapping[str, str]) -> list[Point]:
+    """Return rows of `StudyRecords.metrics` as points of the `mlflow_keys`, without what is no metric: text."""
     return [
-        (metric_key(name), float(value), milliseconds(time), step)
-        for name, value in metrics_of(metrics).items()
+        (keys[name], float(value), milliseconds(row["time"]), step_of(row))
+        for row in rows
+        for name, value in metrics_of(row).items()
         if isinstance(value, int | float)
     ]
-
-
-def row_points(rows: Iterable[Row]) -> list[Point]:
-    """Rows of `StudyRecords.metrics` as points."""
-    return [point for row in rows for point in points(row, step_of(row), row["time"])]
 
 
 def study_note(study: TrackedStudy, table: str = "", all_trials: str = "") -> str:
@@ -214,7 +212,9 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
     instead of folding them under the study). Its charts begin with the study's metric, the mean of each cell's trials
     over their steps. Of a search it shows the confirmations, whose means are those of the table, or `all_trials`.
     """
-    params = dict.fromkeys(["arm", *map(metric_key, study.axes), "fold", "seed"])
+    shown = mlflow_keys([*study.keys, *study.axes])
+    axes = [shown[axis] for axis in study.axes]
+    params = dict.fromkeys(["arm", *axes, "fold", "seed"])
     columns = [*(f"params.`{name}`" for name in params), "tags.`status`"]
     view: dict[str, object] = {"columnOrder": [_NAME_COLUMN], "columnWidths": {_NAME_COLUMN: _name_width(study)}}
     if study.metric:
@@ -222,7 +222,7 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
         best = f"metrics.`{key}`"
         columns.insert(0, best)
         view |= {"orderByKey": best, "orderByAsc": study.mode == "min"} | _charts(key)
-        cell = ["arm"] if study.searches else ["arm", *map(metric_key, study.axes)]  # of a search: settings are axes
+        cell = ["arm"] if study.searches else ["arm", *axes]  # of a search: settings are axes
         keys = [{"mode": "param", "groupByData": name} for name in cell]
         view["groupBy"] = {"aggregateFunction": "average", "groupByKeys": keys}
     conditions = []
@@ -275,6 +275,20 @@ def metric_key(name: str) -> str:
     """
     parts = re.sub(r"[^\w\-. /:]", "_", name)[:250].split("/")
     return "/".join(re.sub(r"^\.", "_", part) for part in parts if part) or "_"
+
+
+def mlflow_keys(names: Iterable[str]) -> dict[str, str]:
+    """Return name -> `metric_key`, with a number from 2 on where an earlier name has that key: `top1@5`, `top1%5`."""
+    keys: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in dict.fromkeys(names):
+        key, number = metric_key(name), 1
+        while key in taken:
+            number += 1
+            key = f"{metric_key(name)[:240]}_{number}"
+        keys[name] = key
+        taken.add(key)
+    return keys
 
 
 def milliseconds(time: float) -> int:

@@ -7,6 +7,7 @@
 import getpass
 import json
 import math
+import sys
 import threading
 import time
 from collections import Counter
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from contrasweep.rows import Row
 from contrasweep.storage import compact
 from contrasweep.storage.attempts import BegunTrial
 from contrasweep.storage.record import Record, Status
@@ -31,6 +33,7 @@ from contrasweep.tracking.mlflow.description import (
     final_tags,
     metric_key,
     milliseconds,
+    mlflow_keys,
     row_points,
     setting_points,
     shared_view,
@@ -110,6 +113,7 @@ class Server:
         self.added, self.whole = 0, False
         self.client: Any = None
         self._evaluations: dict[str, list[Record]] = {}  # of the networks of this study
+        self._renamed: set[str] = set()  # names of metrics of which the user was told
         self._unsure: set[str] = set()  # trials of which a call failed: it may have worked without an answer
         self._datasets = threading.Lock()  # MLflow breaks when two calls bring it the same new dataset
 
@@ -176,7 +180,7 @@ class Server:
 
     def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:
         """Show a trial as running since `started` (unix seconds), with the reports that it has made so far."""
-        description, points = describe_run(self.study, trial), _points(files)
+        description, points = describe_run(self.study, trial), self._points(files)
         run, missing = self._open_run(description, started, points)
         if run.tags.get("status") != "running":
             translate_errors(lambda: self.client.update_run(run.run_id, status="RUNNING"))
@@ -186,14 +190,14 @@ class Server:
     def show_ended(self, record: Record, files: TrialFiles) -> None:
         """Add what the trial's run lacks, and end it with the status of the record."""
         record = compact.with_scores(record, self._evaluations)
-        description, points = describe_run(self.study, record), _points(files)
+        description, points = describe_run(self.study, record), self._points(files)
         run, missing = self._open_run(description, record.started, points, final_tags(record))
         with files.fetched(record) as folder:
             if record.status.failed and record.error:
                 (folder / "traceback.txt").write_text(record.error, errors="backslashreplace")
             if any(folder.iterdir()):
                 translate_errors(lambda: self.client.log_artifacts(run.run_id, str(folder)))
-        rest = [point for point in _summary(record, points) if point[0] not in run.keys]
+        rest = [point for point in self._summary(record, files, points) if point[0] not in run.keys]
         tags = final_tags(record) | {DIGEST_TAG: record_digest(record)}
         self._log(run, [*missing, *rest], self._missing_params(run, description), tags)
         status, ended = RUN_STATUS[record.status], milliseconds(record.ended)
@@ -210,12 +214,12 @@ class Server:
             How many values, or params, it lacked.
         """
         record = compact.with_scores(record, self._evaluations)
-        run, points = self.runs[record.trial_id], _points(files)
+        run, points = self.runs[record.trial_id], self._points(files)
         missing = self._missing(run, points)
         if missing is None:
             self.show_ended(record, files)
             return len(points)
-        missing += [point for point in _summary(record, points) if point[0] not in run.keys]
+        missing += [point for point in self._summary(record, files, points) if point[0] not in run.keys]
         params = self._missing_params(run, describe_run(self.study, record))
         if missing or params:
             self._log(run, missing, params)
@@ -262,7 +266,8 @@ class Server:
                 )
         if metrics:
             now = milliseconds(time.time())
-            batch = [_metric((metric_key(k), float(v), now, 0)) for k, v in metrics.items()]
+            keys = mlflow_keys(metrics)
+            batch = [_metric((keys[name], float(value), now, 0)) for name, value in metrics.items()]
             translate_errors(lambda: self.client.log_batch(self.parent_id, metrics=batch))
 
     def set_tags(self, run: Run, tags: Mapping[str, str]) -> None:
@@ -417,6 +422,36 @@ class Server:
             translate_errors(lambda: self.client.log_inputs(run.run_id, datasets=[_dataset_input(description.dataset)]))
         return run
 
+    def _keys(self, files: TrialFiles, record: Record | None = None) -> dict[str, str]:
+        """Name of each metric of a trial -> the name that it has in MLflow; names with a number are said once."""
+        reported = (name for row in [*files.reports, *_used(files)] for name in row)
+        keys = mlflow_keys(filter(None, [self.study.metric, *reported, *(record.metrics if record else ())]))
+        renamed = {name: key for name, key in keys.items() if key != metric_key(name)}
+        if new := renamed.keys() - self._renamed:
+            self._renamed |= new
+            told = ", ".join(f"{name} as {key}" for name, key in renamed.items())
+            print(
+                f"{self.name} takes names with fewer characters, in which some are equal: it shows {told}",
+                file=sys.stderr,
+                flush=True,
+            )
+        return keys
+
+    def _points(self, files: TrialFiles) -> list[Point]:
+        """Return the values of a trial in the storage over time, each metric and step once."""
+        once: dict[tuple[str, int], Point] = {}
+        for point in row_points([*files.reports, *_used(files)], self._keys(files)):
+            once.setdefault((point[0], point[3]), point)
+        return list(once.values())
+
+    def _summary(self, record: Record, files: TrialFiles, points: Sequence[Point]) -> list[Point]:
+        """Return the metrics of a run that its record adds: duration, memory, and metrics that no report has."""
+        keys = self._keys(files, record)
+        last = [(keys[k], float(v), milliseconds(record.ended), record.step) for k, v in record.metrics.items()]
+        reported = {point[0] for point in points}
+        every = [*system_points(record), *setting_points(record), *last]
+        return [point for point in dict.fromkeys(every) if point[0] not in reported]
+
     def _missing_params(self, run: Run, description: RunDescription) -> dict[str, str]:
         return {name: value for name, value in description.params.items() if name not in run.params}
 
@@ -465,21 +500,8 @@ def study_page(experiment_id: str, view: str = VIEW) -> str:
     return f"#/experiments/{experiment_id}/runs?{PAGE_KIND}&viewStateShareKey={view}"
 
 
-def _points(files: TrialFiles) -> list[Point]:
-    """Return the values of a trial in the storage over time, each metric and step once."""
-    used = [{"step": row["step"], "time": row["time"], **system_metrics(row)} for row in files.system]
-    once: dict[tuple[str, int], Point] = {}
-    for point in row_points([*files.reports, *used]):
-        once.setdefault((point[0], point[3]), point)
-    return list(once.values())
-
-
-def _summary(record: Record, points: Sequence[Point]) -> list[Point]:
-    """Return the metrics of a run that its record adds: duration, memory, and metrics that no report has."""
-    last = [(metric_key(k), float(v), milliseconds(record.ended), record.step) for k, v in record.metrics.items()]
-    reported = {point[0] for point in points}
-    every = [*system_points(record), *setting_points(record), *last]
-    return [point for point in dict.fromkeys(every) if point[0] not in reported]
+def _used(files: TrialFiles) -> list[Row]:
+    return [{"step": row["step"], "time": row["time"], **system_metrics(row)} for row in files.system]
 
 
 def _same(one: float, other: float) -> bool:
