@@ -10,6 +10,7 @@ and has the replicates for it, declares `question: cells`.
 """
 
 import itertools
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -100,10 +101,17 @@ def pairs_of(arms: Iterable[str], reference: str | None = None) -> list[tuple[st
 
 def family_size(cells: Iterable[Collection[str]], reference: str | None = None, question: Question = "overall") -> int:
     """Count the comparisons of a study whose cells are these sets of arms."""
-    by_cell = [pairs_of(arms, reference) for arms in cells]
+    groups = [frozenset(arms) for arms in cells]
+    if reference is not None:
+        groups = [arms for arms in groups if reference in arms]
     if question == "cells":
-        return sum(map(len, by_cell))
-    return len({frozenset(pair) for pairs in by_cell for pair in pairs})
+        return sum(math.comb(len(arms), 2) if reference is None else len(arms) - 1 for arms in groups)
+    every = frozenset[str]().union(*groups)
+    if reference is not None:
+        return max(0, len(every) - 1)
+    if every in groups:  # of two thousand arms there are two million pairs, which need not be listed
+        return math.comb(len(every), 2)
+    return len({pair for arms in set(groups) for pair in itertools.combinations(sorted(arms), 2)})
 
 
 def holm(p_values: Sequence[float]) -> Floats:

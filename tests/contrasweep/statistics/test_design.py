@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from contrasweep.errors import SpecError
@@ -598,3 +600,10 @@ def test_one_seed_errs_within_alpha_by_what_an_earlier_study_says_of_seeds(seeds
         before += one.of_this_seed.p_value() <= 0.05
     assert wrong / studies <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / studies)
     assert share == 0 or before / studies > 0.25
+
+
+@given(st.lists(st.sets(st.sampled_from("abcdef"), min_size=1), min_size=1, max_size=5), st.sampled_from([None, "a"]))
+def test_the_size_of_a_family_is_the_number_of_its_pairs(cells: list[set[str]], reference: str | None) -> None:
+    pairs = [[frozenset(pair) for pair in pairs_of(sorted(arms), reference)] for arms in cells]
+    assert family_size(cells, reference) == len({pair for of_cell in pairs for pair in of_cell})
+    assert family_size(cells, reference, "cells") == sum(map(len, pairs))
