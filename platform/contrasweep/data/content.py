@@ -44,6 +44,8 @@ class Content:
         folds: how rows are assigned when a study asks for folds. Its count is used only where the data come with folds.
         source: what the manifest is to say of the origin, beside the importer's name, settings and licence.
         rejected: what was left out. It fills up while the tables are read.
+        copies: how many items are equal to one before them: `within` its split, `across splits`, and of these `of
+            another class`. It fills up likewise.
     """
 
     kind: str
@@ -53,6 +55,7 @@ class Content:
     folds: Folds | None = None
     source: Mapping[str, object] = field(default_factory=dict)
     rejected: Rejected = field(default_factory=Rejected)
+    copies: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@
 with a numpy release, and then the folds of a finished table would.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contrasweep.data.manifest import Folds
+from contrasweep.data.manifest import Folds, Manifest
 from contrasweep.errors import SpecError, check_known
 
 Ints = NDArray[np.int64]
@@ -132,3 +133,44 @@ def check(folds: Folds, rows: int, groups: int | None) -> None:
             value=folds.count,
             hint=f"at most {fill} folds",
         )
+
+
+MOST_NAMED = 5
+"""So many classes are named in a note."""
+USUAL = 5
+"""Folds by which a dataset is judged as it is staged."""
+
+
+def class_notes(data: Manifest, count: int | None = None) -> list[str]:
+    """Return sentences on what stands out in the classes and images of a dataset, over so many folds.
+
+    Default: the folds that it has.
+    """
+    rows: list[int] = data.counts.get("train", {}).get("classes", [])
+    count = count or (data.folds.count if data.folds else 0)
+    few = {name: n for name, n in zip(data.classes, rows, strict=False) if 0 < n < count}
+    none = {name: n for name, n in zip(data.classes, rows, strict=False) if n == 0}
+    notes = []
+    if few:
+        notes.append(
+            f"fewer training rows than {count} folds: {_named(few)}; where a fold tests none of a class, its macro "
+            "averages are over the other classes"
+        )
+    if none:
+        notes.append(f"no training row at all: {_named(none)}; no method can learn these classes")
+    if rows and len(data.classes) == 1:
+        notes.append(f"one class alone, {data.classes[0]!r}: there is nothing to tell apart")
+    copies = data.source.get("copies")
+    if isinstance(copies, Mapping) and (copies.get("across splits") or (count and copies)):
+        text = ", ".join(f"{number} {kind}" for kind, number in sorted(copies.items()))
+        kept = data.folds is not None and data.folds.rule == "grouped"
+        notes.append(
+            f"images that are equal to one before them, byte for byte: {text}; "
+            + ("they are in one fold" if kept else "folds may part them: `--set copies=together` keeps them in one")
+        )
+    return [f"{data.name}: {note}" for note in notes]
+
+
+def _named(classes: Mapping[str, int]) -> str:
+    first = ", ".join(f"{name} ({n})" for name, n in list(classes.items())[:MOST_NAMED])
+    return first + (f" and {len(classes) - MOST_NAMED} classes more" if len(classes) > MOST_NAMED else "")

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from contrasweep.config import Config
 from contrasweep.data.columns import content_digest, numbers
-from contrasweep.data.folds import NAMELESS
+from contrasweep.data.folds import NAMELESS, USUAL, class_notes
 from contrasweep.data.manifest import MANIFEST, Manifest, Shard, SplitCounts, sha256
 from contrasweep.data.names import Name, importer, parse
 from contrasweep.errors import DataError
@@ -71,6 +71,8 @@ def stage(
     if content.rejected.counts:
         origin["rejected"] = content.rejected.to_dict()
         log.warning("%s: left out %s", name, content.rejected.counts)
+    if content.copies:
+        origin["copies"] = dict(content.copies)
     if not any(shard.rows for shards in splits.values() for shard in shards):
         raise DataError(
             f"{name}: {source} gave no rows"
@@ -81,6 +83,8 @@ def stage(
     manifest = Manifest(
         called, store.uri, content.kind, splits, content.classes, content.columns, content.folds, origin, counts
     )
+    for note in class_notes(manifest, USUAL):
+        log.warning("%s", note)
     return publish(manifest, store)
 
 

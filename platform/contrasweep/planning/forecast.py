@@ -12,6 +12,7 @@ from contrasweep.cluster.inventory import Inventory, read_inventory, this_machin
 from contrasweep.cluster.memory import UTILISATION
 from contrasweep.cluster.packing import Footprint, PackingRow, Placement, place
 from contrasweep.cluster.simulate import Makespan
+from contrasweep.data.folds import class_notes
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.durations import Durations, duration
 from contrasweep.planning.footprints import DEFAULT, Footprints, Requirement
@@ -315,6 +316,7 @@ def forecast(
         *budget.warnings(makespan),
         *power_warnings(study, noise),
         *group_warnings(plan),
+        *(note for data in plan.datasets.values() for note in class_notes(data)),
         *unchecked_settings(study),
     )
     return Forecast(

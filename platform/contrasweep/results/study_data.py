@@ -203,8 +203,8 @@ class StudyData:
 
     @cached_property
     def notices(self) -> list[str]:
-        """A sentence for what finished trials of the table say of themselves, such as that OCL was SCL in them."""
-        return notice_lines(self.done, self.axes)
+        """A sentence for what stands out in the classes of the data, and for what finished trials say of themselves."""
+        return [*self.document.data_notes, *notice_lines(self.done, self.axes)]
 
     @cached_property
     def again(self) -> frozenset[str]:

@@ -162,6 +162,7 @@ class StudyDocument:
     search: DeclaredSearch | None = None
     description: str = ""
     datasets: tuple[DatasetRef, ...] = ()
+    data_notes: tuple[str, ...] = ()  # of classes and copies in these (`contrasweep.data.folds.class_notes`)
     commands: Commands = ()  # that declared the study; none where a program did
     created: Time = 0.0
     origin: Digest = ""

@@ -1,9 +1,11 @@
 """Image files kept as they were published: the bytes of each PNG or JPEG, checked by decoding it once."""
 
+import hashlib
+import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -14,12 +16,20 @@ import pydantic
 
 from contrasweep.data import columns, images
 from contrasweep.data.content import Content, Rejected
-from contrasweep.data.manifest import ANY_SIDE, ColumnSpec
+from contrasweep.data.manifest import ANY_SIDE, ColumnSpec, Folds
 from contrasweep.errors import DataError
 
 BATCH = 256
 CHANNELS = 3
-SPLITS = {"train": "train", "test": "test", "val": "test", "valid": "test", "validation": "test"}
+SPLITS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("test", "testing"), "test"),
+    **dict.fromkeys(("val", "valid", "validation", "dev", "eval", "evaluation"), "val"),
+}
+"""The split that a word in the name of a file or folder tells, whatever its case."""
+MOST_CLASSES = 100_000
+"""Without names of classes, a label from here on needs as many samples."""
+log = logging.getLogger(__name__)
 Side = Annotated[int, pydantic.Field(ge=1)]
 """In pixels."""
 
@@ -42,6 +52,39 @@ class Encoded:
         return self.name if isinstance(self.data, bytes) else str(self.data)
 
 
+@dataclass
+class Copies:
+    """Images that are equal byte for byte to one that came before, counted by where that was."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    seen: dict[bytes, tuple[str, int | None]] = field(default_factory=dict)
+
+    def add(self, data: bytes, split: str, label: int | None) -> str:
+        """Count an image; return the digest of its bytes."""
+        digest = hashlib.sha256(data).digest()[:12]
+        if digest in self.seen:
+            other, alike = self.seen[digest]
+            kinds = ["within" if other == split else "across splits", *(["of another class"] if alike != label else [])]
+            for kind in kinds:
+                self.counts[kind] = self.counts.get(kind, 0) + 1
+        self.seen.setdefault(digest, (split, label))
+        return digest.hex()
+
+
+def readable(name: str) -> str:
+    """Return a file's name as text, with a backslash and two digits for each byte that is not UTF-8."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def numbered(most: int, samples: int, where: object, remedy: str) -> tuple[str, ...]:
+    """Return numbers as names of the classes 0 to `most`, the largest label of so many samples."""
+    if most >= max(MOST_CLASSES, samples):
+        raise DataError(
+            f"{where}: a label is {most:,}, of {samples:,} samples; labels are class numbers from 0: {remedy}"
+        )
+    return tuple(map(str, range(most + 1)))
+
+
 def spec(size: int | None) -> dict[str, ColumnSpec]:
     """Return the column's spec; without a `size` that of the images, which `content` then fills in."""
     shape = {} if size is None else {"shape": [size, size, CHANNELS]}
@@ -54,19 +97,39 @@ def content(
     size: int | None,
     longest_side: int | None = None,
     kind: str = "image",
+    rejected: Rejected | None = None,
+    together: bool = False,
 ) -> Content:
     """Return the columns `image` (encoded), `label` (where images have one), `path`, and `captions` of `image-text`.
 
     Missing, broken and oversized files are left out and counted by name. Without a `size`, images keep their bytes and
-    their own sizes, but that those with a longer side than `longest_side` are scaled down to it.
+    their own sizes, but that those with a longer side than `longest_side` are scaled down to it. Equal files are
+    counted, and with `together` they are a group each, which folds do not part.
     """
-    specs, rejected = spec(size), Rejected()
-    tables = {split: _tables(files, specs, size, longest_side, rejected) for split, files in splits.items()}
-    return Content(kind, tables, tuple(classes), specs, rejected=rejected)
+    specs, rejected, copies = spec(size), rejected or Rejected(), Copies()
+
+    def tables(split: str, files: Iterable[Encoded]) -> Iterator[pa.Table]:
+        return _tables(files, specs, size, longest_side, rejected, partial(copies.add, split=split), together)
+
+    return Content(
+        kind,
+        {split: tables(split, files) for split, files in splits.items()},
+        tuple(map(readable, classes)),
+        specs,
+        Folds(5, "grouped") if together else None,
+        rejected=rejected,
+        copies=copies.counts,
+    )
 
 
 def _tables(
-    files: Iterable[Encoded], specs: dict[str, ColumnSpec], size: int | None, longest: int | None, rejected: Rejected
+    files: Iterable[Encoded],
+    specs: dict[str, ColumnSpec],
+    size: int | None,
+    longest: int | None,
+    rejected: Rejected,
+    counted: Callable[..., str],
+    together: bool,
 ) -> Iterator[pa.Table]:
     waiting, load = iter(files), partial(_load, longest=longest)
     with ThreadPoolExecutor() as pool:
@@ -74,18 +137,20 @@ def _tables(
             kept = []
             for file, (data, shape, problem) in zip(batch, pool.map(load, batch), strict=True):
                 if problem:
-                    rejected.add(problem, file.name)
+                    rejected.add(problem, readable(file.name))
                     continue
                 if size is None and specs["image"].setdefault("shape", shape) != shape:
                     specs["image"]["shape"] = [ANY_SIDE, ANY_SIDE, CHANNELS]
                 kept.append((data, file))
             if kept:
                 labels, captions = [file.label for _, file in kept], [file.captions for _, file in kept]
+                groups = [counted(data, label=file.label) for data, file in kept]
                 yield columns.table(
                     {
                         "image": pa.array([data for data, _ in kept], pa.binary()),
                         **({} if None in labels else {"label": pa.array(labels, pa.int32())}),
-                        "path": pa.array([file.name for _, file in kept], pa.string()),
+                        "path": pa.array([readable(file.name) for _, file in kept], pa.string()),
+                        **({"group": pa.array(groups, pa.string())} if together else {}),
                         **({"captions": pa.array(captions, pa.list_(pa.string()))} if all(captions) else {}),
                     },
                     specs,
@@ -109,19 +174,30 @@ def _load(file: Encoded, longest: int | None) -> tuple[bytes, list[int], str]:
 def files_by_split(source: Path, suffix: str) -> dict[str, list[Path]]:
     """Return the files of each split below `source` in the order of their names.
 
-    `train-0.tar`, `data/train-0.tar` and `train/0.tar` are training files; where no name says so, all are. A validation
-    split is the test split unless there is one of that name. `DataError` where there is no file, or none for training.
+    `train-0.tar`, `data/Training-0.tar` and `train/0.tar` are training files; where no name says so, all are. A
+    validation split is the test split unless there is one of that name. Others are left out, which is said. `DataError`
+    where there is no file, or none for training.
     """
     files = [source] if source.is_file() else sorted(source.rglob(f"*{suffix}"))
     if not files:
         raise DataError(f"{source} has no {suffix} files")
     named: dict[str, list[Path]] = {}
     for file in files:
-        words = re.split(r"[^a-z]+", file.relative_to(source.parent if source.is_file() else source).as_posix().lower())
-        named.setdefault(next((word for word in words if word in SPLITS), ""), []).append(file)
+        parts = (Path(file.name) if source.is_file() else file.relative_to(source)).parts[::-1]
+        words = [word for part in parts for word in re.split(r"[^a-z]+", part.lower())]
+        named.setdefault(next((SPLITS[word] for word in words if word in SPLITS), ""), []).append(file)
     if set(named) == {""}:
         return {"train": files}
     if "train" not in named:
         raise DataError(f"{source} has {suffix} files of {', '.join(sorted(filter(None, named)))} and none of train")
-    test = next((named[name] for name in list(SPLITS)[1:] if name in named), None)
-    return {"train": named["train"], **({} if test is None else {"test": test})}
+    test = "test" if "test" in named else "val"
+    left = [file for split, files in named.items() if split not in ("train", test) for file in files]
+    if left:
+        say_left_out(source, [file.name for file in left])
+    return {"train": named["train"], **({"test": named[test]} if test in named else {})}
+
+
+def say_left_out(source: Path, names: list[str]) -> None:
+    """Say that files or folders of a dataset are of neither split."""
+    first = ", ".join(map(readable, names[:5]))
+    log.warning("%s: left out %d that are neither of train nor of test: %s", source, len(names), first)

@@ -5,15 +5,17 @@ Any Parquet with image bytes will do; with a column of captions the dataset is o
 
 import json
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from contrasweep.data.content import Content, Importer
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import Encoded, Side, files_by_split
+from contrasweep.data.importers.encoded_images import Encoded, Side, files_by_split, numbered
 from contrasweep.errors import DataError, choose_from
 from contrasweep.schema import checked
 
@@ -43,8 +45,8 @@ def read(source: Path, settings: Settings) -> Content:
     caption = _caption(schema, settings.caption, source)
     label = _label(schema, settings.label or ("none" if caption else ""), source)
     image = _image(schema, settings.image, source)
-    classes = _names(schema).get(label) or _numbers(files, label)
-    splits = {split: _members(parts, image, label, caption) for split, parts in files.items()}
+    classes = _classes(files, image, label, caption)
+    splits = {split: _members(parts, image, label, caption, len(classes)) for split, parts in files.items()}
     kind = "image-text" if caption else "image"
     return encoded_images.content(splits, classes, settings.size, settings.longest_side, kind)
 
@@ -99,16 +101,33 @@ def _names(schema: pa.Schema) -> dict[str, list[str]]:
         return {}
 
 
-def _numbers(files: dict[str, list[Path]], label: str) -> list[str]:
-    """Return numbers in place of names, up to the largest label."""
-    if not label:
-        return []
-    columns = (pq.read_table(file, columns=[label])[label] for parts in files.values() for file in parts)
-    most = max((max(column.to_pylist(), default=-1) for column in columns), default=-1)
-    return [str(number) for number in range(most + 1)]
+def _classes(files: dict[str, list[Path]], image: str, label: str, caption: str) -> list[str]:
+    """Return the names of the classes, the same in each file that has some; numbers where none has."""
+    every, names, first = [file for parts in files.values() for file in parts], list[str](), Path()
+    for file in every:
+        schema = _schema(file)
+        if lacks := [column for column in (image, label, caption) if column and column not in schema.names]:
+            raise DataError(f"{file} has no column {lacks[0]!r}, which other files of the dataset have")
+        here = _names(schema).get(label)
+        if here and names and here != names:
+            raise DataError(f"{file} has other class names than {first}: {_difference(here, names)}; stage them apart")
+        if here and not names:
+            names, first = here, file
+    if names or not label:
+        return names
+    most, rows = -1, 0
+    for file in every:
+        column = pq.read_table(file, columns=[label])[label]
+        most, rows = max(most, pc.max(column).as_py() or -1, 0 if len(column) else -1), rows + len(column)
+    return list(numbered(most, rows, f"the column {label!r}", "--set label=NAME names another column, or none"))
 
 
-def _members(files: list[Path], image: str, label: str, caption: str) -> Iterator[Encoded]:
+def _difference(here: list[str], there: list[str]) -> str:
+    pairs = zip_longest(here, there)
+    return next(f"class {i} is {a!r} and {b!r}" for i, (a, b) in enumerate(pairs) if a != b)
+
+
+def _members(files: list[Path], image: str, label: str, caption: str, classes: int) -> Iterator[Encoded]:
     for file in files:
         with pq.ParquetFile(file, pre_buffer=False) as opened:
             row = 0
@@ -121,6 +140,8 @@ def _members(files: list[Path], image: str, label: str, caption: str) -> Iterato
                         raise DataError(
                             f"{name} has no label ({label!r} is {number}); --set label=none leaves them out"
                         )
+                    if label and number >= classes:
+                        raise DataError(f"{name} has label {number}; there are {classes} class names, from 0")
                     captions = tuple(filter(None, [text] if isinstance(text, str) else text or []))
                     if caption and not captions:
                         raise DataError(f"{name} has no caption ({caption!r} is {text!r})")

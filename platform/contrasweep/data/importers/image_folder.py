@@ -1,15 +1,22 @@
 """A folder of images, one folder a class: `train/CLASS/...` and `test/CLASS/...` (or `val`), or just `CLASS/...`."""
 
+import os
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
-from contrasweep.data.content import Content, Importer
+from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import Encoded, Side
+from contrasweep.data.importers.encoded_images import Encoded, Side, readable
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
 
-SPLITS = {"train": ("train",), "test": ("test", "val", "valid", "validation")}
-SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff"}
+SUFFIXES = {".png", ".jpg", ".jpeg", ".jfif", ".jpe", ".webp", ".bmp", ".tif", ".tiff"}
+TEXTS = {".txt", ".csv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".md", ".html", ".ini", ".db"}
+"""Files that nobody expects to be images: all others are counted where they are left out."""
+SYSTEM = {"__MACOSX", "@eaDir", "lost+found", "$RECYCLE.BIN", "System Volume Information"}
+"""Folders that programs leave behind; hidden ones (`.ipynb_checkpoints`, `.git`) are too."""
 
 
 @checked
@@ -24,45 +31,139 @@ class Settings:
     longest_side: Side | None = None
 
 
-def read(source: Path, settings: Settings) -> Content:
+@checked
+class FolderSettings(Settings):
+    """Settings of images in class folders.
+
+    `copies`: with `together`, files that are equal byte for byte are in one fold; `apart`: folds may part them.
+    """
+
+    copies: Literal["apart", "together"] = "apart"
+
+
+def read(source: Path, settings: FolderSettings) -> Content:
     """Return the image files of each class folder, still encoded; `DataError` if `source` has no class folders."""
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of class folders")
-    present = split_folders(source)
-    classes = sorted({child.name for folder in present.values() for child in folder.iterdir() if child.is_dir()})
-    if not classes:
+    present = split_folders(_root(source), lambda folder: bool(_visible(folder)[0]))
+    found = {split: _class_folders(folder) for split, folder in present.items()}
+    classes = sorted({name for folders in found.values() for name in folders})
+    if not classes or all(name.lower() in encoded_images.SPLITS for name in classes):
+        looked = ", ".join(str(folder) for folder in present.values())
+        raise DataError(f"{source} has no class folders (looked in {looked}); `images` stages images without labels")
+    _check_classes(found)
+    rejected = Rejected()
+    splits = {split: _files(present[split], found[split], classes, rejected) for split in present}
+    together = settings.copies == "together"
+    return encoded_images.content(
+        splits, classes, settings.size, settings.longest_side, rejected=rejected, together=together
+    )
+
+
+def split_folders(source: Path, is_split: Callable[[Path], bool] = Path.is_dir) -> dict[str, Path]:
+    """Return the folder of each split; without one that is called `train`, all of `source` is for training.
+
+    `Training` and `TEST` are names of splits too. A validation split is the test split unless there is one of that
+    name; folders beside them are left out, which is said. `DataError` where there is a test split alone, or two.
+    """
+    named: dict[str, Path] = {}
+    children = _visible(source)[0]
+    for folder in children:
+        split = encoded_images.SPLITS.get(folder.name.lower())
+        if split is not None and is_split(folder):
+            if split in named:
+                raise DataError(f"{source} has two folders of {split}: {named[split].name} and {folder.name}")
+            named[split] = folder
+    if "train" not in named:
+        if named and len(named) == len(children):
+            raise DataError(f"{source} has folders of {' and '.join(sorted(named))} and none of train")
+        return {"train": source}
+    test = named.get("test", named.get("val"))
+    if left := [folder.name for folder in children if folder not in (named["train"], test)]:
+        encoded_images.say_left_out(source, left)
+    return {"train": named["train"], **({"test": test} if test else {})}
+
+
+def _root(source: Path) -> Path:
+    """Return the folder in which splits or classes stand: of folders with nothing but a folder of folders, the last."""
+    while len(children := _visible(source)[0]) == 1 and not _images(source):
+        if children[0].name.lower() in encoded_images.SPLITS or not _visible(children[0])[0] or _images(children[0]):
+            break
+        source = children[0]
+    return source
+
+
+def _visible(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Return the folders and the files in a folder, without hidden ones and those of the system."""
+    inside = sorted(path for path in folder.iterdir() if not path.name.startswith(".") and path.name not in SYSTEM)
+    return [path for path in inside if path.is_dir()], [path for path in inside if not path.is_dir()]
+
+
+def _images(folder: Path) -> list[Path]:
+    return [path for path in _visible(folder)[1] if path.suffix.lower() in SUFFIXES]
+
+
+def _class_folders(folder: Path) -> dict[str, list[Path]]:
+    """Return the folders of each class: names that differ in the form of an accent alone, as a Mac's do, are one."""
+    folders: dict[str, list[Path]] = {}
+    for child in _visible(folder)[0]:
+        folders.setdefault(unicodedata.normalize("NFC", child.name), []).append(child)
+    return folders
+
+
+def _check_classes(found: Mapping[str, Mapping[str, list[Path]]]) -> None:
+    """Raise `DataError` where the folders of a level are no classes, or a class of test is one of train misspelt."""
+    train = found["train"]
+    inner = [[child.name for child in _visible(folder)[0]] for folders in train.values() for folder in folders]
+    if len(inner) > 1 and len(inner[0]) > 1 and all(names == inner[0] for names in inner):
         raise DataError(
-            f"{source} has no class folders (looked in {', '.join(str(folder) for folder in present.values())})"
+            f"{', '.join(train)} hold folders of the same names ({', '.join(inner[0][:5])}): are these the classes? "
+            "then put the images of a class into one folder, or pass one of the outer ones as --source"
         )
-    splits = {split: _files(folder, classes) for split, folder in present.items()}
-    return encoded_images.content(splits, classes, settings.size, settings.longest_side)
+    alike = {name.casefold(): name for name in train}
+    for name in found.get("test", ()):
+        if name not in train and name.casefold() in alike:
+            raise DataError(f"train has a class {alike[name.casefold()]!r} and test {name!r}: give them one name")
 
 
-def split_folders(source: Path) -> dict[str, Path]:
-    """Return the folder of each split; without one that is called `train`, all of `source` is for training."""
-    folders = {
-        split: next((source / name for name in names if (source / name).is_dir()), None)
-        for split, names in SPLITS.items()
-    }
-    return {split: folder for split, folder in folders.items() if folder} if folders["train"] else {"train": source}
-
-
-def _files(folder: Path, classes: list[str]) -> list[Encoded]:
+def _files(split: Path, folders: Mapping[str, list[Path]], classes: list[str], rejected: Rejected) -> list[Encoded]:
+    for path in _images(split):
+        rejected.add("image beside the class folders", readable(path.name))
     return [
-        Encoded(path, path.relative_to(folder).as_posix(), label)
+        Encoded(path, path.relative_to(split).as_posix(), label)
         for label, name in enumerate(classes)
-        for path in sorted((folder / name).rglob("*"))
-        if path.suffix.lower() in SUFFIXES
+        for folder in folders.get(name, ())
+        for path in _below(folder, split, rejected)
     ]
+
+
+def _below(folder: Path, within: Path, rejected: Rejected) -> Iterator[Path]:
+    """Yield the image files below a folder in order, also behind links; others are counted, but texts."""
+    seen: set[str] = set()
+    below: list[Path] = []
+    for place, folders, files in os.walk(folder, followlinks=True):
+        real, here = os.path.realpath(place), Path(place)
+        visible = [name for name in folders if not name.startswith(".") and name not in SYSTEM]
+        for name in set(folders) - set(visible):
+            rejected.add("hidden folder", readable((here / name).relative_to(within).as_posix()))
+        folders[:] = [] if real in seen else visible
+        for path in [] if real in seen else map(here.joinpath, files):
+            suffix, name = path.suffix.lower(), readable(path.relative_to(within).as_posix())
+            if suffix in SUFFIXES and not path.name.startswith("."):
+                below.append(path)
+            elif suffix in SUFFIXES or (suffix not in TEXTS and not path.name.startswith(".")):
+                rejected.add("hidden file" if path.name.startswith(".") else f"file {suffix or 'without suffix'}", name)
+        seen.add(real)
+    yield from sorted(below)
 
 
 def read_unlabelled(source: Path, settings: Settings) -> Content:
     """Return all image files below `source`, without labels."""
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of images")
-    files = sorted(path for path in source.rglob("*") if path.suffix.lower() in SUFFIXES)
-    named = (Encoded(path, path.relative_to(source).as_posix(), None) for path in files)
-    return encoded_images.content({"train": named}, (), settings.size, settings.longest_side)
+    rejected = Rejected()
+    named = [Encoded(p, p.relative_to(source).as_posix(), None) for p in _below(source, source, rejected)]
+    return encoded_images.content({"train": named}, (), settings.size, settings.longest_side, rejected=rejected)
 
 
 IMAGES = Importer(
@@ -78,6 +179,6 @@ IMAGE_FOLDER = Importer(
     "any folder of images with one folder a class",
     "that of its owner",
     "a folder with train/CLASS/*.jpg and test/CLASS/*.jpg, or CLASS/*.jpg",
-    Settings,
+    FolderSettings,
     own=True,
 )

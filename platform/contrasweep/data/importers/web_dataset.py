@@ -10,7 +10,7 @@ import pydantic
 
 from contrasweep.data.content import Content, Importer
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import Encoded, Side, files_by_split
+from contrasweep.data.importers.encoded_images import Encoded, Side, files_by_split, numbered
 from contrasweep.data.safety import check_member
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
@@ -37,22 +37,24 @@ def read(source: Path, settings: Settings) -> Content:
     """Return the images of each sample, still encoded. The tars are read twice, the first time for the labels alone."""
     tars = files_by_split(source, ".tar")
     labelled = settings.label != "none"
-    most = max((number for files in tars.values() for number in _labels(files, settings.label)), default=-1)
+    most, samples = -1, 0
+    for number in (number for files in tars.values() for number in _labels(files, settings.label)):
+        most, samples = max(most, number), samples + 1
     if labelled and most < 0:
         raise DataError(f"{source} has no sample with a label; --set label=none stages images without labels")
-    classes = _classes(source, most + 1) if labelled else ()
+    classes = _classes(source, most, samples) if labelled else ()
     splits = {split: _members(files, settings.label) for split, files in tars.items()}
     return encoded_images.content(splits, classes, settings.size, settings.longest_side)
 
 
-def _classes(source: Path, count: int) -> tuple[str, ...]:
+def _classes(source: Path, most: int, samples: int) -> tuple[str, ...]:
     """Return the names in classes.txt, one a line, or numbers."""
     file = source / CLASSES
-    names = file.read_text().split("\n") if source.is_dir() and file.is_file() else []
+    names = file.read_text("utf-8-sig").split("\n") if source.is_dir() and file.is_file() else []
     names = [name.strip() for name in names if name.strip()]
-    if names and len(names) < count:
-        raise DataError(f"{file} names {len(names)} classes; labels go up to {count - 1}")
-    return tuple(names) or tuple(map(str, range(count)))
+    if names and len(names) <= most:
+        raise DataError(f"{file} names {len(names)} classes; labels go up to {most}")
+    return tuple(names) or numbered(most, samples, source, "name the classes in classes.txt, or --set label=none")
 
 
 def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
@@ -75,10 +77,23 @@ def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, byte
                 if extension.lower() in wanted and info.size <= MOST_BYTES:
                     opened = archive.extractfile(info)
                     members[extension.lower()] = b"" if opened is None else opened.read()
+            _check_end(archive, file)
     except tarfile.TarError as error:
         raise DataError(f"{file} is not a readable tar ({error})") from None
     if members:
         yield key, members
+
+
+def _check_end(archive: tarfile.TarFile, file: Path) -> None:
+    """Raise `DataError` where a tar is cut: what follows its last member is two blocks of zeros, and only zeros."""
+    assert archive.fileobj is not None
+    archive.fileobj.seek(archive.offset)
+    end = archive.fileobj.read(2 * tarfile.BLOCKSIZE)
+    if len(end) < 2 * tarfile.BLOCKSIZE or end.strip(b"\0"):
+        raise DataError(f"{file} is cut: it lacks the two empty blocks at the end of a tar; fetch it again")
+    while rest := archive.fileobj.read(2**20):
+        if rest.strip(b"\0"):
+            raise DataError(f"{file} goes on behind its end, as tars that were joined by cat do; name each by itself")
 
 
 def _labels(files: list[Path], label: str) -> Iterator[int]:

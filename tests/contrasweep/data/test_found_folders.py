@@ -1,0 +1,371 @@
+"""Folders of pictures, tars and Parquet files as people have them: staged as they mean it, or refused in a line."""
+
+import importlib.util
+import io
+import json
+import logging
+import os
+import random
+import shutil
+import tarfile
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from contrasweep import AblationGrid, Arm, DataError
+from contrasweep.data.manifest import Manifest
+from contrasweep.data.reading import open_dataset
+from contrasweep.data.resolving import resolve
+from contrasweep.data.staging import stage
+from contrasweep.planning.planner import plan
+from contrasweep.running.prepare import study_document
+
+_spec = importlib.util.spec_from_file_location("sources", Path(__file__).with_name("sources.py"))
+assert _spec and _spec.loader
+sources = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(sources)
+CLASSES = ("café", "dog", "owl")
+Rows = dict[str, dict[str, int]]
+"""Split -> class -> images."""
+
+
+def good(folder: Path) -> Rows:
+    for split, n in (("train", 4), ("test", 2)):
+        for name in CLASSES:
+            for i in range(n):
+                sources.png(folder / split / name / f"{i}.png", 8, 8)
+    return {"train": dict.fromkeys(CLASSES, 4), "test": dict.fromkeys(CLASSES, 2)}
+
+
+def renamed(train: str, test: str) -> Callable[[Path, Rows], None]:
+    def change(folder: Path, rows: Rows) -> None:
+        (folder / "train").rename(folder / train)
+        (folder / "test").rename(folder / test)
+
+    return change
+
+
+def added(path: str, data: bytes | None = None, label: str = "", split: str = "train") -> Callable[[Path, Rows], None]:
+    """Add a file: an image that counts for `label`, "": it does not count."""
+
+    def change(folder: Path, rows: Rows) -> None:
+        file = Path(os.fsdecode(os.fsencode(folder) + b"/" + path.encode("latin-1")))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(sources.png_bytes() if data is None else data)
+        if label:
+            rows[split][label] = rows[split].get(label, 0) + 1
+
+    return change
+
+
+def outside(folder: Path, rows: Rows) -> None:
+    inner = folder.with_name("inner")
+    folder.rename(inner)
+    (folder / "dataset" / "images").parent.mkdir(parents=True)
+    inner.rename(folder / "dataset" / "images")
+
+
+def decomposed(folder: Path, rows: Rows) -> None:
+    name = unicodedata.normalize("NFD", "café")
+    (folder / "test" / "café").rename(folder / "test" / name)
+
+
+def linked(folder: Path, rows: Rows) -> None:
+    sources.png(folder.with_name("more") / "a.png", 8, 8)
+    (folder / "train" / "dog" / "more").symlink_to(folder.with_name("more"))
+    rows["train"]["dog"] += 1
+
+
+def looped(folder: Path, rows: Rows) -> None:
+    (folder / "train" / "owl" / "loop").symlink_to(folder / "train" / "owl")
+
+
+def emptied(folder: Path, rows: Rows) -> None:
+    (folder / "train" / "horse").mkdir()
+    rows["train"]["horse"] = 0
+
+
+def unsplit(folder: Path, rows: Rows) -> None:
+    shutil.rmtree(folder / "test")
+    del rows["test"]
+    for name in CLASSES:
+        (folder / "train" / name).rename(folder / name)
+    (folder / "train").rmdir()
+
+
+def copied(folder: Path, rows: Rows) -> None:
+    shutil.copy(folder / "train" / "dog" / "0.png", folder / "train" / "dog" / "copy.png")
+    rows["train"]["dog"] += 1
+
+
+JPEG = io.BytesIO()
+sources.Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(JPEG, "JPEG")
+INSIDE: dict[str, Callable[[Path, Rows], None]] = {
+    "checkpoints in a class": added("train/dog/.ipynb_checkpoints/0-checkpoint.png"),
+    "checkpoints in a split": added("train/.ipynb_checkpoints/0-checkpoint.png"),
+    "a Mac's zip": added("train/__MACOSX/dog/._0.png", b"\0\5\x16\7"),
+    "a Mac's second file": added("train/dog/._0.png", b"\0\5\x16\7"),
+    "a thumbnail folder": added("test/@eaDir/0.png"),
+    "accents by a Mac": decomposed,
+    "a file from Windows": added("train/dog/caf\xe9.png", label="dog"),
+    "a class from Windows": added("train/caf\xe9/0.png", label="caf\\xe9"),
+    "a GIF": added("train/dog/a.gif", b"GIF89a"),
+    "a JFIF": added("train/dog/a.jfif", JPEG.getvalue(), label="dog"),
+    "capitals": added("train/dog/A.PNG", label="dog"),
+    "no suffix": added("train/dog/picture"),
+    "notes": added("train/dog/notes.txt", b"text"),
+    "an empty class": emptied,
+    "a copy": copied,
+    "a linked folder": linked,
+    "a loop": looped,
+    "a folder below a class": added("train/dog/below/deep.png", label="dog"),
+    "an image beside the classes": added("train/loose.png"),
+    "a cut image": added("train/dog/cut.png", sources.png_bytes()[:60]),
+    "an empty file": added("test/owl/empty.png", b""),
+    "a hidden class": added("train/.git/0.png"),
+}
+AROUND: dict[str, Callable[[Path, Rows], None]] = {
+    "as it is": lambda folder, rows: None,
+    "Training": renamed("Training", "Testing"),
+    "TRAIN": renamed("TRAIN", "VAL"),
+    "train and dev": renamed("train", "dev"),
+    "two folders around": outside,
+    "a Mac's zip": added("__MACOSX/._train", b"\0"),
+    "a table beside": added("labels.csv", b"a,b"),
+    "another folder beside": added("docs/readme.txt", b"text"),
+    "checkpoints around": added(".ipynb_checkpoints/x.png"),
+    "classes alone": unsplit,
+}
+
+
+def counts(manifest: Manifest) -> Rows:
+    return {
+        split: dict(zip(manifest.classes, manifest.counts[split].get("classes", ()), strict=True))
+        for split in manifest.splits
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tenth", range(10))
+def test_a_folder_as_people_have_it_is_staged_as_they_mean_it(tenth: int, tmp_path: Path) -> None:
+    """A hundred folders: a good one with up to three things that people's folders have, and one around it."""
+    for number in range(10 * tenth, 10 * tenth + 10):
+        drawn, folder = random.Random(number), tmp_path / str(number) / "photos"
+        rows = good(folder)
+        names = [list(INSIDE)[number % len(INSIDE)], *drawn.sample(list(INSIDE), number % 3)]
+        for name in dict.fromkeys(names):
+            INSIDE[name](folder, rows)
+        around = list(AROUND)[number % len(AROUND)]
+        if around == "classes alone":
+            shutil.rmtree(folder)
+            rows = good(folder)
+        AROUND[around](folder, rows)
+        manifest = stage("image-folder", str(tmp_path / str(number) / "to"), source=folder)
+        every = {name for part in rows.values() for name in part}
+        assert set(manifest.classes) == every, (number, names, around)
+        shown = {split: {name: n for name, n in part.items() if n} for split, part in counts(manifest).items()}
+        assert shown == {split: {name: n for name, n in part.items() if n} for split, part in rows.items()}, (
+            number,
+            names,
+            around,
+        )
+
+
+def alone(folder: Path, rows: Rows) -> None:
+    shutil.rmtree(folder / "train")
+
+
+def parts(folder: Path, rows: Rows) -> None:
+    (folder / "train").rename(folder / "part1")
+    (folder / "test").rename(folder / "part2")
+
+
+def twice(folder: Path, rows: Rows) -> None:
+    shutil.copytree(folder / "train", folder / "Training")
+
+
+def capital(folder: Path, rows: Rows) -> None:
+    (folder / "test" / "dog").rename(folder / "test" / "Dog")
+
+
+def flat(folder: Path, rows: Rows) -> None:
+    for split in ("train", "test"):
+        shutil.rmtree(folder / split)
+        sources.png(folder / split / "0.png", 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (alone, "has folders of test and none of train"),
+        (parts, "part1, part2 hold folders of the same names"),
+        (twice, "has two folders of train: Training and train"),
+        (capital, "train has a class 'dog' and test 'Dog'"),
+        (flat, "has no class folders"),
+    ],
+)
+def test_a_folder_that_can_be_meant_in_two_ways_is_refused_in_a_line(
+    change: Callable[[Path, Rows], None], says: str, tmp_path: Path
+) -> None:
+    change(tmp_path / "photos", good(tmp_path / "photos"))
+    with pytest.raises(DataError) as caught:
+        stage("image-folder", str(tmp_path / "to"), source=tmp_path / "photos")
+    assert says in str(caught.value) and len(str(caught.value).splitlines()) == 1
+    assert not (tmp_path / "to" / "manifest.json").exists()
+
+
+def test_a_class_may_be_called_as_a_split_is(tmp_path: Path) -> None:
+    for name in ("train", "car", "bus"):
+        sources.png(tmp_path / "photos" / name / "0.png", 8, 8)
+    manifest = stage("image-folder", str(tmp_path / "to"), source=tmp_path / "photos")
+    assert counts(manifest) == {"train": {"bus": 1, "car": 1, "train": 1}}
+
+
+def test_what_is_left_out_is_counted_by_its_kind(tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    rows = good(folder)
+    for name in ("a GIF", "no suffix", "an image beside the classes", "checkpoints in a class", "a Mac's second file"):
+        INSIDE[name](folder, rows)
+    rejected: Any = stage("image-folder", str(tmp_path / "to"), source=folder).source["rejected"]
+    assert {reason: entry["first"] for reason, entry in rejected.items()} == {
+        "file .gif": ["dog/a.gif"],
+        "file without suffix": ["dog/picture"],
+        "hidden file": ["dog/._0.png"],
+        "hidden folder": ["dog/.ipynb_checkpoints"],
+        "image beside the class folders": ["loose.png"],
+    }
+
+
+@pytest.mark.slow
+def test_few_images_no_images_and_copies_are_said_in_stage_plan_and_report(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "photos"
+    rows = good(folder)
+    emptied(folder, rows)
+    copied(folder, rows)
+    shutil.copy(folder / "train" / "dog" / "1.png", folder / "test" / "owl" / "leak.png")
+    (folder / "train" / "owl" / "3.png").unlink()
+    told = ["fewer training rows than 5 folds: café (4), owl (3)", "no training row at all: horse (0)"]
+    told.append("1 across splits, 1 of another class, 1 within; folds may part them")
+    with caplog.at_level(logging.WARNING):
+        stage("image-folder", str(tmp_path / "st" / "datasets" / "photos"), source=folder)
+    assert all(text in caplog.text for text in told)
+    study = AblationGrid("s", {"a": Arm("toy:train", {"epochs": 1})}, "photos", folds=4)
+    planned = plan(study, storage=str(tmp_path / "st"))
+    noted = "\n".join(study_document(planned).data_notes)
+    assert "fewer training rows than 4 folds: owl (3)" in noted and told[1] in noted and told[2] in noted
+
+
+def test_copies_are_kept_in_one_fold_where_that_is_asked(tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    good(folder)
+    for i in range(8):
+        shutil.copy(folder / "train" / "dog" / "0.png", folder / "train" / "dog" / f"copy{i}.png")
+    place = str(tmp_path / "st" / "datasets" / "photos")
+    stage("image-folder", place, source=folder, settings={"copies": "together"})
+    data = open_dataset(resolve("photos", folds=3, storage=str(tmp_path / "st")))
+    held = [set(data.parts(fold)[1].column("path").to_pylist()) for fold in range(3)]
+    assert [sum("copy" in path for path in paths) for paths in held if "dog/0.png" in paths] == [8]
+
+
+# --- tars and Parquet files ------------------------------------------------------------------------------------------
+
+
+def tar(file: Path, labels: list[Any], extension: str = "png") -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(file, "w") as archive:
+        for i, label in enumerate(labels):
+            for name, data in ((f"s{i}.{extension}", sources.png_bytes()), (f"s{i}.cls", str(label).encode())):
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                archive.addfile(info, io.BytesIO(data))
+    return file
+
+
+@pytest.mark.parametrize(("train", "test"), [("training-0", "testing-0"), ("Train-0", "eval-0"), ("train", "dev")])
+def test_a_test_file_is_never_one_of_training(train: str, test: str, tmp_path: Path) -> None:
+    tar(tmp_path / "tars" / f"{train}.tar", [0, 1, 1])
+    tar(tmp_path / "tars" / f"{test}.tar", [0, 1])
+    manifest = stage("webdataset", str(tmp_path / "to"), source=tmp_path / "tars")
+    assert {split: manifest.rows(split) for split in manifest.splits} == {"train": 3, "test": 2}
+
+
+def test_a_file_of_neither_split_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("train-0", "test-0", "val-0", "extra-0"):
+        tar(tmp_path / "tars" / f"{name}.tar", [0, 1])
+    with caplog.at_level(logging.WARNING):
+        stage("webdataset", str(tmp_path / "to"), source=tmp_path / "tars")
+    assert "left out 2 that are neither of train nor of test: extra-0.tar, val-0.tar" in caplog.text
+
+
+@pytest.mark.slow
+def test_a_tar_that_is_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    whole = tar(tmp_path / "tars" / "train-0.tar", [i % 2 for i in range(12)])
+    data, drawn = whole.read_bytes(), random.Random(11)
+    last = len(data.rstrip(b"\0")) // tarfile.BLOCKSIZE * tarfile.BLOCKSIZE + 3 * tarfile.BLOCKSIZE
+    cuts = [*range(tarfile.BLOCKSIZE, last - 1, tarfile.BLOCKSIZE), *(drawn.randrange(1, last) for _ in range(80))]
+    for cut in cuts:
+        whole.write_bytes(data[:cut])
+        with pytest.raises(DataError) as caught:
+            stage("webdataset", str(tmp_path / "to"), source=tmp_path / "tars")
+        assert "train-0.tar" in str(caught.value) and len(str(caught.value).splitlines()) == 1
+    whole.write_bytes(data[:last])
+    assert stage("webdataset", str(tmp_path / "to"), source=tmp_path / "tars").rows("train") == 12
+
+
+def test_tars_that_were_joined_are_not_read_in_part(tmp_path: Path) -> None:
+    one = tar(tmp_path / "tars" / "train-0.tar", [0, 1])
+    one.write_bytes(2 * one.read_bytes())
+    with pytest.raises(DataError, match="goes on behind its end"):
+        stage("webdataset", str(tmp_path / "to"), source=tmp_path / "tars")
+
+
+@pytest.mark.parametrize("label", [10**5, 2 * 10**9, 10**18])
+def test_a_label_that_no_dataset_of_this_size_has_is_refused(label: int, tmp_path: Path) -> None:
+    tar(tmp_path / "tars" / "train-0.tar", [0, 1, label])
+    with pytest.raises(DataError, match=rf"a label is {label:,}, of 3 samples; labels are class numbers from 0"):
+        stage("webdataset", str(tmp_path / "to"), source=tmp_path / "tars")
+
+
+def parquet(file: Path, labels: list[int | None], names: list[str] | None) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    images = [{"bytes": sources.png_bytes(), "path": "x"} for _ in labels]
+    table = pa.table({"image": images, "label": pa.array(labels, pa.int64())})
+    if names is not None:
+        features = {"info": {"features": {"label": {"names": names}}}}
+        table = table.replace_schema_metadata({b"huggingface": json.dumps(features).encode()})
+    pq.write_table(table, file)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        (([0, None, 1], None), None, r"train-0\.parquet/1 has no label"),
+        (([None, None], None), None, r"train-0\.parquet/0 has no label"),
+        (([0, 1, 2], ["cat", "dog"]), None, r"train-0\.parquet/2 has label 2; there are 2 class names, from 0"),
+        (([0, 1], ["cat", "dog"]), ([0, 1], ["dog", "cat"]), "other class names than .*: class 0 is 'dog' and 'cat'"),
+        (([0, 1], ["cat", "dog"]), ([0], ["cat"]), "class 1 is None and 'dog'"),
+        (([0, 2 * 10**9], None), None, "a label is 2,000,000,000, of 2 samples"),
+    ],
+)
+def test_labels_of_parquet_files_that_are_none_are_refused(first: Any, second: Any, says: str, tmp_path: Path) -> None:
+    parquet(tmp_path / "data" / "train-0.parquet", *first)
+    if second:
+        parquet(tmp_path / "data" / "train-1.parquet", *second)
+    with pytest.raises(DataError, match=says) as caught:
+        stage("hugging-face", str(tmp_path / "to"), source=tmp_path / "data")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_part_without_class_names_has_those_of_the_others(tmp_path: Path) -> None:
+    parquet(tmp_path / "data" / "train-0.parquet", [0, 1], None)
+    parquet(tmp_path / "data" / "train-1.parquet", [1, 1], ["cat", "dog"])
+    manifest = stage("hugging-face", str(tmp_path / "to"), source=tmp_path / "data")
+    assert counts(manifest) == {"train": {"cat": 1, "dog": 3}}
