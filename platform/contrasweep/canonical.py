@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from contrasweep import config
-from contrasweep.errors import SpecError
+from contrasweep.errors import SpecError, quoting
 
 
 def canonical(value: Any, place: str = "") -> Any:
@@ -17,6 +17,16 @@ def canonical(value: Any, place: str = "") -> Any:
     1 and 1.0 are one value, because YAML, JSON and Python disagree about writing it and a trial must not.
     Raises `SpecError` for what has no such form (NaN, infinity, callables, arrays, lone surrogates), naming its place.
     """
+    return _plain(value, place, True)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are one: 1 and 1.0 are, 1 and True, which Python holds equal, are not."""
+    return bool(one == other) and dumps(one) == dumps(other)
+
+
+def _plain(value: Any, place: str, whole: bool) -> Any:
+    """Return the plain JSON values of `value`; a float without a fraction is an integer if `whole`."""
     if isinstance(value, str):
         return _encodable(value, place)
     if value is None or isinstance(value, bool | int):
@@ -24,17 +34,17 @@ def canonical(value: Any, place: str = "") -> Any:
     if isinstance(value, float):
         if not math.isfinite(value):
             raise SpecError("a config value must be finite", place=place, value=value)
-        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+        return int(value) if whole and value.is_integer() and abs(value) < 2**53 else float(value)
     if type(value) is dict or isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise SpecError("config keys must be text", place=place, value=key)
+                raise SpecError("config keys must be text", place=place, value=key, hint=quoting(key))
             _encodable(key, place)
-        return {key: canonical(value[key], f"{place}.{key}".lstrip(".")) for key in sorted(value)}
+        return {key: _plain(value[key], f"{place}.{key}".lstrip("."), whole) for key in sorted(value)}
     if isinstance(value, list | tuple):
-        return [canonical(item, f"{place}[{i}]") for i, item in enumerate(value)]
+        return [_plain(item, f"{place}[{i}]", whole) for i, item in enumerate(value)]
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # numpy scalars
-        return canonical(value.item(), place)
+        return _plain(value.item(), place, whole)
     raise SpecError(
         "a config value must be text, a number, a bool, null, or a list or mapping of these", place=place, value=value
     )
@@ -60,15 +70,18 @@ text_of = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=T
 
 
 class Config(config.MutableConfig):
-    """A canonical mapping that keeps its text, because all replicates of a cell share one config."""
+    """A mapping of plain values that keeps its canonical text, because all replicates of a cell share one config.
+
+    A float without a fraction stays one: it reaches a trainable as it was declared.
+    """
 
     def __init__(self, value: config.Config, place: str = "") -> None:
-        super().__init__(canonical(value, place))
+        super().__init__(_plain(value, place, False))
 
     @cached_property
     def text(self) -> str:
         """Return the canonical JSON text, computed once."""
-        return text_of(self)
+        return dumps(self)
 
 
 def digest(value: Any, length: int = 64) -> str:

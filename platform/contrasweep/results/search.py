@@ -1,6 +1,5 @@
 """Results of a search: its trials, the importance of settings, Pareto fronts, and the best settings, also as a file."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
@@ -9,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.schema import validate
@@ -102,7 +102,7 @@ def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataF
     ended: dict[tuple[str, str], list[Record]] = {}
     for record in sorted(records, key=lambda r: (r.notes.candidate or 0, r.arm, r.fold or 0)):
         if record.notes.phase == Phase.SEARCH:
-            ended.setdefault((record.arm, json.dumps(record.config, sort_keys=True)), []).append(record)
+            ended.setdefault((record.arm, canonical.dumps(record.config)), []).append(record)
     rows = [
         {
             "trial_id": rs[0].trial_id,

@@ -18,7 +18,7 @@ from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_given
-from contrasweep.running.prepare import Changed, prepare, tracked_study
+from contrasweep.running.prepare import Changed, declared_as_before_if_refused, prepare, tracked_study
 from contrasweep.running.publish import clean, plan_cleaning, publish
 from contrasweep.shell import command_line
 from contrasweep.storage.lease import exclusive_driver
@@ -88,7 +88,7 @@ def run(
     trackers = checked_tracking(tracking_of(tracking, planned.study.tracking), notify=planned.study.notify)
     records = StudyRecords(storage, planned.study.name)
     records.store.check_writable()
-    with exclusive_driver(records) as lease:
+    with exclusive_driver(records) as lease, declared_as_before_if_refused(records, extend=extend):
         code = CurrentCode(planned.study.functions)
         prepared = prepare(
             planned, records, code, extend=extend, retry_failed=retry_failed, rerun=rerun, changed=changed, spend=spend

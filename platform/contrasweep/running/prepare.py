@@ -1,14 +1,16 @@
 """Checks before a run spends anything: the study's name, its finished trials, and which trials run again and why."""
 
+import contextlib
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from contrasweep.code import CurrentCode
 from contrasweep.code.version import versions
-from contrasweep.errors import ContrasweepError, SpecError, check_known, choose_from
+from contrasweep.data.folds import class_notes
+from contrasweep.errors import BrokenFileError, ContrasweepError, SpecError, check_known, choose_from
 from contrasweep.planning import learned
 from contrasweep.planning.code_comparison import CodeComparison, compare_plan, is_other
 from contrasweep.planning.plan import Plan
@@ -19,8 +21,9 @@ from contrasweep.shell import command_line
 from contrasweep.storage import compact
 from contrasweep.storage.archive import archive_trials, finish_move
 from contrasweep.storage.code_files import accept
-from contrasweep.storage.interim_log import read_looks, write_looks
-from contrasweep.storage.planned import write_planned
+from contrasweep.storage.confirmations import CONFIRMATIONS
+from contrasweep.storage.interim_log import LOOKS, read_looks, write_looks
+from contrasweep.storage.planned import PLAN, write_planned
 from contrasweep.storage.record import DatasetRef, Phase, Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument, lines_declared_anew
@@ -34,6 +37,9 @@ Changed = Literal["stop", "rerun", "accept"]
 """What becomes of trials of other code: the run stops; they are archived and run again; they are kept."""
 MIN_ID = 6
 """Digits of a trial's id that are enough, if no other begins with them."""
+
+DECLARATION = ("study.json", PLAN, LOOKS, CONFIRMATIONS)
+"""Files of a study that a run writes before it trains."""
 
 
 class CodeChanged(ContrasweepError):
@@ -101,6 +107,35 @@ def prepare(
         write_planned(records, frame, plan.digest)
     infeasible = {i: record for i, record in decision.infeasible.items() if i in finished}
     return Prepared(finished - infeasible.keys(), complete and not infeasible, infeasible, document)
+
+
+@contextlib.contextmanager
+def declared_as_before_if_refused(records: StudyRecords, *, extend: bool) -> Iterator[None]:
+    """Put back what declared the study, where the body refuses to `extend` it before any of its records has changed.
+
+    Some refusals come late: what a search has kept is read, and prices and hosts are known, once the run has begun.
+    """
+    if not extend:
+        yield
+        return
+    before, ended = {name: _content(records, name) for name in DECLARATION}, records.etags()
+    try:
+        yield
+    except (SpecError, BrokenFileError):
+        if before[DECLARATION[0]] is not None and records.etags() == ended:
+            for name, content in before.items():
+                if content is None:
+                    records.store.delete(f"{records.study}/{name}")
+                elif content != _content(records, name):
+                    records.store.write(f"{records.study}/{name}", content)
+        raise
+
+
+def _content(records: StudyRecords, name: str) -> bytes | None:
+    try:
+        return records.store.read(f"{records.study}/{name}")
+    except FileNotFoundError:
+        return None
 
 
 def check_plan(plan: Plan, records: StudyRecords, *, extend: bool, spend: bool = False) -> list[str]:
@@ -324,6 +359,7 @@ def study_document(plan: Plan) -> StudyDocument:
         search=plan.declared_search,
         description=study.description,
         datasets=tuple(map(DatasetRef.of, plan.table_datasets)),
+        data_notes=tuple(note for data in plan.datasets.values() for note in class_notes(data)),
         commands=this_command(),
         created=time.time(),
         versions=versions(),

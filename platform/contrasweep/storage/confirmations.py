@@ -45,6 +45,7 @@ class Ledger:
     confirmations: tuple[Confirmation, ...] = ()
 
 
+CONFIRMATIONS = "confirmations.json"
 LEDGER_FILE = JsonFile(Ledger, 1, "restore it from a backup")
 """confirmations.json, written and read."""
 
@@ -93,4 +94,4 @@ def confirmation_notes(spec: Config, records: StudyRecords) -> list[str]:
 
 
 def _key(records: StudyRecords) -> str:
-    return f"{records.study}/confirmations.json"
+    return f"{records.study}/{CONFIRMATIONS}"

@@ -124,6 +124,7 @@ class LookLog:
         return replace(self, looks=(*self.looks, look))
 
 
+LOOKS = "looks.json"
 LOOKS_FILE = JsonFile(
     LookLog,
     1,
@@ -146,4 +147,4 @@ def write_looks(records: StudyRecords, log: LookLog) -> None:
 
 
 def _key(records: StudyRecords) -> str:
-    return f"{records.study}/looks.json"
+    return f"{records.study}/{LOOKS}"

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, replace
@@ -379,12 +380,17 @@ class Record:
         return RECORD_FILE.encode(members)
 
 
+_WHOLE = re.compile(r"\.0(?=[,}\]])")
+"""What a whole float has that its canonical text has not."""
+
+
 def _check_id(record: Record) -> Record:
     """Return `record`; raise ValueError where it says that a trial was another one than it was.
 
     A reader may rely on the fields of a record of a planned trial: they are the plan's, whoever wrote it.
     """
-    if id_of(record, canonical.text_of(record.config)) == record.trial_id:  # of thousands, this is the quick way
+    text = _WHOLE.sub("", canonical.text_of(record.config))
+    if id_of(record, text) == record.trial_id:  # of thousands, this is the quick way
         return record
     if (computed := id_of(record, canonical.dumps(record.config))) != record.trial_id:
         raise ValueError(f"its settings, data, fold and seed are those of trial {computed}, not of {record.trial_id}")

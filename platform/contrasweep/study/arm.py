@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from contrasweep.canonical import canonical
+from contrasweep import canonical
 from contrasweep.cluster.packing import Footprint
 from contrasweep.commands import COMMAND, PATH
 from contrasweep.config import MutableConfig
@@ -14,7 +14,7 @@ from contrasweep.imports import import_path
 from contrasweep.schema import JsonSchema, checked
 from contrasweep.study import dotted
 from contrasweep.study import space as spaces
-from contrasweep.study.space import Parameter
+from contrasweep.study.space import Float, Parameter
 
 Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 METHODS = "contrasweep.trainables:METHODS"
@@ -106,7 +106,7 @@ class Arm:
                 )
             object.__setattr__(self, "trainable", known[self.trainable])
         object.__setattr__(self, "config", dotted.expand(self.config, "config"))
-        canonical(self.config, "config")
+        canonical.canonical(self.config, "config")
         spaces.check(self.space, self.config)
         for name, parameter in self.space.items():
             if problem := dotted.clash(spaces.settings(name, parameter), dotted.leaves(self.config)):
@@ -118,19 +118,25 @@ class Arm:
         self._check_start_points()
 
     def _check_start_points(self) -> None:
-        seen = []
+        seen: list[MutableConfig] = []
         for i, point in enumerate(self.start_points or []):
             whole = dotted.merge(self.config, dotted.expand(point, f"start_points.{i}"))
             if not spaces.fits(self.space, point, whole):
+                exist = {n: getattr(p, "step", None) for n, p in self.space.items() if spaces.active(p.when, whole)}
+                names = (
+                    f"{n} (from {self.space[n].value(0)} in steps of {by})" if by else n for n, by in exist.items()
+                )
                 raise SpecError(
                     "a start point has a value within its range for every searched setting, and nothing else",
                     place=f"start_points.{i}",
                     value=point,
-                    hint=f"searched: {', '.join(n for n, p in self.space.items() if spaces.active(p.when, whole))}",
+                    hint=f"searched: {', '.join(names)}",
                 )
-            if point in seen:
+            if any(canonical.same(point, other) for other in seen):
                 raise SpecError("a start point is tried once", place=f"start_points.{i}", value=point)
-            seen.append(point)
+            seen.append({n: float(v) if isinstance(self.space[n], Float) else v for n, v in point.items()})
+        if seen:
+            object.__setattr__(self, "start_points", seen)
 
     def _run_command(self, words: list[str]) -> None:
         for field, given in (("trainable", self.trainable), (f"config.{COMMAND}", self.config.get(COMMAND))):

@@ -7,6 +7,7 @@ so a config that names it and one that sets a field of it go together.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 
@@ -89,7 +90,7 @@ def holds(value: Any, wanted: Any) -> bool:
         return isinstance(needs, Mapping) and all(key in value and holds(value[key], needs[key]) for key in needs)
     if isinstance(wanted, Mapping):
         return isinstance(value, str) and dict(wanted) == {NAME: value}
-    return bool(value == wanted)
+    return canonical.same(value, wanted)
 
 
 def flatten(config: Config) -> MutableConfig:

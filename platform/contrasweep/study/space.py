@@ -7,6 +7,7 @@ unit cube, which serves random, quasi-random and grid search alike. Finite space
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from statistics import NormalDist
 from typing import Annotated, Any, Literal
 
@@ -67,12 +68,20 @@ class Float:
 
     def at(self, u: float) -> float:
         """Return the value at the relative place `u`, from 0 to 1, of the scale."""
-        if self.log:
-            return min(self.high, max(self.low, math.exp(_between(math.log(self.low), math.log(self.high), u))))
         if self.step is not None:
-            levels = math.floor((self.high - self.low) / self.step + 1e-9) + 1
-            return self.low + self.step * min(levels - 1, math.floor(u * levels))
-        return _between(self.low, self.high, u)
+            return self.value(_place(u, levels(self)))
+        ends = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
+        value = _between(*ends, u)
+        return min(self.high, max(self.low, math.exp(value) if self.log else value))  # both round
+
+    def value(self, index: int) -> float:
+        """Return the value after `index` steps: 0.3, which is in the range, and not 0.1 + 0.1 * 2, which is above."""
+        return float(Fraction(str(self.low)) + index * Fraction(str(self.step or 0)))
+
+    def index(self, value: float) -> int:
+        """Return after how many steps the value is that is nearest to `value`."""
+        steps = (Fraction(value) - Fraction(str(self.low))) / Fraction(str(self.step))
+        return min((levels(self) or 1) - 1, max(0, round(steps)))
 
     def about_prior(self, u: float) -> float:
         """Return where in [0, 1] the quantile `u` of the prior lies; `u` itself where there is no prior."""
@@ -88,8 +97,10 @@ class Float:
         return [self.at(i / (n - 1)) for i in range(n)] if n > 1 else [self.at(0.5)]
 
     def holds(self, value: object) -> bool:
-        """Whether `value` is a number in the range."""
-        return isinstance(value, int | float) and not isinstance(value, bool) and self.low <= value <= self.high
+        """Whether `value` is a number in the range, and after whole steps where there are any."""
+        if not isinstance(value, int | float) or isinstance(value, bool) or not self.low <= value <= self.high:
+            return False
+        return self.step is None or value == self.value(self.index(value))
 
 
 @checked
@@ -128,17 +139,25 @@ class Int:
         if self.log:
             x = math.exp(_between(math.log(self.low), math.log(self.high + 1), u))
             return min(self.high, max(self.low, math.floor(x)))
-        step = self.step or 1
-        levels = (self.high - self.low) // step + 1
-        return self.low + step * min(levels - 1, math.floor(u * levels))
+        return self.value(_place(u, levels(self)))
+
+    def value(self, index: int) -> int:
+        """Return the value after `index` steps."""
+        return self.low + (self.step or 1) * index
+
+    def index(self, value: int) -> int:
+        """Return after how many whole steps `value` is reached."""
+        return (value - self.low) // (self.step or 1)
 
     def grid(self, n: int) -> list[int]:
         """Return at most `n` distinct values, evenly spread on the parameter's own scale."""
         return sorted({self.at(i / (n - 1)) for i in range(n)}) if n > 1 else [self.at(0.5)]
 
     def holds(self, value: object) -> bool:
-        """Whether `value` is an integer in the range."""
-        return isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
+        """Whether `value` is an integer in the range, after whole steps."""
+        if not isinstance(value, int) or isinstance(value, bool) or not self.low <= value <= self.high:
+            return False
+        return value == self.value(self.index(value))
 
 
 @checked
@@ -169,7 +188,15 @@ class Choice:
 
     def at(self, u: float) -> Any:
         """The option at `u` in [0, 1]."""
-        return self.options[min(len(self.options) - 1, math.floor(u * len(self.options)))]
+        return self.options[_place(u, len(self.options))]
+
+    def value(self, index: int) -> Any:
+        """Return the option of this place."""
+        return self.options[index]
+
+    def index(self, value: Any) -> int:
+        """Return the place of the option `value`. Raises `ValueError` where it is none."""
+        return [canonical.dumps(option) for option in self.options].index(canonical.dumps(value))
 
     def grid(self, n: int) -> list[Any]:
         """All options: a choice has no scale to thin out."""
@@ -177,7 +204,7 @@ class Choice:
 
     def holds(self, value: object) -> bool:
         """Whether `value` is one of the options."""
-        return value in self.options
+        return any(canonical.same(value, option) for option in self.options)
 
 
 Parameter = Annotated[Float | Int | Choice, pydantic.Field(discriminator="type")]
@@ -226,17 +253,6 @@ def sample(space: Space, point: Sequence[float], fixed: Config | None = None) ->
     return config
 
 
-def nearest(parameter: Float | Int | Choice, value: Any) -> Any:
-    """Return the allowed value of `parameter` that is nearest to the number `value`; a choice stays as it is."""
-    if isinstance(parameter, Choice):
-        return value
-    inside = min(max(value, parameter.low), parameter.high)
-    if parameter.step is None:
-        return round(inside) if isinstance(parameter, Int) else inside
-    most = math.floor((parameter.high - parameter.low) / parameter.step + 1e-9)
-    return parameter.low + parameter.step * min(most, round((inside - parameter.low) / parameter.step))
-
-
 def ordered(space: Space) -> list[str]:
     """Names with each conditional after what it depends on; `SpecError` on a circle."""
     done: list[str] = []
@@ -275,6 +291,11 @@ def _as_list(wanted: Any) -> list[Any]:
     return list(wanted) if isinstance(wanted, list | tuple) else [wanted]
 
 
+def _place(u: float, count: int | None) -> int:
+    """Return which of `count` equal parts of [0, 1] has `u`."""
+    return min((count or 1) - 1, math.floor(u * (count or 1)))
+
+
 def _between(low: float, high: float, u: float) -> float:
     return low + (high - low) * u
 
@@ -298,10 +319,10 @@ def configurations(space: Space, fixed: Config | None = None) -> dict[str, Mutab
 
     None if it has a continuous parameter or more than `FINITE` combinations.
     """
-    sizes = [levels(parameter) for parameter in space.values()]
-    if any(size is None for size in sizes) or math.prod(size for size in sizes if size) > FINITE:
+    sizes = {name: levels(parameter) for name, parameter in space.items()}
+    if None in sizes.values() or math.prod(size or 0 for size in sizes.values()) > FINITE:
         return None
-    return product(space, fixed or {}, {name: _values(parameter) for name, parameter in space.items()})
+    return product(space, fixed or {}, {n: [space[n].value(i) for i in range(size or 0)] for n, size in sizes.items()})
 
 
 def product(space: Space, fixed: Config, values: Mapping[str, list[Any]]) -> dict[str, MutableConfig]:
@@ -317,28 +338,19 @@ def product(space: Space, fixed: Config, values: Mapping[str, list[Any]]) -> dic
 
 
 def levels(parameter: Float | Int | Choice) -> int | None:
-    """Return how many values a parameter has; None if it is continuous."""
+    """Return how many values a parameter has, `value(0)` the first; None if it is continuous."""
     if isinstance(parameter, Choice):
         return len(parameter.options)
-    if isinstance(parameter, Float):
-        if parameter.low == parameter.high:
-            return 1
-        return (
-            None if parameter.step is None else math.floor((parameter.high - parameter.low) / parameter.step + 1e-9) + 1
-        )
-    return (parameter.high - parameter.low) // (parameter.step or 1) + 1
+    if isinstance(parameter, Int):
+        return (parameter.high - parameter.low) // (parameter.step or 1) + 1
+    if parameter.low == parameter.high:
+        return 1
+    if parameter.step is None:
+        return None
+    return (Fraction(str(parameter.high)) - Fraction(str(parameter.low))) // Fraction(str(parameter.step)) + 1
 
 
 def fits(space: Space, config: Config, whole: Config) -> bool:
     """Whether `config` has exactly the parameters that exist under `whole`, each within its range."""
     names = {name for name, p in space.items() if active(p.when, whole)}
     return set(config) == names and all(space[name].holds(value) for name, value in config.items())
-
-
-def _values(parameter: Float | Int | Choice) -> list[Any]:
-    """Return all values of a parameter that has finitely many."""
-    if isinstance(parameter, Int):
-        return list(range(parameter.low, parameter.high + 1, parameter.step or 1))
-    if isinstance(parameter, Float):
-        return [parameter.low + (parameter.step or 0.0) * i for i in range(levels(parameter) or 1)]
-    return list(parameter.options)

@@ -94,7 +94,7 @@ CANDIDATE_FILE = JsonFile(CandidateSettings, 2, _REMEDY)
 
 def write_candidate(records: StudyRecords, key: str, config: Config) -> None:
     """Keep a candidate."""
-    CANDIDATE_FILE.write(records.store, key, {"config": canonical.canonical(config)})
+    CANDIDATE_FILE.write(records.store, key, {"config": canonical.Config(config)})
 
 
 def read_candidate(records: StudyRecords, key: str, space: Space) -> MutableConfig:

@@ -1,6 +1,7 @@
 """What a trial keeps of its settings: all of them, resolved when the plan is made, in grids and searches alike."""
 
 import dataclasses
+import pickle
 from typing import Annotated
 
 import pytest
@@ -11,6 +12,7 @@ from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.sweep import make_sweep_plan
 from contrasweep.schema import OMIT_DEFAULT, checked
+from contrasweep.storage.record import RECORD_FILE, Record, Status
 
 DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, ("u", "v", "w"), folds=Folds(5))
 
@@ -155,3 +157,31 @@ def test_two_functions_of_one_name_are_refused_in_grids_and_searches():
         )
     [a, b] = plan(arms={"a": Arm(one), "b": Arm(one, config={"lr": 0.2})}).cells
     assert a.trials[0].trainable == b.trials[0].trainable
+
+
+def free(trial, resume=None):
+    yield
+
+
+NUMBERS = {"x": 1.0, "n": 1, "list": [2.0, 2], "inner": {"y": -3.0}}
+
+
+def test_a_whole_float_reaches_a_trainable_as_a_float():
+    """Though 1 and 1.0 are one value, so that a trial is the same trial by either."""
+    [cell] = plan(arms={"a": Arm(free, config=NUMBERS)}, axes={"axis": [4.0]}).cells
+    trial = cell.trials[0]
+    declared = {**NUMBERS, "axis": 4.0}
+    assert repr(dict(pickle.loads(pickle.dumps(trial)).config)) == repr(dict(sorted(declared.items())))
+    read = RECORD_FILE.decode(Record.of(trial, status=Status.DONE).to_json(), "record.json")
+    assert repr(dict(sorted(read.config.items()))) == repr(dict(sorted(declared.items())))
+    by_hand = {"x": 1, "n": 1.0, "list": [2, 2], "inner": {"y": -3}}
+    assert [t.id for t in plan(arms={"a": Arm(free, config=by_hand)}, axes={"axis": [4]}).trials] == [
+        t.id for t in plan(arms={"a": Arm(free, config=NUMBERS)}, axes={"axis": [4.0]}).trials
+    ]
+
+
+def test_a_resumed_search_draws_the_floats_that_it_drew(tmp_path):
+    arm = Arm("toy:train", config={"epochs": 2}, space={"lr": Float(0, 2, step=1)}, start_points=[{"lr": 2}])
+    study = sweep(arms={"only": arm}, searcher="grid", trials_per_arm=3)
+    tried = [*drive(study, tmp_path, stop_after=2)[0], *drive(study, tmp_path)[0]]
+    assert {type(trial.config["lr"]) for trial, _ in tried} == {float} and len(tried) >= 3

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import valued
 
-from contrasweep import AblationGrid, Arm, Float, Replicates, Sweep
+from contrasweep import AblationGrid, Arm, ContrasweepError, Float, Replicates, Sweep
 from contrasweep.code import CurrentCode
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
@@ -154,3 +154,22 @@ def test_a_grid_that_has_all_of_its_trials_says_so_in_a_line(tmp_path, capsys):
     run(grid, storage=str(tmp_path), tracking=None)
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "nothing to train: every trial of grid has its record, 2 done"
+
+
+def test_an_extension_that_is_refused_changes_no_declaration(tmp_path):
+    small = declared()
+    run(small, storage=str(tmp_path), tracking=None)
+    folder = tmp_path / "grown"
+    before = {file: file.read_bytes() for file in folder.glob("*.*") if file.name != "live.json"}
+    large = dataclasses.replace(small, confirm_seeds=[100, 101, 102])
+    candidate = next(folder.glob("search/*/*.json"))
+    whole = candidate.read_text()
+    for content, study, says in (
+        (whole.replace('"lr"', '"rate"'), large, "is broken"),
+        (whole, dataclasses.replace(large, budget_cost=1.0), "hosts with prices"),
+    ):
+        candidate.write_text(content)
+        with pytest.raises(ContrasweepError, match=says):
+            run(study, storage=str(tmp_path), tracking=None, extend=True)
+        assert {file: file.read_bytes() for file in folder.glob("*.*") if file.name != "live.json"} == before
+    assert Results.load("grown", str(tmp_path)).complete

@@ -1,11 +1,26 @@
 """Spaces: what may be drawn, what may not, and what is refused."""
 
+import itertools
+from decimal import Decimal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contrasweep import Arm, canonical
 from contrasweep.errors import SpecError
-from contrasweep.study.space import Choice, Float, Int, check, ordered, sample
+from contrasweep.study.space import (
+    Choice,
+    Float,
+    Int,
+    check,
+    configurations,
+    drawn_from,
+    exists,
+    levels,
+    ordered,
+    sample,
+)
 
 UNIT = st.floats(0, 1)
 FLOATS = st.tuples(st.floats(1e-6, 1e3), st.floats(1e-6, 1e3), st.booleans()).map(
@@ -69,3 +84,49 @@ def test_a_wrong_space_is_refused_in_one_line(make, says):
         make()
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+ENDS = st.decimals(-100, 100, places=3, allow_nan=False)
+RANGES = st.tuples(ENDS, st.decimals("0.001", 5, places=3), st.integers(0, 30), st.decimals(0, "0.9", places=1)).map(
+    lambda t: Float(float(t[0]), float(t[0] + t[1] * (t[2] + t[3])), step=float(t[1]))
+)
+"""Ranges as people type them, with up to 31 values; the last step may stop short of the high end."""
+
+
+@given(RANGES, UNIT)
+def test_what_goes_in_steps_is_one_list_of_the_numbers_that_people_type(parameter, u):
+    values = [parameter.value(i) for i in range(levels(parameter))]
+    typed = [float(Decimal(str(parameter.low)) + i * Decimal(str(parameter.step))) for i in range(len(values))]
+    assert values == typed == [config["t"] for config in configurations({"t": parameter}).values()]
+    assert parameter.low == values[0] and parameter.high - parameter.step < values[-1] <= parameter.high
+    assert parameter.at(u) in values and set(parameter.grid(7)) <= set(values)
+    assert all(parameter.holds(value) and parameter.index(value) == i for i, value in enumerate(values))
+    assert not any(parameter.holds(value + parameter.step / 3) for value in values)
+
+
+@pytest.mark.parametrize("low", [0, 0.1, 0.2])
+def test_no_plain_range_draws_a_value_above_its_end(low):
+    steps = [0.001, 0.002, 0.005, 0.01, 0.02, 0.025, 0.03, 0.05, 0.07, 0.1, 0.2, 0.25]
+    for step, count in itertools.product(steps, range(1, 12)):
+        parameter = Float(low, float(Decimal(str(low)) + count * Decimal(str(step))), step=step)
+        assert levels(parameter) == count + 1 and parameter.at(1.0) == parameter.high
+
+
+def test_a_value_between_two_steps_is_none_of_a_range():
+    assert not Int(2, 9, step=3).holds(3) and Int(2, 9, step=3).holds(8)
+    with pytest.raises(SpecError, match=r"searched: t \(from 0\.1 in steps of 0\.1\)"):
+        Arm("toy:train", space={"t": Float(0.1, 0.3, step=0.1)}, start_points=[{"t": 0.15}])
+
+
+@given(st.permutations([1, True, "1", 0, False, None, [1], [True], {"name": "adam"}, "adam", {"name": "adam", "b": 1}]))
+def test_options_that_python_holds_equal_are_told_apart(options):
+    choice = Choice(options)
+    space = {"x": choice}
+    for i, option in enumerate(options):
+        assert choice.holds(option) and choice.index(option) == i
+        drawn = drawn_from(space, {"x": option})["x"]
+        if not (isinstance(option, dict) or option == "adam"):  # a component may be named in several ways
+            assert type(drawn) is type(option) and canonical.same(drawn, option)
+    assert not Choice([1]).holds(True) and not Choice([True]).holds(1) and Choice([1]).holds(1.0)
+    assert exists({"y": Int(0, 1, when={"x": 1})}, "y", {"x": 1}, {})
+    assert not exists({"y": Int(0, 1, when={"x": 1})}, "y", {"x": True}, {})

@@ -2,10 +2,14 @@
 
 import dataclasses
 import sys
+import tempfile
 import types
+from decimal import Decimal
 
 import pandas as pd
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from sweeps import ARMS, drive, finished, record_of, step_by_step, sweep, value_of
 
 from contrasweep import Arm, Choice, Float, SpecError
@@ -13,6 +17,7 @@ from contrasweep.planning.planner import plan
 from contrasweep.report.trials import trials_of_sweep
 from contrasweep.results.search import start_notes
 from contrasweep.running.prepare import study_document
+from contrasweep.storage.record import Phase
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.base import NO_RESULT, StudyBase
 from contrasweep.tuning.source import Finished
@@ -265,3 +270,31 @@ def test_a_report_lists_every_trial_of_a_sweep_with_its_settings(tmp_path):
     assert listed["phase"].value_counts().to_dict() == {"search": 10, "confirmation": 4}
     shown = dict(zip(listed["trial_id"], listed["lr"], strict=True))
     assert shown == {trial.id: trial.config["lr"] for trial in trials}
+
+
+@pytest.mark.slow
+@settings(max_examples=12, deadline=None)
+@given(
+    low=st.sampled_from(["0", "0.1", "0.2"]),
+    step=st.sampled_from(["0.001", "0.01", "0.03", "0.1", "0.25"]),
+    count=st.integers(1, 6),
+    searcher=st.sampled_from(["tpe", "grid", "random", "quasi-random", "cmaes"]),
+    stopped=st.integers(1, 5),
+)
+@example(low="0.1", step="0.1", count=2, searcher="grid", stopped=3)
+def test_a_search_in_steps_is_resumed_extended_and_learned_from(low, step, count, searcher, stopped):
+    """Every value of the range is tried, over an interruption and an extension, and a warm start learns of each."""
+    high = float(Decimal(low) + count * Decimal(step))
+    arms = {"only": Arm("toy:train", config={"epochs": 2}, space={"lr": Float(float(low), high, step=float(step))})}
+    with tempfile.TemporaryDirectory() as storage:
+        study = sweep(arms=arms, searcher=searcher, trials_per_arm=count + 1)
+        drive(study, storage, stop_after=stopped)
+        drive(study, storage)
+        drive(dataclasses.replace(study, confirm_seeds=[1000, 1001]), storage)
+        records = StudyRecords(storage, study.name)
+        searched = [r.config["lr"] for r in records.read(records.finished()).values() if r.notes.phase is Phase.SEARCH]
+        assert sorted(searched) == [float(Decimal(low) + i * Decimal(step)) for i in range(count + 1)]
+        later = plan(dataclasses.replace(study, name="later", warm_start=[study.name]), storage=storage)
+        source = SweepSource(later, StudyRecords(storage, "later"), lambda _: None)
+        learned = [prior.config["lr"] for prior in source._priors("only", {})]
+        assert sorted(learned) == sorted(searched)

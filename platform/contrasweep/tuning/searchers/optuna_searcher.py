@@ -34,16 +34,13 @@ def suggest(trial: Any, name: str, parameter: Float | Int | Choice) -> Any:
         return parameter.options[trial.suggest_categorical(name, form.choices)]
     whole = isinstance(parameter, Int) or parameter.step is not None
     value = (trial.suggest_int if whole else trial.suggest_float)(name, form.low, form.high, log=form.log)
-    return parameter.low + parameter.step * value if parameter.step is not None else value
+    return parameter.value(value) if parameter.step is not None else value
 
 
 def coordinate(parameter: Float | Int | Choice, value: Any) -> Any:
     """The value in Optuna's form."""
-    if isinstance(parameter, Choice):
-        texts = [canonical.dumps(option) for option in parameter.options]
-        return texts.index(canonical.dumps(value))
-    if parameter.step is not None:
-        return round((value - parameter.low) / parameter.step)
+    if isinstance(parameter, Choice) or parameter.step is not None:
+        return parameter.index(value)
     return int(value) if isinstance(parameter, Int) else float(value)
 
 
