@@ -518,8 +518,8 @@ MUTANTS = (
         ),
         (
             "a verdict does not wait",
-            "        if not e.gaps.pending:\n            low, high",
-            "        if True:\n            low, high",
+            "        if not e.gaps.pending:\n            share",
+            "        if True:\n            share",
         ),
         ("equivalence ignores the lower end", "max(-low, high) < margin", "high < margin"),
         ("looks cost nothing", "factors = [2.0**count for count in", "factors = [1.0 for count in"),
