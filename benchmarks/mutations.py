@@ -452,8 +452,8 @@ MUTANTS = (
         ),
         (
             "cells are counted once",
-            "return sum(map(len, by_cell))",
-            "return max(map(len, by_cell), default=0)",
+            "return sum(math.comb(len(arms), 2)",
+            "return max(math.comb(len(arms), 2)",
             f"{DESIGN} {VERDICTS}",
         ),
     ),
