@@ -96,6 +96,22 @@ def project_file(name: str) -> Path | None:
     return None
 
 
+def project_files(name: str) -> list[str]:
+    """Return the names of the files of a project that `name` means: a file, or all that lie in a folder; [] for others.
+
+    Hidden files and compiled ones are left out.
+    """
+    if project_file(name) is not None:
+        return [name]
+    for folder in project_folders():
+        if (folder / name).is_dir() and not {"..", "/"} & set(Path(name).parts) and Path(name).parts:
+            files = sorted(file.relative_to(folder) for file in (folder / name).rglob("*") if file.is_file())
+            return [
+                str(file) for file in files if not any(part[0] == "." or part == "__pycache__" for part in file.parts)
+            ]
+    return []
+
+
 def project_folder(words: Sequence[str]) -> Path:
     """Return the folder in which a command runs: the first one with a file that the command names, else the first."""
     for folder in project_folders():

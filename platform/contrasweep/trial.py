@@ -26,6 +26,7 @@ class Trial:
         seed: The seed of initial weights, data order and augmentation.
         start: The trial from whose checkpoint this one starts. Default: it starts from new weights.
         start_folder: While it trains, the folder with that checkpoint. None where it goes on from its own.
+        folder: While it trains, a folder of this attempt that stays in the storage. None in an object store.
 
     Example:
         >>> import contrasweep as cs
@@ -43,6 +44,7 @@ class Trial:
     seed: int = 0
     start: StartRef | None = None
     start_folder: Path | None = field(default=None, compare=False, repr=False)
+    folder: Path | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def id(self) -> str:
@@ -79,6 +81,10 @@ class Report:
     artifacts: Mapping[str, Path] = field(default_factory=dict)
 
 
+class RevisedReport(Report):
+    """A report that takes the place of the one before it, of the same step."""
+
+
 Trainable = Callable[..., Generator[Report, None, None]]
 """`def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]`
 
@@ -95,5 +101,5 @@ Three attributes of the function are used where it has them:
                                   starts from, such as "encoder"
 
 `memory` must not read the data nor touch a GPU; it is called for every cell of a plan. Without it, trials get what
-their arm's `footprint` says or a whole GPU, until a trial of the cell was measured.
+their arm's `resources` say or a whole GPU, until a trial of the cell was measured.
 """

@@ -8,7 +8,9 @@ What counts how:
   and is no part of it. Neither are the distributions' names: what is imported stands in the modules, and an optional
   package that is installed later makes no other code;
 - the platform (`contrasweep`, but for its methods): by its version, in a checkout too;
-- files that modules read (YAML, tables) and modules whose names are computed at run time: not at all.
+- of a command: the files that its words name, the scripts and configurations that its Python scripts name, and what its
+  `code` names;
+- other files that modules read and modules whose names are computed at run time: not at all.
 
 Left out of a module is what changes no trial: a study that the module declares and does not read (all that a study says
 stands in the settings of its trials), and the body of `if __name__ == "__main__":`.
@@ -44,7 +46,7 @@ from contrasweep import canonical
 from contrasweep.cluster.git import git
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
-from contrasweep.imports import project_file
+from contrasweep.imports import project_file, project_files
 
 
 @dataclass(frozen=True)
@@ -147,14 +149,19 @@ def dotted_paths(config: Any) -> Iterator[str]:
     """Yield every text `package.module:name` in a config, however deep.
 
     Of a `command` in the config: `file:NAME` for each file of the project that it names, and the module that `-m`
-    names.
+    names; and each file that its `code` names, of folders all.
     """
     if isinstance(config, str):
         if ":" in config and _DOTTED_PATH.fullmatch(config):
             yield config
     elif isinstance(config, Mapping):
         for key, value in config.items():
-            yield from _of_command(value) if key == "command" and _is_text(value) else dotted_paths(value)
+            if key == "command" and _is_text(value):
+                yield from _of_command(value)
+            elif key == "command_options":
+                yield from (f"{FILE}{file}" for name in value.get("code", ()) for file in project_files(name))
+            else:
+                yield from dotted_paths(value)
     elif isinstance(config, list | tuple):
         for value in config:
             yield from dotted_paths(value)
@@ -176,6 +183,8 @@ METHODS = ("trainables", "search_spaces")
 """Packages of `contrasweep` whose modules count as the user's do. All others are the platform."""
 SITE_FOLDERS = ("site-packages", "dist-packages")
 DIGEST_DIGITS = 16
+NAMED = (".py", ".sh", ".bash", ".yaml", ".yml", ".toml")
+"""Ends of the texts in a script that are taken as files that it runs or reads, where there are such files."""
 _STUDIES = {"AblationGrid", "Sweep"}
 _DOCUMENTED = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
@@ -322,14 +331,22 @@ class _Walk:
             self._keep(label, re.sub(r"\W+", "_", label) + ".py", "\n".join(values).encode(), "")
 
     def file(self, name: str) -> None:
-        """Follow a file that a command runs, and for a script the modules beside it."""
+        """Follow a file that a command runs, and for a script the modules beside it and the files that it names."""
         path = project_file(name)
         if path is None or f"{FILE}{name}" in self.sources:
             return
-        for imported in self._keep(f"{FILE}{name}", name.removeprefix("./"), path.read_bytes(), "", str(path)):
+        data, names = path.read_bytes(), [name]
+        if path.suffix == ".py":
+            names += [
+                os.path.normpath(place / text) for text in named_files(data) for place in (Path(name).parent, Path())
+            ]
+        for imported in self._keep(f"{FILE}{name}", name.removeprefix("./"), data, "", str(path)):
             beside = Path(name).parent / f"{imported.replace('.', '/')}.py"
             if not imported.startswith(".") and self.find(imported) is None:
                 self.file(str(beside))
+        for named in dict.fromkeys(names[1:]):
+            for file in project_files(named):
+                self.file(file)
 
     def follow(self) -> None:
         """Follow imports until nothing new is reached."""
@@ -481,6 +498,27 @@ def parsed(source: bytes, role: str = "module") -> tuple[str, tuple[str, ...]]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # ValueError: null bytes
         return short_digest(source), ()
     return short_digest(text), tuple(_imports(tree))
+
+
+@functools.lru_cache(4096)
+def named_files(script: bytes) -> tuple[str, ...]:
+    """Return the texts in a Python script that may name scripts or configurations, and its folder of Hydra's."""
+    try:
+        tree = ast.parse(script)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    hydra = [
+        keyword.value.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        for keyword in node.keywords
+        if keyword.arg == "config_path" and isinstance(keyword.value, ast.Constant) and keyword.value.value
+    ]
+    return (
+        *(text for text in texts if text.endswith(NAMED) and len(text) < 200 and "\n" not in text),
+        *map(str, hydra),
+    )
 
 
 def _leave_out(tree: ast.Module, role: str) -> None:

@@ -1,6 +1,8 @@
 """Any executable as a trainable: `command: [python, train.py, --lr, "{lr}", --fold, "{fold}"]`.
 
 dataset       a part of a dataset as files that any program reads
+files         metrics in the files that training programs leave
+metrics       the reports of a command, from its lines for us, its output and its files
 placeholders  what stands in braces in the command, and the files of the project that it names
 process       the child process: its output, its end, SIGTERM
 supervisor    the process that ends the command, also where the trial's worker is gone
@@ -11,3 +13,5 @@ PATH = "contrasweep.commands.trainable:train"
 """The trainable that an arm with a `command` has."""
 COMMAND = "command"
 """The key of its config that holds the words."""
+OPTIONS = "command_options"
+"""The key of its config that holds what else the arm says of it: `metrics`, `names`, `code`."""

@@ -1,6 +1,7 @@
 """The two parts of a trial's dataset as files that any program reads.
 
-Each part has `train.image.npy`, `train.label.npy` and `train.columns.parquet`, or the same for `test`.
+Each part has `train.image.npy`, `train.label.npy` and `train.columns.parquet`, or the same for `test`. Images are also
+given as pictures in folders of classes, `train/CLASS/0.png`.
 """
 
 import os
@@ -15,6 +16,7 @@ from contrasweep import canonical
 from contrasweep.data import cache
 from contrasweep.data.manifest import Manifest
 from contrasweep.data.reading import Part, open_dataset
+from contrasweep.errors import SpecError
 
 
 def export(manifest: Manifest, fold: int | None, folder: Path) -> Path:
@@ -27,6 +29,35 @@ def export(manifest: Manifest, fold: int | None, folder: Path) -> Path:
             if file.suffix in (".npy", ".parquet"):
                 _link(file, folder / file.name)
     return folder
+
+
+def export_images(manifest: Manifest, fold: int | None, folder: Path) -> Path:
+    """Put the images into folders of their classes, as `export` does. `SpecError` where there are none."""
+    if "image" not in manifest.columns or not manifest.classes:
+        hint = "{data} gives its columns as files"
+        raise SpecError("{data:images} is for labelled images", place="command", value=manifest.name, hint=hint)
+    key = canonical.digest({"images": 1, "data": manifest.digest, "fold": fold}, 32)
+    what = f"{manifest.name} (fold {fold}, as pictures)" if fold is not None else f"{manifest.name} (as pictures)"
+    names = [name.replace("/", "_") for name in manifest.classes]
+    for part in ("train", "test"):
+        for name in names:
+            (folder / part / name).mkdir(parents=True)
+    with cache.entry(key, what, lambda place: _write_images(manifest, fold, place)) as entry:
+        for file in entry.glob("*.png"):
+            part, label, row, _ = file.name.split(".")
+            _link(file, folder / part / names[int(label)] / f"{row}.png")
+    return folder
+
+
+def _write_images(manifest: Manifest, fold: int | None, folder: Path) -> None:
+    from PIL import Image
+
+    for name, part in zip(("train", "test"), open_dataset(manifest).parts(fold), strict=True):
+        file, labels = part.file("image"), part.labels
+        for i, row in enumerate(part.rows):
+            pixels = file.item(int(row))
+            picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+            picture.save(folder / f"{name}.{labels[i]}.{row}.png", compress_level=1)
 
 
 def _write(manifest: Manifest, fold: int | None, folder: Path) -> None:

@@ -2,22 +2,49 @@
 
 import json
 import re
+import shlex
 import shutil
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from contrasweep.commands import COMMAND
-from contrasweep.config import Config
+import pydantic
+
+from contrasweep.commands import COMMAND, OPTIONS, metrics
+from contrasweep.config import Config, MutableConfig
+from contrasweep.data.manifest import NO_DATA, Manifest
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import project_file, project_folders
 from contrasweep.schema import checked
 
-OWN = ("arm", "data", "fold", "seed", "study", "trial")
-"""Placeholders that are the trial's own; all others are settings of its config."""
+OWN = ("arm", "checkpoints", "data", "fold", "folder", "metrics", "resume", "seed", "study", "trial")
+"""Placeholders that are the trial's own."""
+ALL = ("args", "config")
+"""Placeholders for all settings at once; those that are in neither are settings of the config."""
+FORMS = {"args": ("", "hydra"), "config": ("", "yaml"), "data": ("", "images")}
+"""The forms of placeholders that have several: `{args:hydra}`."""
 SCRIPTS = (".py", ".sh", ".bash", ".r", ".R", ".jl", ".pl", ".rb", ".js", ".lua")
-_PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)(?::(\w+))?\}")
+_PLAIN = re.compile(r"[\w./@%+-]+")
+"""A value that Hydra takes as it is; any other is quoted."""
+
+
+@checked
+class Options:
+    """What an arm says of its command beside the words: see `study.arm.Arm`."""
+
+    metrics: tuple[str, ...] = ()
+    names: Mapping[str, str] = pydantic.Field(default_factory=dict)
+    code: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for source in self.metrics:
+            metrics.check(source)
+        for name in self.code:
+            if not any((folder / name).exists() for folder in project_folders()):
+                hint = f"it is looked for in {project_folders()[0]}"
+                raise SpecError("there is no such file or folder", place="code", value=name, hint=hint)
 
 
 class _Command:
@@ -28,6 +55,12 @@ class _Command:
     def __post_init__(self) -> None:
         config = {key: value for key, value in vars(self).items() if not key.startswith("__") and key != COMMAND}
         check(self.command, config)
+
+    def resolve(self, data: Manifest) -> "_Command":
+        """Raise `SpecError` for `{data}` of a study without data."""
+        if data.kind == NO_DATA and "data" in names(self.command):
+            raise SpecError("a study without data has nothing for {data}", place=COMMAND, value=f"data: {NO_DATA}")
+        return self
 
 
 CommandSettings = checked(_Command, extra="allow")
@@ -41,54 +74,139 @@ def check(words: Sequence[str], config: Config) -> None:
     """
     if not words:
         raise SpecError("a command has at least one word", place=COMMAND, value=list(words))
-    known = [*OWN, *_leaves(config)]
-    for name in names(words):
-        if name not in known and _inner(config, name) is None:
+    settings = {key: value for key, value in config.items() if key != OPTIONS}
+    known = [*OWN, *ALL, *_leaves(settings)]
+    for name, form in (match for word in words for match in _PLACEHOLDER.findall(word)):
+        if name not in known and _inner(settings, name) is None:
             raise SpecError(
                 "the command names a setting that the config does not have",
                 place=COMMAND,
                 value=f"{{{name}}}",
                 hint=choose_from("placeholders", known, name),
             )
-    for name in set(config) & set(OWN):
+        if form not in (forms := FORMS.get(name, ("",))):
+            hint = ", ".join(f"{{{name}:{form}}}" if form else f"{{{name}}}" for form in forms)
+            raise SpecError("a placeholder has no such form", place=COMMAND, value=f"{{{name}:{form}}}", hint=hint)
+    for name in set(settings) & {*OWN, *ALL}:
         raise SpecError("the trial has a value of this name itself", place=name, hint=f"{{{name}}} is the trial's own")
     _check_program(words)
 
 
 def names(words: Sequence[str]) -> list[str]:
     """Return the names in braces, each once, in their order."""
-    return list(dict.fromkeys(name for word in words for name in _PLACEHOLDER.findall(word)))
+    return list(dict.fromkeys(name.partition(":")[0] for name in fields(words)))
+
+
+def fields(words: Sequence[str]) -> list[str]:
+    """Return what stands in braces, with its form: `data`, `data:images`."""
+    found = [match for word in words for match in _PLACEHOLDER.findall(word)]
+    return list(dict.fromkeys(f"{name}:{form}" if form else name for name, form in found))
 
 
 def unplaced(words: Sequence[str], keys: Collection[str]) -> list[str]:
     """Return the dotted `keys` of a config that no placeholder names."""
     named = names(words)
-    return [key for key in keys if key != COMMAND and not any(f"{key}.".startswith(f"{name}.") for name in named)]
+    if set(named) & set(ALL):
+        return []
+    return [key for key in keys if key.partition(".")[0] not in (COMMAND, OPTIONS) and not _is_placed(key, named)]
 
 
-def filled(words: Sequence[str], values: Config) -> list[str]:
+def filled(
+    words: Sequence[str],
+    config: Config,
+    trial: Config,
+    renamed: Mapping[str, str] | None = None,
+    home: Path | None = None,
+) -> list[str]:
     """Return the words with each placeholder's value: text as it is, anything else as JSON.
 
-    `python` is the interpreter of this process.
+    A word that is nothing but an empty placeholder is left out, and so is what names a `{resume}` that is None, with
+    the flag before it. `trial` has the values of `OWN`, and of `config` and `config:yaml`. `{args}` gives the settings
+    that no other placeholder names, `renamed` where it has another name for one. `python` is the interpreter of this
+    process. Files of the project have their whole path below `home`, where that is not the working folder.
     """
-    done = [_PLACEHOLDER.sub(lambda match: _text(_inner(values, match[1])), word) for word in words]
-    program = sys.executable if done[0] == "python" else project_file(done[0]) or done[0]
-    return [str(program), *done[1:]]
+    placed = [name for name in names(words) if name not in ALL]
+    rest = {key: value for key, value in _leaves(config).items() if not _is_placed(key, placed)}
+    values = {**config, **trial}
+
+    def text(match: "re.Match[str]") -> str:
+        name, form = match[1], match[2] or ""
+        if name == "args":
+            return shlex.join(_args(rest, form, renamed or {}))
+        return _text(values[f"{name}:{form}"] if form else _inner(values, name))
+
+    done: list[str] = []
+    for word in words:
+        only = _PLACEHOLDER.fullmatch(word)
+        if only and only[1] == "args":
+            done += _args(rest, only[2] or "", renamed or {})
+        elif "{resume}" in word and trial.get("resume") is None:
+            if only and done[-1].startswith("-"):
+                done.pop()
+        elif home is not None and _is_of_project(home, word):
+            done.append(str(home / word))
+        elif (value := _PLACEHOLDER.sub(text, word)) or not only:
+            done.append(value)
+    return [_program(done[0]) or done[0], *done[1:]]
+
+
+def _args(settings: Config, form: str, renamed: Mapping[str, str]) -> list[str]:
+    """Return `--name value` for each setting, or `name=value` as Hydra has it.
+
+    A setting that is true is its flag alone; one that is false or None is left out.
+    """
+    words: list[str] = []
+    for key, value in settings.items():
+        name = renamed.get(key, key)
+        if form == "hydra":
+            words.append(f"{name}={_hydra(value)}")
+        elif value is not None and value is not False:
+            words.append(name if name.startswith("-") else f"--{name}")
+            words += [] if value is True else map(_text, value if isinstance(value, list | tuple) else [value])
+    return words
+
+
+def _hydra(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_hydra, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{_hydra(inner)}' for key, inner in value.items())}}}"
+    if isinstance(value, str) and not _PLAIN.fullmatch(value):
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return _text(value)
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def _is_placed(key: str, placed: Sequence[str]) -> bool:
+    return any(f"{key}.".startswith(f"{name}.") for name in placed)
+
+
+def _is_of_project(home: Path, word: str) -> bool:
+    """Whether a word is a file of the project, or a path with a slash in it that leads to a folder there."""
+    path = home / word
+    return not Path(word).is_absolute() and (path.is_file() or ("/" in word and path.is_dir()))
+
+
+def _program(word: str) -> str | None:
+    """Return what runs the first word: a file of the project, the PATH's, or a program beside this interpreter."""
+    if word == "python":
+        return sys.executable
+    if file := project_file(word):
+        return str(file)
+    return word if shutil.which(word) else shutil.which(word, path=str(Path(sys.executable).parent))
+
+
 def _check_program(words: Sequence[str]) -> None:
     program = words[0]
-    absolute = Path(program).is_absolute()  # may be another machine's
-    if program != "python" and not absolute and project_file(program) is None and shutil.which(program) is None:
+    if not Path(program).is_absolute() and _program(program) is None:  # else it may be another machine's
         raise SpecError(
             "there is no such program",
             place=COMMAND,
             value=program,
-            hint=f"it is looked for on the PATH and in {project_folders()[0]}",
+            hint=f"it is looked for on the PATH, beside {sys.executable} and in {project_folders()[0]}",
         )
     for word in words[1:]:
         relative = not Path(word).is_absolute() and not word.startswith("-") and "{" not in word
@@ -97,12 +215,14 @@ def _check_program(words: Sequence[str]) -> None:
             raise SpecError("there is no such script", place=COMMAND, value=word, hint=hint)
 
 
-def _leaves(config: Config, prefix: str = "") -> Iterator[str]:
+def _leaves(config: Config, prefix: str = "") -> MutableConfig:
+    """Return dotted name -> value of all settings."""
+    leaves: MutableConfig = {}
     for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}"
+        leaves |= (
+            _leaves(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {f"{prefix}{key}": value}
+        )
+    return leaves
 
 
 def _inner(config: Config, name: str) -> Any:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -28,10 +28,15 @@ class Process:
     Raises `OSError` where the command cannot be started.
     """
 
-    def __init__(self, words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, words: Sequence[str], folder: Path, environment: Mapping[str, str], *, keeps_lines: bool = False
+    ) -> None:
+        """Start the command in `folder`; with `keeps_lines`, `output` returns what it prints."""
+        self._keeps_lines = keeps_lines
         self.words = list(words)
         self.tail: deque[str] = deque(maxlen=LAST_LINES)
         self.returncode: int | None = None
+        self.lines: deque[str] = deque()  # of its output that nobody has taken yet
         self._said = b""
         watched, self._control = os.pipe()
         self._status, tells = os.pipe()
@@ -68,24 +73,37 @@ class Process:
             self.returncode = int(word[1]) if word else -signal.SIGKILL  # its supervisor was killed, and it with that
         return True
 
+    def output(self) -> Iterator[str]:
+        """Yield the lines that it has printed since the last call; all of them once it has ended."""
+        if self.returncode is not None:
+            self._reader.join(5.0)  # a grandchild may keep the pipe open
+        while self.lines:
+            yield self.lines.popleft()
+
     def check(self) -> None:
         """Raise `CommandFailed` where it ended with another status than 0."""
         status = self.returncode
         if status:
-            self._reader.join(5.0)  # a grandchild may keep the pipe open
+            self._reader.join(5.0)
             how = f"exit status {status}" if status > 0 else f"signal {signal.Signals(-status).name}"
-            printed = "".join(f"\n{line}" for line in self.tail) or "\nnothing"
-            raise CommandFailed(
-                f"the command {' '.join(self.words[:3])} ... ended with {how}; it printed last:{printed}"
+            printed = "".join(f"\n{line}" for line in self.tail)
+            last = next((line.strip() for line in reversed(self.tail) if line.strip()), "nothing")
+            raise CommandFailed(  # its last line is what a failure's line shows
+                f"the command {' '.join(self.words[:3])} ... printed:{printed}\n"
+                f"ended with {how}; it printed last: {last}"
             )
 
     def stop(self) -> None:
-        """Send SIGTERM to the command and its children, and SIGKILL after `supervisor.GRACE_S` to those still alive."""
+        """Send SIGTERM to the command, and SIGKILL to all that it has started once it has ended.
+
+        That is after `supervisor.GRACE_S` at most. When this returns, nothing of it is left.
+        """
         if self._control < 0:
             return
         os.close(self._control)
         self._control = -1
         self.ended(supervisor.GRACE_S + 5.0)
+        select.select([self._status], [], [], 5.0)  # it closes with the supervisor, after all others
         os.close(self._status)
 
     def _started(self) -> int:
@@ -112,4 +130,6 @@ class Process:
         with contextlib.closing(output):
             for line in output:
                 self.tail.append(line.rstrip("\n"))
+                if self._keeps_lines:
+                    self.lines.append(line)
                 print(line, end="", flush=True)

@@ -5,9 +5,11 @@ what it has. Run as a script by `commands.process`, with two descriptors of pipe
 
     supervisor.py CONTROL STATUS WORD ...
 
-When CONTROL closes, by the worker or with it, the command's process group gets SIGTERM, and what is left of it
-`GRACE_S` later SIGKILL. To STATUS it writes `started PID`, or `refused ERRNO` where the command cannot be started, then
-`ended RETURNCODE`, as `subprocess` counts it. It imports the standard library alone, and starts in some 20 ms.
+When CONTROL closes, by the worker or with it, the command's process group gets SIGTERM. `GRACE_S` later, or once the
+command has ended, all that it has started gets SIGKILL: on Linux also what has a session of its own, as the ranks of
+`torchrun` have, because this process inherits what loses its parent. To STATUS it writes `started PID`, or `refused
+ERRNO` where the command cannot be started, then `ended RETURNCODE`, as `subprocess` counts it. It imports the standard
+library alone, and starts in some 20 ms.
 """
 
 import contextlib
@@ -22,6 +24,7 @@ import time
 GRACE_S = 30.0
 """How long a command may take to end after SIGTERM, before SIGKILL."""
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def main() -> None:
@@ -30,6 +33,8 @@ def main() -> None:
     if os.fork():
         os._exit(0)  # the worker waits for this one; the other belongs to nobody
     os.setsid()  # no signal for the worker's group reaches it
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     woken, wake = os.pipe()
     for descriptor in (woken, wake):
         os.set_blocking(descriptor, False)
@@ -48,11 +53,11 @@ def main() -> None:
     if command.poll() is None:
         _signal(command.pid, signal.SIGTERM)
         _wait_for_end(woken, command)
-        _signal(command.pid, signal.SIGKILL)
+        _end_all(command)
     with contextlib.suppress(BrokenPipeError):  # the worker is gone
         os.write(status, f"ended {command.wait()}\n".encode())
     select.select([control], [], [])  # children of a command that ended by itself live until its trial ends
-    _signal(command.pid, signal.SIGKILL)
+    _end_all(command)
 
 
 def _wait_for_one(control: int, woken: int, command: "subprocess.Popen[bytes]") -> None:
@@ -75,6 +80,32 @@ def _wait_for_end(woken: int, command: "subprocess.Popen[bytes]") -> None:
 def _emptied(woken: int) -> None:
     with contextlib.suppress(BlockingIOError):
         os.read(woken, 4096)
+
+
+def _end_all(command: "subprocess.Popen[bytes]") -> None:
+    """Send SIGKILL to all that the command has started, until nothing of it is left."""
+    _signal(command.pid, signal.SIGKILL)
+    command.wait()
+    while left := _children(os.getpid()):
+        while left:  # the children of each before it ends, and again those that come to this process then
+            child = left.pop()
+            left += _children(child)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(child, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.01)
+
+
+def _children(process: int) -> list[int]:
+    """Return the processes whose parent is `process`; Linux only."""
+    children = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{process}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{process}/task/{task}/children", encoding="ascii") as file:
+                children += [int(child) for child in file.read().split()]
+    return children
 
 
 def _signal(group: int, number: signal.Signals) -> None:

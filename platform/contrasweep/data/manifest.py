@@ -20,6 +20,8 @@ from contrasweep.storage.record import Count, Seed
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
+NO_DATA = "none"
+"""The name and kind of the data of a study whose programs bring their own."""
 REMEDY = "stage the dataset again"
 MAX_ITEM = 2**40  # numbers of one item of an array column
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from contrasweep.data import folds as fold_rules
 from contrasweep.data import staging
 from contrasweep.data.cache import cache_folder, locked
-from contrasweep.data.manifest import MANIFEST, Folds, Manifest
+from contrasweep.data.manifest import MANIFEST, NO_DATA, Folds, Manifest
 from contrasweep.data.names import Name, importer, parse
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import DataError, NotStagedError, SpecError
@@ -28,11 +28,16 @@ def resolve(name: str, *, folds: int | None, storage: str, write: bool = False) 
     reach it. The digest is the same either way. `NotStagedError` names the command that would stage it;
     `SpecError` if it cannot have so many folds.
     """
-    return with_folds(find(name, storage=storage, write=write), folds)
+    manifest = find(name, storage=storage, write=write)
+    if manifest.kind == NO_DATA:
+        return manifest.with_folds(Folds(folds, NO_DATA) if folds else None)
+    return with_folds(manifest, folds)
 
 
 def find(name: str, *, storage: str, write: bool = False) -> Manifest:
-    """Return the manifest of `name` as it was staged; see `resolve`."""
+    """Return the manifest of `name` as it was staged, of `none` one without rows; see `resolve`."""
+    if name == NO_DATA:
+        return Manifest(NO_DATA, "", NO_DATA, {})
     manifest = _read(name)
     return _by_name(parse(name), storage, write) if manifest is None else manifest
 

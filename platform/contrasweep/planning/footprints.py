@@ -70,7 +70,7 @@ class Footprints:
     """The requirements of a study's trials on the hosts of `inventory`.
 
     GPU memory, by type of GPU: the highest measured peak of the same cell; else what the memory model predicts from
-    the trainable's `memory` (see `contrasweep.trial`); else the arm's `footprint`. An arm that declares a footprint
+    the trainable's `memory` (see `contrasweep.trial`); else the arm's `resources`. An arm that declares them
     keeps its other fields; one that does not gets the cores its trainable names, or the default.
     """
 
@@ -180,7 +180,7 @@ class Footprints:
             self._requirements.clear()
 
     def _footprint(self, trial: Trial, cell: Cell) -> tuple[Footprint, str]:
-        hint = self.study.arms[trial.arm].footprint
+        hint = self.study.arms[trial.arm].resources
         seen = self.learned.cells.get(cell_key(*cell), {})
         base = hint or self._undeclared(self._workload(trial, cell))
         if not base.wants_gpu:

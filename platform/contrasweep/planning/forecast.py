@@ -448,7 +448,7 @@ def _notes(rows: Iterable[ForecastRow], inventory: Inventory) -> list[str]:
             counts[f"memory    arm {arm}: {capacity.requirement.why}"] += 1
         elif capacity.requirement.source == DEFAULT and inventory.gpus:
             counts[
-                f"memory    arm {arm}: nothing is known (its trainable has no `memory`, the arm no footprint): "
+                f"memory    arm {arm}: nothing is known (its trainable has no `memory`, the arm no `resources`): "
                 "a whole GPU until one was measured"
             ] += 1
     lines = [f"{text}" + (f" ({n} cells)" if n > 1 else "") for text, n in counts.items()]

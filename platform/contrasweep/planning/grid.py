@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
-from contrasweep.data.manifest import Manifest
+from contrasweep.data.manifest import NO_DATA, Manifest
 from contrasweep.errors import DataError, NotStagedError, SpecError
 from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
 from contrasweep.planning.stages import stage
@@ -302,6 +302,8 @@ def _manifests(study: AblationGrid, names: Iterable[str], resolve: Resolve) -> d
         raise DataError(f"{len(missing)} datasets are not staged; stage them with: {commands}; {missing[0].looked}")
     split = "test" if study.folds is None else "train"
     for name, manifest in manifests.items():
+        if manifest.kind == NO_DATA:
+            continue
         if manifest.rows("train") == 0 or (manifest.rows(split) == 0 and manifest.labelled):
             hint = "declare folds" if split == "test" else "choose another dataset"
             raise SpecError(f"the dataset has no rows in split {split!r}", place="data", value=name, hint=hint)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from contrasweep import canonical
-from contrasweep.data.manifest import Manifest
+from contrasweep.data.manifest import NO_DATA, Manifest
 from contrasweep.errors import SpecError
 from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
 from contrasweep.planning.stages import stage
@@ -337,7 +337,7 @@ def _check_data(study: Sweep, data: Manifest) -> None:
                 value=None,
                 hint=f"declare folds; {data.name} has no split {' or '.join(DEV_SPLITS)}",
             )
-    elif study.folds > data.rows("train"):
+    elif data.kind != NO_DATA and study.folds > data.rows("train"):
         raise SpecError(
             "there cannot be more folds than rows",
             place="folds",

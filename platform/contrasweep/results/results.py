@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, get_args
 
 import pandas as pd
@@ -28,8 +29,9 @@ from contrasweep.results.table import PLAIN, Cell, Key, Table, TableStyle, label
 from contrasweep.rows import FrameRow, row_tuples
 from contrasweep.statistics.comparison import Comparison
 from contrasweep.statistics.design import Design, SeedPart
+from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.confirmations import confirmation_notes, read_confirmations
-from contrasweep.storage.record import Status
+from contrasweep.storage.record import Record, Status
 from contrasweep.study.arm_budget import ArmBudget, search_costs
 
 
@@ -107,6 +109,37 @@ class Results(StudyData):
         rows = ((values[row], cell) for (row, _), cell in self.table(factors, []).cells.items())
         cells_of = ((row[0], dict(zip(self.axes, row[1:], strict=True)), cell) for row, cell in rows)
         return search.best_of_grid(cells_of, self.document)
+
+    def best_trial(self, arm: str) -> Record | None:
+        """Return the record of the arm's best finished trial, by the study's metric; None where none has finished."""
+        sign = 1 if self.document.mode == "max" else -1
+        done = [record for record in self.trial_records.values() if record.arm == arm and record.status.counts]
+        return max(done, key=lambda record: sign * record.metrics[self.metric], default=None)
+
+    def checkpoint(self, arm: str, to: str | Path) -> Path:
+        """Fetch the newest checkpoint of the arm's best finished trial, from an object store too.
+
+        Args:
+            arm: The arm: one with a command or a trainable of your own as well.
+            to: A folder that is not there yet, or is empty.
+
+        Returns:
+            The folder with the files that the trainable or command has written.
+
+        Raises:
+            SpecError: There is no such arm, no trial of it has finished, or its checkpoint was not kept.
+        """
+        check_known(arm, "arms", self.document.arms, "there is no such arm", place="arm")
+        (folder := Path(to)).mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise SpecError("a checkpoint goes into an empty folder", place="to", value=to)
+        record = self.best_trial(arm)
+        store = self.records.store
+        key = self.records.key(record.trial_id, "checkpoint") if record else ""
+        if record is None or Checkpoints(store, key).fetch(folder) is None:
+            hint = f"trial {record.trial_id} has none" if record else "no trial of it has finished"
+            raise SpecError("there is no checkpoint of this arm", place="arm", value=arm, hint=hint)
+        return folder
 
     def importance(self) -> pd.DataFrame:
         """Return how much each searched setting of a Sweep matters.

@@ -4,6 +4,8 @@ import re
 import sysconfig
 from pathlib import Path
 
+from contrasweep.commands import PATH
+from contrasweep.commands.metrics import WAYS
 from contrasweep.errors import choose_from
 from contrasweep.shell import command_line
 from contrasweep.storage.record import Record
@@ -45,9 +47,9 @@ def place_of(error: str) -> str:
 
 
 def lacks_metric(record: Record) -> bool:
-    """Whether a trial came to its end with metrics, and failed because the study's is not among the last ones."""
+    """Whether a trial came to its end, and failed because the study's metric is not among its last ones."""
     begins = LACKS_METRIC.partition("{")[0]
-    return bool(record.status.failed and record.metrics and (record.error or "").startswith(begins))
+    return record.status.failed and (record.error or "").startswith(begins)
 
 
 def unreported_metric(metric: str, record: Record) -> str:
@@ -55,8 +57,12 @@ def unreported_metric(metric: str, record: Record) -> str:
 
     `record` is that of the first trial without the metric.
     """
+    known = choose_from("metrics", list(record.metrics), metric)
+    if not record.metrics:
+        ways = WAYS if record.trainable == PATH else f'`yield Report(step, {{"{metric}": number}})`'
+        known = f"it has reported nothing: {ways}"
     return (
-        f"metric: no trial has reported {metric!r}, and the first of arm {record.arm} has ended; "
-        f"{choose_from('metrics', list(record.metrics), metric)}. Nothing more is trained: mend the name in the study "
+        f"metric: no trial has reported {metric!r}, and the first of arm {record.arm} has ended; {known}. "
+        "Nothing more is trained: mend the name in the study "
         "or in what the trainable reports, and the same command goes on"
     )

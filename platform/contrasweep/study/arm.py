@@ -7,7 +7,8 @@ import pydantic
 
 from contrasweep import canonical
 from contrasweep.cluster.packing import Footprint
-from contrasweep.commands import COMMAND, PATH
+from contrasweep.commands import COMMAND, OPTIONS, PATH
+from contrasweep.commands.placeholders import Options
 from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import import_path
@@ -64,9 +65,15 @@ class Arm:
         space: What a `Sweep` searches: dotted setting -> `Float`, `Int` or `Choice`.
         start_points: Known good values of all searched settings, which the search of a `Sweep` tries first. They count
             in its budget.
-        footprint: What a trial needs. Default: measured, else estimated from what the trainable says.
+        resources: What a trial needs of a host: `cpus`, `gpus` (a share or whole ones), `gpu_memory_gib`,
+            `host_memory_gib`, `gpu_types`. Default: measured, else estimated from what the trainable says.
         start: The trials from whose checkpoints those of the arm start. Default: from new weights.
         command: In place of a trainable, the words of any program with `{placeholders}` for settings.
+        metrics: Where the command leaves its metrics: patterns of its output, `"loss: {loss:f} acc: {accuracy:f}"`, and
+            names of CSV, JSON, TensorBoard's or W&B's files in the trial's folder. Default: the lines that it appends
+            to `CONTRASWEEP_METRICS`, else the files that it has left there, if they are of one kind.
+        names: Setting -> the name that the command has for it, for `{args}`.
+        code: Further files and folders of the project that the command reads: a change of them is noticed.
 
     Raises:
         SpecError: A trainable or setting is not one, or a setting is both fixed and searched.
@@ -83,12 +90,18 @@ class Arm:
     space: Mapping[str, Parameter] = pydantic.Field(default_factory=dict)
     start_points: list[MutableConfig] | None = None
     start: Start | None = None
-    footprint: Footprint | None = None
+    resources: Footprint | None = None
     command: list[str] | None = None
+    metrics: str | list[str] | None = None
+    names: Mapping[str, str] | None = None
+    code: str | list[str] | None = None
 
     def __post_init__(self) -> None:
+        options = {name: getattr(self, name) for name in ("metrics", "names", "code") if getattr(self, name)}
         if self.command is not None:
-            self._run_command(self.command)
+            self._run_command(self.command, options)
+        elif options:
+            raise SpecError("only a command has this field", place=next(iter(options)), hint="an arm with `command`")
         elif self.trainable == "":
             raise SpecError(
                 "an arm has a trainable or a command",
@@ -138,13 +151,19 @@ class Arm:
         if seen:
             object.__setattr__(self, "start_points", seen)
 
-    def _run_command(self, words: list[str]) -> None:
+    def _run_command(self, words: list[str], options: MutableConfig) -> None:
+        if isinstance(self.config.get("resources"), Mapping):
+            hint = "put `resources` beside `command`; in `config` they are settings of the command"
+            raise SpecError("a command's resources are a field of its arm", place="config.resources", hint=hint)
         for field, given in (("trainable", self.trainable), (f"config.{COMMAND}", self.config.get(COMMAND))):
             if given:
                 raise SpecError("an arm has a trainable or a command, not both", place=field, value=given)
         object.__setattr__(self, "trainable", PATH)
-        object.__setattr__(self, "config", {COMMAND: words, **self.config})
-        object.__setattr__(self, "command", None)
+        lists = {name: [value] if isinstance(value, str) else value for name, value in options.items()}
+        Options(**lists)  # checks them
+        object.__setattr__(self, "config", {COMMAND: words, **({OPTIONS: lists} if lists else {}), **self.config})
+        for field in (COMMAND, *options):
+            object.__setattr__(self, field, None)
 
     @property
     def path(self) -> str:

@@ -76,7 +76,8 @@ class StudyBase(ABC):
     Args:
         name: The study's name in the storage: letters, digits and `._-`, at most 100.
         arms: The methods to compare, by name.
-        data: The name of a staged or bundled dataset (`contrasweep list datasets`).
+        data: The name of a staged or bundled dataset (`contrasweep list datasets`); `none` where programs bring their
+            own, which `labels` may name: `labels: {none: hpo on reviews}`.
         folds: Folds of a cross-validation on the training part. Default: train on it, evaluate on the test split.
         replicates: Replicates where they are needed, in place of a fixed number; see `Replicates`.
         metric: The reported metric that is compared.

@@ -10,8 +10,9 @@ from typing import Any
 import pydantic
 
 from contrasweep.canonical import Config
-from contrasweep.code.version import FILE, dotted_paths
-from contrasweep.commands import COMMAND, PATH, placeholders
+from contrasweep.code.version import FILE, code_of, dotted_paths, named_files, parsed
+from contrasweep.commands import COMMAND, OPTIONS, PATH, placeholders
+from contrasweep.commands.metrics import REPORTING, WAYS
 from contrasweep.config import MutableConfig
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
@@ -58,8 +59,10 @@ def unchecked_settings(study: Study) -> tuple[str, ...]:
         for name, arm in study.arms.items()
         if (arm.config or arm.space or axes) and not hasattr(find_trainable(arm, f"arms.{name}.trainable"), "settings")
     ]
-    unplaced = [_unplaced(name, arm, axes) for name, arm in study.arms.items() if arm.trainable == PATH]
-    notes = [_untrained(study), _unasked(study), *unplaced]
+    commands = {name: arm for name, arm in study.arms.items() if arm.trainable == PATH}
+    unplaced = [_unplaced(name, arm, axes) for name, arm in commands.items()]
+    notes = [_untrained(study), _unasked(study), *unplaced, *map(_unreported, commands, commands.values())]
+    notes += map(_unnamed, commands, commands.values())
     if not arms:
         return tuple(filter(None, notes))
     which = f"arm {arms[0]}: its trainable has" if len(arms) == 1 else f"arms {', '.join(arms)}: their trainables have"
@@ -124,6 +127,31 @@ def _unplaced(name: str, arm: Arm, axes: Collection[str]) -> str:
         if keys
         else ""
     )
+
+
+def _unnamed(name: str, arm: Arm) -> str:
+    """Return what a command runs or reads and nobody has named: scripts of a wrapper, a configuration of Hydra."""
+    if "code" in arm.config.get(OPTIONS, {}):
+        return ""
+    for source in code_of(PATH, sorted(set(dotted_paths(arm.config)))).sources.values():
+        runs = {"runpy", "subprocess", "hydra"} & set(parsed(source.data)[1]) if source.file.endswith(".py") else ()
+        if source.module.startswith(FILE) and runs and not named_files(source.data):
+            return (
+                f"{source.file} of arm {name} uses {min(runs)}, and names no file: a change of what it runs or reads "
+                "is not noticed, unless `code` of the arm names it (code: [conf/, main.py])"
+            )
+    return ""
+
+
+def _unreported(name: str, arm: Arm) -> str:
+    """Return what is known of a command that can hardly report: nothing in its code or its words looks like it."""
+    if "metrics" in arm.config.get(OPTIONS, {}) or "metrics" in placeholders.names(arm.config[COMMAND]):
+        return ""
+    sources = code_of(PATH, sorted(set(dotted_paths(arm.config)))).sources.values()
+    texts = [*(source.data for source in sources), " ".join(arm.config[COMMAND]).encode()]
+    if any(word.encode() in text for text in texts for word in REPORTING):
+        return ""
+    return f"the command of arm {name} reports nothing, as far as its code shows: {WAYS}"
 
 
 class SettingsOfArms:

@@ -1,20 +1,23 @@
 """Any executable as a trainable: a shell script and a Python script that import nothing of ours."""
 
-import json
 import os
+import shlex
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
-from contrasweep import Arm, SpecError, data
+from contrasweep import Arm, SpecError, data, plan
+from contrasweep.canonical import Config
 from contrasweep.code import code_of, dotted_paths
-from contrasweep.commands import PATH, placeholders
+from contrasweep.commands import PATH, dataset, placeholders
 from contrasweep.commands.process import CommandFailed, Process
-from contrasweep.commands.trainable import MetricsFile, train
+from contrasweep.commands.trainable import train
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.record import Status
 from contrasweep.storage.records import StudyRecords
@@ -110,10 +113,10 @@ def test_a_trial_that_is_stopped_sends_sigterm(project, tmp_path, capfd):
         "open(os.environ['CONTRASWEEP_METRICS'], 'a').write(json.dumps({'step': 1, 'accuracy': 1}) + '\\n')\n"
         "time.sleep(600)\n"
     )
-    reports = train(trial_of(tmp_path, ["python", "waits.py"]))
+    reports = train(replace(trial_of(tmp_path, ["python", "waits.py"]), folder=tmp_path / "own"))
     assert next(reports).metrics == {"accuracy": 1}
     reports.close()
-    assert (project / "ended").read_text() == "by SIGTERM"
+    assert (tmp_path / "own" / "ended").read_text() == "by SIGTERM"
 
 
 def has_ended(pid):
@@ -171,12 +174,36 @@ def test_what_cannot_be_started_says_why(tmp_path):
         Process(["no-such-program"], tmp_path, os.environ)
 
 
-def test_children_of_a_command_end_with_its_trial(tmp_path):
-    process = Process(["sh", "-c", "sleep 600 & echo $! > child; exit 3"], tmp_path, os.environ)
+RANKS = """
+import os, signal, subprocess, sys, time
+ranks = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True) for _ in "12"]
+open("ranks", "w").write(" ".join(str(rank.pid) for rank in ranks))
+open("ready", "w").close()
+"""
+
+
+@pytest.mark.parametrize("shell", ["sleep 600 & echo $! > child; exit 3", "setsid sleep 600 & echo $! > child; exit 3"])
+def test_children_of_a_command_have_ended_when_its_trial_has(tmp_path, shell):
+    """In a session of their own too, where a signal for the command's group does not reach them."""
+    process = Process(["sh", "-c", shell], tmp_path, os.environ)
     assert process.ended(300) and process.returncode == 3
     process.stop()
-    child = int((tmp_path / "child").read_text())
-    wait_until(lambda: has_ended(child))
+    assert has_ended(int((tmp_path / "child").read_text()))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to another process than the first one")
+@pytest.mark.parametrize("killed", ["launcher", "worker"])
+def test_ranks_in_sessions_of_their_own_end_with_a_launcher_or_worker_that_is_killed(tmp_path, killed):
+    (tmp_path / "waits.py").write_text(RANKS + "print(os.getpid(), flush=True)\ntime.sleep(600)\n")
+    worker = subprocess.Popen([sys.executable, "-c", _PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    launcher = int(worker.stdout.readline())
+    wait_until((tmp_path / "ready").exists)
+    ranks = [int(rank) for rank in (tmp_path / "ranks").read_text().split()]
+    assert not any(map(has_ended, ranks))
+    os.kill({"launcher": launcher, "worker": worker.pid}[killed], 9)
+    worker.wait(300)
+    wait_until(lambda: all(map(has_ended, ranks)))
 
 
 def test_a_command_that_ends_before_its_start_is_heard_of_has_ended(tmp_path, monkeypatch):
@@ -215,8 +242,6 @@ process.ended(600)
 )
 def test_a_command_that_cannot_run_is_refused_by_the_plan(project, command, config, says):
     arms = SettingsOfArms({"a": Arm(command=command, config=config)})
-    from contrasweep.canonical import Config
-
     with pytest.raises(SpecError) as caught:
         arms.build("a", Config(Arm(command=command, config=config).config))
     assert str(caught.value).startswith(f"arms.a.config.{says}")
@@ -245,7 +270,7 @@ def test_a_command_is_short_for_the_trainable_that_runs_it():
 def test_placeholders_take_settings_by_dotted_name_and_anything_but_text_as_json():
     values = {"loss": {"name": "ocl", "sigma": 0.5}, "widths": [1, 2], "fold": None, "flag": True}
     given = ["x", "{loss.name}-{loss.sigma}", "{widths}", "{fold}", "{flag}", "{loss}", "{ }"]
-    assert placeholders.filled(given, values) == [
+    assert placeholders.filled(given, values, {}) == [
         "x",
         "ocl-0.5",
         "[1, 2]",
@@ -293,31 +318,142 @@ def test_modules_beside_the_script_are_its_code_too(project):
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("script", "changed"),
     [
-        ("not json", "a line of metrics is a JSON object, got 'not json'"),
-        ("[1]", "with a whole number `step`, got [1]"),
-        ('{"accuracy": 1}', "with a whole number `step`, got {'accuracy': 1}; for example"),
-        ('{"step": 1, "accuracy": "high"}', "the metric 'accuracy' must be a number, got 'high'"),
-        ('{"step": 1, "checkpoint": "nowhere"}', "names a file that is not there, got 'nowhere'"),
+        ("import hydra\n@hydra.main(config_path='../conf', config_name='config')\ndef main(c): ...", ""),
+        ("import runpy, sys\nrunpy.run_path('main_supcon.py', run_name='__main__')\n", "src/main_supcon.py"),
+        ("import subprocess, sys\nsubprocess.run([sys.executable, 'src/main_supcon.py'])\n", "src/losses_here.py"),
+    ],
+    ids=["hydra", "runpy", "process"],
+)
+def test_what_a_script_names_is_code_too(project, script, changed):
+    for folder in ("src", "conf/optimizer"):
+        (project / folder).mkdir(parents=True)
+    for name in ("conf/config.yaml", "conf/optimizer/sgd.yaml"):
+        (project / name).write_text("lr: 0.1\n")
+    (project / "src" / "main_supcon.py").write_text("import losses_here\n")
+    (project / "src" / "losses_here.py").write_text("T = 1\n")
+    (project / "src" / "wrapper.py").write_text(script)
+    before = code(["python", "src/wrapper.py"])
+    (project / (changed or "conf/optimizer/sgd.yaml")).write_text("T = 2\n" if changed else "lr: 0.2\n")
+    assert code(["python", "src/wrapper.py"]).digest != before.digest
+
+
+def test_files_and_folders_that_code_names_are_noticed_or_asked_for(project):
+    (project / "conf").mkdir()
+    (project / "conf" / "a.txt").write_text("1")
+    (project / "wrapper.py").write_text("import os, runpy\nrunpy.run_path(os.environ['X'])\n")
+    arm = Arm(command=["python", "wrapper.py"], code=["conf", "train.sh"], metrics="metrics.csv")
+    of = lambda: code_of(PATH, sorted(set(dotted_paths(arm.config)))).version  # noqa: E731
+    before = of()
+    assert {"file:conf/a.txt", "file:train.sh", "file:wrapper.py"} <= set(before.modules)
+    (project / "conf" / "a.txt").write_text("2")
+    assert of().digest != before.digest
+    asked = unchecked_settings(AblationGrid("s", {"a": Arm(command=["python", "wrapper.py"])}, "digits"))
+    assert any("wrapper.py of arm a uses runpy, and names no file" in line for line in asked)
+    with pytest.raises(SpecError, match=r"^code: there is no such file or folder, got 'confs'"):
+        Arm(command=["python", "wrapper.py"], code="confs")
+
+
+def test_a_plan_says_where_a_command_reports_nothing(project):
+    (project / "quiet.py").write_text("print('loss: 0.5')\n")
+    says = {
+        name: any("reports nothing" in line for line in unchecked_settings(AblationGrid("s", {"a": arm}, "digits")))
+        for name, arm in {
+            "quiet": Arm(command=["python", "quiet.py"]),
+            "by a pattern": Arm(command=["python", "quiet.py"], metrics="loss: {loss}"),
+            "by lines": Arm(command=["python", "train.py", "{args}"]),
+        }.items()
+    }
+    assert says == {"quiet": True, "by a pattern": False, "by lines": False}
+
+
+@pytest.mark.parametrize(
+    ("words", "filled"),
+    [
+        (["x", "{args}"], "x --lr 0.1 --cosine --widths 1 2 --loss.name ocl"),
+        (
+            ["x", "{args:hydra}"],
+            "x lr=0.1 cosine=true warm=false none=null 'widths=[1,2]' loss.name=ocl 'note='\"'\"'a b'\"'\"''",
+        ),
+        (["x", "--lr", "{lr}", "{args}"], "x --lr 0.1 --cosine --widths 1 2 --loss.name ocl"),
+        (["sh", "-c", "x {args}"], "sh -c 'x --lr 0.1 --cosine --widths 1 2 --loss.name ocl'"),
+        (["x", "--resume", "{resume}", "--from={resume}", "--out", "{folder}"], "x --out /f"),
+        (["x", "{empty}", "--name={empty}"], "x --name="),
+        (["x", "{config}", "{config:yaml}"], "x /c.json /c.yaml"),
     ],
 )
-def test_a_broken_line_of_metrics_says_which(line, says, tmp_path):
-    file = MetricsFile(tmp_path / "metrics.jsonl", tmp_path)
-    file.file.write_text('{"step": 0}\n' + line + "\n")
-    reports = file.reports()
-    next(reports)
-    with pytest.raises(SpecError) as caught:
-        next(reports)
-    assert str(caught.value).startswith("CONTRASWEEP_METRICS, line 2: ") and says in str(caught.value)
+def test_all_settings_at_once_flags_and_paths_are_words(words, filled):
+    config = {"lr": 0.1, "cosine": True, "warm": False, "none": None, "widths": [1, 2], "loss": {"name": "ocl"}}
+    config |= {"note": "a b"} if "hydra" in words[-1] else {}
+    config |= {"empty": ""} if "empty" in words[1] else {}
+    trial = {"resume": None, "folder": "/f", "config": "/c.json", "config:yaml": "/c.yaml"}
+    assert shlex.join(placeholders.filled(words, config, trial)) == filled
+    renamed = placeholders.filled(
+        ["x", "{args}"], {"lr": 1, "cosine": True}, {}, {"lr": "learning-rate", "cosine": "-c"}
+    )
+    assert renamed == ["x", "--learning-rate", "1", "-c"]
 
 
-def test_half_a_line_waits_for_its_rest(tmp_path):
-    file = MetricsFile(tmp_path / "metrics.jsonl", tmp_path)
-    file.file.write_text('{"step": 1, "a')
-    assert list(file.reports()) == []
-    file.file.write_text(json.dumps({"step": 1, "accuracy": 0.5}) + "\n")
-    assert [report.metrics for report in file.reports()] == [{"accuracy": 0.5}]
+def test_a_program_beside_the_running_python_is_found(project, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    arms = SettingsOfArms({"a": Arm(command=["torchrun", "train.py"])})
+    arms.build("a", Config(Arm(command=["torchrun", "train.py"]).config))
+    assert placeholders.filled(["torchrun"], {}, {}) == [str(Path(sys.executable).parent / "torchrun")]
+
+
+def test_each_trial_has_a_folder_in_the_storage_and_reads_its_project(project, tmp_path):
+    (project / "src").mkdir()
+    (project / "src" / "writes.py").write_text(
+        "import os, pathlib, sys\nimport beside_it\n"
+        "pathlib.Path('out').mkdir()\npathlib.Path('out/metrics.csv').write_text('accuracy\\n0.5\\n0.75\\n')\n"
+        "print(pathlib.Path(sys.argv[1]).read_text())\n"
+    )
+    (project / "beside_it.py").write_text("")
+    (project / "train.txt").write_text("data")
+    records = StudyRecords(str(tmp_path / "runs"), "s")
+    trial = trial_of(tmp_path, ["python", "src/writes.py", "train.txt"])
+    record = executed(trial, records)
+    assert (record.status, record.step, record.metrics) == (Status.DONE, 2, {"accuracy": 0.75}), record.error
+    assert (tmp_path / "runs" / "s" / "trials" / trial.id / "folder" / "1" / "out" / "metrics.csv").is_file()
+    assert not (project / "out").exists()
+    for word, place in {"{folder}": project, "{lr}": tmp_path / "own"}.items():
+        shows = trial_of(tmp_path, ["sh", "-c", f"pwd > {tmp_path}/at # {word}"], lr=1)
+        list(train(replace(shows, folder=tmp_path / "own")))
+        assert (tmp_path / "at").read_text().strip() == str(place)
+
+
+def test_images_are_given_as_pictures_in_folders_of_classes(tmp_path):
+    from PIL import Image
+
+    digits = data.resolve("digits", folds=2, storage=str(tmp_path))
+    folder = dataset.export_images(digits, 0, tmp_path / "pictures")
+    train_part, test_part = data.open_dataset(digits).parts(0)
+    for name, part in (("train", train_part), ("test", test_part)):
+        files = sorted((folder / name).rglob("*.png"))
+        assert len(files) == len(part)
+        assert sorted(path.name for path in (folder / name).iterdir()) == sorted(digits.classes)
+        for i in (0, len(part) - 1):
+            picture = folder / name / digits.classes[part.labels[i]] / f"{part.rows[i]}.png"
+            assert (np.asarray(Image.open(picture)) == part.array("image")[i, ..., 0]).all()
+    with pytest.raises(SpecError, match=r"command: {data:images} is for labelled images, got 'none'"):
+        dataset.export_images(data.resolve("none", folds=2, storage=""), 0, tmp_path / "none")
+
+
+def test_a_study_without_data_has_folds_and_seeds_and_refuses_data_in_words(project, tmp_path):
+    arm = Arm(command=["python", "train.py", "{fold}", "{seed}"], metrics="loss: {loss}")
+    planned = plan(AblationGrid("s", {"a": arm}, "none", folds=3, seeds=[0, 1]), storage=str(tmp_path))
+    assert [(trial.fold, trial.seed) for trial in planned.trials] == [(f, s) for s in (0, 1) for f in range(3)]
+    with_data = Arm(command=["python", "train.py", "{data}"], metrics="loss: {loss}")
+    with pytest.raises(SpecError, match=r"a study without data has nothing for {data}, got 'data: none'"):
+        plan(AblationGrid("s", {"a": with_data}, "none", seeds=[0]), storage=str(tmp_path))
+
+
+def test_resources_in_the_config_of_a_command_are_sent_to_their_field():
+    with pytest.raises(SpecError, match=r"^config.resources: a command's resources are a field of its arm; put"):
+        Arm(command=["torchrun", "x.py"], config={"resources": {"gpus": 2}})
+    arm = Arm(command=["torchrun", "x.py"], resources={"gpus": 2, "cpus": 8})
+    assert (arm.resources.gpus, arm.resources.cpus) == (2, 8)
 
 
 def test_a_command_out_of_memory_is_told_from_other_failures(tmp_path):

@@ -88,17 +88,17 @@ def test_of_a_trainable_that_says_nothing_a_whole_gpu():
 
 
 def test_what_the_arm_declares_where_nothing_is_estimated():
-    need, options = needs(Arm(silent, footprint=Footprint(gpu_memory_gib=6, gpu_types=("T4",))))
+    need, options = needs(Arm(silent, resources=Footprint(gpu_memory_gib=6, gpu_types=("T4",))))
     assert (need.source, shares(options)) == ("declared", {"T4": "1/2"})
 
 
 @pytest.mark.slow
 def test_an_estimate_comes_before_what_is_declared_but_keeps_its_cores_and_types():
     declared = Footprint(gpu_memory_gib=1, cpus=7, host_memory_gib=9, gpu_types=("H100",))
-    need, options = needs(Arm(telling, footprint=declared))
+    need, options = needs(Arm(telling, resources=declared))
     assert need.source == "estimated" and 8 < need.footprint.gpu_memory_gib < 14
     assert (need.footprint.cpus, need.footprint.host_memory_gib, list(shares(options))) == (7, 9, ["H100"])
-    assert needs(Arm(telling, footprint=Footprint(gpus=1)))[1][0].share == 1, "who asks for a whole GPU gets one"
+    assert needs(Arm(telling, resources=Footprint(gpus=1)))[1][0].share == 1, "who asks for a whole GPU gets one"
 
 
 def test_what_was_measured_comes_first_and_only_on_its_own_type():

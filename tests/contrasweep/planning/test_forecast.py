@@ -44,8 +44,8 @@ def train(trial, resume=None):
 
 def grid(**fields):
     arms = {
-        "quarter": Arm(train, footprint=Footprint(gpu_memory_gib=3)),
-        "large": Arm(train, footprint=Footprint(gpu_memory_gib=60)),
+        "quarter": Arm(train, resources=Footprint(gpu_memory_gib=3)),
+        "large": Arm(train, resources=Footprint(gpu_memory_gib=60)),
     }
     return AblationGrid(**{"name": "s", "arms": arms, "data": "d", "folds": 2, "axes": {"p": [1, 2]}} | fields)
 
@@ -91,7 +91,7 @@ def test_where_the_trials_to_run_go(tmp_path, cluster):
 @pytest.mark.slow
 def test_a_host_without_gpus_shows_the_host(tmp_path):
     text = planned(
-        grid(arms={"a": Arm(train), "b": Arm(train, footprint=Footprint(cpus=1, host_memory_gib=2))}), tmp_path
+        grid(arms={"a": Arm(train), "b": Arm(train, resources=Footprint(cpus=1, host_memory_gib=2))}), tmp_path
     ).to_text()
     first, _, _, declared, *_ = text.splitlines()
     assert first.split()[4:] == ["host", "GiB", "cores", "at", "once"] and declared.split()[4:7] == [
@@ -105,8 +105,8 @@ def test_a_host_without_gpus_shows_the_host(tmp_path):
 @pytest.mark.slow
 def test_cells_that_fit_nowhere_say_why(tmp_path, cluster):
     arms = {
-        "fits": Arm(train, footprint=Footprint(gpu_memory_gib=3)),
-        "vast": Arm(train, footprint=Footprint(gpu_memory_gib=300)),
+        "fits": Arm(train, resources=Footprint(gpu_memory_gib=3)),
+        "vast": Arm(train, resources=Footprint(gpu_memory_gib=300)),
     }
     estimate = planned(grid(arms=arms), tmp_path, cluster)
     assert (
@@ -196,7 +196,7 @@ def test_nothing_known_is_said_plainly(tmp_path, cluster):
 def test_a_sweep_is_planned_for_by_arm(tmp_path, cluster):
     study = Sweep(
         "w",
-        {"a": Arm(train, space={"x": Float(0, 1)}, footprint=Footprint(gpu_memory_gib=30))},
+        {"a": Arm(train, space={"x": Float(0, 1)}, resources=Footprint(gpu_memory_gib=30))},
         "d",
         4,
         folds=2,

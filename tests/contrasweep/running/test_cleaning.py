@@ -228,3 +228,18 @@ def test_keeping_changes_no_trial(tmp_path):
         for keep in ("newest", "all", "none", "best")
     ]
     assert len({plan.digest for plan in plans}) == len({plan.trials[0].id for plan in plans}) == 1
+
+
+def test_the_checkpoint_of_the_best_trial_of_an_arm_is_fetched(storage, tmp_path):
+    records = made(storage, tmp_path)
+    results = cs.load("grid", storage=storage)
+    assert results.best_trial("a").metrics == {"accuracy": 0.2}
+    folder = results.checkpoint("a", tmp_path / "network")
+    assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [("state", bytes(1000))]
+    with pytest.raises(cs.SpecError, match=r"^to: a checkpoint goes into an empty folder"):
+        results.checkpoint("b", folder)
+    with pytest.raises(cs.SpecError, match=r"^arm: there is no such arm, got 'c'"):
+        results.checkpoint("c", tmp_path / "other")
+    checkpoints(records, results.best_trial("b").trial_id).conclude("none")
+    with pytest.raises(cs.SpecError, match=r"^arm: there is no checkpoint of this arm, got 'b'; trial"):
+        results.checkpoint("b", tmp_path / "other")

@@ -248,7 +248,7 @@ def test_a_trial_that_raises_fails_alone(mixed):
 def test_a_trial_that_never_fits_is_infeasible_not_bad(tmp_path):
     most = max(node.memory_gib for node in this_machine().nodes)
     huge = Arm(
-        "toy:train", config=BASE | {"fail_at": 1, "error": "MemoryError"}, footprint=Footprint(host_memory_gib=most / 3)
+        "toy:train", config=BASE | {"fail_at": 1, "error": "MemoryError"}, resources=Footprint(host_memory_gib=most / 3)
     )
     results = run(
         study(arms={"good": Arm("toy:train", config=BASE), "huge": huge}, folds=None),

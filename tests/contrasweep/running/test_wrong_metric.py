@@ -52,6 +52,22 @@ def test_a_misspelt_metric_ends_the_study_at_once_and_the_mended_one_goes_on(tmp
         run(dataclasses.replace(study, metric="loss"), storage=str(tmp_path), tracking=None)
 
 
+def test_a_command_that_reports_nothing_ends_the_study_after_its_first_trial(tmp_path):
+    arms = {name: Arm(command=["python", "-c", f"print('loss: 0.5 of {name}')"]) for name in "ab"}
+    study = grid(arms=arms, data="none", metric="loss", folds=4)
+    records = StudyRecords(str(tmp_path), "unreported")
+    for _ in range(2):
+        with pytest.raises(
+            ContrasweepError, match=r"it has reported nothing: it may print its metrics .*CONTRASWEEP_METR"
+        ):
+            run(study, storage=str(tmp_path), tracking=None)
+        (first,) = records.read(records.finished()).values()
+        assert first.status is Status.FAILED
+    read = {name: Arm(command=arm.config["command"], metrics="loss: {loss}") for name, arm in arms.items()}
+    results = run(dataclasses.replace(study, arms=read), storage=str(tmp_path), tracking=None)
+    assert results.complete and {record.metrics["loss"] for record in results.trial_records.values()} == {0.5}
+
+
 def test_where_others_report_the_metric_or_an_earlier_report_had_it_a_trial_fails_as_any_other(
     tmp_path, local_ray, monkeypatch
 ):

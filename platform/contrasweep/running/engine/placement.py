@@ -55,7 +55,7 @@ class Placements:
         if (smallest := self.footprints.missing(trials)) is not None:
             raise SpecError(
                 "a trial must fit one host of the cluster",
-                place=f"arms.{smallest.arm}.footprint",
+                place=f"arms.{smallest.arm}.resources",
                 hint=f"of the smallest one: {self.footprints.why_not(smallest)}",
             )
 
@@ -80,7 +80,7 @@ class Placements:
 
     def described(self, trial: Trial) -> PlaceDescription:
         """Return the placement of `trial` as plain values, for its worker and `bundles`."""
-        placement, hint = self.place(trial), self.footprints.study.arms[trial.arm].footprint
+        placement, hint = self.place(trial), self.footprints.study.arms[trial.arm].resources
         return {
             "resources": self._asked(trial, placement).resources(),
             "labels": placement.label_selector(),
@@ -93,7 +93,7 @@ class Placements:
         What is learned of the trials' memory then changes nothing while cores are what is short: Ray gives a trial the
         process of the last one only where both ask for the same. A declared footprint is asked for as it is.
         """
-        if placement.gpu or self.footprints.study.arms[trial.arm].footprint:
+        if placement.gpu or self.footprints.study.arms[trial.arm].resources:
             return placement
         hosts = [node for node in self.inventory.nodes if node.cpus and slots_on(placement, node)]
         part = min((placement.cpus * node.memory_gib / node.cpus for node in hosts), default=0.0)

@@ -26,7 +26,8 @@ from contrasweep.running.worker.reports import SystemUse
 from contrasweep.storage.checkpoints import Checkpoints, Retention
 from contrasweep.storage.record import CodeRef, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
-from contrasweep.trial import Report, Trial
+from contrasweep.storage.store import LocalStore
+from contrasweep.trial import Report, RevisedReport, Trial
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +87,9 @@ class Execution:
         self.use = SystemUse(trial.id, records, meter, started, resumed=resume is not None)
         # A method without `settings` does not say which it knows: which ones it reads is recorded.
         self.watched = None if hasattr(function, "settings") else RecordedConfig(trial.config)
-        shown = trial if self.watched is None else replace(trial, config=self.watched)
+        store, attempt = records.store, self.attempt.claim.owner.attempts
+        folder = store.root / records.key(trial.id, f"folder/{attempt}") if isinstance(store, LocalStore) else None
+        shown = replace(trial, folder=folder, config=trial.config if self.watched is None else self.watched)
         start = None if resume is not None or trial.start is None else scratch / "start"
         self.generator = _reports(function, shown, resume, records, start)
         self.finished = False
@@ -173,7 +176,9 @@ class Execution:
     def _train(self, result: StepResult) -> None:
         """Train up to the next report or to the record, whichever comes first, and add it to `result`."""
         try:
-            result.reports.append(self._next())
+            row, revised = self._next()
+            if not revised:  # whoever decides on reports has seen its step
+                result.reports.append(row)
         except StopIteration:
             self._exit_if_terminated()
             result.record = self._end()
@@ -190,8 +195,8 @@ class Execution:
             raise
         self._exit_if_terminated()
 
-    def _next(self) -> Row:
-        """Train up to the next report, keep it, and have its checkpoint stored."""
+    def _next(self) -> tuple[Row, bool]:
+        """Train up to the next report, keep it and have its checkpoint stored; return also whether it is revised."""
         self.attempt.claim.check()
         began = time.perf_counter()
         try:
@@ -202,7 +207,7 @@ class Execution:
         row = self.reports.take(report)
         if report.checkpoint is not None:
             self.attempt.save(Path(report.checkpoint), self.seconds, self._unused_settings())
-        return row
+        return row, isinstance(report, RevisedReport)
 
     def _unused_settings(self) -> tuple[str, ...]:
         """Return the settings that neither this attempt nor those before its checkpoint have read."""

@@ -14,7 +14,7 @@ from contrasweep.storage.checkpoints import Extra, Saved
 from contrasweep.storage.names import check_file_name, check_label
 from contrasweep.storage.record import MAX_COUNT
 from contrasweep.storage.records import REPORT_COLUMNS, StudyRecords, encode_items
-from contrasweep.trial import Report, Trial
+from contrasweep.trial import Report, RevisedReport, Trial
 
 log = logging.getLogger(__name__)
 REPORTS_EVERY_S = 5.0
@@ -59,7 +59,8 @@ class Reports:
                 hint="use `yield Report(step, metrics)`, from contrasweep import Report",
             )
         step = _checked_step(report.step)
-        if step <= self.step:
+        revised = isinstance(report, RevisedReport) and step == self.step
+        if step < 0 or (self.rows and step <= self.step and not revised):
             raise SpecError("reports count their steps up", place=self.trial.trainable, value=(self.step, step))
         if report.checkpoint is not None and not Path(report.checkpoint).is_dir():
             raise SpecError(
@@ -68,6 +69,9 @@ class Reports:
                 value=report.checkpoint,
                 hint="make the folder, write the files into it, then yield Report(step, metrics, checkpoint=folder)",
             )
+        if revised and self.rows:
+            self.rows.pop()
+            self._rows_stored = min(self._rows_stored, len(self.rows))
         self.step = step
         metrics = {_checked_metric(name): _number(name, value) for name, value in report.metrics.items()}
         row = {"step": step, "time": time.time(), **metrics}

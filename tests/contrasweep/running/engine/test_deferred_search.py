@@ -20,8 +20,8 @@ from contrasweep.tuning.sweep_source import SweepSource
 
 SPACE = {"lr": Float(0.003, 3.0, log=True)}
 ARMS = {
-    "small": Arm("toy:train", config={"epochs": 2}, space=SPACE, footprint=Footprint(gpu_memory_gib=5)),
-    "large": Arm("toy:train", config={"epochs": 3}, space=SPACE, footprint=Footprint(gpu_memory_gib=50)),
+    "small": Arm("toy:train", config={"epochs": 2}, space=SPACE, resources=Footprint(gpu_memory_gib=5)),
+    "large": Arm("toy:train", config={"epochs": 3}, space=SPACE, resources=Footprint(gpu_memory_gib=50)),
 }
 
 

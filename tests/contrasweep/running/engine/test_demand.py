@@ -28,7 +28,7 @@ name: demand
 data: digits-lt
 seeds: {list(range(TRIALS))}
 arms:
-  a: {{trainable: 'demanding:train', footprint: {{gpus: 1}}}}
+  a: {{trainable: 'demanding:train', resources: {{gpus: 1}}}}
 """
 
 
@@ -37,7 +37,7 @@ def train(trial, resume=None):
 
 
 def placed(*nodes: Node, footprint: Footprint | None = None):
-    study = AblationGrid("s", {"a": Arm(train, footprint=footprint)}, "d", folds=5)
+    study = AblationGrid("s", {"a": Arm(train, resources=footprint)}, "d", folds=5)
     placements = Placements(Footprints(study, Inventory(nodes), Learned()))
     trials = make_plan(study, lambda name: DATA).trials
     for trial in trials:

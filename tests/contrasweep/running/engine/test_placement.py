@@ -37,7 +37,7 @@ def train(trial, resume=None):
 
 
 def placed(inventory=MIXED, **arms):
-    study = AblationGrid("s", {name: Arm(train, footprint=footprint) for name, footprint in arms.items()}, "d", folds=5)
+    study = AblationGrid("s", {name: Arm(train, resources=footprint) for name, footprint in arms.items()}, "d", folds=5)
     return Placements(Footprints(study, inventory, Learned())), make_plan(study, lambda name: DATA).trials
 
 
@@ -100,7 +100,7 @@ def test_a_study_of_which_nothing_fits_is_one_line_about_its_smallest_trial():
     with pytest.raises(SpecError) as caught:
         placements.check(trials)
     assert str(caught.value) == (
-        "arms.huge.footprint: a trial must fit one host of the cluster; of the smallest one: the trial needs 100.0 GiB "
+        "arms.huge.resources: a trial must fit one host of the cluster; of the smallest one: the trial needs 100.0 GiB "
         "of GPU memory; the largest GPU, H100, has 79.2 GiB (declared)"
     )
     placements, trials = placed(vast=Footprint(gpu_memory_gib=200), fits=Footprint(gpu_memory_gib=6))
@@ -166,8 +166,8 @@ def toy(arms):
 @pytest.mark.slow
 def test_cells_that_fit_run_and_the_others_are_infeasible(ray_gpu, tmp_path):
     arms = {
-        "fits": Arm("toy:train", config={"epochs": 2}, footprint=Footprint(gpu_memory_gib=5)),
-        "vast": Arm("toy:train", config={"epochs": 2}, footprint=Footprint(gpu_memory_gib=50)),
+        "fits": Arm("toy:train", config={"epochs": 2}, resources=Footprint(gpu_memory_gib=5)),
+        "vast": Arm("toy:train", config={"epochs": 2}, resources=Footprint(gpu_memory_gib=50)),
     }
     results = run(toy(arms), storage=str(tmp_path), tracking="none")
     assert results.counts == {"done": 3, "infeasible": 3}
@@ -195,7 +195,7 @@ def test_out_of_memory_on_a_gpu_resumes_from_the_checkpoint_with_twice_the_share
             (folder / "n").write_text(str(n))
             yield Report(n, {"accuracy": n / 10, "resumed_after": float(done)}, folder)
 
-    arm = Arm(train, footprint=Footprint(gpu_memory_gib=6))
+    arm = Arm(train, resources=Footprint(gpu_memory_gib=6))
     results = run(
         AblationGrid("grow", {"a": arm}, "digits-lt", folds=2), storage=str(tmp_path / "runs"), tracking="none"
     )
@@ -207,7 +207,7 @@ def test_out_of_memory_on_a_gpu_resumes_from_the_checkpoint_with_twice_the_share
 
 @pytest.mark.slow
 def test_nothing_is_queued_of_a_study_that_fits_nowhere(ray_gpu, tmp_path):
-    arms = {"vast": Arm("toy:train", footprint=Footprint(gpu_memory_gib=50))}
+    arms = {"vast": Arm("toy:train", resources=Footprint(gpu_memory_gib=50))}
     with pytest.raises(SpecError, match=r"of the smallest one: the trial needs 50\.0 GiB"):
         run(toy(arms), storage=str(tmp_path), tracking="none")
     assert StudyRecords(str(tmp_path), "toy").finished() == set()
@@ -218,7 +218,7 @@ def test_a_budget_ends_a_run_gracefully_and_a_larger_one_goes_on(ray_gpu, tmp_pa
     """Through the command line: a budget for less than half of the trials' GPU-seconds, then enough."""
     (tmp_path / "study.yaml").write_text(
         "name: toy\ndata: digits-lt\nfolds: 3\nmetric: accuracy\narms:\n"
-        "  a: {trainable: 'toy:train', config: {epochs: 5, pause_s: 0.4}, footprint: {gpus: 0.5}}\n"
+        "  a: {trainable: 'toy:train', config: {epochs: 5, pause_s: 0.4}, resources: {gpus: 0.5}}\n"
     )
     command = ["run", str(tmp_path / "study.yaml"), "--storage", str(tmp_path / "runs"), "--tracking", "none"]
     first = CliRunner().invoke(app, [*command, "--set", f"budget_gpu_hours={1.2 / 3600}"])

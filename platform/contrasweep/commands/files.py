@@ -1,0 +1,167 @@
+"""The files that training programs leave their metrics in, as rows: metric -> number, mostly with a step.
+
+CSV, JSON and JSON lines (Lightning's `metrics.csv`, Hugging Face's `trainer_state.json`), TensorBoard's event files and
+W&B's offline runs. A file is read as far as it is whole, since its program may be writing it.
+"""
+
+import csv
+import io
+import json
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+FOUND = {
+    "a metrics.csv": ("metrics.csv",),
+    "Hugging Face's trainer_state.json or all_results.json": ("trainer_state.json", "all_results.json"),
+    "TensorBoard's event files": ("events.out.tfevents.*",),
+    "a W&B run": ("run-*.wandb",),
+}
+"""What is found without being named: what it is -> patterns of its files' names."""
+STEPS = ("step", "global_step", "_step", "trainer/global_step", "iteration", "epoch")
+"""Names that a step has, the first one that a row has."""
+SUFFIXES = ("", ".csv", ".json", ".jsonl", ".wandb")
+"""Ends of names that can be read; "" for folders."""
+Values = dict[str, Any]
+"""A row as a file has it: what is no number too."""
+
+
+def read(file: Path) -> Iterator[Values]:
+    """Yield the rows of a file; `ValueError` where it is of no kind that is known."""
+    kinds: Mapping[str, Callable[[bytes], Iterator[Values]]] = {
+        ".csv": _csv,
+        ".json": _json,
+        ".jsonl": _lines,
+        ".wandb": _wandb,
+    }
+    kind = _events if ".tfevents." in file.name else kinds.get(file.suffix)
+    if kind is None:
+        raise ValueError(f"{file.name} is no CSV, JSON, JSON lines, TensorBoard or W&B file")
+    return kind(file.read_bytes())
+
+
+def _csv(data: bytes) -> Iterator[Values]:
+    text = data.decode("utf-8", "replace")
+    for row in csv.DictReader(io.StringIO(text)):
+        yield {name: _number(value) for name, value in row.items() if name and value not in ("", None)}
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return text
+
+
+def _json(data: bytes) -> Iterator[Values]:
+    try:
+        content = json.loads(data)
+    except ValueError:  # half of it is written
+        return
+    history = content.get("log_history", content) if isinstance(content, dict) else content
+    yield from filter(_is_row, history if isinstance(history, list) else [history])
+
+
+def _lines(data: bytes) -> Iterator[Values]:
+    for line in data.splitlines():
+        yield from _json(line)
+
+
+def _is_row(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+def _events(data: bytes) -> Iterator[Values]:
+    """The scalars of an event file: records of a length, its checksum, a message `Event` and its checksum."""
+    place = 0
+    while place + 12 <= len(data):
+        (length,) = struct.unpack_from("<Q", data, place)
+        event, place = data[place + 12 : place + 12 + length], place + 16 + length
+        if place > len(data):
+            return
+        step, values = 0, []
+        for number, value in _fields(event):
+            if number == 2:
+                step = value
+            elif number == 5:  # the summary
+                values += [value for number, value in _fields(value) if number == 1]
+        row = dict(filter(None, map(_scalar, values)))
+        if row:
+            yield {"step": step, **row}
+
+
+def _scalar(value: bytes) -> tuple[str, float] | None:
+    fields = dict(_fields(value))
+    number = fields.get(2)  # a plain scalar; else a tensor with one float
+    if number is None and 8 in fields:
+        tensor = dict(_fields(fields[8]))
+        number = tensor.get(5, tensor.get(4)) if tensor.get(1) == 1 else None
+    return (fields[1].decode(), struct.unpack("<f", number)[0]) if number is not None and len(number) == 4 else None
+
+
+def _wandb(data: bytes) -> Iterator[Values]:
+    """The history and the summary of a run: messages `Record` in a log as LevelDB writes it."""
+    summary: Values = {}
+    for record in _leveldb(data):
+        for number, value in _fields(record):
+            if number == 2:
+                history = list(_fields(value))
+                step = next((dict(_fields(step)).get(1, 0) for number, step in history if number == 2), 0)
+                yield {"step": step, **_items(history, 1)}
+            elif number == 3:
+                summary |= _items(list(_fields(value)), 1)
+    if summary:  # what the script has put there without logging it
+        yield {"step": summary.get("_step"), **summary}
+
+
+def _items(fields: list[tuple[int, Any]], wanted: int) -> Values:
+    row = {}
+    for number, value in fields:
+        if number == wanted:
+            item = list(_fields(value))
+            parts = [part.decode() for number, part in item if number in (1, 2) and part]
+            row[".".join(parts)] = json.loads(next(text for number, text in item if number == 16))
+    return row
+
+
+def _leveldb(data: bytes) -> Iterator[bytes]:
+    """Yield the whole records of a log: blocks of 32 KiB with pieces of a checksum, a length, a kind and bytes."""
+    block, head = 32768, 7
+    place, record = head, b""  # the file begins with a head of its own
+    while place + head <= len(data):
+        if (left := block - place % block) < head:
+            place += left
+            continue
+        _, length, kind = struct.unpack_from("<IHB", data, place)
+        piece, place = data[place + head : place + head + length], place + head + length
+        if len(piece) < length:
+            return
+        record = piece if kind in (1, 2) else record + piece  # 1 whole, 2 first, 3 middle, 4 last
+        if kind in (1, 4):
+            yield record
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield the fields of a protobuf message, number and value: bytes, or an integer where it is one."""
+    place = 0
+    while place < len(message):
+        key, place = _varint(message, place)
+        if key & 7 == 0:
+            value, place = _varint(message, place)
+            yield key >> 3, value
+            continue
+        length = {1: 8, 5: 4}.get(key & 7, 0)
+        if key & 7 == 2:
+            length, place = _varint(message, place)
+        yield key >> 3, message[place : place + length]
+        place += length
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[place]
+        value, shift, place = value | (byte & 127) << shift, shift + 7, place + 1
+        if byte < 128:
+            return value, place

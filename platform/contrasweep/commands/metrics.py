@@ -1,0 +1,274 @@
+"""The metrics of a command, read where it leaves them: its lines for us, its output, its files.
+
+A row without a step is of the step that its number is. A row of the step before it adds to that one and replaces its
+numbers. What is no number is left out.
+"""
+
+import json
+import logging
+import re
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from contrasweep.commands import files
+from contrasweep.commands.files import Values
+from contrasweep.config import MutableConfig
+from contrasweep.errors import SpecError
+from contrasweep.storage.records import REPORT_COLUMNS
+from contrasweep.trial import Report, RevisedReport
+
+log = logging.getLogger(__name__)
+VARIABLE = "CONTRASWEEP_METRICS"
+EVERY_S = 2.0
+"""Seconds from reading a command's files to reading them again."""
+WAYS = (
+    'it may print its metrics (metrics: "loss: {loss:f} acc: {accuracy:f}"), write a CSV, JSON, TensorBoard or W&B '
+    f"file (metrics: metrics.csv), or append lines of JSON to the file that {VARIABLE} names"
+)
+"""How a command can report, for messages."""
+REPORTING = (VARIABLE, "wandb", "lightning", "transformers", "tensorboard", "SummaryWriter")
+"""Words in the code of a command that can report without `metrics`."""
+_FIELD = re.compile(r"\{(\w[\w./@ -]*)(?::[a-z])?\}")
+_NUMBER = r"[-+]?(?:\d[\d,_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|NaN|inf)"
+
+
+class Pattern:
+    """A text as scripts print it, `loss: {loss:f} acc: {accuracy:f}`, or a regular expression with named groups.
+
+    `{_}` stands for any text. Raises `SpecError` for an expression that is none, or names nothing.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.names: list[str] = []
+        try:
+            self.expression = re.compile(text if "(?P<" in text else self._expression(text))
+        except re.error as error:
+            raise SpecError("a pattern is a regular expression", place="metrics", value=text, hint=str(error)) from None
+        self.names = self.names or list(self.expression.groupindex)
+        self.count = 0  # of the lines that it has matched
+        if not self.names:
+            raise SpecError("a pattern names a metric", place="metrics", value=text, hint='"loss: {loss:f}"')
+
+    def _expression(self, text: str) -> str:
+        parts, end = [], 0
+        for field in _FIELD.finditer(text):
+            self.names += [field[1]] * (field[1] != "_")
+            parts += [_literal(text[end : field.start()]), ".*?" if field[1] == "_" else f"({_NUMBER})"]
+            end = field.end()
+        return "".join([*parts, _literal(text[end:])])
+
+    def row(self, line: str) -> Values | None:
+        """Return what a line of output says; None where it does not match."""
+        if (match := self.expression.search(line)) is None:
+            return None
+        self.count += 1
+        groups = match.groupdict().items() or zip(self.names, match.groups(), strict=True)
+        return {"line": self.count, **{name: _float(text) for name, text in groups if text is not None}}
+
+
+def _literal(text: str) -> str:
+    return r"\s+".join(map(re.escape, re.split(r"\s+", text)))
+
+
+def _float(text: str) -> float | str:
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return text
+
+
+def is_pattern(source: str) -> bool:
+    """Whether an entry of `metrics` is a pattern of the output; else it names files."""
+    return bool(_FIELD.search(source)) or "(?P<" in source
+
+
+def check(source: str) -> None:
+    """Raise `SpecError` for an entry of `metrics` that is neither a pattern nor names files that can be read."""
+    if is_pattern(source):
+        Pattern(source)
+    elif not (".tfevents." in source or Path(source).suffix in files.SUFFIXES):
+        hint = (
+            f'a pattern, as "loss: {{loss:f}}", or {", ".join(files.SUFFIXES[1:])}, TensorBoard\'s or a folder of these'
+        )
+        raise SpecError("metrics are read from output or from files", place="metrics", value=source, hint=hint)
+
+
+class Metrics:
+    """What a command has reported so far.
+
+    Args:
+        sources: The entries of `metrics`: patterns of output and names of files below `folder`. Empty: the files that
+            are there once the command has ended.
+        folder: The trial's own folder.
+        file: The file that the command may append lines of JSON to.
+        checkpoints: The folder of its checkpoints; relative paths of artifacts are relative to it too.
+    """
+
+    def __init__(self, sources: Sequence[str], folder: Path, file: Path, checkpoints: Path) -> None:
+        self.patterns = [Pattern(source) for source in sources if is_pattern(source)]
+        self.files = [source for source in sources if not is_pattern(source)]
+        self.declared = bool(sources)
+        self.folder, self.file, self.checkpoints = folder, file, checkpoints
+        self.step, self.numbers = -1, dict[str, float]()  # of the report before
+        self.lines, self._position, self._left_out = 0, 0, set[str]()
+        self._read, self._due = tuple[object, ...](), 0.0
+        file.touch()
+
+    def reports(self, output: Iterable[str] = (), *, ended: bool = False) -> Iterator[Report]:
+        """Yield the new reports: of lines for us, of new lines of output, of files that have grown.
+
+        A report's checkpoint is deleted when the next report is asked for: it is stored by then.
+        """
+        for row in self._new_lines(ended):
+            report = self._report(row)
+            yield report
+            if report.checkpoint is not None:
+                shutil.rmtree(report.checkpoint, ignore_errors=True)
+        for line in output:
+            for pattern in self.patterns:
+                if (row := pattern.row(line)) is not None:
+                    yield self._report(row)
+        if ended and not self.declared and self.step < 0:
+            self.files = self._found()
+        if self.files and (ended or (len(self.files) == 1 and time.monotonic() >= self._due)):
+            self._due = time.monotonic() + EVERY_S
+            yield from self._of_files(ended)
+
+    def _new_lines(self, ended: bool) -> Iterator[Values]:
+        with self.file.open("rb") as opened:
+            opened.seek(self._position)
+            new = opened.read()
+        whole = new if ended else new[: new.rfind(b"\n") + 1]
+        self._position += len(whole)
+        for line in whole.splitlines():
+            self.lines += 1
+            if line.strip():
+                try:
+                    row = json.loads(line, object_pairs_hook=_each_once)
+                except ValueError as error:
+                    text = line.decode("utf-8", "replace")
+                    raise self._wrong("a line of metrics is a JSON object", text, str(error)) from None
+                if not isinstance(row, dict):
+                    example = 'for example {"step": 1, "accuracy": 0.5}'
+                    raise self._wrong("a line of metrics is a JSON object", row, example)
+                yield {"line": self.lines, **row}
+
+    def _of_files(self, ended: bool) -> Iterator[Report]:
+        """Yield the rows of the files by step; the newest one once the command has ended, with the last of each number.
+
+        Until then more of it may come.
+        """
+        places = [place for source in self.files for place in self._places(source)]
+        if (seen := tuple((place, place.stat().st_size) for place in places)) == self._read and not ended:
+            return
+        self._read = seen
+        rows = [row for place in places for row in files.read(place)]
+        named = next((name for name in files.STEPS if any(name in row for row in rows)), "")
+        steps: dict[int, Values] = {}
+        for number, row in enumerate(rows, 1):
+            step = _whole(row.pop(named, None))
+            if step is None:  # no row has one, or this one is of results at the end
+                step = max(steps, default=number) if named else number
+            steps.setdefault(step, {}).update(row)
+        last = {name: value for step in sorted(steps) for name, value in steps[step].items()}
+        for step in sorted(steps):
+            newest = step == max(steps)
+            if step > self.step if not newest else ended:
+                yield self._report({"step": max(step, self.step), **(last if newest else steps[step])})
+
+    def _places(self, source: str) -> list[Path]:
+        """Return the files that an entry names: by a path, by a name or pattern in any folder, or by their folder."""
+        path = Path(source)
+        found = [path] if path.is_absolute() else sorted(self.folder.rglob(source))
+        inside = [file for place in found if place.is_dir() for file in _known_files(place)]
+        return [place for place in found if place.is_file()] + inside
+
+    def _found(self) -> list[str]:
+        """Return the files that hold metrics, where they are of one kind and one run. `SpecError` where there are more.
+
+        Hugging Face leaves a state in each checkpoint; all are of one run.
+        """
+        kinds = {
+            kind: [file for name in names for file in sorted(self.folder.rglob(name))]
+            for kind, names in files.FOUND.items()
+        }
+        kinds = {kind: found for kind, found in kinds.items() if found}
+        runs = {
+            str(file.parent if ".tfevents." in file.name else file)
+            for found in kinds.values()
+            for file in found
+            if file.name != "trainer_state.json"
+        }
+        if len(kinds) > 1 or len(runs) > 1:
+            found = sorted(str(file.relative_to(self.folder)) for found in kinds.values() for file in found)
+            raise SpecError(
+                "the command has left metrics in several places", place="metrics", value=found[:6], hint="name one"
+            )
+        for kind, found in kinds.items():
+            log.warning("metrics are read from %s: %s", kind, found[-1].relative_to(self.folder))
+        return [str(file) for found in kinds.values() for file in found]
+
+    def _report(self, row: Values) -> Report:
+        """Return the report of a row; a row's `line` is its step where it has none."""
+        line = row.pop("line", 0)
+        steps = ((name, _whole(row.get(name))) for name in files.STEPS)
+        named, step = next(((name, step) for name, step in steps if step is not None), ("", max(line, self.step)))
+        row.pop(named, None)
+        artifacts = {name: self._existing(path) for name, path in (row.pop("artifacts", None) or {}).items()}
+        checkpoint, items = self._checkpoint(row.pop("checkpoint", None)), row.pop("items", None) or {}
+        numbers = self._numbers(row)
+        again = step == self.step
+        self.step, self.numbers = step, self.numbers | numbers if again else numbers
+        return (RevisedReport if again else Report)(step, dict(self.numbers), checkpoint, items, artifacts)
+
+    def _numbers(self, row: Values) -> dict[str, float]:
+        """Return the numbers of a row, and say once of each other name that it is left out."""
+        numbers = {}
+        for name, value in row.items():
+            if isinstance(value, int | float) and name not in REPORT_COLUMNS and not name.startswith("_"):
+                numbers[name] = value
+            elif name not in self._left_out and value is not None and not name.startswith("_"):
+                self._left_out.add(name)
+                log.warning("%s is no metric and is left out: %.80r is no number, or the name is taken", name, value)
+        return numbers
+
+    def _checkpoint(self, name: Any) -> Path | None:
+        if name is None:
+            return None
+        folder = self._existing(name)
+        if not folder.is_dir() or folder == self.checkpoints:
+            hint = "write a folder of its own for each checkpoint into CONTRASWEEP_CHECKPOINTS, and name it"
+            raise self._wrong("a checkpoint is a folder", name, hint)
+        return folder
+
+    def _existing(self, name: Any) -> Path:
+        path = self.checkpoints / str(name)
+        if not path.exists():
+            raise self._wrong("a line of metrics names a file that is not there", name, f"looked for {path}")
+        return path
+
+    def _wrong(self, rule: str, value: object, hint: str) -> SpecError:
+        return SpecError(rule, place=f"{VARIABLE}, line {self.lines}", value=value, hint=hint)
+
+
+def _each_once(members: list[tuple[str, Any]]) -> MutableConfig:
+    """Return the members of a JSON object as a mapping. Raises `ValueError` where a key stands twice."""
+    if twice := [key for key, count in Counter(key for key, _ in members).items() if count > 1]:
+        raise ValueError(f"the key {twice[0]!r} stands twice")
+    return dict(members)
+
+
+def _known_files(folder: Path) -> Iterator[Path]:
+    for names in files.FOUND.values():
+        for name in names:
+            yield from sorted(folder.rglob(name))
+
+
+def _whole(value: Any) -> int | None:
+    """Return a step as an integer: 1.0 is one."""
+    is_whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
+    return int(value) if is_whole else None

@@ -1,0 +1,189 @@
+"""Metrics of a command where it leaves them: lines for us, its output, the files of other programs."""
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from contrasweep import SpecError
+from contrasweep.commands import files
+from contrasweep.commands.metrics import Metrics, Pattern
+from contrasweep.trial import RevisedReport
+
+FILES = Path(__file__).parent / "files"
+"""Written by Lightning 2.6, transformers 5.24, torch's SummaryWriter and wandb 0.31 in short trainings."""
+
+
+def metrics_of(folder: Path, *sources: str) -> Metrics:
+    return Metrics(sources, folder, folder / "lines.jsonl", folder)
+
+
+def ended(metrics: Metrics, output=()) -> list[tuple[int, dict[str, float]]]:
+    """What is reported as the command ends; a revised report takes the place of the one before."""
+    rows = []
+    for report in metrics.reports(output, ended=True):
+        rows = rows[:-1] if isinstance(report, RevisedReport) else rows
+        rows.append((report.step, dict(report.metrics)))
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("not json", "a line of metrics is a JSON object, got 'not json'"),
+        ("[1]", "a line of metrics is a JSON object, got [1]; for example"),
+        ('{"step": 1, "checkpoint": "nowhere"}', "names a file that is not there, got 'nowhere'"),
+    ],
+)
+def test_a_broken_line_of_metrics_says_which(line, says, tmp_path):
+    metrics = metrics_of(tmp_path)
+    metrics.file.write_text('{"step": 0}\n' + line + "\n")
+    reports = metrics.reports()
+    next(reports)
+    with pytest.raises(SpecError) as caught:
+        next(reports)
+    assert str(caught.value).startswith("CONTRASWEEP_METRICS, line 2: ") and says in str(caught.value)
+
+
+def test_half_a_line_waits_for_its_rest_and_counts_as_the_command_ends(tmp_path):
+    metrics = metrics_of(tmp_path)
+    metrics.file.write_text('{"step": 1, "accuracy": 0.5}\n{"step": 2, "accuracy"')
+    assert [report.metrics for report in metrics.reports()] == [{"accuracy": 0.5}]
+    with metrics.file.open("a") as file:
+        file.write(": 0.75}")
+    assert list(metrics.reports()) == []
+    assert ended(metrics) == [(2, {"accuracy": 0.75})]
+
+
+def test_steps_are_taken_as_scripts_write_them(tmp_path):
+    metrics = metrics_of(tmp_path)
+    lines = [{"accuracy": 0.1}, {"step": 2.0, "accuracy": 0.2}, {"step": 2, "loss": 3}, {"step": 2, "accuracy": 0.4}]
+    metrics.file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert ended(metrics) == [(1, {"accuracy": 0.1}), (2, {"accuracy": 0.4, "loss": 3})]
+
+
+def test_what_is_no_number_is_left_out_with_one_warning(tmp_path, caplog):
+    metrics = metrics_of(tmp_path)
+    metrics.file.write_text('{"step": 1, "a": 1, "matrix": [[1]], "note": "x"}\n{"step": 2, "a": 2, "matrix": [[2]]}\n')
+    assert ended(metrics) == [(1, {"a": 1}), (2, {"a": 2})]
+    assert [record.args[0] for record in caplog.records] == ["matrix", "note"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line", "row"),
+    [
+        ("loss: {loss:f} acc: {accuracy:f}", "step 3  loss:  1.5e-3 acc: 97.25%", {"loss": 0.0015, "accuracy": 97.25}),
+        (
+            "Train: [{epoch:d}][{_}]{_}loss {_} ({loss:f})",
+            "Train: [2][10/80]\tBT 0.1 (0.2)\tloss 5.10 (4.80)",
+            {"epoch": 2, "loss": 4.8},
+        ),
+        (r"(?P<accuracy>0\.\d+) on (?P<part>\w+)", "0.75 on test", {"accuracy": 0.75, "part": "test"}),
+        (
+            "val/acc {val/acc} (best {best})",
+            "val/acc -1 (best nan)",
+            {"val/acc": -1, "best": pytest.approx(float("nan"), nan_ok=True)},
+        ),
+    ],
+)
+def test_a_pattern_reads_a_line_of_output(pattern, line, row):
+    assert Pattern(pattern).row("nothing of this") is None
+    assert Pattern(pattern).row(line) == {"line": 1, **row}
+
+
+def test_lines_of_two_patterns_are_steps_by_their_number(tmp_path):
+    metrics = metrics_of(tmp_path, "train loss {loss}", "test accuracy {accuracy}")
+    output = ["train loss 3", "test accuracy 0.1", "something else", "train loss 2", "test accuracy 0.2"]
+    assert ended(metrics, output) == [(1, {"loss": 3, "accuracy": 0.1}), (2, {"loss": 2, "accuracy": 0.2})]
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("loss: (?P<loss>", "metrics: a pattern is a regular expression"),
+        ("{_}", "metrics: a pattern names a metric"),
+        ("log.txt", "metrics: metrics are read from output or from files, got 'log.txt'"),
+    ],
+)
+def test_a_source_of_metrics_that_cannot_be_read_is_refused(source, says):
+    from contrasweep import Arm
+
+    with pytest.raises(SpecError) as caught:
+        Arm(command=["python", "x.py"], metrics=source)
+    assert str(caught.value).startswith(says)
+
+
+def test_a_file_is_read_as_it_grows_but_for_its_newest_step(tmp_path):
+    metrics = metrics_of(tmp_path, "metrics.csv")
+    assert list(metrics.reports()) == []
+    (tmp_path / "logs").mkdir()
+    file = tmp_path / "logs" / "metrics.csv"
+    file.write_text("step,loss,accuracy\n9,1.0,\n9,,0.5\n19,0.5,\n")
+    assert [(report.step, report.metrics) for report in metrics.reports()] == [(9, {"loss": 1.0, "accuracy": 0.5})]
+    with file.open("a") as opened:
+        opened.write("29,0.25,\n")
+    # The last report has what was last said of each metric, as the study's must be in it.
+    assert ended(metrics) == [(19, {"loss": 0.5}), (29, {"loss": 0.25, "accuracy": 0.5})]
+
+
+PROGRAMS = {
+    "lightning": (6, 23, {"train_loss": 0.3460704982280731, "val_acc": 0.90625, "epoch": 2}),
+    "hf": (4, 8, {"eval_accuracy": 0.640625, "loss": 0.5800255537033081, "train_loss": 0.6320415139198303}),
+    "tb": (3, 2, {"loss/train": pytest.approx(1 / 3 + 0.1), "acc": pytest.approx(0.7)}),
+    "wandb": (3, 2, {"loss": pytest.approx(1 / 3 + 0.1), "val.acc": 0.7, "best": 0.9}),
+}
+"""Folder of files -> the number of reports, the last step, and metrics of the last report as the program printed."""
+
+
+@pytest.fixture
+def left(tmp_path):
+    """A folder with what one of the programs has left there."""
+
+    def copy(program: str) -> Path:
+        folder = shutil.copytree(FILES / program, tmp_path / program)
+        for packed in folder.rglob("*.gz"):
+            packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
+            packed.unlink()
+        return folder
+
+    return copy
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_a_program_has_left_is_found_and_said(program, left, caplog):
+    metrics = metrics_of(left(program))
+    assert list(metrics.reports()) == []
+    rows = ended(metrics)
+    number, step, last = PROGRAMS[program]
+    assert (len(rows), rows[-1][0]) == (number, step)
+    assert {name: rows[-1][1][name] for name in last} == last
+    (said,) = [record.getMessage() for record in caplog.records if "read from" in record.getMessage()]
+    assert said.startswith("metrics are read from ")
+
+
+@pytest.mark.parametrize(("program", "source"), [("tb", "tb"), ("wandb", "wandb"), ("hf", "all_results.json")])
+def test_a_folder_or_file_that_is_named_is_read(program, source, left, tmp_path):
+    left(program)
+    rows = ended(metrics_of(tmp_path, source))
+    assert rows[-1][1].items() >= {k: v for k, v in PROGRAMS[program][2].items() if "loss" not in k}.items()
+
+
+def test_metrics_in_several_places_are_asked_for(left, tmp_path):
+    for program in ("lightning", "tb"):
+        left(program)
+    with pytest.raises(SpecError, match="metrics: the command has left metrics in several places, got") as caught:
+        ended(metrics_of(tmp_path))
+    assert caught.value.value == ["lightning/metrics.csv", "tb/events.out.tfevents.1"]
+
+
+def test_files_that_are_half_written_are_read_as_far_as_they_are_whole(left, tmp_path):
+    for program, name in (("tb", "events.out.tfevents.1"), ("wandb", "run-1.wandb")):
+        file = left(program) / name
+        whole = file.read_bytes()
+        counts = []
+        for length in range(0, len(whole), 37):
+            file.write_bytes(whole[:length])
+            counts.append(len(list(files.read(file))))
+        assert counts == sorted(counts) and counts[0] == 0 and counts[-1] >= 3
