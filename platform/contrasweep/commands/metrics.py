@@ -130,8 +130,8 @@ class Metrics:
                 shutil.rmtree(report.checkpoint, ignore_errors=True)
         for line in output:
             for pattern in self.patterns:
-                if (row := pattern.row(line)) is not None:
-                    yield self._report(row)
+                if (said := pattern.row(line)) is not None:
+                    yield self._report(said)
         if ended and not self.declared and self.step < 0:
             self.files = self._found()
         if self.files and (ended or (len(self.files) == 1 and time.monotonic() >= self._due)):
@@ -204,9 +204,9 @@ class Metrics:
             if file.name != "trainer_state.json"
         }
         if len(kinds) > 1 or len(runs) > 1:
-            found = sorted(str(file.relative_to(self.folder)) for found in kinds.values() for file in found)
+            names = sorted(str(file.relative_to(self.folder)) for found in kinds.values() for file in found)
             raise SpecError(
-                "the command has left metrics in several places", place="metrics", value=found[:6], hint="name one"
+                "the command has left metrics in several places", place="metrics", value=names[:6], hint="name one"
             )
         for kind, found in kinds.items():
             log.warning("metrics are read from %s: %s", kind, found[-1].relative_to(self.folder))
