@@ -9,6 +9,7 @@ import pytest
 
 from contrasweep import SpecError
 from contrasweep.commands import files
+from contrasweep.commands import metrics as commands_metrics
 from contrasweep.commands.metrics import Metrics, Pattern
 from contrasweep.trial import RevisedReport
 
@@ -115,7 +116,8 @@ def test_a_source_of_metrics_that_cannot_be_read_is_refused(source, says):
     assert str(caught.value).startswith(says)
 
 
-def test_a_file_is_read_as_it_grows_but_for_its_newest_step(tmp_path):
+def test_a_file_is_read_as_it_grows_but_for_its_newest_step(tmp_path, monkeypatch):
+    monkeypatch.setattr(commands_metrics, "EVERY_S", 0.0)
     metrics = metrics_of(tmp_path, "metrics.csv")
     assert list(metrics.reports()) == []
     (tmp_path / "logs").mkdir()
