@@ -158,8 +158,11 @@ def dotted_paths(config: Any) -> Iterator[str]:
         for key, value in config.items():
             if key == "command" and _is_text(value):
                 yield from _of_command(value)
-            elif key == "command_options":
-                yield from (f"{FILE}{file}" for name in value.get("code", ()) for file in project_files(name))
+            elif key == "command_options" and isinstance(value, Mapping):
+                names = value.get("code")
+                yield from (
+                    f"{FILE}{file}" for name in (names if _is_text(names) else ()) for file in project_files(name)
+                )
             else:
                 yield from dotted_paths(value)
     elif isinstance(config, list | tuple):
