@@ -113,8 +113,9 @@ class Results(StudyData):
     def best_trial(self, arm: str) -> Record | None:
         """Return the record of the arm's best finished trial, by the study's metric; None where none has finished."""
         sign = 1 if self.document.mode == "max" else -1
-        done = [record for record in self.trial_records.values() if record.arm == arm and record.status.counts]
-        return max(done, key=lambda record: sign * record.metrics[self.metric], default=None)
+        values = [(record, record.value(self.metric)) for record in self.trial_records.values() if record.arm == arm]
+        done = [(sign * value, record) for record, value in values if value is not None]
+        return max(done, key=lambda pair: pair[0])[1] if done else None
 
     def checkpoint(self, arm: str, to: str | Path) -> Path:
         """Fetch the newest checkpoint of the arm's best finished trial, from an object store too.

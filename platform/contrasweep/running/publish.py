@@ -95,16 +95,7 @@ def _means(results: Results) -> dict[str, float]:
 
 def _best(results: Results) -> Iterator[Record]:
     """The best finished trial of each arm."""
-<<<<<<< HEAD
-    sign = 1 if results.document.mode == "max" else -1
-    values = [(record, record.value(results.metric)) for record in results.trial_records.values()]
-    for arm in results.document.arms:
-        done = [(sign * value, record) for record, value in values if record.arm == arm and value is not None]
-        if done:
-            yield max(done, key=lambda pair: pair[0])[1]
-=======
     yield from filter(None, map(results.best_trial, results.document.arms))
->>>>>>> 2f2f383e (A script as it is: metrics where it leaves them, a folder, no orphans)
 
 
 def _log_model(record: Record, results: Results, server: Server, trained: Plan) -> None:
