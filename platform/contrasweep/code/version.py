@@ -159,7 +159,7 @@ def dotted_paths(config: Any) -> Iterator[str]:
             if key == "command" and _is_text(value):
                 yield from _of_command(value)
             elif key == "command_options" and isinstance(value, Mapping):
-                names = value.get("code")
+                names: Any = value.get("code")
                 yield from (
                     f"{FILE}{file}" for name in (names if _is_text(names) else ()) for file in project_files(name)
                 )

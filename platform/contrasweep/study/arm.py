@@ -159,7 +159,7 @@ class Arm:
             if given:
                 raise SpecError("an arm has a trainable or a command, not both", place=field, value=given)
         object.__setattr__(self, "trainable", PATH)
-        lists = {name: [value] if isinstance(value, str) else value for name, value in options.items()}
+        lists: MutableConfig = {name: [value] if isinstance(value, str) else value for name, value in options.items()}
         Options(**lists)  # checks them
         object.__setattr__(self, "config", {COMMAND: words, **({OPTIONS: lists} if lists else {}), **self.config})
         for field in (COMMAND, *options):
