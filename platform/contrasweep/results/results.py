@@ -111,7 +111,14 @@ class Results(StudyData):
         return search.best_of_grid(cells_of, self.document)
 
     def best_trial(self, arm: str) -> Record | None:
-        """Return the record of the arm's best finished trial, by the study's metric; None where none has finished."""
+        """Return the best finished trial of an arm, by the study's metric.
+
+        Args:
+            arm: The arm's name.
+
+        Returns:
+            Its record; None where no trial of the arm has finished.
+        """
         sign = 1 if self.document.mode == "max" else -1
         values = [(record, record.value(self.metric)) for record in self.trial_records.values() if record.arm == arm]
         done = [(sign * value, record) for record, value in values if value is not None]
