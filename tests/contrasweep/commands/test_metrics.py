@@ -35,6 +35,7 @@ def ended(metrics: Metrics, output=()) -> list[tuple[int, dict[str, float]]]:
     [
         ("not json", "a line of metrics is a JSON object, got 'not json'"),
         ("[1]", "a line of metrics is a JSON object, got [1]; for example"),
+        ('{"step": 1, "step": 2}', "the key 'step' stands twice"),
         ('{"step": 1, "checkpoint": "nowhere"}', "names a file that is not there, got 'nowhere'"),
     ],
 )
