@@ -388,7 +388,12 @@ MUTANTS = (
         "resume",
         f"{PLATFORM}/running/worker/reports.py",
         EXECUTION,
-        ("steps may go back", "        if step <= self.step:", "        if False:", f"{EXECUTION} {ATTEMPTS}"),
+        (
+            "steps may go back",
+            "        if step < 0 or (self.rows and step <= self.step and not revised):",
+            "        if False:",
+            f"{EXECUTION} {ATTEMPTS}",
+        ),
         (
             "a resumed trial counts from 0",
             "self.step = saved.step if saved and self.rows else 0",
@@ -529,11 +534,7 @@ MUTANTS = (
         f"{PLATFORM}/statistics/evidence.py",
         DESIGN,
         ("a failure helps its arm", 'worse = -1.0 if mode == "max" else 1.0', 'worse = 1.0 if mode == "max" else -1.0'),
-        (
-            "failures are left out",
-            "    a_loses = a_loses if failed_a or np.isfinite(bad_a).any() else None",
-            "    a_loses = None",
-        ),
+        ("failures are left out", "    if failed_a or np.isfinite(bad_a).any():", "    if False:"),
         (
             "a missing trial is still to run",
             "(lost_a, lost_b, ~known & ~ended, missing_a, missing_b)",
@@ -559,8 +560,8 @@ MUTANTS = (
         ),
         (
             "pairs are by position",
-            "first, second = ([sides[side][key] for key in both] for side in (a, b))",
-            "first, second = (list(sides[side].values())[: len(both)] for side in (a, b))",
+            "first, second = sides[a][both], sides[b][both]",
+            "first, second = (np.sort(at[at >= 0])[: len(both)] for at in (sides[a], sides[b]))",
             f"{VERDICTS} {TESTS}/results/test_results.py",
         ),
         (

@@ -487,7 +487,7 @@ class MoreSeeds(TypedDict):
     chance: float
 
 
-class DecisionDocument(TypedDict):
+class DecisionRow(TypedDict):
     """What was decided of a candidate; see `contrasweep.campaign.decision.Decision`."""
 
     campaign: str
@@ -514,6 +514,11 @@ class DecisionDocument(TypedDict):
     remembered: bool
     more: MoreSeeds | None
     sentence: str
+
+
+class DecisionDocument(DecisionRow):
+    """A decision as `decide` prints it, with what `--require` asked of it."""
+
     required: Required | None
 
 
@@ -524,7 +529,7 @@ class OutlookDocument(TypedDict):
     candidate: str
     digest: str
     incumbent: str
-    decided: DecisionDocument | None
+    decided: DecisionRow | None
     screening_trials: int
     confirmation_trials: int
     gpu_hours: Number
@@ -544,7 +549,7 @@ class LedgerRow(TypedDict):
     by: str
     why: str
     asked: str
-    decision: DecisionDocument | None
+    decision: DecisionRow | None
 
 
 class LedgerDocument(TypedDict):

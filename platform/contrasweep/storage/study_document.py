@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pydantic
 
@@ -56,7 +56,7 @@ class _DeclaredStart(pydantic.BaseModel):
 
 class _DeclaredArm(pydantic.BaseModel):
     trainable: str
-    config: Mapping[str, Any] = {}
+    config: Config = {}
     space: Mapping[str, Config] | None = None
     start: _DeclaredStart | None = None
     start_points: Sequence[Config] | None = None
