@@ -188,7 +188,7 @@ def test_a_forecast_over_budget_is_a_warning(tmp_path, cluster):
 def test_nothing_known_is_said_plainly(tmp_path, cluster):
     text = planned(grid(arms={"a": Arm(train)}), tmp_path, cluster).to_text()
     assert (
-        "memory    arm a: nothing is known (its trainable has no `memory`, the arm no footprint): a whole GPU until "
+        "memory    arm a: nothing is known (its trainable has no `memory`, the arm no `resources`): a whole GPU until "
         "one was measured" in text
     )
 
