@@ -32,6 +32,7 @@ LEFT_OUT = {
     "list": "reads no storage",
     "schema": "reads no storage",
     "init": "reads no storage",
+    "judge": "reads no storage; hostile files of results are in the tests of its readers",
     "submit": "needs a cluster",
     "jobs": "needs a cluster",
     "data stage": "writes a dataset from what the user names",

@@ -181,9 +181,7 @@ def test_a_killed_driver_of_another_host_is_succeeded_within_a_minute(
     """With the times that users have, on a clock that only the waiting moves: nothing here can see the other host's
     processes, and it renews no more."""
     storage = str(tmp_path) if kind == "folder" else request.getfixturevalue("s3").uri
-    holder = subprocess.Popen(
-        [sys.executable, "-c", ELSEWHERE + HOLD, storage], stdout=subprocess.PIPE, text=True, cwd=tmp_path
-    )
+    holder = subprocess.Popen([sys.executable, "-c", ELSEWHERE + HOLD, storage], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     try:
         assert holder.stdout.readline() == "held\n"

@@ -126,8 +126,9 @@ def test_the_listing_is_sorted_and_by_prefix(store: Store) -> None:
 
 
 def test_a_listing_of_several_pages_is_whole(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, page = S3Store(s3.uri), S3Store._page
-    monkeypatch.setattr(S3Store, "_page", lambda self, place, allowance: page(self, {**place, "MaxKeys": 2}, allowance))
+    store = S3Store(s3.uri)
+    listed = store._client.list_objects_v2
+    monkeypatch.setattr(store._client, "list_objects_v2", lambda **place: listed(**place, MaxKeys=2))
     keys = [f"records/{i}/record.json" for i in range(5)]
     for key in keys:
         store.write(key, b"")

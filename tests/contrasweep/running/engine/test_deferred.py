@@ -31,7 +31,7 @@ class Run(Driver):
     """A study with an arm that fits a T4 and one that does not."""
 
     def __init__(self, storage: Path, hosts: Any, infeasible: dict[str, Record] | None = None) -> None:
-        arms = {"small": Arm(train, resources=SMALL), "large": Arm(train, footprint=LARGE)}
+        arms = {"small": Arm(train, resources=SMALL), "large": Arm(train, resources=LARGE)}
         study = AblationGrid("s", arms, "d", folds=2)
         source = FixedSource(make_plan(study, lambda name: DATA).trials)
         super().__init__(study, source, hosts, StudyRecords(str(storage), "s"), infeasible or {})

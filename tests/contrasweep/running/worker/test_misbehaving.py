@@ -22,7 +22,6 @@ HANGS = {
     "spins": f"{SILENT}; it is in spins (misbehaving.py:",
 }
 FAILS = {
-    "reports_nothing": "the last report's metric 'accuracy' is missing; it reported: nothing",
     "returns_a_list": "a trainable returns an iterator of reports, got [{'accuracy': 0.5}]",
     "yields_a_dictionary": "a trainable yields reports, got {'accuracy': 0.5}; use `yield Report(step, metrics)`",
     "gives_a_vector": "Report.metrics.accuracy: a metric is one number",
@@ -38,6 +37,8 @@ FAILS = {
     "misses_an_import": "ModuleNotFoundError: No module named 'no_such_package_anywhere'",
     "raises": "ValueError: on purpose",
     "recurses": "RecursionError: maximum recursion depth exceeded",
+    # Last: before another arm has reported the metric, this would end the study.
+    "reports_nothing": "the last report's metric 'accuracy' is missing; it reported: nothing",
 }
 ENDS = [
     "prints",
