@@ -20,9 +20,9 @@ tests: $(VENV)/.installed-test
 	$(BIN)/pytest -n 2 --dist loadgroup --durations=15 -m "not long and not nightly"
 
 test-long: $(VENV)/.installed-test  ## three at once on two cores: they mostly wait
-	$(BIN)/pytest -n 3 --dist loadgroup --durations=15 -m long $$(grep -rl --include='test_*.py' mark.long tests)
+	$(BIN)/pytest -n 3 --dist loadgroup --durations=15 -m "long and not nightly" $$(grep -rl --include='test_*.py' mark.long tests)
 
-test-nightly: $(VENV)/.installed-test  ## a fault at every call of a storage; CONTRASWEEP_STORE_FAULT replays one of them
+test-nightly: $(VENV)/.installed-test  ## a fault at every call of a storage (CONTRASWEEP_STORE_FAULT replays one), every command over every forged storage
 	$(BIN)/pytest -n 2 -m nightly $$(grep -rl --include='test_*.py' mark.nightly tests)
 
 test-fast: $(VENV)/.installed-test

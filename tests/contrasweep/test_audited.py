@@ -236,7 +236,8 @@ def test_no_command_does_what_some_forged_storages_say(runner: Runner) -> None:
     harmless(runner, slice(SOME))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("half", [0, 1])
 def test_no_command_does_what_any_forged_storage_says(half: int, runner: Runner) -> None:
     harmless(runner, slice(half, None, 2))

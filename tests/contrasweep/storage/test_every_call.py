@@ -170,7 +170,7 @@ all_of_them = pytest.mark.skipif(bool(REPLAYED), reason="CONTRASWEEP_STORE_FAULT
 @all_of_them
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("lives", ["folder", "s3"], indirect=True)
+@pytest.mark.parametrize("lives", ["folder", pytest.param("s3", marks=pytest.mark.nightly)], indirect=True)
 def test_no_fault_of_a_tenth_of_all_calls_costs_a_result(lives: Lives) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
