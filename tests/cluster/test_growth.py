@@ -33,7 +33,7 @@ class Command:
             name: {
                 "trainable": "toy:train",
                 "config": {"epochs": 2},
-                "footprint": {"gpu_memory_gib": gib, "host_memory_gib": 0.5},
+                "resources": {"gpu_memory_gib": gib, "host_memory_gib": 0.5},
             }
             | space
             for name, gib in {"small": 5, "large": 50}.items()
