@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from contrasweep.commands import files
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named
 
@@ -40,11 +41,8 @@ def _samples(path: Path) -> pd.DataFrame:
 
 def _events(path: Path) -> pd.DataFrame:
     """TensorBoard: the last value of each scalar."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(path)).Reload()
-    tags = events.Tags()["scalars"]
-    return pd.DataFrame([{tag: events.Scalars(tag)[-1].value for tag in tags}])
+    last = {name: value for row in files.read(path) for name, value in row.items() if name != "step"}
+    return pd.DataFrame([last])
 
 
 def _task(path: Path) -> pd.DataFrame:
