@@ -24,7 +24,7 @@ import aiohttp
 import numpy as np
 import pandas as pd
 
-from contrasweep.report import ReportData, html_report
+from contrasweep.reporting import ReportData, html_report
 from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.statistics.design import Design
 from contrasweep.storage.study_document import StudyDocument

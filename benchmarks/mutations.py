@@ -64,7 +64,7 @@ DESIGN, STATISTICS = f"{TESTS}/statistics/test_design.py", f"{TESTS}/statistics/
 EXAMPLE = f"{TESTS}/statistics/test_documented_example.py"
 VERDICTS, PLAN = f"{TESTS}/results/test_verdicts.py", f"{TESTS}/planning/test_plan.py"
 GROUP_SEQUENTIAL = f"{TESTS}/statistics/test_group_sequential.py"
-PRUNERS, HOSTILE = f"{TESTS}/tuning/test_pruners.py", f"{TESTS}/report/test_hostile_names.py"
+PRUNERS, HOSTILE = f"{TESTS}/tuning/test_pruners.py", f"{TESTS}/reporting/test_hostile_names.py"
 WRITTEN = f"{TESTS}/storage/test_written_is_read.py"
 
 MUTANTS = (
@@ -574,7 +574,7 @@ MUTANTS = (
             "a value that is not finite counts",
             "~np.isfinite(values)] = NOT_FINITE",
             "np.isinf(values)] = NOT_FINITE",
-            f"{VERDICTS} {TESTS}/results/test_results.py {TESTS}/report/test_report.py",
+            f"{VERDICTS} {TESTS}/results/test_results.py {TESTS}/reporting/test_report.py",
         ),
         (
             "the better arm does not come first",
@@ -624,7 +624,7 @@ MUTANTS = (
     ),
     *_mutants(
         "escaping",
-        f"{PLATFORM}/report/formats.py",
+        f"{PLATFORM}/reporting/formats.py",
         HOSTILE,
         ("a formula with @ is computed", 'FORMULA = ("=", "+", "-", "@",', 'FORMULA = ("=", "+", "-",'),
         ("a column's name is a formula", ".rename(columns=inert_cell)", ""),
@@ -632,13 +632,13 @@ MUTANTS = (
     *_mutants(
         "escaping",
         f"{PLATFORM}/results/rendering.py",
-        f"{HOSTILE} {TESTS}/report/test_paper.py {TESTS}/report/test_report.py",
+        f"{HOSTILE} {TESTS}/reporting/test_paper.py {TESTS}/reporting/test_report.py",
         ("templates escape nothing", "autoescape=True", "autoescape=False"),
         ("a backslash is a command", 'SPECIAL.get(c, c if c.isascii() else f"[U+{ord(c):04X}]")', "c"),
     ),
     *_mutants(
         "escaping",
-        f"{PLATFORM}/report/svg.py",
+        f"{PLATFORM}/reporting/svg.py",
         HOSTILE,
         (
             "a series' name is markup",
@@ -648,8 +648,8 @@ MUTANTS = (
     ),
     *_mutants(
         "escaping",
-        f"{PLATFORM}/report/serve.py",
-        f"{TESTS}/report/test_serve.py",
+        f"{PLATFORM}/reporting/serve.py",
+        f"{TESTS}/reporting/test_serve.py",
         ("any name of the host is answered", "if host in LOOPBACK and asked not in LOOPBACK:", "if False:"),
     ),
     *_mutants(

@@ -21,7 +21,7 @@ from contrasweep.planning.code_comparison import compare_code
 from contrasweep.planning.durations import duration
 from contrasweep.planning.forecast import forecast
 from contrasweep.planning.planner import plan, plan_staged
-from contrasweep.report import write_report
+from contrasweep.reporting import write_report
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run as run_study
 from contrasweep.statistics.comparison import Relevance, Verdict, in_words, relevance_of

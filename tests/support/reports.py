@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from contrasweep.report import ReportData
+from contrasweep.reporting import ReportData
 from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.results.table import Table
 from contrasweep.statistics.design import Design

@@ -8,9 +8,9 @@ from functools import cached_property
 from contrasweep.campaign.decision import INCUMBENT, Decision, amounts, confirmations, decision_of
 from contrasweep.errors import ContrasweepError
 from contrasweep.live.overview import study_names
-from contrasweep.report.figures import Dots, Lines, Series
-from contrasweep.report.formats import render_template
-from contrasweep.report.svg import draw
+from contrasweep.reporting.figures import Dots, Lines, Series
+from contrasweep.reporting.formats import render_template
+from contrasweep.reporting.svg import draw
 from contrasweep.results.ledger import FIRST, Asked, Ledger, campaign_names
 from contrasweep.results.results import Results
 from contrasweep.statistics.comparison import p_text, span

@@ -235,7 +235,7 @@ def run(
 
 def _print_results(results: "Results", storage: str, tracking: str, declared: "StudyType") -> None:
     """Print the table of a study that has run, what would decide it, and where its records are."""
-    from contrasweep.report.search_notes import search_notes
+    from contrasweep.reporting.search_notes import search_notes
     from contrasweep.tracking.kinds import parted, tracking_of
 
     print(results.table().to_text(width() or WIDTH))

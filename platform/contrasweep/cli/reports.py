@@ -80,7 +80,7 @@ def report(
     A csv or parquet file gets NAME.comparisons beside it. Several studies are one table, and their arms one family of
     comparisons; with `--rows study` each study stands by itself.
     """
-    from contrasweep.report import serve_report, write_report
+    from contrasweep.reporting import serve_report, write_report
     from contrasweep.results.joined import JoinedResults, load_joined
     from contrasweep.results.table import TableStyle
 
@@ -147,7 +147,7 @@ def compare(
     Overall and in each cell, and what it would take to know.
     """
     from contrasweep.cli.documents import dumps
-    from contrasweep.report import render_comparison
+    from contrasweep.reporting import render_comparison
     from contrasweep.results.requirement import Requirement
     from contrasweep.study.file import parse_set
     from contrasweep.terminal_text import write
@@ -238,7 +238,7 @@ def query(
     elif format == "csv":
         import pandas as pd
 
-        from contrasweep.report.formats import csv_text
+        from contrasweep.reporting.formats import csv_text
 
         write(csv_text(pd.DataFrame(plain_rows(found), columns=found.column_names)).encode(), output)
     else:

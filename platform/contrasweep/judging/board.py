@@ -15,7 +15,7 @@ import pandas as pd
 from scipy import special
 
 from contrasweep.errors import SpecError
-from contrasweep.report.formats import csv_text
+from contrasweep.reporting.formats import csv_text
 from contrasweep.results.rendering import markdown_table
 from contrasweep.statistics.design import Contrast, Design, contrast
 from contrasweep.statistics.family import holm

@@ -14,7 +14,7 @@ from contrasweep.errors import SpecError, check_known
 from contrasweep.judging.board import Board, board_of
 from contrasweep.judging.reading import numbers, read_table
 from contrasweep.judging.roles import COLUMNS, Roles, arm_labels, guess_roles
-from contrasweep.report.formats import csv_text
+from contrasweep.reporting.formats import csv_text
 from contrasweep.results.advice import Advice, Prices, advice
 from contrasweep.results.answer import Pair
 from contrasweep.results.building import DecisionRule, build_table

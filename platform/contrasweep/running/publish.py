@@ -76,7 +76,7 @@ def _shown(results: Results, trackers: Trackers) -> str:
 
 
 def _log(results: Results, server: Server, trained: Plan | None) -> None:
-    from contrasweep.report import write_files  # brings SciPy along, for which a plan need not wait
+    from contrasweep.reporting import write_files  # brings SciPy along, for which a plan need not wait
 
     server.connect(trials=False)
     with tempfile.TemporaryDirectory() as folder:

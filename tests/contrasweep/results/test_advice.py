@@ -12,7 +12,7 @@ from contrasweep import AblationGrid, Arm, Replicates
 from contrasweep.planning.forecast import forecast
 from contrasweep.planning.planner import plan
 from contrasweep.planning.power import other_question, planned_sizes
-from contrasweep.report import render
+from contrasweep.reporting import render
 from contrasweep.results.advice import Size
 from contrasweep.results.results import Results
 from contrasweep.statistics.family import Family

@@ -8,7 +8,7 @@ import yaml
 from sweeps import ARMS, finished, sweep, value_of
 
 import contrasweep as cs
-from contrasweep.report import render
+from contrasweep.reporting import render
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status

@@ -8,8 +8,8 @@ import pytest
 from reports import report_of
 from scipy import stats
 
-from contrasweep.report import html_report
-from contrasweep.report.datasets import datasets_section
+from contrasweep.reporting import html_report
+from contrasweep.reporting.datasets import datasets_section
 from contrasweep.results.datasets import dataset_summary
 from contrasweep.statistics.family import holm
 from contrasweep.statistics.resampling import iqm

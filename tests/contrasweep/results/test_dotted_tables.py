@@ -5,7 +5,7 @@ import pytest
 from contrasweep import AblationGrid, Arm, SpecError
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
-from contrasweep.report import render
+from contrasweep.reporting import render
 from contrasweep.results.results import Results
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned

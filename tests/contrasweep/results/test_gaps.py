@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from made_up import ENDS, made
 
 import contrasweep as cs
-from contrasweep.report.paper import PaperTable
+from contrasweep.reporting.paper import PaperTable
 
 
 def told(line):

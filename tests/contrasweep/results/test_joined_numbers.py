@@ -15,9 +15,9 @@ from made_up import ENDS, SHARDS, made
 import contrasweep as cs
 from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
-from contrasweep.report import FORMATS, render, report_data, write_report
-from contrasweep.report.curves import learning_curves
-from contrasweep.report.data import TrialData
+from contrasweep.reporting import FORMATS, render, report_data, write_report
+from contrasweep.reporting.curves import learning_curves
+from contrasweep.reporting.data import TrialData
 from contrasweep.results.items import by_item
 from contrasweep.storage.record import Cause, CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords

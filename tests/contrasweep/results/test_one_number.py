@@ -13,7 +13,7 @@ import pytest
 from looks import drive_looks
 
 from contrasweep import AblationGrid, Arm, Replicates
-from contrasweep.report import render, render_comparison
+from contrasweep.reporting import render, render_comparison
 from contrasweep.results.results import Results
 from contrasweep.running import publish
 

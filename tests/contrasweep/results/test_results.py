@@ -15,8 +15,8 @@ from contrasweep.cli.reports import summary
 from contrasweep.code import code_of
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
-from contrasweep.report import COMPARISON_FORMATS, FORMATS, render, render_comparison, write_files, write_report
-from contrasweep.report.trials import figures
+from contrasweep.reporting import COMPARISON_FORMATS, FORMATS, render, render_comparison, write_files, write_report
+from contrasweep.reporting.trials import figures
 from contrasweep.results.items import by_item
 from contrasweep.results.results import Results
 from contrasweep.rows import row_tuples

@@ -12,7 +12,7 @@ from contrasweep import AblationGrid, Arm, SpecError, load
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.power import study_power
-from contrasweep.report import render
+from contrasweep.reporting import render
 from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.running.prepare import study_document
 from contrasweep.statistics.design import Design

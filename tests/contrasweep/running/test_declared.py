@@ -15,8 +15,8 @@ from contrasweep.cli.app import app
 from contrasweep.cli.reports import summary
 from contrasweep.errors import SpecError
 from contrasweep.planning.planner import plan
-from contrasweep.report import render, render_comparison, write_files
-from contrasweep.report.paper import PaperTable
+from contrasweep.reporting import render, render_comparison, write_files
+from contrasweep.reporting.paper import PaperTable
 from contrasweep.results.joined import load_joined
 from contrasweep.results.results import Results
 from contrasweep.running.declaration import FREE, TRAINED

@@ -16,7 +16,7 @@ from mlflow import MlflowClient
 import contrasweep as cs
 from contrasweep.code import CurrentCode
 from contrasweep.data.resolving import find
-from contrasweep.report import write_report
+from contrasweep.reporting import write_report
 from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_given
 from contrasweep.running.prepare import prepare, study_document
 from contrasweep.running.publish import plan_cleaning

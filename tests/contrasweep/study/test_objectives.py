@@ -12,7 +12,7 @@ from sweeps import drive, record_of, sweep
 from contrasweep import Float, SpecError
 from contrasweep.canonical import dumps
 from contrasweep.planning.planner import plan
-from contrasweep.report import render
+from contrasweep.reporting import render
 from contrasweep.results.results import Results
 from contrasweep.results.search import front
 from contrasweep.running.prepare import study_document

@@ -14,7 +14,7 @@ from sweeps import ARMS, drive, finished, record_of, step_by_step, sweep, value_
 
 from contrasweep import Arm, Choice, Float, SpecError
 from contrasweep.planning.planner import plan
-from contrasweep.report.trials import trials_of_sweep
+from contrasweep.reporting.trials import trials_of_sweep
 from contrasweep.results.search import start_notes
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.record import Phase

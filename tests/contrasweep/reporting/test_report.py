@@ -15,10 +15,10 @@ import pytest
 from reports import report_of
 
 from contrasweep.errors import SpecError
-from contrasweep.report import FORMATS, ReportData, html_report
-from contrasweep.report.figures import Bars
-from contrasweep.report.search_notes import SearchNotes
-from contrasweep.report.svg import LETTER, WIDTH, draw, ticks
+from contrasweep.reporting import FORMATS, ReportData, html_report
+from contrasweep.reporting.figures import Bars
+from contrasweep.reporting.search_notes import SearchNotes
+from contrasweep.reporting.svg import LETTER, WIDTH, draw, ticks
 from contrasweep.results.advice import Advice, Size
 from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.results.table import TableStyle
@@ -358,7 +358,7 @@ class _Results:
 
 @pytest.mark.parametrize("format", [f for f in FORMATS if f not in ("html", "yaml")])
 def test_every_format_is_written(frame, tmp_path, format):
-    from contrasweep.report import write_report
+    from contrasweep.reporting import write_report
 
     write_report(_Results(frame), format, output=tmp_path / "deep" / "report")
     written = (tmp_path / "deep" / "report").read_bytes()
@@ -368,7 +368,7 @@ def test_every_format_is_written(frame, tmp_path, format):
 
 
 def test_an_unknown_format_is_named(frame):
-    from contrasweep.report import write_report
+    from contrasweep.reporting import write_report
 
     with pytest.raises(SpecError, match="did you mean 'html'"):
         write_report(_Results(frame), "htm")

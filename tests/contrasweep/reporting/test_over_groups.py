@@ -11,7 +11,7 @@ from contrasweep import AblationGrid, Arm, SpecError, StorageError, load
 from contrasweep.cli import reports
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
-from contrasweep.report import render, write_report
+from contrasweep.reporting import render, write_report
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status

@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from contrasweep.report.data import TrialData
-from contrasweep.report.figures import Bars, Lines
-from contrasweep.report.searching import importance_figures, slice_figures
+from contrasweep.reporting.data import TrialData
+from contrasweep.reporting.figures import Bars, Lines
+from contrasweep.reporting.searching import importance_figures, slice_figures
 from contrasweep.storage.study_document import StudyDocument
 
 SPACE = {

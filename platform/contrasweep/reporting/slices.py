@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from contrasweep.report.data import ReportData
-from contrasweep.report.figures import Bars, Dots, Figure, HeatMap, Lines, Series, short
+from contrasweep.reporting.data import ReportData
+from contrasweep.reporting.figures import Bars, Dots, Figure, HeatMap, Lines, Series, short
 from contrasweep.results.effects import ORDER, effects, noise
 from contrasweep.results.table import Cell
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from contrasweep.report.data import ReportData, Variables
-from contrasweep.report.figures import Figure, Lines, Series
+from contrasweep.reporting.data import ReportData, Variables
+from contrasweep.reporting.figures import Figure, Lines, Series
 from contrasweep.storage.record import COUNTING
 
 MOMENTS = 120

@@ -12,14 +12,14 @@ from datetime import UTC, datetime
 import pandas as pd
 from markupsafe import Markup
 
-from contrasweep.report import searching, slices
-from contrasweep.report.curves import curves_section
-from contrasweep.report.data import ReportData, Variables
-from contrasweep.report.datasets import datasets_section
-from contrasweep.report.formats import render_template
-from contrasweep.report.svg import COLOURS
-from contrasweep.report.trials import TONES, figures_section, items_section, trials_section
-from contrasweep.report.utilisation import budget_section
+from contrasweep.reporting import searching, slices
+from contrasweep.reporting.curves import curves_section
+from contrasweep.reporting.data import ReportData, Variables
+from contrasweep.reporting.datasets import datasets_section
+from contrasweep.reporting.formats import render_template
+from contrasweep.reporting.svg import COLOURS
+from contrasweep.reporting.trials import TONES, figures_section, items_section, trials_section
+from contrasweep.reporting.utilisation import budget_section
 from contrasweep.results.answer import Answer
 from contrasweep.storage.record import Phase, Status
 

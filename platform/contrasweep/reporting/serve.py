@@ -19,8 +19,8 @@ from itertools import accumulate
 from contrasweep.errors import ContrasweepError, SpecError
 from contrasweep.live.state import SILENT_S, RunState, read_live
 from contrasweep.planning.durations import duration
-from contrasweep.report.figures import Figure, Lines, Series, short
-from contrasweep.report.formats import render_template
+from contrasweep.reporting.figures import Figure, Lines, Series, short
+from contrasweep.reporting.formats import render_template
 from contrasweep.rows import step_of
 from contrasweep.storage.records import StudyRecords
 

@@ -19,10 +19,10 @@ from contrasweep import AblationGrid, Arm, load
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.planning.grid import make_plan
-from contrasweep.report import render, write_report
-from contrasweep.report.figures import Bars, Dots, HeatMap, Lines, Ranks, Series
-from contrasweep.report.formats import csv_text, inert_cell
-from contrasweep.report.svg import draw
+from contrasweep.reporting import render, write_report
+from contrasweep.reporting.figures import Bars, Dots, HeatMap, Lines, Ranks, Series
+from contrasweep.reporting.formats import csv_text, inert_cell
+from contrasweep.reporting.svg import draw
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.table import TableStyle
 from contrasweep.running.prepare import study_document

@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from contrasweep.report.svg import draw
+from contrasweep.reporting.svg import draw
 from contrasweep.results.rendering import templates
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -35,6 +35,6 @@ def inert_cell(value: Any) -> Any:
 
 def render_template(name: str, /, **context: Any) -> Markup:
     """Return the template `name` of the report, or of the results, with these values."""
-    environment = templates("contrasweep.report", "contrasweep.results")
+    environment = templates("contrasweep.reporting", "contrasweep.results")
     environment.filters["drawn"] = draw
     return Markup(environment.get_template(name).render(context))  # its parts are escaped

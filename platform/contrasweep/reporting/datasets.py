@@ -2,8 +2,8 @@
 
 import math
 
-from contrasweep.report.data import ReportData, Variables
-from contrasweep.report.figures import Figure, Lines, Ranks, Series
+from contrasweep.reporting.data import ReportData, Variables
+from contrasweep.reporting.figures import Figure, Lines, Ranks, Series
 from contrasweep.results.datasets import DatasetSummary, dataset_summary
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.table import number

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from contrasweep.report.search_notes import SearchNotes
+from contrasweep.reporting.search_notes import SearchNotes
 from contrasweep.results.advice import Advice
 from contrasweep.results.answer import Answer
 from contrasweep.results.rendering import NONE, DisplayNames

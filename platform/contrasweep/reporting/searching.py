@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 
-from contrasweep.report.data import TrialData
-from contrasweep.report.figures import Bars, Dots, Figure, Lines, Series, short
-from contrasweep.report.search_notes import percent
-from contrasweep.report.slices import POINTS
+from contrasweep.reporting.data import TrialData
+from contrasweep.reporting.figures import Bars, Dots, Figure, Lines, Series, short
+from contrasweep.reporting.search_notes import percent
+from contrasweep.reporting.slices import POINTS
 from contrasweep.results.effects import INDEPENDENT, budget_curves
 from contrasweep.results.search import settings
 from contrasweep.storage.record import Status

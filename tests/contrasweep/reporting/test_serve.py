@@ -16,8 +16,8 @@ from toy import train
 
 import contrasweep as cs
 from contrasweep.live.state import LIVE, LIVE_FILE, RunningTrial, RunState
-from contrasweep.report import html_report, report_data, serve
-from contrasweep.report.serve import LivePage, server_of
+from contrasweep.reporting import html_report, report_data, serve
+from contrasweep.reporting.serve import LivePage, server_of
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from contrasweep.report.data import ReportData, TrialData, Variables
-from contrasweep.report.figures import Figure, Lines, Series
+from contrasweep.reporting.data import ReportData, TrialData, Variables
+from contrasweep.reporting.figures import Figure, Lines, Series
 from contrasweep.rows import row_tuples
 
 PANELS = 12

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.browser import LAPTOP, PHONE, browser, chromium, search_page
 from reports import report_of
 
-from contrasweep.report import html_report
+from contrasweep.reporting import html_report
 from contrasweep.storage.study_document import StudyDocument
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="Chromium is not installed")

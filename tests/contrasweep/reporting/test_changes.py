@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrasweep.report.serve import changes
+from contrasweep.reporting.serve import changes
 
 TEXT = st.lists(st.sampled_from(["<p>", "</p>", "a\n", "[1,2],", "ü", "\N{ROCKET}", "b", "<b>", "\u2028"])).map("".join)
 

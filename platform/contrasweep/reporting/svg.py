@@ -16,7 +16,7 @@ from html import escape
 
 from markupsafe import Markup
 
-from contrasweep.report.figures import Bars, Chart, Dots, HeatMap, Lines, Ranks, Series, log_ticks, short, ticks
+from contrasweep.reporting.figures import Bars, Chart, Dots, HeatMap, Lines, Ranks, Series, log_ticks, short, ticks
 
 WIDTH, HEIGHT = 360, 240
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 40

@@ -6,7 +6,7 @@ from sweeps import ARMS, finished, sweep
 
 import contrasweep as cs
 from contrasweep.planning.planner import plan
-from contrasweep.report import render
+from contrasweep.reporting import render
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status

@@ -12,12 +12,12 @@ import yaml
 
 from contrasweep.errors import SpecError, check_known
 from contrasweep.markdown_text import fenced
-from contrasweep.report import trials
-from contrasweep.report.data import SPENT, ReportData
-from contrasweep.report.formats import csv_text
-from contrasweep.report.page import html_report
-from contrasweep.report.paper import PaperTable
-from contrasweep.report.search_notes import search_notes
+from contrasweep.reporting import trials
+from contrasweep.reporting.data import SPENT, ReportData
+from contrasweep.reporting.formats import csv_text
+from contrasweep.reporting.page import html_report
+from contrasweep.reporting.paper import PaperTable
+from contrasweep.reporting.search_notes import search_notes
 from contrasweep.results.answer import Versus
 from contrasweep.results.items import by_item
 from contrasweep.results.joined import check_single
@@ -125,7 +125,7 @@ def serve_report(
 
     `reload` reads the study again; `announce` is given the address of the page.
     """
-    from contrasweep.report.serve import LivePage, serve
+    from contrasweep.reporting.serve import LivePage, serve
 
     check_single(results, "--serve")
 

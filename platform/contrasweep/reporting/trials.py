@@ -12,8 +12,8 @@ import pandas as pd
 
 from contrasweep.data.reading import GROUP
 from contrasweep.errors import StorageError
-from contrasweep.report.data import SPENT, ReportData, Variables
-from contrasweep.report.searching import logarithmic
+from contrasweep.reporting.data import SPENT, ReportData, Variables
+from contrasweep.reporting.searching import logarithmic
 from contrasweep.results.building import scores
 from contrasweep.results.items import MAX_PAIRS, row_keys
 from contrasweep.results.rendering import DisplayNames

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import contrasweep as cs
-from contrasweep.report import write_report
+from contrasweep.reporting import write_report
 from contrasweep.results.table import TableStyle
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned

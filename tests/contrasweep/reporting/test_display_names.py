@@ -14,7 +14,7 @@ from toy import train
 import contrasweep as cs
 from contrasweep.live.displays import View
 from contrasweep.live.state import LIVE, LIVE_FILE, ArmState, RunningTrial, RunState, progress_line
-from contrasweep.report import html_report, report_data, write_report
+from contrasweep.reporting import html_report, report_data, write_report
 from contrasweep.results.rendering import display_names
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned

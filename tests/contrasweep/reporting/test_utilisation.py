@@ -9,9 +9,9 @@ from reports import report_of
 
 from contrasweep.cluster.usage import Meter
 from contrasweep.data.manifest import Manifest
-from contrasweep.report.page import html_report
-from contrasweep.report.svg import draw
-from contrasweep.report.utilisation import use_figures
+from contrasweep.reporting.page import html_report
+from contrasweep.reporting.svg import draw
+from contrasweep.reporting.utilisation import use_figures
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage import compact
 from contrasweep.storage.records import StudyRecords
