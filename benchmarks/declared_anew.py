@@ -90,7 +90,7 @@ def read_all(kind: str, study: int) -> dict[str, bool]:
 
 def reruns(kind: str, study: int) -> dict[str, bool]:
     """A user who trains an arm again, or its worst trial, until a table says something."""
-    times, which, spend = RERUNS[kind]
+    times, worst = RERUNS[kind]
     (results,) = tables(kind)
     document, redrawn, said = results.document, dict[str, int](), False
     for _ in range(times + 1):
@@ -100,15 +100,13 @@ def reruns(kind: str, study: int) -> dict[str, bool]:
         if any(pair.comparison.decision in DIRECTIONS for pair in now.answer.pairs):
             said = True
             break
-        means = {arm: np.mean([r.metrics["m0"] for r in drawn.values() if r.arm == arm]) for arm in ("a0", "a1")}
-        arm = {"first": "a0", "lower": min(means, key=means.__getitem__)}.get(which, "a0")
-        ids = [i for i, r in drawn.items() if r.arm == arm]
-        if which == "worst trial":
+        ids = [i for i, r in drawn.items() if r.arm == "a0"]
+        if worst:
             ids = [min(ids, key=lambda i: drawn[i].metrics["m0"])]
         for record in drawn.values():
             results.records.write(record)
-        document = trained_again(document, results.records, ids, spend=spend)
-        for name in ids if which == "worst trial" else [arm]:
+        document = trained_again(document, results.records, ids)
+        for name in ids if worst else ["a0"]:
             redrawn[name] = redrawn.get(name, 0) + 1
     return {"any": said}
 
@@ -140,18 +138,11 @@ KINDS: dict[str, tuple[list[tuple[AblationGrid, bool]], Callable[[str, int], dic
     ),
     "one arm trained again up to 5 times": ([(declared(2), False)], reruns, ".176", "note, no verdict"),
     "the worst trial of an arm, up to 10 times": ([(declared(2), False)], reruns, ".276", "note, no verdict"),
-    "one arm trained again up to 5 times, --spend": ([(declared(2), False)], reruns, ".176", "a look each; said"),
-    "the lower arm trained again up to 5 times, --spend": ([(declared(2), False)], reruns, "-", "a look each; said"),
     "nothing, declared once": ([(declared(2), False)], read_all, "-", "-"),
 }  # fmt: skip
 """By what a user does: what is declared in turn (and whether alpha is spent), who reads it, the rate before, and what
 the product says."""
-RERUNS = {
-    "one arm trained again up to 5 times": (5, "first", False),
-    "the worst trial of an arm, up to 10 times": (10, "worst trial", False),
-    "one arm trained again up to 5 times, --spend": (5, "first", True),
-    "the lower arm trained again up to 5 times, --spend": (5, "lower", True),
-}
+RERUNS = {"one arm trained again up to 5 times": (5, False), "the worst trial of an arm, up to 10 times": (10, True)}
 
 
 def study(kind: str, number: int) -> dict[str, bool]:
@@ -179,6 +170,9 @@ def write(path: Path, output: Path) -> None:
         "| what the user does | any false verdict ± 2 se | before | what the table says | N |",
         "|---|---|---|---|---|",
         *rows(read_rows(path, list(KINDS))),
+        "",
+        "Arms that are trained again have no `--spend`: at half the level each time equal arms had a verdict in "
+        ".087 ± .027 and .089 ± .028 of 425 studies.",
     ]
     write_lines(output, lines)
 

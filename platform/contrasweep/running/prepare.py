@@ -74,7 +74,7 @@ def prepare(
     """Write study.json and the plan, and archive what runs again.
 
     With `retry_failed`, failed trials lose their records and resume from their checkpoints, if their code has not
-    changed. With `spend` arms that are added or trained again are a look. Raises `ContrasweepError` if another plan
+    changed. With `spend` arms that are added are a look. Raises `ContrasweepError` if another plan
     has the study's name, unless `extend`, if trials would leave the table (see `running.declaration`), and if recorded
     trials were made by other code and `changed` is "stop"; nothing has changed then.
     """

@@ -60,7 +60,7 @@ def submit(
         sets: Changes of fields, `"path=value"` each, of a study that is named or a file.
         max_concurrent: Trials at once, at most.
         extend: Keep the trials of another plan of this name and add to them.
-        spend: Count arms that are added, or trained again, as a look.
+        spend: Count arms that are added as a look.
         retry_failed: Run failed trials again.
         rerun: Arms, cells (`ARM/axis=value`) or trials that run again.
         changed: What is done with trials of other code: "stop", "rerun" or "accept".

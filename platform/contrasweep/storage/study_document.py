@@ -226,15 +226,8 @@ class StudyDocument:
 
     @property
     def seen(self) -> dict[str, float | None]:
-        """By trial that was trained again, the value that it had at first, or at the look that counts it."""
-        values: dict[str, float | None] = {}
-        for entry in self.log:
-            for trial_id, value in entry.again.items():
-                if entry.spent:
-                    values.pop(trial_id, None)
-                else:
-                    values.setdefault(trial_id, value)
-        return values
+        """By trial that was trained again, the value that it had at first."""
+        return {trial: value for entry in reversed(self.log) for trial, value in entry.again.items()}
 
     @property
     def level(self) -> float:
