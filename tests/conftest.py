@@ -147,4 +147,7 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_runtest_setup() -> None:
+    from contrasweep import imports
+
     shapes.next_test()
+    imports._storages.clear()  # each load of a study looks at every storage that its process has met
