@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from contrasweep.results.results import Results
     from contrasweep.results.table import TableStyle
     from contrasweep.running.driver import run
+    from contrasweep.running.preview import preview
     from contrasweep.running.session import session
     from contrasweep.running.submit import submit
     from contrasweep.statistics.comparison import Comparison
@@ -76,6 +77,7 @@ __all__ = [
     "judge",
     "load",
     "plan",
+    "preview",
     "run",
     "session",
     "submit",
@@ -95,6 +97,7 @@ __getattr__ = importer(
         "TableStyle": "results.table",
         "submit": "running.submit",
         "plan": "planning.planner",
+        "preview": "running.preview",
         "run": "running.driver",
         "session": "running.session",
         "Arm": "study.arm",

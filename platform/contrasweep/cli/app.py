@@ -34,8 +34,7 @@ from contrasweep.cli.options import (
     width,
 )
 from contrasweep.defaults import OF_STUDY, STORAGE, TRACKING
-from contrasweep.errors import ContrasweepError, SpecError, StorageError
-from contrasweep.imports import is_installed
+from contrasweep.errors import SpecError, StorageError
 from contrasweep.secrets import redacted
 from contrasweep.shell import command_line
 from contrasweep.text_table import WIDTH, text_table
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from contrasweep.cli.catalogue import Setting
     from contrasweep.planning.plan import Plan
     from contrasweep.results.results import Results
-    from contrasweep.study.study import Study as StudyType
+    from contrasweep.study.study import Study as DeclaredStudy
 
 app = typer.Typer(
     cls=GroupedCommands,
@@ -88,73 +87,23 @@ def plan(
     hosts of an inventory. Of datasets that are not staged, how many cells wait for them and the commands that stage
     them. Of a file with several studies, each one.
     """
+    from contrasweep.running.preview import preview
     from contrasweep.study.file import load_studies
 
     plans: list[Plan] = []
     documents = []
     for declared in load_studies(study, sets or []):
-        if plans and not json:
-            print()
-        planned, document = _planned(declared, storage, json, cluster, plans, extend=extend, spend=spend)
-        documents.append(document)
-        plans += [planned] if planned else []
+        expected = preview(declared, storage=storage, cluster=cluster, extend=extend, spend=spend, before=plans)
+        if not json:  # what would run is worth reading where `run` would refuse it
+            print("\n" * bool(plans) + expected.to_text(width()))
+        if expected.refused is not None:
+            raise expected.refused
+        documents.append(expected.to_dict())
+        plans += [expected.plan] if expected.plan else []
     if json and len(documents) > 1:
         print_json("plans", {"studies": [whole("plan", document) for document in documents]})
     elif json:
         print_json("plan", documents[0])
-
-
-def _planned(
-    declared: "StudyType",
-    storage: str,
-    json: bool,
-    cluster: Path | None,
-    before: "list[Plan]",
-    *,
-    extend: bool,
-    spend: bool,
-) -> "tuple[Plan | None, dict[str, object]]":
-    """Return the plan of a study that runs after `before`, and its document; print it unless JSON is wanted."""
-    from contrasweep.code import CurrentCode
-    from contrasweep.planning.code_comparison import compare_plan
-    from contrasweep.planning.forecast import forecast
-    from contrasweep.planning.planner import outline, plan_staged
-    from contrasweep.planning.starts import check_starts
-    from contrasweep.running.prepare import check_plan, plan_records
-    from contrasweep.storage.records import StudyRecords
-    from contrasweep.study.trainables import unimportable
-
-    planned, missing = plan_staged(declared, storage=storage, before=before)
-    if planned is None:
-        if not json:
-            print("\n".join(outline(declared, missing)))
-        return None, {"study": declared.name, "trials": 0, "missing": missing}
-    expected = forecast(planned, storage, cluster, missing)
-    records, code = StudyRecords(storage, planned.study.name), CurrentCode(planned.study.functions)
-    recorded = plan_records(planned, records)
-    comparison, notes = compare_plan(planned, records, code, recorded)
-    try:
-        check_starts(planned, storage, code, recorded)
-    except ContrasweepError as error:  # `run` says it again, and stops
-        notes.append(str(error))
-    lines = [line for line in (comparison.line(all_=True), *notes) if line]
-    advised = None
-    try:
-        # A part of a study, or one with unchecked settings, is another plan than the whole, which may have been run.
-        if not any(one.cells for one in missing) and not unimportable(declared):
-            lines += check_plan(planned, records, extend=extend, spend=spend)
-        known = expected.records and (document := records.document()) and document.plan_digest == planned.digest
-        if known and document and is_installed("pandas") and is_installed("scipy"):  # one that only plans has none
-            from contrasweep.results.results import Results
-
-            advised = Results.load(document.name, storage).advice(expected.hours_of)
-    finally:
-        if not json:  # what would run is worth reading where `run` would refuse it
-            print("\n".join([expected.to_text(width()), *lines]))
-    if advised and not json:
-        print("\n" + advised.to_text(width() or WIDTH).rstrip())
-    advice = advised.to_dict() if advised is not None else None
-    return planned, expected.to_dict() | {"other_code": lines, "advice": advice}
 
 
 @app.command()
@@ -233,7 +182,7 @@ def run(
     raise typer.Exit(3 if results.stopped else 0 if results.complete else 1)
 
 
-def _print_results(results: "Results", storage: str, tracking: str, declared: "StudyType") -> None:
+def _print_results(results: "Results", storage: str, tracking: str, declared: "DeclaredStudy") -> None:
     """Print the table of a study that has run, what would decide it, and where its records are."""
     from contrasweep.reporting.search_notes import search_notes
     from contrasweep.tracking.kinds import parted, tracking_of

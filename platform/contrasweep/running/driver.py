@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,19 +15,21 @@ from contrasweep.defaults import OF_STUDY, STORAGE
 from contrasweep.errors import StorageError
 from contrasweep.planning import learned
 from contrasweep.planning.grid import GridPlan
+from contrasweep.planning.plan import Plan
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_given
-from contrasweep.running.prepare import Changed, declared_as_before_if_refused, prepare, tracked_study
+from contrasweep.running.prepare import Changed, Prepared, declared_as_before_if_refused, prepare, tracked_study
 from contrasweep.running.publish import clean, plan_cleaning, publish
 from contrasweep.shell import command_line
-from contrasweep.storage.lease import exclusive_driver
+from contrasweep.storage.lease import Lease, exclusive_driver
+from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.study.evaluation import Evaluation
 from contrasweep.study.file import as_study, is_declaration, named_by
 from contrasweep.study.study import Study
-from contrasweep.tracking.kinds import checked_tracking, parted, tracking_of
+from contrasweep.tracking.kinds import Trackers, checked_tracking, parted, tracking_of
 from contrasweep.tracking.links import read_links
 from contrasweep.tracking.mlflow.address import checked_uri
 from contrasweep.tracking.process import following
@@ -94,35 +96,61 @@ def run(
             planned, records, code, extend=extend, retry_failed=retry_failed, rerun=rerun, changed=changed, spend=spend
         )
         tracked = tracked_study(planned, storage, prepared.document)
-        stopped = gap = ""
+        trained, stopped, gap = None, "", ""
         if not prepared.complete:
-            from contrasweep.running.engine.training import train  # Ray comes with it, which a finished study needs not
-
-            folds = planned.study.folds
-            planned = planned.relocated(lambda name: resolve(name, folds=folds, storage=storage, write=True))
-            with following(trackers, tracked, records) as follower:
-                stopped = train(planned, prepared, records, code, lease, max_concurrent, cluster, quiet)
-                follower.outcome = "interrupted" if stopped else "complete"
-            gap = follower.gap
+            trained = planned.relocated(partial(resolve, folds=planned.study.folds, storage=storage, write=True))
+            stopped, gap = _train(trained, prepared, code, lease, trackers, tracked, max_concurrent, cluster, quiet)
         results = replace(Results.load(records.study, storage), stopped=stopped)
-        if not (stopped or quiet) and {*results.trial_records, *results.search_records} <= prepared.finished:
-            print(_nothing_trained(results), file=sys.stderr)
-        if not prepared.complete:
-            learned.write(records, [*results.trial_records.values(), *results.search_records.values()])
-        evaluated = results.complete and not stopped
-        named = named_by(planned.study, [trial.config for trial in planned.sample_trials])
-        for evaluation in planned.study.evaluate or () if evaluated else ():
-            if not is_evaluated(results, evaluation):
-                options = {"max_concurrent": max_concurrent, "cluster": cluster, "quiet": quiet}
-                scoring = plan_evaluation(results, evaluation, named)
-                records.add_evaluation(scoring.study.name)
-                own = _run_evaluation(scoring, storage, None, **options)
-                results, evaluated = Results.load(records.study, storage), evaluated and own.complete
-        published = publish(results, trackers, tracked, trained=None if prepared.complete else planned, gap=gap)
+        recorded = {**results.trial_records, **results.search_records}
+        if trained is not None:
+            learned.write(records, recorded.values())
+        if not (stopped or quiet) and recorded.keys() <= prepared.finished:
+            print(_nothing_trained(results.name, recorded.values()), file=sys.stderr)
+        complete = results.complete and not stopped
+        if complete:
+            options = {"max_concurrent": max_concurrent, "cluster": cluster, "quiet": quiet}
+            results, complete = _evaluate_declared(results, planned, options)
+        published = publish(results, trackers, tracked, trained=trained, gap=gap)
+        # Checkpoints go last: what `evaluate` declares and the models in MLflow are made of them.
         keep = "none" if planned.study.keep == "none" else planned.study.keep_checkpoints_of
-        if evaluated and keep != "all":
+        if complete and keep != "all":
             clean(results, plan_cleaning(results, keep))
         return published
+
+
+def _train(
+    planned: Plan,
+    prepared: Prepared,
+    code: CurrentCode,
+    lease: Lease,
+    trackers: Trackers,
+    tracked: TrackedStudy,
+    *engine: Any,
+) -> tuple[str, str]:
+    """Train what has no record yet; return the budget that has ended it, and what the trackers lack, as lines."""
+    from contrasweep.running.engine.training import train  # Ray comes with it, which a finished study needs not
+
+    with following(trackers, tracked, lease.records) as follower:
+        stopped = train(planned, prepared, lease.records, code, lease, *engine)
+        follower.outcome = "interrupted" if stopped else "complete"
+    return stopped, follower.gap
+
+
+def _evaluate_declared(results: Results, planned: Plan, options: Config) -> tuple[Results, bool]:
+    """Score the networks on what the study declares by `evaluate`; return its results, and whether nothing is left."""
+    complete = True
+    named = named_by(planned.study, [trial.config for trial in planned.sample_trials])
+    for evaluation in planned.study.evaluate or ():
+        if not is_evaluated(results, evaluation):
+            scores = _score(results, plan_evaluation(results, evaluation, named), options)
+            results, complete = Results.load(results.name, results.records.storage), complete and scores.complete
+    return results, complete
+
+
+def _score(results: Results, scoring: GridPlan, options: Config) -> Results:
+    """Run the evaluation of a study's networks as a study of its own, which nothing tracks."""
+    results.records.add_evaluation(scoring.study.name)
+    return _run_evaluation(scoring, results.records.storage, None, **options)
 
 
 def evaluate(
@@ -163,13 +191,11 @@ def evaluate(
     name = declared.name if declared else str(study)
     results, evaluation = Results.load(name, storage), Evaluation(list(on), function)
     evaluation.check(partial(resolve, folds=results.document.folds, storage=storage))
-    scoring = plan_evaluation(results, evaluation, named_by(declared) if declared else ())
-    results.records.add_evaluation(scoring.study.name)
-    own = _run_evaluation(scoring, storage, None, **options)
+    scores = _score(results, plan_evaluation(results, evaluation, named_by(declared) if declared else ()), options)
     results, records = Results.load(name, storage), StudyRecords(storage, name)
     if tracking == OF_STUDY:
         tracking = _where_shown(records, tracking_of(tracking, declared.tracking if declared else None))
-    return publish(results, checked_tracking(tracking), TrackedStudy.stored(records)), own
+    return publish(results, checked_tracking(tracking), TrackedStudy.stored(records)), scores
 
 
 def _where_shown(records: StudyRecords, mine: str | Sequence[str] | None) -> str | Sequence[str] | None:
@@ -231,10 +257,9 @@ def _run_evaluation(planned: GridPlan, storage: str, tracking: str | Sequence[st
     return run(planned, storage=storage, tracking=tracking, **options)
 
 
-def _nothing_trained(results: Results) -> str:
+def _nothing_trained(study: str, recorded: Iterable[Record]) -> str:
     """The line of a command that finds nothing to do."""
-    recorded = {**results.trial_records, **results.search_records}.values()
     counts = Counter(record.status for record in recorded)
     again = "; --retry-failed runs what failed again" if any(status.failed for status in counts) else ""
-    said = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-    return f"nothing to train: every trial of {results.name} has its record, {said}{again}"
+    statuses = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    return f"nothing to train: every trial of {study} has its record, {statuses}{again}"

@@ -1,0 +1,137 @@
+"""What a study would do if it ran now: its plan, what it takes, what was made by other code, what would decide it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from contrasweep.code import CurrentCode
+from contrasweep.config import Config
+from contrasweep.defaults import STORAGE
+from contrasweep.errors import ContrasweepError
+from contrasweep.imports import is_installed
+from contrasweep.planning.code_comparison import compare_plan
+from contrasweep.planning.forecast import Forecast, forecast
+from contrasweep.planning.plan import Plan
+from contrasweep.planning.planner import MissingDataset, outline, plan_staged
+from contrasweep.planning.starts import check_starts
+from contrasweep.running.prepare import check_plan, plan_records
+from contrasweep.storage.records import StudyRecords
+from contrasweep.study.file import as_study
+from contrasweep.study.study import Study
+from contrasweep.study.trainables import unimportable
+from contrasweep.text_table import WIDTH
+
+if TYPE_CHECKING:
+    from contrasweep.results.advice import Advice
+
+
+@dataclass(frozen=True, repr=False)
+class Preview:
+    """What a study would do if it ran now, as `contrasweep plan` shows it.
+
+    Attributes:
+        study: The declaration.
+        missing: The datasets that are not staged, and the studies to start from that are not trained.
+        forecast: Its plan, with memory, packing, hours and cost; None where nothing can be planned.
+        other_code: Sentences on trials of other code, and on what is declared anew.
+        refused: Why `run` would refuse it as it is declared; None where it would not.
+        advice: What would decide its undecided comparisons; None before a run of this very plan.
+    """
+
+    study: Study
+    missing: tuple[MissingDataset, ...]
+    forecast: Forecast | None = None
+    other_code: tuple[str, ...] = ()
+    refused: ContrasweepError | None = None
+    advice: "Advice | None" = None
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan for the datasets that are staged; None where there are none."""
+        return self.forecast and self.forecast.plan
+
+    def to_text(self, width: int | None = None) -> str:
+        """Return what `contrasweep plan` prints.
+
+        Args:
+            width: The columns of the terminal; None: lines are as long as they are.
+
+        Returns:
+            The text.
+        """
+        if self.forecast is None:
+            return "\n".join(outline(self.study, self.missing))
+        text = "\n".join([self.forecast.to_text(width), *self.other_code])
+        return f"{text}\n\n{self.advice.to_text(width or WIDTH).rstrip()}" if self.advice else text
+
+    def __repr__(self) -> str:
+        return self.to_text(WIDTH)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the document that `contrasweep plan --json` prints."""
+        if self.forecast is None:
+            return {"study": self.study.name, "trials": 0, "missing": self.missing}
+        advice = None if self.advice is None else self.advice.to_dict()
+        return self.forecast.to_dict() | {"other_code": self.other_code, "advice": advice}
+
+
+def preview(
+    study: Study | str | Path | Config,
+    *,
+    storage: str = STORAGE,
+    cluster: Path | None = None,
+    extend: bool = False,
+    spend: bool = False,
+    before: Sequence[Plan] = (),
+) -> Preview:
+    """Return what a study would do if it ran now. Nothing is written and nothing is started.
+
+    Of datasets that are not staged it says which cells wait for them.
+
+    Args:
+        study: The study; or its name (`module:NAME`), the path of its YAML file, or a mapping of its fields.
+        storage: The folder or address of the storage.
+        cluster: Inventory file of the hosts to plan for. Without it, this machine is planned for.
+        extend: As in `run`.
+        spend: As in `run`.
+        before: Plans of studies that run first, from whose trials arms may start.
+
+    Returns:
+        The plan with its memory, hours and cost, trials of other code, and what would decide the study.
+
+    Raises:
+        SpecError: The study breaks a rule. What the storage has against it is `Preview.refused`.
+
+    Example:
+        >>> expected = cs.preview(study)
+        >>> expected.forecast.hours, expected.refused
+        (0.2, None)
+    """
+    declared = as_study(study)
+    plan, missing = plan_staged(declared, storage=storage, before=before)
+    if plan is None:
+        return Preview(declared, missing)
+    expected = forecast(plan, storage, cluster, missing)
+    records, code = StudyRecords(storage, declared.name), CurrentCode(declared.functions)
+    recorded = plan_records(plan, records)
+    comparison, notes = compare_plan(plan, records, code, recorded)
+    try:
+        check_starts(plan, storage, code, recorded)
+    except ContrasweepError as error:  # `run` says it again, and stops
+        notes.append(str(error))
+    lines = [line for line in (comparison.line(all_=True), *notes) if line]
+    advice, refused = None, None
+    try:
+        # A part of a study, or one with unchecked settings, is another plan than the whole, which may have been run.
+        if not any(dataset.cells for dataset in missing) and not unimportable(declared):
+            lines += check_plan(plan, records, extend=extend, spend=spend)
+        document = records.document() if expected.records else None
+        # A machine that only plans has neither pandas nor SciPy, and no advice.
+        if document and document.plan_digest == plan.digest and is_installed("pandas") and is_installed("scipy"):
+            from contrasweep.results.results import Results
+
+            advice = Results.load(document.name, storage).advice(expected.hours_of)
+    except ContrasweepError as error:
+        refused = error
+    return Preview(declared, missing, expected, tuple(lines), refused, advice)
