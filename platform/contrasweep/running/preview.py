@@ -49,7 +49,7 @@ class Preview:
     @property
     def plan(self) -> Plan | None:
         """The plan for the datasets that are staged; None where there are none."""
-        return self.forecast and self.forecast.plan
+        return None if self.forecast is None else self.forecast.plan
 
     def to_text(self, width: int | None = None) -> str:
         """Return what `contrasweep plan` prints.
@@ -104,9 +104,9 @@ def preview(
         SpecError: The study breaks a rule. What the storage has against it is `Preview.refused`.
 
     Example:
-        >>> expected = cs.preview(study)
+        >>> expected = cs.preview(study)  # all of its trials are there
         >>> expected.forecast.hours, expected.refused
-        (0.2, None)
+        (0.0, None)
     """
     declared = as_study(study)
     plan, missing = plan_staged(declared, storage=storage, before=before)

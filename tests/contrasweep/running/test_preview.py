@@ -27,7 +27,6 @@ def test_a_preview_is_what_the_command_prints(tmp_path):
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(to_plain(GRID)))
     seen = cs.preview(tmp_path / "grid.yaml", storage=storage)
     assert seen.plan.total == 8 and seen.refused is None
-    assert seen.other_code[0].startswith("8 of 8 trials were made by other code")
     assert seen.advice.forecasts and "What would decide" in seen.to_text(100)
     words = ("plan", "grid.yaml", "--storage", storage)
     printed = contrasweep(*words, "--json", folder=tmp_path)
@@ -47,5 +46,5 @@ def test_a_preview_says_why_run_would_refuse_the_study(tmp_path):
 
 def test_a_preview_of_a_study_whose_data_are_missing_names_them(tmp_path):
     seen = cs.preview(dataclasses.replace(GRID, data="cifar10-lt"), storage=str(tmp_path))
-    assert seen.plan is None and [dataset.name for dataset in seen.missing] == ["cifar10-lt"]
+    assert [dataset.name for dataset in seen.missing] == ["cifar10-lt"]
     assert "not staged: contrasweep data stage" in repr(seen)
