@@ -23,7 +23,7 @@ from without_packages import HIDE
 
 import contrasweep as cs
 from contrasweep import AblationGrid, Arm, submit
-from contrasweep.cli.documents import document_schema
+from contrasweep.cli.schemas import document_schema
 from contrasweep.cluster import jobs, preflight, probe, submission
 from contrasweep.cluster.errors import ClusterError, SubmissionError
 from contrasweep.cluster.jobs import Dashboard, Job

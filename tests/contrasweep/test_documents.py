@@ -16,7 +16,8 @@ from looks import drive_looks, noise
 from sweeps import finished, sweep
 
 from contrasweep import AblationGrid, Arm
-from contrasweep.cli.documents import DOCUMENTS, document_schema
+from contrasweep.cli.documents import DOCUMENTS
+from contrasweep.cli.schemas import document_schema
 from contrasweep.live.state import LIVE, LIVE_FILE, RunningTrial, RunState
 from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.records import StudyRecords
@@ -122,7 +123,7 @@ def test_what_a_command_prints_has_its_published_schema(name, words, folder):
     stored = [] if words.startswith("list ") else ["--storage", "runs"]
     given = [word.replace("_", " ") if "_" in word else word for word in words.split()]
     shown = document(name, *given, *stored, folder=folder)
-    assert shown["schema"] == f"{name}/{DOCUMENTS[name][1]}" and len(shown) > 1
+    assert shown["schema"] == f"{name}/{DOCUMENTS[name]}" and len(shown) > 1
 
 
 def test_what_is_said_of_jobs_has_the_published_schema(dashboard, tmp_path):

@@ -27,8 +27,8 @@ from mcp.shared.exceptions import MCPError
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.cli import mcp_server
-from contrasweep.cli.documents import document_schema
 from contrasweep.cli.mcp_server import MAX_LIST, MAX_LOG, MAX_TEXT, Allowance, Tools, bounded, make_server
+from contrasweep.cli.schemas import document_schema
 from contrasweep.errors import SpecError
 from contrasweep.planning.budget import Spent
 from contrasweep.results.ledger import Ledger

@@ -2,8 +2,9 @@
 
 import math
 from dataclasses import asdict, dataclass
+from typing import Literal
 
-from contrasweep.results.ledger import FIRST, Ledger
+from contrasweep.results.ledger import FIRST, Ledger, Verdict
 from contrasweep.statistics.comparison import span
 from contrasweep.statistics.referee import Confirmation
 
@@ -38,9 +39,9 @@ class Decision:
     number: int
     incumbent: str
     metric: str
-    verdict: str
+    verdict: Verdict
     kept: bool
-    stage: str
+    stage: Literal["screen", "confirm"]
     screened: float | None
     estimate: float | None
     low: float | None

@@ -4,6 +4,7 @@ import math
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import Literal
 
 from contrasweep.campaign.decision import INCUMBENT, Decision, amounts, confirmations, decision_of
 from contrasweep.errors import ContrasweepError
@@ -40,7 +41,7 @@ class History:
     campaign: str
     metric: str
     alpha: float
-    error: str
+    error: Literal["family", "fdr"]
     incumbent: str
     next_level: float
     trials: int
@@ -194,12 +195,12 @@ class ComparisonLine:
 class Comparisons:
     """The decisive comparisons of all studies of a storage, in the order in which the studies ended."""
 
-    rows: tuple[ComparisonLine, ...]
-    skipped: tuple[str, ...] = ()
+    comparisons: tuple[ComparisonLine, ...]
+    skipped: tuple[str, ...] = ()  # a sentence for each study that is left out
 
     def lines(self, width: int) -> list[str]:
         """Return the table for a terminal, with what it says in a line."""
-        decided = [row for row in self.rows if row.verdict != "undecided"]
+        decided = [row for row in self.comparisons if row.verdict != "undecided"]
         head = ("study", "ended", "comparison", "verdict", "p", "level", "remains")
         rows = [
             (
@@ -211,10 +212,10 @@ class Comparisons:
                 f"{row.level:.2g}",
                 ("yes" if row.remains else "no") if row in decided else "",
             )
-            for row in self.rows
+            for row in self.comparisons
         ]
         said = (
-            f"{len(self.rows)} comparisons, {len(decided)} decided by their own studies; "
+            f"{len(self.comparisons)} comparisons, {len(decided)} decided by their own studies; "
             f"{sum(row.remains for row in decided)} remain where all are one stream (LORD++, false discoveries at "
             "most .05 of what remains)"
         )

@@ -361,7 +361,7 @@ def schema(
     That of a study file is for editors, and has the settings of all methods.
     """
     from contrasweep.cli.catalogue import with_method_settings
-    from contrasweep.cli.documents import document_schema
+    from contrasweep.cli.schemas import document_schema
     from contrasweep.study.file import study_schema
 
     print(dumps(with_method_settings(study_schema()) if name is None else document_schema(name), indent=1, default=str))

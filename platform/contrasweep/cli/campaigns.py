@@ -139,11 +139,11 @@ def ledger(
     if campaign is None:
         if format == "html":
             raise SpecError("the figure is of a campaign", place="CAMPAIGN", hint="name one, or leave --format out")
-        rows = comparisons_of(storage)
+        found = comparisons_of(storage)
         if json:
-            print_json("comparisons", {"comparisons": [vars(row) for row in rows.rows], "skipped": rows.skipped})
+            print_json("comparisons", vars(found))
         else:
-            write(("\n".join(rows.lines(width() or WIDTH)) + "\n").encode(), output)
+            write(("\n".join(found.lines(width() or WIDTH)) + "\n").encode(), output)
         return
     history = stored_history(load_campaign(campaign).name if is_declaration(campaign) else campaign, storage)
     if json:

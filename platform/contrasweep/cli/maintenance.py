@@ -3,7 +3,6 @@
 import sys
 import time
 from collections import defaultdict
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -15,7 +14,7 @@ from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError
 
 if TYPE_CHECKING:
-    from contrasweep.cli.documents import CodeRow
+    from contrasweep.cli.schemas import CodeRow
     from contrasweep.storage.record import Record
     from contrasweep.storage.records import StudyRecords
 
@@ -178,8 +177,8 @@ def verify(
         )
     result = examine(records, repair=repair)
     if json:
-        findings = [asdict(finding) | {"outcome": finding.outcome} for finding in result.findings]
-        print_json("verify", asdict(result) | {"findings": findings, "sound": result.sound})
+        findings = [vars(finding) | {"outcome": finding.outcome} for finding in result.findings]
+        print_json("verify", vars(result) | {"findings": findings, "sound": result.sound})
         raise typer.Exit(0 if result.sound else 1)
     for finding in result.findings[:MAX_LINES]:
         outcome = finding.outcome if repair or not finding.repair else f"with --repair {finding.outcome}"
@@ -229,8 +228,7 @@ def _print_difference(
     sides = [_resolved(by_code, word, other) for word, other in ((pair[0], pair[1]), (pair[1], pair[0]))]
     changes = difference(_texts(records, by_code, *sides[0]), _texts(records, by_code, *sides[1]), (pair[0], pair[1]))
     if json:
-        rows = [vars(change) for change in changes.changes]
-        print_json("code", {"a": pair[0], "b": pair[1], "changes": rows, "diff": changes.diff})
+        print_json("code", {"a": pair[0], "b": pair[1], "changes": changes.changes, "diff": changes.diff})
     else:
         sys.stdout.write(changes.diff)
         print(f"{changes}")

@@ -180,14 +180,12 @@ def diff(
 
     Declaration, settings with their defaults, code, data, versions.
     """
-    from dataclasses import asdict
-
     from contrasweep.results.difference import study_difference
     from contrasweep.text_table import text_table
 
     found = study_difference(a, b, storage)
     if json:
-        print_json("diff", asdict(found))
+        print_json("diff", vars(found))
     elif found.rows:
         rows = [[row.kind, row.arms or "all", row.name, row.a, row.b] for row in found.rows]
         print("\n".join(text_table([["what", "arms", "", a, b], *rows], rule=True, width=width())))
@@ -306,7 +304,7 @@ def summary(results: "Results", table: "Table | None" = None) -> dict[str, objec
         "comparisons": [pair.to_dict() for pair in shown.answer.pairs],
         "notes": list(shown.notes),
         "advice": results.advice().to_dict(),
-        "best": [vars(entry) for entry in results.best_settings],
+        "best": results.best_settings,
         "importance": results.importance().to_dict("records"),
         "rows": results.trial_rows(),
     }

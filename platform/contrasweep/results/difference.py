@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from contrasweep.code import difference as code_difference
 from contrasweep.errors import SpecError
@@ -14,9 +15,9 @@ from contrasweep.study import dotted
 NONE, DEFAULT = "–", "(default)"
 MAX_VALUES = 8
 """Values of a setting that are shown."""
-KINDS = ("study", "arm", "setting", "space", "data", "code", "version")
+Kind = Literal["study", "arm", "setting", "space", "data", "code", "version"]
 ELSEWHERE = ("name", "arms", "description", "labels")  # of a declaration, what is compared elsewhere or tells nothing
-Entry = tuple[str, str, str, str]
+Entry = tuple[Kind, str, str, str]
 """Its kind, its name, and its text on both sides."""
 
 
@@ -24,7 +25,7 @@ Entry = tuple[str, str, str, str]
 class DifferenceRow:
     """One thing that differs. `arms`: in which arms ("" where it is of the whole study); `a` and `b` as text."""
 
-    kind: str
+    kind: Kind
     arms: str
     name: str
     a: str
@@ -76,7 +77,7 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
             found.setdefault(entry, []).append(x if x == y else f"{x} and {y}")
     rows = [
         DifferenceRow(kind, "" if len(arms) == len(pairs) > 1 else ", ".join(arms), *rest)
-        for (kind, *rest), arms in sorted(found.items(), key=lambda item: KINDS.index(item[0][0]))
+        for (kind, *rest), arms in sorted(found.items(), key=lambda item: get_args(Kind).index(item[0][0]))
     ]
     return StudyDifference(a, b, tuple(rows), "".join(diffs))
 
