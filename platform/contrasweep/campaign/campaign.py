@@ -468,9 +468,9 @@ class Referee:
             _say(f"{candidate}: {count} of at most {counts[-1]} fresh seeds")
             seeds = grant.seeds[:count]
             results = self._train(self._study(name, arms, seeds))
-            one, other = self._values(results, candidate), self._values(results, INCUMBENT)
-            differences = self._differences(one, other, seeds)
-            scores = [one[seed] for seed in seeds if math.isfinite(one[seed])]
+            values, other = self._values(results, candidate), self._values(results, INCUMBENT)
+            differences = self._differences(values, other, seeds)
+            scores = [values[seed] for seed in seeds if math.isfinite(values[seed])]
             depth = abs(float(np.mean(scores)) - bounds[0 if best else 1]) if bounds and scores else 0.0
             confirm = partial(rule.confirm, level=grant.level, look=look, screened=screened, falls=falls, depth=depth)
             ruling = confirm(differences)
@@ -480,7 +480,7 @@ class Referee:
                 if not smaller([sizes[0][s] - sizes[1][s] for s in seeds], rule.look_level(grant.level, look)):
                     why = f"its {self.campaign.size} is not surely smaller"
                 elif BETTER in arms:
-                    since = confirm(self._differences(one, self._values(results, BETTER), seeds))
+                    since = confirm(self._differences(values, self._values(results, BETTER), seeds))
                     if since.verdict not in ("keep", "equivalent"):
                         last_better = called(self.ledger, better)
                         why = f"it may be worse by {rule.margin:g} than {last_better}, the last better one"
@@ -493,17 +493,17 @@ class Referee:
 
     def _screened_differences(self, number: int, incumbent: int) -> list[float]:
         """The candidate minus the incumbent on all screening seeds that both have trained."""
-        own, other = self.ledger.candidate_study(number), self.ledger.screening_study(incumbent)
-        one = self._values(Results.load(own, self.storage), self.ledger.asked(number).candidate)
+        study, other = self.ledger.candidate_study(number), self.ledger.screening_study(incumbent)
+        values = self._values(Results.load(study, self.storage), self.ledger.asked(number).candidate)
         theirs = self._values(Results.load(other, self.storage), INCUMBENT)
-        seeds = [seed for seed in self.ledger.screening_seeds(incumbent) if seed in one and seed in theirs]
-        return self._differences(one, theirs, seeds)
+        seeds = [seed for seed in self.ledger.screening_seeds(incumbent) if seed in values and seed in theirs]
+        return self._differences(values, theirs, seeds)
 
     def _screening(self, number: int, arm: Arm, incumbent: int, seeds: Sequence[int]) -> list[float]:
         """The candidate minus the incumbent on the first screening seeds."""
-        own = self.ledger.screening_study(incumbent)
+        screening = self.ledger.screening_study(incumbent)
         against = self._screened(
-            self._study(own, {INCUMBENT: self.arm(incumbent)}, seeds), called(self.ledger, incumbent)
+            self._study(screening, {INCUMBENT: self.arm(incumbent)}, seeds), called(self.ledger, incumbent)
         )
         candidate = self.ledger.asked(number).candidate
         study = self._study(self.ledger.candidate_study(number), {candidate: arm}, seeds)
@@ -560,7 +560,7 @@ class Referee:
         for _ in range(2):
             results = self._run(self._within_budget(study), retry_failed)
             if results.stopped:
-                used_up = min(self._left().items(), key=lambda one: math.inf if one[1] is None else one[1])[0]
+                used_up = min(self._left().items(), key=lambda entry: math.inf if entry[1] is None else entry[1])[0]
                 raise SpecError(
                     "the campaign's budget is used up, and nothing is decided",
                     place=f"budget_{used_up}",
@@ -584,9 +584,9 @@ class Referee:
 
     def _within_budget(self, study: AblationGrid) -> AblationGrid:
         """A study that stops where the campaign's GPU-hours or money end."""
-        left, own = self._left(), self.ledger.measured(study.name)
+        left, spent = self._left(), self.ledger.measured(study.name)
         limits = {
-            f"budget_{name}": max(1e-9, amount + getattr(own, name))
+            f"budget_{name}": max(1e-9, amount + getattr(spent, name))
             for name in ("gpu_hours", "cost")
             if (amount := left[name]) is not None
         }
@@ -594,16 +594,16 @@ class Referee:
 
     def _run(self, study: AblationGrid, retry_failed: bool) -> Results:
         """Run a study, or wait while another process that needs it too does so."""
-        told = False
+        announced = False
         while True:
             try:
                 return run(
                     study, storage=self.storage, extend=True, quiet=True, retry_failed=retry_failed, **self.options
                 )
             except StudyHeld as held:
-                if not told:
+                if not announced:
                     _say(f"{held}; waiting for it")
-                told = True
+                announced = True
                 time.sleep(WAIT_S)
 
     def _values(self, results: Results, arm: str, metric: str = "") -> dict[int, float]:
@@ -614,10 +614,10 @@ class Referee:
         if metric not in frame:
             return dict.fromkeys(map(int, frame["seed"]), math.nan)
         values = frame[metric].where(np.isfinite(frame[metric].astype(float)))
-        by_seed = values.groupby(frame["seed"]).agg(lambda one: one.mean(skipna=False))
+        by_seed = values.groupby(frame["seed"]).agg(lambda scores: scores.mean(skipna=False))
         return dict(zip(map(int, by_seed.index), map(float, by_seed), strict=True))
 
-    def _differences(self, one: dict[int, float], other: dict[int, float], seeds: Sequence[int]) -> list[float]:
+    def _differences(self, first: dict[int, float], other: dict[int, float], seeds: Sequence[int]) -> list[float]:
         """The candidate minus the incumbent by seed, as `Rule` takes them: a failure of one is its worst loss."""
         best = math.inf if self.campaign.mode == "max" else -math.inf
 
@@ -626,17 +626,17 @@ class Referee:
                 return 0.0 if math.isnan(candidate) else best
             return candidate - incumbent
 
-        return [difference(one[seed], other[seed]) for seed in seeds]
+        return [difference(first[seed], other[seed]) for seed in seeds]
 
     def _is_simpler(self, number: int, incumbent: int) -> bool:
         """Whether the candidate's size is smaller on the screening seeds, at the screen's level if they suffice."""
         if self.campaign.size is None:
             return False
         candidate = self.ledger.asked(number).candidate
-        own, other = self.ledger.candidate_study(number), self.ledger.screening_study(incumbent)
-        one = self._values(Results.load(own, self.storage), candidate, self.campaign.size)
+        study, other = self.ledger.candidate_study(number), self.ledger.screening_study(incumbent)
+        sizes = self._values(Results.load(study, self.storage), candidate, self.campaign.size)
         theirs = self._values(Results.load(other, self.storage), INCUMBENT, self.campaign.size)
-        savings = [theirs[seed] - one[seed] for seed in one if seed in theirs]
+        savings = [theirs[seed] - sizes[seed] for seed in sizes if seed in theirs]
         return smaller(savings, max(self.campaign.rule().screen_level, 0.5 ** len(savings)))
 
     def _decided(

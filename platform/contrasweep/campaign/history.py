@@ -109,9 +109,9 @@ class History:
         line = Series(INCUMBENT, 0, [*x, end], [*at, at[-1]], [*low, low[-1]], [*high, high[-1]])
 
         def dots(name: str, colour: int, kept: bool) -> Dots:
-            chosen = [one for one in points if one[2].kept == kept]
-            x, y, titles = ([one[0] for one in chosen], [one[1] for one in chosen], [str(one[2]) for one in chosen])
-            return Dots(name, colour, x, y, titles)
+            chosen = [point for point in points if point[2].kept == kept]
+            x, y = [point[0] for point in chosen], [point[1] for point in chosen]
+            return Dots(name, colour, x, y, [str(point[2]) for point in chosen])
 
         label = f"gain in {self.metric}"
         return Lines(
@@ -237,7 +237,7 @@ def comparisons_of(storage: str) -> Comparisons:
         except ContrasweepError as error:
             skipped.append(f"{name} is not counted: {error}")
     rule, past, rows = Rule(error="fdr"), list[Confirmation](), list[ComparisonLine]()
-    for ended, results in sorted(found, key=lambda one: one[0]):
+    for ended, results in sorted(found, key=lambda entry: entry[0]):
         try:
             pairs = [pair for pair in results.answer.pairs if pair.judged and pair.comparison.n > 1]
         except ContrasweepError as error:

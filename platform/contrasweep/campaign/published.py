@@ -59,6 +59,6 @@ def _shown(row: Line, ledger: Ledger) -> ShownDecision:
 
 def _note(history: History) -> str:
     """The campaign in Markdown: its summary, and a sentence a candidate."""
-    said = [row.decision.sentence() if row.decision else f"{row.candidate} is not decided" for row in history.rows]
-    lines = (f"{i}. {markdown_text(sentence)}" for i, sentence in enumerate(said, 1))
+    sentences = [row.decision.sentence() if row.decision else f"{row.candidate} is not decided" for row in history.rows]
+    lines = (f"{i}. {markdown_text(sentence)}" for i, sentence in enumerate(sentences, 1))
     return "\n".join([markdown_text(history.summary), "", *lines])

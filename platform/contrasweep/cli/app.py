@@ -171,7 +171,7 @@ def run(
     names, table = reports.last_table(studies, done, storage)
     if json and len(studies) > 1:
         rows = table.to_rows() if table else []
-        print_json("reports", {"studies": [whole("report", reports.summary(one)) for one in done], "table": rows})
+        print_json("reports", {"studies": [whole("report", reports.summary(found)) for found in done], "table": rows})
     elif json:
         print_json("report", reports.summary(results))
     elif table:

@@ -238,7 +238,7 @@ def _resolved(by_code: "dict[str, list[Record]]", word: str, other: str) -> tupl
     """Return the digest that begins with `word`; `now` means the present code of its trials."""
     known = [digest for digest in by_code if digest]
 
-    def one(text: str) -> str:
+    def digest_of(text: str) -> str:
         matches = [digest for digest in known if digest.startswith(text)]
         if len(matches) != 1:
             raise SpecError(
@@ -249,7 +249,7 @@ def _resolved(by_code: "dict[str, list[Record]]", word: str, other: str) -> tupl
             )
         return matches[0]
 
-    return (NOW, one(other)) if word == NOW else (one(word), "")
+    return (NOW, digest_of(other)) if word == NOW else (digest_of(word), "")
 
 
 def _texts(records: "StudyRecords", by_code: "dict[str, list[Record]]", digest: str, like: str) -> dict[str, str]:

@@ -288,18 +288,18 @@ class Tools:
 
     def _forecast(self, study: str, flags: list[str]) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
         """Return what a run needs of each budget, what the study has spent, and its own limits."""
-        own = self._command("plan", study, flags=flags)
-        if "table" not in own:
-            missing = "; ".join(dataset["command"] for dataset in own["missing"])
+        document = self._command("plan", study, flags=flags)
+        if "table" not in document:
+            missing = "; ".join(dataset["command"] for dataset in document["missing"])
             raise SpecError("the study's datasets have to be staged first", place="study", value=study, hint=missing)
-        limits = {name: own["budget"][key]["limit"] for name, key in BUDGETS.items() if key in own["budget"]}
+        limits = {name: document["budget"][key]["limit"] for name, key in BUDGETS.items() if key in document["budget"]}
         assert self.allowance is not None
         sets = [f"--set={BUDGETS[name]}=1000000000" for name in self.allowance.limits]
         counted = self._command("plan", study, flags=[*flags, *sets])["budget"]
         spent = {name: counted[BUDGETS[name]]["spent"] for name in self.allowance.limits}
-        to_run = own.get("to_run", (own["trials"] or 1) - own.get("ended", 0))
+        to_run = document.get("to_run", (document["trials"] or 1) - document.get("ended", 0))
         unknown = {"gpu_hours": max(0, to_run) * UNKNOWN_TRIAL_S / 3600, "cost": 0.0}
-        makespan = own["makespan"]
+        makespan = document["makespan"]
         needed = unknown if makespan is None else {name: makespan[key] for name, key in FORECAST.items()}
         return needed, spent, limits
 
@@ -348,9 +348,9 @@ class Tools:
         self, command: str, *words: str, flags: list[str] | None = None, storage: str | None = "", **options: str | None
     ) -> Answer:
         """Return the document that a command prints; its error, as one, becomes a `_CommandError`."""
-        given = [f"--{name}={value}" for name, value in options.items() if value is not None]
+        named = [f"--{name}={value}" for name, value in options.items() if value is not None]
         process = self._start(
-            command, *given, *flags or (), "--", *words, storage=storage, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            command, *named, *flags or (), "--", *words, storage=storage, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         try:
             printed, said = process.communicate(timeout=READ_S)

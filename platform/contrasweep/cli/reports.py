@@ -87,13 +87,16 @@ def report(
     def load_all() -> "Results":
         return load_joined(list(map(name, studies)), storage)
 
+    def announce(address: str) -> None:
+        print(f"serving the report at {address} until interrupted", flush=True)
+
     results = load_all()
     if declared:
         for part in results.parts if isinstance(results, JoinedResults) else (results,):
             print("\n".join(text_table(declarations(part.document), rule=True, width=width())))
         return
     if serve:
-        serve_report(results, load_all, metric=metric, host=host, port=port, announce=_served)
+        serve_report(results, load_all, metric=metric, host=host, port=port, announce=announce)
         return
     if json:
         table = results.table(rows or None, columns or None, metric, over=over)
@@ -123,10 +126,6 @@ def declarations(document: "StudyDocument") -> list[list[str]]:
         changes = ", ".join(entry.changes) + " (a look)" * entry.spent
         rows.append([when, f"{entry.ended} of {entry.trials or '-'} trials", changes or "declared", entry.by])
     return rows
-
-
-def _served(address: str) -> None:
-    print(f"serving the report at {address} until interrupted", flush=True)
 
 
 def compare(

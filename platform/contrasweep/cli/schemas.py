@@ -409,7 +409,7 @@ DecisionRow = _members("DecisionRow", Decision, sentence=str)
 DecisionDocument = _members("DecisionDocument", DecisionRow, required=Required | None)
 OutlookDocument = _members("OutlookDocument", Outlook, decided=DecisionRow | None)
 LedgerRow = _members("LedgerRow", Line, decision=DecisionRow | None)
-LedgerDocument = _members("LedgerDocument", History, rows=list[LedgerRow])
+LedgerDocument = _members("LedgerDocument", History, rows=list[LedgerRow])  # type: ignore[valid-type]  # a variable
 
 
 class EntriesDocument(TypedDict):
@@ -499,7 +499,7 @@ class RestoreDocument(TypedDict):
 BrokenRow = _members("BrokenRow", BrokenFile, outcome=str)
 
 
-VerifyDocument = _members("VerifyDocument", Verification, findings=list[BrokenRow], sound=bool)
+VerifyDocument = _members("VerifyDocument", Verification, findings=list[BrokenRow], sound=bool)  # type: ignore[valid-type]
 
 
 class DatasetSummary(TypedDict):
@@ -590,7 +590,7 @@ TYPES: Mapping[str, Any] = {
     "board": Board,
     "status": StatusDocument | JobStatusDocument,
     "watch": WatchDocument,
-    "studies": _members("StudiesDocument", studies=list[StudyState]),
+    "studies": _members("StudiesDocument", studies=list[StudyState]),  # type: ignore[valid-type]
     "jobs": JobsDocument,
     "submit": SubmitDocument | SentDocument,
     "sync": SyncDocument,
@@ -635,8 +635,8 @@ def document_schema(name: str) -> JsonSchema:
     version = DOCUMENTS[name]
     whole = pydantic.TypeAdapter(TYPES[name]).json_schema(mode="serialization", schema_generator=_Tight)
     for part in whole.get("anyOf", [whole]):
-        own = whole["$defs"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
-        own["properties"] = {"schema": {"const": f"{name}/{version}"}, **own["properties"]}
-        own["required"] = ["schema", *own.get("required", [])]
+        members = whole["$defs"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
+        members["properties"] = {"schema": {"const": f"{name}/{version}"}, **members["properties"]}
+        members["required"] = ["schema", *members.get("required", [])]
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:contrasweep:{name}:{version}"}
     return {**head, **whole}

@@ -101,7 +101,7 @@ def write_report(
             hint=f"take one of {', '.join(PAPER_FORMATS)}",
         )
     wanted: list[str | None] = [*metrics] or [None]
-    tables = [results.table(rows or None, columns or None, one, over=over, style=style) for one in wanted]
+    tables = [results.table(rows or None, columns or None, name, over=over, style=style) for name in wanted]
     if for_paper:
         paper = PaperTable(tables)
         forms = {"text": lambda: paper.to_text(width), "markdown": paper.to_markdown, "latex": paper.to_latex}
@@ -177,8 +177,8 @@ def render(results: Results, format: str, table: Table | None = None, *, width: 
     if format == "yaml":
         return _best_study(results).encode()
     shown = table.to_text(width) if format == "text" else table.to_markdown()
-    own = table.metric == results.metric and not table.unit
-    advised = results.advice().to_text(width if format == "text" else WIDTH).rstrip() if own else ""
+    of_study = table.metric == results.metric and not table.unit
+    advised = results.advice().to_text(width if format == "text" else WIDTH).rstrip() if of_study else ""
     notes = search_notes(results).to_text(width if format == "text" else None) if results.spent() else ""
     if format == "markdown":
         advised, notes = (fenced(part) if part else "" for part in (advised, notes))

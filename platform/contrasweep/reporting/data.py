@@ -109,7 +109,9 @@ class ReportData(TrialData):
     def answers(self) -> list[Answer]:
         """The verdicts of the study, then what is exploratory beside them."""
         tables = [*([self.overall] if self.overall else []), self.table]
-        own = [Answer(t.pairs, self.document.question if t.decisive else None, t.pooled, self.names) for t in tables]
+        answers = [
+            Answer(t.pairs, self.document.question if t.decisive else None, t.pooled, self.names) for t in tables
+        ]
         if self.table.given_answer is not None:
-            own = [self.table.answer, *(answer for answer in own if not answer.decisive)]
-        return sorted(own, key=lambda answer: not answer.decisive)
+            answers = [self.table.answer, *(answer for answer in answers if not answer.decisive)]
+        return sorted(answers, key=lambda answer: not answer.decisive)

@@ -4,8 +4,7 @@ import math
 
 from contrasweep.reporting.data import ReportData, Variables
 from contrasweep.reporting.figures import Figure, Lines, Ranks, Series
-from contrasweep.results.datasets import DatasetSummary, dataset_summary
-from contrasweep.results.rendering import DisplayNames
+from contrasweep.results.datasets import dataset_summary
 from contrasweep.results.table import number
 
 
@@ -39,10 +38,12 @@ def datasets_section(data: ReportData) -> Variables:
     note = (
         f"; {len(summary.datasets)} datasets reach no p below {summary.smallest_p:.2g}, so no two arms can differ" * few
     )
+    failed = ", ".join(f"{named(arm)} {count}" for arm, count in summary.failed.items() if count)
+    losses = f"Failed runs count as losses ({failed}). " if failed else ""
     caption = (
         f"Mean ranks over {len(summary.datasets)} datasets, 1 is best. A bar joins arms of which no two differ "
         f"(Wilcoxon's signed-rank test over datasets, Holm, alpha {alpha:g}{note}). "
-        f"{_losses(summary, named)}Exploratory."
+        f"{losses}Exploratory."
     )
     ranks = Ranks(
         "mean ranks of arms over datasets",
@@ -54,15 +55,5 @@ def datasets_section(data: ReportData) -> Variables:
         Figure(ranks, caption, "Critical differences"),
         Figure(profile, "Each run of each dataset counts once (Agarwal et al. 2021).", "Performance profiles"),
     ]
-    return {"rows": [head, *rows], "figures": figures, "pairs": _pairs(summary, named)}
-
-
-def _losses(summary: DatasetSummary, named: DisplayNames) -> str:
-    """A sentence on failed runs; empty without any."""
-    told = ", ".join(f"{named(arm)} {count}" for arm, count in summary.failed.items() if count)
-    return f"Failed runs count as losses ({told}). " if told else ""
-
-
-def _pairs(summary: DatasetSummary, named: DisplayNames) -> list[list[str]]:
-    rows = [[named(a), named(b), f"{p:.2g}"] for (a, b), p in summary.p_values.items()]
-    return [["a", "b", "p by Holm"], *rows]
+    pairs = [[named(a), named(b), f"{p:.2g}"] for (a, b), p in summary.p_values.items()]
+    return {"rows": [head, *rows], "figures": figures, "pairs": [["a", "b", "p by Holm"], *pairs]}

@@ -94,10 +94,6 @@ def _said(answer: Answer) -> Variables:
     }
 
 
-def _advice(data: ReportData) -> Variables:
-    return {"advice": data.advice} if data.advice else {}
-
-
 def _table(data: ReportData) -> Variables:
     return {
         "table": data.table,
@@ -172,7 +168,7 @@ def _again(data: ReportData) -> Variables:
 SECTIONS: Mapping[str, tuple[str, Callable[[ReportData], Variables]]] = {
     "answer": ("The answer", _answer),
     "table": ("The table", _table),
-    "advice": ("What would decide", _advice),
+    "advice": ("What would decide", lambda data: {"advice": data.advice} if data.advice else {}),
     "datasets": ("Datasets", datasets_section),
     "slices": ("Slices and interactions", _slices),
     "curves": ("Learning curves", curves_section),

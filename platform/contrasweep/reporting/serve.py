@@ -56,7 +56,7 @@ def changes(old: str, new: str) -> list[Change]:
         else:
             parts.append((where, where + 1))
         after = where + 1
-    at = list(accumulate(map(_units, before), initial=0))
+    at = list(accumulate((len(piece.encode("utf-16-le")) // 2 for piece in before), initial=0))
     return ["".join(part) if isinstance(part, list) else (at[part[0]], at[part[1]]) for part in parts]
 
 
@@ -70,11 +70,6 @@ def _next(places: Sequence[int], after: int) -> int | None:
         return None
     at = bisect_left(places, after)
     return places[at] if at < len(places) else places[0]
-
-
-def _units(text: str) -> int:
-    """UTF-16 code units."""
-    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
 FRESH_S = 2.0  # what several browsers ask for within this time is read once
@@ -149,8 +144,8 @@ class LivePage:
     def _look_if_due(self, state: RunState | None) -> None:
         """Ask for new records only if the run gives a reason: listing 10,000 trials takes an object store seconds."""
         now = time.monotonic()
-        told = state is not None and state.done != self._version.done
-        if not self._writing and (now >= self._due or (told and now >= self._rested)):
+        ended_more = state is not None and state.done != self._version.done
+        if not self._writing and (now >= self._due or (ended_more and now >= self._rested)):
             self._writing = True
             threading.Thread(target=self._look, args=(state,), name="report", daemon=True).start()
 

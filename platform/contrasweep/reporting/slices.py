@@ -1,14 +1,12 @@
 """The figures of a report: drawings with their captions, no figure where there is nothing to show."""
 
 import math
-from collections.abc import Iterable
 
 import numpy as np
 
 from contrasweep.reporting.data import ReportData
 from contrasweep.reporting.figures import Bars, Dots, Figure, HeatMap, Lines, Series, short
 from contrasweep.results.effects import ORDER, effects, noise
-from contrasweep.results.table import Cell
 
 POINTS = 1500
 
@@ -53,19 +51,15 @@ def _replicates(data: ReportData) -> Figure:
             for f, s, v in zip(part["fold"], part["seed"], part["value"], strict=True)
         ]
         dots.append(Dots(named(arm), i, list(i + rng.uniform(-0.15, 0.15, len(part))), list(part["value"]), titles))
+    table = data.overall or data.table
+    cells = {row[-1]: table.cells.get((row, ())) for row in table.rows}
     series = [
-        Series(named(a), i, [i], [c.mean or 0.0], [c.low or 0.0], [c.high or 0.0], dots=True, bars=True)
-        for i, (a, c) in enumerate(_arm_cells(data))
-        if c and c.mean is not None
+        Series(named(arm), i, [i], [c.mean], [c.low or 0.0], [c.high or 0.0], dots=True, bars=True)
+        for i, arm in enumerate(data.arms)
+        if (c := cells.get(arm)) and c.mean is not None
     ]
     chart = Lines(series, dots, x_label="arm", y_label=named(data.metric), x_names=list(map(named, data.arms)))
     return Figure(chart, "Every finished trial, with mean and interval.", f"{named(data.metric)} by arm")
-
-
-def _arm_cells(data: ReportData) -> Iterable[tuple[str, Cell | None]]:
-    table = data.overall or data.table
-    cells = {row[-1]: table.cells.get((row, ())) for row in table.rows}
-    return [(arm, cells.get(arm)) for arm in data.arms]
 
 
 def interaction_figures(data: ReportData) -> list[Figure]:

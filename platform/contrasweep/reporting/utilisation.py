@@ -1,7 +1,5 @@
 """Use of resources by a study: trials and training time by arm and phase, GPUs, cores, memory and hosts over time."""
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
@@ -38,23 +36,17 @@ def use_figures(system: pd.DataFrame | None) -> list[Figure]:
     for colour, (column, (title, unit_name)) in enumerate(FIGURES.items()):
         if column not in system or not system[column].notna().any():
             continue
-        pooled, how = (_mean, "Mean") if unit_name == "percent" else (_sum, "Sum")
-        values = pooled(system, column, place).dropna()
+        # Of percentages the mean of all measurements at a moment; of memory the sum over the trials that run.
+        how, values = "Mean", system.groupby(place)[column].mean()
+        if unit_name != "percent":
+            each = system.groupby([place, system["trial_id"].astype(str)])[column].mean()
+            how, values = "Sum", each.groupby(level=0).sum(min_count=1)
+        values = values.dropna()
         x, y = [float(moments[i]) for i in values.index], [float(v) for v in values]
         line = Series(title, colour, x, y, dots=len(x) < MIN_ROWS)
         chart = Lines([line], x_label=f"{name} since the first measurement", y_label=unit_name, y_within=[0.0])
         figures.append(Figure(chart, f"{how} over the trials that ran, measured every 10 s.", title))
     return figures
-
-
-def _mean(system: pd.DataFrame, column: str, place: Any) -> "pd.Series[float]":
-    """The mean at each moment over all measurements."""
-    return system.groupby(place)[column].mean()
-
-
-def _sum(system: pd.DataFrame, column: str, place: Any) -> "pd.Series[float]":
-    """Return at each moment the sum over all running trials of their average use."""
-    return system.groupby([place, system["trial_id"].astype(str)])[column].mean().groupby(level=0).sum(min_count=1)
 
 
 COURSE_MOMENTS = 200  # points of the course of a study

@@ -279,17 +279,17 @@ class Advice:
             "omitted": self.omitted,
             "comparisons": [
                 {
-                    "context": dict(one.pair.context),
-                    "a": one.pair.a,
-                    "b": one.pair.b,
-                    "difference": one.pair.comparison.difference,
-                    "detectable": [_finite(value) for value in one.detectable],
-                    "degrees": [_finite(value) for value in one.degrees],
-                    "assurance": [_chance(prediction) for prediction in one.predictions],
-                    "enough": [vars(size) | _chance(prediction) for size, prediction in one.enough],
-                    "enough_as_estimated": None if one.as_estimated is None else vars(one.as_estimated),
+                    "context": dict(forecast.pair.context),
+                    "a": forecast.pair.a,
+                    "b": forecast.pair.b,
+                    "difference": forecast.pair.comparison.difference,
+                    "detectable": [_finite(value) for value in forecast.detectable],
+                    "degrees": [_finite(value) for value in forecast.degrees],
+                    "assurance": [_chance(prediction) for prediction in forecast.predictions],
+                    "enough": [vars(size) | _chance(prediction) for size, prediction in forecast.enough],
+                    "enough_as_estimated": None if forecast.as_estimated is None else vars(forecast.as_estimated),
                 }
-                for one in self.forecasts
+                for forecast in self.forecasts
             ],
         }
 
@@ -302,11 +302,17 @@ class Advice:
         """
         return pd.DataFrame(
             [
-                dict(one.pair.context)
-                | {"a": one.pair.a, "b": one.pair.b, **vars(size), "detectable": detectable, **_chance(prediction)}
-                for one in self.forecasts
+                dict(forecast.pair.context)
+                | {
+                    "a": forecast.pair.a,
+                    "b": forecast.pair.b,
+                    **vars(size),
+                    "detectable": detectable,
+                    **_chance(prediction),
+                }
+                for forecast in self.forecasts
                 for size, detectable, prediction in zip(
-                    self.sizes, one.detectable[1:], one.predictions or [None] * len(self.sizes), strict=False
+                    self.sizes, forecast.detectable[1:], forecast.predictions or [None] * len(self.sizes), strict=False
                 )
             ]
         )
@@ -421,8 +427,8 @@ def _forecast(
         known = ()
     reached, estimated = [], []
     for unit in units:
-        if known and (one := enough(now, unit, level, margin, fresh=fresh)) is not None:
-            reached.append((prices.of(unit, count_of(one.design, unit) + lost(unit), fresh), one))
+        if known and (prediction := enough(now, unit, level, margin, fresh=fresh)) is not None:
+            reached.append((prices.of(unit, count_of(prediction.design, unit) + lost(unit), fresh), prediction))
         elif (count := enough_as_estimated(now, unit, level, fresh=fresh)) is not None:
             estimated.append(prices.of(unit, count + lost(unit), fresh))
     return PowerForecast(

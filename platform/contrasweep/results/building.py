@@ -175,14 +175,14 @@ def comparisons(
     ]
     decided = [decisive and stands for *_, stands in found]
     interim = rule.interim if decisive else None
-    looks = [interim.looks_before(*one) if interim is not None else 0 for one in named]
+    looks = [interim.looks_before(*compared) if interim is not None else 0 for compared in named]
     bounds = _bounds(metric, trials["value"])
     judged_pairs: dict[int, Comparison] = {}
     for which in (True, False):
         at = [i for i, stands in enumerate(decided) if stands == which]
         evidence, before = [named[i][3] for i in at], [looks[i] for i in at]
-        told = judged(evidence, family, rule.mode, decisive=which, looks=before, bounds=bounds)
-        judged_pairs |= dict(zip(at, told, strict=True))
+        comparisons = judged(evidence, family, rule.mode, decisive=which, looks=before, bounds=bounds)
+        judged_pairs |= dict(zip(at, comparisons, strict=True))
     pairs = []
     for i, (context, a, b, _) in enumerate(named):
         comparison = judged_pairs[i]
@@ -293,8 +293,8 @@ def marked(cells: Cells, layout: Layout, pairs: Sequence[Pair], mode: str, refer
         against = [best] if reference is None else list(members)
         worse = {s for s in members if any(verdicts.get((context, s, o)) == "worse" for o in against)}
         for side, place in members.items():
-            said = verdicts.get((context, side, best if reference is None else reference), "")
-            mark = said if said == "worse" or (said == "better" and reference is not None) else ""
+            verdict = verdicts.get((context, side, best if reference is None else reference), "")
+            mark = verdict if verdict == "worse" or (verdict == "better" and reference is not None) else ""
             result[place] = replace(cells[place], best=bool(worse) and side not in worse, mark=mark)
     return result
 
@@ -460,14 +460,14 @@ def scores(records: Mapping[str, Record]) -> list[str]:
     )
 
 
-def chosen_score(records: Mapping[str, Record], metric: str | None, own: str) -> str:
+def chosen_score(records: Mapping[str, Record], metric: str | None, default: str) -> str:
     """Return the score called `metric`; without one the study's `own`, or the only one.
 
     Raises:
         SpecError: For another name; it lists the scores that there are.
     """
     known = scores(records)
-    wanted = metric or (own if own in known or len(known) != 1 else known[0])
+    wanted = metric or (default if default in known or len(known) != 1 else known[0])
     if wanted not in known:
         hint = choose_from("scores", known, wanted) if known else "its trials reported none (Report.items)"
         raise SpecError(

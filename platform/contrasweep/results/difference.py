@@ -57,12 +57,12 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
         SpecError: There is no such study or arm, or the studies have no arm in common.
     """
     (study_a, _, arm_a), (study_b, _, arm_b) = a.partition(":"), b.partition(":")
-    one, other = Results.load(study_a, storage), Results.load(study_b, storage)
-    pairs = [(arm_a or arm_b, arm_b or arm_a)] if arm_a or arm_b else _common(one, other)
+    first, other = Results.load(study_a, storage), Results.load(study_b, storage)
+    pairs = [(arm_a or arm_b, arm_b or arm_a)] if arm_a or arm_b else _common(first, other)
     for x, y in pairs:
-        one.check_known("arm", x, list(one.document.arms))
+        first.check_known("arm", x, list(first.document.arms))
         other.check_known("arm", y, list(other.document.arms))
-    both = one.document, other.document
+    both = first.document, other.document
     whole = [
         *_rows("study", *(_flat({k: v for k, v in d.spec.items() if k not in ELSEWHERE}) for d in both)),
         *(() if arm_a or arm_b else _rows("arm", *(dict.fromkeys(d.arms, "yes") for d in both))),
@@ -71,7 +71,7 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
     found: dict[Entry, list[str]] = {entry: [] for entry in whole}
     diffs: dict[str, None] = {}
     for x, y in pairs:
-        entries, diff = _of_arms(one, x, other, y)
+        entries, diff = _of_arms(first, x, other, y)
         diffs[diff] = None
         for entry in entries:
             found.setdefault(entry, []).append(x if x == y else f"{x} and {y}")
@@ -82,36 +82,36 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
     return StudyDifference(a, b, tuple(rows), "".join(diffs))
 
 
-def _common(one: Results, other: Results) -> list[tuple[str, str]]:
-    if both := [(arm, arm) for arm in one.document.arms if arm in other.document.arms]:
+def _common(first: Results, other: Results) -> list[tuple[str, str]]:
+    if both := [(arm, arm) for arm in first.document.arms if arm in other.document.arms]:
         return both
     raise SpecError(
         "the studies have no arm in common",
         place="STUDY",
-        value=f"{', '.join(one.document.arms)} and {', '.join(other.document.arms)}",
+        value=f"{', '.join(first.document.arms)} and {', '.join(other.document.arms)}",
         hint="name one of each: STUDY:ARM",
     )
 
 
-def _of_arms(one: Results, x: str, other: Results, y: str) -> tuple[list[Entry], str]:
+def _of_arms(first: Results, x: str, other: Results, y: str) -> tuple[list[Entry], str]:
     """What differs between an arm of one study and one of another, and the unified diff of their code."""
-    sides = _records(one, x), _records(other, y)
+    sides = _records(first, x), _records(other, y)
     trainables = [{"trainable": _values(record.trainable for record in side)} for side in sides]
     settings = [_joined(dotted.flatten(record.config) for record in side) for side in sides]
     if all(sides) and trainables[0] == trainables[1]:
         settings = [{key: side.get(key, DEFAULT) for key in {**settings[0], **settings[1]}} for side in settings]
-    spaces = (_flat({"space": results.document.space(arm)}) for results, arm in ((one, x), (other, y)))
-    starts = (_flat(results.document.start(arm)) for results, arm in ((one, x), (other, y)))
+    spaces = (_flat({"space": results.document.space(arm)}) for results, arm in ((first, x), (other, y)))
+    starts = (_flat(results.document.start(arm)) for results, arm in ((first, x), (other, y)))
     entries = [*_rows("arm", *trainables), *_rows("arm", *starts)]
     entries += [*_rows("setting", *settings), *_rows("space", *spaces)]
     versions = (_joined(record.versions for record in side) for side in sides)
     codes = [max(side, key=lambda record: record.ended).code.digest if side else "" for side in sides]
     if codes[0] == codes[1]:
         return [*entries, *_rows("version", *versions)], ""
-    old, new = (read_sources(results.records, code) for results, code in zip((one, other), codes, strict=True))
-    changes = None if old is None or new is None else code_difference(old, new, (one.name, other.name))
-    said = "sources were not kept" if changes is None else str(changes)
-    code = ("code", said, codes[0] or NONE, codes[1] or NONE)
+    old, new = (read_sources(results.records, code) for results, code in zip((first, other), codes, strict=True))
+    changes = None if old is None or new is None else code_difference(old, new, (first.name, other.name))
+    changed = "sources were not kept" if changes is None else str(changes)
+    code: Entry = ("code", changed, codes[0] or NONE, codes[1] or NONE)
     return [*entries, code, *_rows("version", *versions)], "" if changes is None else changes.diff
 
 
@@ -140,7 +140,7 @@ def _flat(declared: Mapping[str, object]) -> dict[str, str]:
     return {key: label(value) for key, value in dotted.flatten(declared).items()}
 
 
-def _rows(kind: str, one: Mapping[str, str], other: Mapping[str, str]) -> Iterator[Entry]:
-    for key in {**one, **other}:
-        if (a := one.get(key, NONE)) != (b := other.get(key, NONE)):
+def _rows(kind: Kind, first: Mapping[str, str], other: Mapping[str, str]) -> Iterator[Entry]:
+    for key in {**first, **other}:
+        if (a := first.get(key, NONE)) != (b := other.get(key, NONE)):
             yield kind, key, a, b

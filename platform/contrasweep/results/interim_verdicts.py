@@ -23,19 +23,21 @@ SAME_DATA = 1e-9
 
 def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -> Decided | None:
     """Return what the first look at fewer than `pairs` pairs of trials that decided `a` against `b` said of it."""
-    for number, (look, one) in enumerate(zip(log.looks, log.history((context, frozenset((a, b)))), strict=True), 1):
-        if one is not None and one.pairs < pairs and one.decision in VERDICTS:
+    for number, (look, comparison) in enumerate(
+        zip(log.looks, log.history((context, frozenset((a, b)))), strict=True), 1
+    ):
+        if comparison is not None and comparison.pairs < pairs and comparison.decision in VERDICTS:
             found = Decided(
                 number,
                 look.replicates,
                 log.unit,
-                one.decision,  # type: ignore[arg-type]
-                one.difference,
-                *one.interval,
-                one.adjusted_p if one.decision != "equivalent" else one.adjusted_equivalence_p or 1.0,
+                comparison.decision,  # type: ignore[arg-type]
+                comparison.difference,
+                *comparison.interval,
+                comparison.adjusted_p if comparison.decision != "equivalent" else comparison.adjusted_equivalence_p or 1.0,
                 look.margin,
             )
-            return found if one.a == a else found.reversed()
+            return found if comparison.a == a else found.reversed()
     return None
 
 
@@ -123,7 +125,7 @@ class InterimVerdicts:
     def finished(self) -> bool:
         """Whether no look is to come: the last one was taken, or nothing is open."""
         looks = self.log.looks if self.log else ()
-        return self.over or (bool(looks) and all(one.decision != "open" for one in looks[-1].comparisons))
+        return self.over or (bool(looks) and all(comparison.decision != "open" for comparison in looks[-1].comparisons))
 
     @property
     def notes(self) -> list[str]:
@@ -178,7 +180,9 @@ class ExtensionVerdicts:
     def looks_before(self, context: Context, a: str, b: str, evidence: Evidence) -> int:
         """Return how many looks at fewer replicates there were at this comparison: each has halved its level."""
         history = self.log.history((context, frozenset((a, b))))
-        return self.spent + sum(one is not None and one.pairs < evidence.gaps.planned for one in history)
+        return self.spent + sum(
+            comparison is not None and comparison.pairs < evidence.gaps.planned for comparison in history
+        )
 
     def verdict_on(self, context: Context, a: str, b: str, comparison: Comparison) -> Comparison:
         """Return the comparison of all present data with the verdict that an earlier look gave, if one did."""
@@ -191,8 +195,8 @@ class ExtensionVerdicts:
     def notes(self) -> list[str]:
         """Sentences that a reader of verdicts must know of the looks."""
         at = ", ".join(str(look.replicates) for look in self.log.looks)
-        said = f"extended after its trials had ended (at {at} {self.unit}): " * bool(at)
+        after = f"extended after its trials had ended (at {at} {self.unit}): " * bool(at)
         return [
-            f"{said}this is look {self.looks + 1}, whose p are multiplied by {2**self.looks} and whose intervals are "
+            f"{after}this is look {self.looks + 1}, whose p are multiplied by {2**self.looks} and whose intervals are "
             f"as much wider; over all looks a false verdict has a chance of at most {2 - 0.5**self.looks:g} alpha"
         ]

@@ -94,9 +94,9 @@ def item_values(
         if whole and not math.isclose(float(values.mean()), reported, rel_tol=SAME, abs_tol=SAME):
             return None
         part = record.data.digest
-        own = item_groups(scored, metric)
-        if names.setdefault(part, own) != own and (
-            group_column(scored, metric) in scored or len(names[part]) != len(own)
+        groups = item_groups(scored, metric)
+        if names.setdefault(part, groups) != groups and (
+            group_column(scored, metric) in scored or len(names[part]) != len(groups)
         ):
             return None
         codes = {name: i for i, name in enumerate(dict.fromkeys(names[part]))}
@@ -113,8 +113,8 @@ def group_column(items: ItemColumns, score: str) -> str:
 
     A score that was computed afterwards may have groups of its own, of as many items as its dataset has.
     """
-    own = f"{score.rpartition('/')[0]}/{GROUP}"
-    return GROUP if own not in items and len(items.get(GROUP, ())) == len(items[score]) else own
+    column = f"{score.rpartition('/')[0]}/{GROUP}"
+    return GROUP if column not in items and len(items.get(GROUP, ())) == len(items[score]) else column
 
 
 def item_groups(items: ItemColumns, score: str, where: str = "") -> list[str]:

@@ -162,8 +162,8 @@ class JoinedResults(Results):
         """
         for name in (a, b):
             self.check_known("arm", name, [f"{part.name}/{arm}" for part in self.parts for arm in part.document.arms])
-        one, other = self._settings.get(a, {}), self._settings.get(b, {})
-        rows = [(key, one.get(key, "–"), other.get(key, "–")) for key in dict.fromkeys([*one, *other])]
+        ours, theirs = self._settings.get(a, {}), self._settings.get(b, {})
+        rows = [(key, ours.get(key, "–"), theirs.get(key, "–")) for key in dict.fromkeys([*ours, *theirs])]
         return pd.DataFrame([row for row in rows if row[1] != row[2]], columns=["setting", "a", "b"])
 
     @cached_property
@@ -182,32 +182,32 @@ class JoinedResults(Results):
         document, declared = self.document, [part.document for part in self.parts]
         replicates = [*self.parts[0].axes, *["fold"] * bool(document.folds), "seed"]
         fields: Mapping[str, tuple[object, list[object]]] = {
-            "alpha": (document.alpha, [one.level for one in declared]),
-            "smallest_difference": (document.smallest_difference, [one.smallest_difference for one in declared]),
-            "question": (document.question, [one.question for one in declared]),
-            "reference": (None, [one.reference for one in declared]),
+            "alpha": (document.alpha, [part.level for part in declared]),
+            "smallest_difference": (document.smallest_difference, [part.smallest_difference for part in declared]),
+            "question": (document.question, [part.question for part in declared]),
+            "reference": (None, [part.reference for part in declared]),
         }
         for name, (used, values) in fields.items():
             if set(values) != {used}:
-                told = ", ".join(f"{one.name} {label(value)}" for one, value in zip(declared, values, strict=True))
-                yield f"{name} is {label(used)} in this table (declared: {told})"
+                each = ", ".join(f"{part.name} {label(value)}" for part, value in zip(declared, values, strict=True))
+                yield f"{name} is {label(used)} in this table (declared: {each})"
         if any(_data(part) != _data(self.parts[0]) for part in self.parts):
             data = {p.name: [f"{d.name}#{d.digest[:DIGITS]}" for d in p.document.datasets] for p in self.parts}
-            told = ", ".join(f"{study} {' '.join(names)}" for study, names in data.items())
-            yield f"the studies have other data, so that no arm of one is compared with one of another ({told})"
-        for one, other in combinations(self.parts, 2):
-            keys = [{tuple(map(label, row)) for row in row_tuples(p.planned, replicates)} for p in (one, other)]
+            each = ", ".join(f"{study} {' '.join(names)}" for study, names in data.items())
+            yield f"the studies have other data, so that no arm of one is compared with one of another ({each})"
+        for first, other in combinations(self.parts, 2):
+            keys = [{tuple(map(label, row)) for row in row_tuples(p.planned, replicates)} for p in (first, other)]
             if STUDY not in self.axes and keys[0].isdisjoint(keys[1]):
                 yield (
-                    f"{one.name} and {other.name} have no {' and '.join(replicates)} in common, so that no arm of one "
-                    "is compared with one of the other"
+                    f"{first.name} and {other.name} have no {' and '.join(replicates)} in common, so that no arm of "
+                    "one is compared with one of the other"
                 )
-            for arm in (arm for arm in one.document.arms if arm in other.document.arms):
-                a, b = f"{one.name}/{arm}", f"{other.name}/{arm}"
+            for arm in (arm for arm in first.document.arms if arm in other.document.arms):
+                a, b = f"{first.name}/{arm}", f"{other.name}/{arm}"
                 rows = self.settings_difference(a, b).itertuples(index=False, name=None)
-                if said := [f"{setting} {first} and {second}" for setting, first, second in rows]:
-                    rest = [f"{len(said) - MAX_SHOWN} more"] * (len(said) > MAX_SHOWN)
-                    yield f"{a} and {b} differ in {', '.join([*said[:MAX_SHOWN], *rest])}"
+                if settings := [f"{setting} {value_a} and {value_b}" for setting, value_a, value_b in rows]:
+                    rest = [f"{len(settings) - MAX_SHOWN} more"] * (len(settings) > MAX_SHOWN)
+                    yield f"{a} and {b} differ in {', '.join([*settings[:MAX_SHOWN], *rest])}"
 
     @property
     def study_notes(self) -> list[str]:

@@ -275,8 +275,8 @@ class Ledger:
     def spent_on(self, asked: int) -> Spent:
         """What the trials of a candidate have taken beyond what its decisions say."""
         decided = [e for e in self.entries if isinstance(e, Decided) and e.asked == asked]
-        said = sum((Spent(e.trials, e.gpu_hours, e.cost) for e in decided), Spent())
-        return sum(map(self.measured, self.studies_of(asked)), Spent()).beyond(said)
+        counted = sum((Spent(e.trials, e.gpu_hours, e.cost) for e in decided), Spent())
+        return sum(map(self.measured, self.studies_of(asked)), Spent()).beyond(counted)
 
     def measured(self, study: str) -> Spent:
         """What the trials of a study that have ended took."""

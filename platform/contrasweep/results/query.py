@@ -140,10 +140,13 @@ class StorageViews:
             document, recorded = study.document, study.recorded.values()
             seen = overview(study.records, document, recorded)
             statuses = [record.status for record in recorded]
-            own: FrameRow = {"type": document.type, "question": document.question, "mode": document.mode}
-            own |= {"data": ", ".join(data.name for data in document.datasets), "description": document.description}
+            declared: FrameRow = {"type": document.type, "question": document.question, "mode": document.mode}
+            declared |= {
+                "data": ", ".join(data.name for data in document.datasets),
+                "description": document.description,
+            }
             counts = {"done": sum(s.counts for s in statuses), "failed": sum(s.failed for s in statuses)}
-            yield _table("studies", [{**seen.to_dict(), **own, **counts}])
+            yield _table("studies", [{**seen.to_dict(), **declared, **counts}])
 
     def _trials(self) -> Iterator[pa.Table]:
         configs: dict[str, list[tuple[str, str]]] = {}

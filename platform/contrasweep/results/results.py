@@ -20,7 +20,7 @@ from contrasweep.results.answer import Answer, Pair, Versus, versus
 from contrasweep.results.building import DecisionRule, build_table, chosen_score, names_of, table_over_groups
 from contrasweep.results.datasets import DatasetSummary, dataset_summary
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
-from contrasweep.results.items import ItemValues, item_values
+from contrasweep.results.items import item_values
 from contrasweep.results.notices import mark_mixed_code
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.search import Best
@@ -272,16 +272,16 @@ class Results(StudyData):
         if rows is None and columns is None:
             rows, columns = (self.axes, ["arm"]) if self.axes else (["arm"], [])
         rest = [name for name in factors if name not in taken]
-        rows, columns = (rest if given is None else names_of(given) for given in (rows, columns))
+        rows, columns = (rest if side is None else names_of(side) for side in (rows, columns))
         table = self._build(rows, columns, metric, over=over)
-        own = table.metric == self.metric and over == "replicates"
+        decided = table.metric == self.metric and over == "replicates"
         if over == "replicates" and not table.decisive and self._decides(table.metric):
             averages: Mapping[Key, Cell] = {}
             if self.document.question == "overall" and table.column_factors == ("arm",) and not table.pooled:
                 averages = {arm: cell for (arm, _), cell in self._over_all_axes(table.metric).cells.items()}
             table = replace(table, given_answer=self._answer(table.metric), averages=averages)
         interim = list(self.declared_notes)
-        interim += self._interim.notes if own and self._interim is not None else []
+        interim += self._interim.notes if decided and self._interim is not None else []
         if scores := self.document.scores:
             interim = [*interim, f"alpha {self.document.alpha:g} is divided among {', '.join([self.metric, *scores])}"]
         table = replace(table, notes=(*table.notes, *interim, *self.study_notes))
@@ -316,19 +316,19 @@ class Results(StudyData):
             self.check_known("axis", axis, self.axes)
         free = [axis for axis in self.axes if axis not in at]
         title = self.title + "".join(f", {axis} {value}" for axis, value in at.items())
-        own, said = over == "replicates" and self._decides(metric or self.metric), tuple(self.declared_notes)
+        decisive, declared = over == "replicates" and self._decides(metric or self.metric), tuple(self.declared_notes)
         cells: list[Pair] = []
-        if self.axes and (free or own):
-            cells = _between(self._in_each_cell(metric or self.metric).pairs if own else (), a, b, at)
+        if self.axes and (free or decisive):
+            cells = _between(self._in_each_cell(metric or self.metric).pairs if decisive else (), a, b, at)
             cells = cells or _between(self._build(self.axes, ["arm"], metric, over=over, family=False).pairs, a, b, at)
         if at and not free and cells and cells[0].comparison.judgement is not None:
-            return replace(versus(title, a, b, cells, ()), names=self.names, declared=said)
+            return replace(versus(title, a, b, cells, ()), names=self.names, declared=declared)
         overall: Sequence[Pair] = (
-            _between(self._over_all_axes(metric or self.metric).pairs, a, b, {}) if own and not at else []
+            _between(self._over_all_axes(metric or self.metric).pairs, a, b, {}) if decisive and not at else []
         )
         if not overall:
             overall = self._build(["arm"], [], metric, over=over, family=False, frame=self.at(self.frame, at)).pairs
-        return replace(versus(title, a, b, overall, cells if free else (), free), names=self.names, declared=said)
+        return replace(versus(title, a, b, overall, cells if free else (), free), names=self.names, declared=declared)
 
     def compare(self, a: str, b: str, metric: str | None = None, at: Config | None = None) -> Comparison:
         """Compare arm `a` with arm `b` as one `Comparison`: short for `versus(...).overall.comparison`.
@@ -484,13 +484,13 @@ class Results(StudyData):
     def _seed_part(self) -> SeedPart | None:
         """What is known of the noise between seeds, where all folds have one: of an earlier study, or nothing."""
         document, records = self.document, self.trial_records.values()
-        if not (own := own_methods({record.trainable for record in records})):
+        if not (trainables := own_methods({record.trainable for record in records})):
             return SeedPart(0.0)
         if not document.folds or self.planned["seed"].nunique() > 1:
             return SeedPart()
         data = {dataset.digest for dataset in document.datasets}
         earlier = earlier_noise(
-            self.records.storage, self.name, metric=self.metric, folds=document.folds, data=data, trainables=own
+            self.records.storage, self.name, metric=self.metric, folds=document.folds, data=data, trainables=trainables
         )
         return next((part for noise in earlier if (part := noise.seed_part)), SeedPart())
 
@@ -517,34 +517,26 @@ class Results(StudyData):
             reported = [c for c in frame.columns if c not in {*OWN_COLUMNS, *self.axes}]
             self.check_known("metric", metric, reported or [metric])
         document = self.document
-        own = family and over == "replicates" and not document.evaluates and self._decides(metric)
+        decisive = family and over == "replicates" and not document.evaluates and self._decides(metric)
         rule = DecisionRule(
             design=Design(folds=document.folds, seed_part=self._seed_part if metric == self.metric else SeedPart()),
             mode=self.mode(metric),
             alpha=document.level,
-            question=document.question if own else None,
+            question=document.question if decisive else None,
             margin=document.smallest_difference,
             reference=document.reference if family else None,
-            interim=self._interim if own else None,
+            interim=self._interim if decisive else None,
             family=document.family,
             again=self.again,
         )
         layout: Any = {"rows": rows, "columns": columns, "title": self.title, "axes": self.axes, "metric": metric}
         if over == "groups":
             return table_over_groups(self.items, frame, self.trial_records, rule=rule, **layout)
-        items = self._item_values(metric)
+        # Studies over folds have no items in common; of others all trials have one split, if they stored its items.
+        items = None if document.folds else item_values(self.items, self.frame, self.trial_records, metric)
         if items is not None:
             rule = replace(rule, design=Design(items=max(map(len, items.sizes.values()))))
         return build_table(frame, rule=rule, links=self.run_urls, items=items, **layout)
-
-    def _item_values(self, metric: str) -> ItemValues | None:
-        """Return the scores of the test items that the metric is the mean of.
-
-        None unless all trials have one split and stored their items.
-
-        Studies over folds have none.
-        """
-        return None if self.document.folds else item_values(self.items, self.frame, self.trial_records, metric)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{n} {status}" for status, n in self.counts.items())

@@ -143,15 +143,10 @@ def importance(frame: pd.DataFrame, document: StudyDocument) -> pd.DataFrame:
         seen = of(configs, space, mode=document.mode)
         for name in seen.shares or space:
             share, noise = seen.shares.get(name, np.nan), seen.noise.get(name, np.nan)
-            verdict = _verdict(share > noise, seen.configurations)
+            verdict = "no more than noise" if seen.configurations >= ENOUGH else "too few configurations"
+            verdict = "matters" if share > noise else verdict
             rows.append((arm, name, share, noise, seen.configurations, verdict))
     return pd.DataFrame(rows, columns=["arm", "setting", "share", "noise", "configurations", "verdict"])
-
-
-def _verdict(above: bool, configurations: int) -> str:
-    if above:
-        return "matters"
-    return "too few configurations" if configurations < ENOUGH else "no more than noise"
 
 
 GRID_FIELDS = ("data", "folds", "metric", "mode", "alpha", "reference", "question", "smallest_difference")
@@ -243,11 +238,11 @@ def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:
     arms = {}
     by_arm = {entry.arm: entry for entry in entries}
     for name in _bases_first(list(by_arm), declared.get("freeze") or {}):
-        arm, own = declared["arms"][name], _plain(by_arm[name].settings)
+        arm, settings = declared["arms"][name], _plain(by_arm[name].settings)
         below = tuned.get((declared.get("freeze") or {}).get(name, ""), {})
         kept = (dotted.nest(key, value) for key, value in below.items() if key not in (arm.get("space") or {}))
-        tuned[name] = {**below, **own}
-        config = dotted.merge(*kept, dotted.expand(arm.get("config") or {}), dotted.expand(own))
+        tuned[name] = {**below, **settings}
+        config = dotted.merge(*kept, dotted.expand(arm.get("config") or {}), dotted.expand(settings))
         arms[name] = {"trainable": arm["trainable"], "config": config}
     fields = {key: declared[key] for key in GRID_FIELDS if declared.get(key) is not None}
     seeds = declared.get("confirm_seeds") or declared.get("seeds") or [0]

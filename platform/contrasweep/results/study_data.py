@@ -125,7 +125,7 @@ class StudyData:
         }
         return self.planned.assign(
             status=[
-                self._status(trial_id, record).value
+                (record.status if record else Status.BROKEN if trial_id in self.etags else Status.PENDING).value
                 for trial_id, record in zip(self.planned["trial_id"], rows, strict=True)
             ],
             cause=pd.array([record.cause.value if record and record.cause else None for record in rows], dtype="str"),
@@ -139,9 +139,6 @@ class StudyData:
         """The rows of `frame` of finished trials."""
         return self.frame[self.frame["status"].isin(COUNTING)]
 
-    def _status(self, trial_id: str, record: Record | None) -> Status:
-        return record.status if record else Status.BROKEN if trial_id in self.etags else Status.PENDING
-
     @cached_property
     def items(self) -> Items:
         """A trial's scores of its test items by name, read once; empty where they are broken."""
@@ -150,10 +147,12 @@ class StudyData:
     def _items(self, trial_id: str) -> ItemColumns:
         record, items = self.trial_records.get(trial_id), FrameRow()
         scored = compact.scores_of(record, self.evaluations) if record else []
-        later = {name for one in scored for name in one.items}
-        own = [name for name in record.items if name not in later] if record else []
-        sources = [(StudyRecords(self.records.storage, one.study), one.trial_id, one.items) for one in scored]
-        for records, of, names in [(self.records, trial_id, own), *sources]:
+        later = {name for record in scored for name in record.items}
+        first = [name for name in record.items if name not in later] if record else []
+        sources = [
+            (StudyRecords(self.records.storage, record.study), record.trial_id, record.items) for record in scored
+        ]
+        for records, of, names in [(self.records, trial_id, first), *sources]:
             try:
                 items |= records.items(of, names)
             except BrokenFileError as error:
@@ -166,8 +165,8 @@ class StudyData:
 
     def broken_notes(self) -> list[str]:
         """Return what a reader must know of broken files, in a few lines."""
-        told = [f"left out: {error}" for error in self.broken[:MAX_NOTES]]
-        return told + [f"left out: {len(self.broken) - MAX_NOTES} more broken files"] * (len(self.broken) > MAX_NOTES)
+        lines = [f"left out: {error}" for error in self.broken[:MAX_NOTES]]
+        return lines + [f"left out: {len(self.broken) - MAX_NOTES} more broken files"] * (len(self.broken) > MAX_NOTES)
 
     def curves(self, trial_ids: Iterable[str] | None = None) -> pd.DataFrame:
         """Return every report of the table's trials, or of the trials `trial_ids`.
@@ -241,8 +240,8 @@ class StudyData:
         Returns:
             "max" or "min".
         """
-        own = metric.rpartition("/")[2]  # that of an evaluation is DATASET/METRIC
-        return self.document.mode if metric == self.metric else "min" if own.startswith(("loss", "noise")) else "max"
+        plain = metric.rpartition("/")[2]  # that of an evaluation is DATASET/METRIC
+        return self.document.mode if metric == self.metric else "min" if plain.startswith(("loss", "noise")) else "max"
 
     @property
     def title(self) -> str:
