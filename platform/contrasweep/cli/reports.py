@@ -57,7 +57,6 @@ def report(
         Literal["mean-ci", "mean-std", "mean-se", "mean"],
         typer.Option(help="What stands behind a mean: its interval, a deviation, or nothing."),
     ] = "mean-ci",
-    no_interval: Annotated[bool, typer.Option("--no-interval", help="The same as --cell mean.")] = False,
     over: OverWhat = "replicates",
     output: Output = None,
     caption: Annotated[str, typer.Option(help="Of a paper's table: what stands above it.")] = "",
@@ -111,7 +110,7 @@ def report(
         output=output,
         over=over,
         width=(width() if output is None else None) or WIDTH,
-        style=TableStyle(spread, digits, percent, caption, label, cell="mean" if no_interval else cell, wide=wide),
+        style=TableStyle(spread, digits, percent, caption, label, cell=cell, wide=wide),
     )
 
 
@@ -239,15 +238,14 @@ def query(
 
         write(csv_text(pd.DataFrame(plain_rows(found), columns=found.column_names)).encode(), output)
     else:
-        shown = [["–" if value is None else _cell(value) for value in row] for row in plain_rows(found)]
+        shown = [
+            ["–" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value) for value in row]
+            for row in plain_rows(found)
+        ]
         lines = text_table([found.column_names, *shown], rule=True, width=width() if output is None else None)
         write(("\n".join(lines) + "\n").encode(), output)
     if views.broken:
         print(f"{len(views.broken)} broken files were left out; contrasweep verify STUDY names them", file=sys.stderr)
-
-
-def _cell(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def load(study: str, storage: str) -> "Results":

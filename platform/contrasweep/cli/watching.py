@@ -69,7 +69,19 @@ def studies(storage: Storage = STORAGE, json: Json = False) -> None:
         print(f"there are no studies in {storage}")
     else:
         head = ["study", "state", "trials", "began", "last sign of life", "metric", "best"]
-        print("\n".join(text_table([head, *map(_row, listed)], rule=True, width=width())))
+        rows = [
+            [
+                entry.study,
+                entry.state,
+                _trials(entry),
+                _date(entry.started),
+                _date(entry.last_sign),
+                _metric(entry),
+                _best(entry),
+            ]
+            for entry in listed
+        ]
+        print("\n".join(text_table([head, *rows], rule=True, width=width())))
 
 
 def jobs(address: Address, json: Json = False) -> None:
@@ -122,11 +134,6 @@ def print_overview(entry: "Overview") -> None:
         ["best", f"{_metric(entry)} {_best(entry)}" if entry.best is not None else "–"],
     ]
     print("\n".join(text_table(rows, width=width())))
-
-
-def _row(entry: "Overview") -> list[str]:
-    times = [_date(entry.started), _date(entry.last_sign)]
-    return [entry.study, entry.state, _trials(entry), *times, _metric(entry), _best(entry)]
 
 
 def _trials(entry: "Overview") -> str:

@@ -43,10 +43,13 @@ def trials_section(data: ReportData) -> Variables:
     frame = whole.head(LARGEST).reset_index(drop=True)
     if frame.empty:
         return {}
-    settings = [*data.axes, *([] if data.of_sweep is None else _settings(data.of_sweep))]
-    metrics = (
-        [data.metric, *_metrics(frame, {*OWN, *settings, data.metric})] if len(frame) <= DETAILED else [data.metric]
-    )
+    settings, metrics = data.axes, [data.metric]
+    if data.of_sweep is not None:  # what was searched stands before the trials' ids
+        settings = [*settings, *map(str, whole.columns[1 : list(whole.columns).index("trial_id")])]
+    if len(frame) <= DETAILED:
+        known = {*OWN, *settings, data.metric}
+        numeric = frame.drop(columns=[name for name in known if name in frame]).select_dtypes("number")
+        metrics += [str(name) for name in numeric.columns if frame[name].notna().any()][:MAX_METRICS]
     columns = [_words("arm", list(map(data.names, frame["arm"])), list(map(data.names, data.arms)))]
     columns += [] if data.of_sweep is None else [_words("phase", list(frame["phase"]))]
     for name in settings:
@@ -99,21 +102,12 @@ def trials_of_sweep(results: Results) -> pd.DataFrame | None:
     return pd.DataFrame(
         {
             "phase": phase,
-            **{name: _setting(record, name) for name in names},
+            **{name: record and dotted.name(dotted.lookup(record.config, name)) for name in names},
             **{name: value for name, value in row.items() if name not in names},  # a metric may be called as a setting
         }
         for phase, rows in (("confirmation", confirmed), ("search", searched))
         for row, record in rows
     )
-
-
-def _setting(record: Record | None, name: str) -> Any:
-    """The value of a dotted key; None where the trial has not ended."""
-    return record and dotted.name(dotted.lookup(record.config, name))
-
-
-def _settings(of_sweep: pd.DataFrame) -> list[str]:
-    return [str(name) for name in of_sweep.columns[1 : list(of_sweep.columns).index("trial_id")]]
 
 
 def _curves(data: ReportData, trials: Sequence[str]) -> Variables | None:
@@ -132,12 +126,6 @@ def _curves(data: ReportData, trials: Sequence[str]) -> Variables | None:
         if name in drawn
     }
     return {"steps": wide.columns.astype(int).tolist(), "values": [rows.get(trial, 0) for trial in trials]}
-
-
-def _metrics(frame: pd.DataFrame, known: set[str]) -> list[str]:
-    """The metrics beside the study's; of many the first."""
-    numeric = frame.drop(columns=[name for name in known if name in frame]).select_dtypes("number")
-    return [str(name) for name in numeric.columns if frame[name].notna().any()][:MAX_METRICS]
 
 
 def _column(name: str, values: "pd.Series[Any]", names: DisplayNames) -> Column:

@@ -27,6 +27,7 @@ def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -
         zip(log.looks, log.history((context, frozenset((a, b)))), strict=True), 1
     ):
         if comparison is not None and comparison.pairs < pairs and comparison.decision in VERDICTS:
+            equivalent = comparison.decision == "equivalent"
             found = Decided(
                 number,
                 look.replicates,
@@ -34,7 +35,7 @@ def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -
                 comparison.decision,  # type: ignore[arg-type]
                 comparison.difference,
                 *comparison.interval,
-                comparison.adjusted_p if comparison.decision != "equivalent" else comparison.adjusted_equivalence_p or 1.0,
+                comparison.adjusted_equivalence_p or 1.0 if equivalent else comparison.adjusted_p,
                 look.margin,
             )
             return found if comparison.a == a else found.reversed()

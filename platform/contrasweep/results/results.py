@@ -1,6 +1,5 @@
 """`Results`: the results of a study, read from the storage alone: frames, tables, comparisons and figures."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -423,37 +422,6 @@ class Results(StudyData):
         if metric == self.metric or metric not in self.document.scores:
             return metric == self.metric
         return self._interim is None and metric in self.frame and bool(self.done[metric].notna().all())
-
-    def pairs(self, a: str, b: str, metric: str, at: Config) -> pd.DataFrame:
-        """Return the paired values of two arms.
-
-        Args:
-            a: The name of an arm.
-            b: The name of another arm.
-            metric: The metric.
-            at: The values of axes that are fixed, by axis; values are means over the others.
-
-        Returns:
-            One row a replicate that both arms have finished: fold, seed, a, b.
-
-        Raises:
-            SpecError: For an unknown arm, axis or metric.
-        """
-        for arm in (a, b):
-            self.check_known("arm", arm, list(dict.fromkeys(self.planned["arm"])))
-        self.check_known("metric", metric, [str(c) for c in self.frame.columns])
-        frame = self.at(self.done, at)
-        keys = frame[["fold", "seed"]].assign(
-            cell=[json.dumps(list(v), default=str) for v in row_tuples(frame, self.axes)],
-            fold=frame["fold"].astype(object).where(frame["fold"].notna(), -1),
-            value=frame[metric],
-            arm=frame["arm"],
-        )
-        wide = keys[keys["arm"].isin([a, b])].pivot_table(index=["fold", "seed", "cell"], columns="arm", values="value")
-        if a not in wide or b not in wide:
-            return pd.DataFrame(columns=["fold", "seed", "a", "b"])
-        means = wide[[a, b]].dropna().groupby(level=["fold", "seed"]).mean().reset_index()
-        return pd.DataFrame({"fold": means["fold"], "seed": means["seed"], "a": means[a], "b": means[b]})
 
     @cached_property
     def _built(self) -> dict[tuple[str, bool], Table]:

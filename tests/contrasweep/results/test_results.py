@@ -138,16 +138,6 @@ def test_a_table_of_others_says_nothing_of_it(study, tmp_path):
     assert load("made-up", storage=str(tmp_path)).notices == []
 
 
-def test_pairs_are_of_one_fold_and_seed(study, tmp_path):
-    plan, _ = study
-    pairs = load("made-up", storage=str(tmp_path)).pairs("b", "a", "accuracy", {"batch_size": 8})
-    by_key = {(t.arm, t.fold, t.seed): value(t) for t in plan.trials if t.config["batch_size"] == 8}
-    assert len(pairs) == 10
-    for row in pairs.itertuples():
-        assert row.a == by_key["b", row.fold, row.seed]
-        assert row.b == by_key["a", row.fold, row.seed]
-
-
 def test_a_comparison_finds_what_is_there_and_is_antisymmetric(study, tmp_path):
     results = load("made-up", storage=str(tmp_path))
     comparison, mirrored = results.compare("b", "a"), results.compare("a", "b")
