@@ -301,7 +301,7 @@ def summary(results: "Results", table: "Table | None" = None) -> dict[str, objec
         "comparisons": [pair.to_dict() for pair in shown.answer.pairs],
         "notes": list(shown.notes),
         "advice": results.advice().to_dict(),
-        "best": results.best_settings,
+        "best": [vars(entry) for entry in results.best_settings],
         "importance": results.importance().to_dict("records"),
         "rows": results.trial_rows(),
     }

@@ -39,7 +39,7 @@ from contrasweep.tracking.sync import SyncSummary
 def _members(name: str, /, *kinds: Any, **more: Any) -> Any:
     """Return the type of a document with the members of these classes; `more` are others, or in place of theirs."""
     make: Any = TypedDict
-    hints: dict[str, Any] = {}
+    hints = dict[str, object]()
     for kind in kinds:
         hints |= get_type_hints(kind, include_extras=True)
     document = make(name, hints | more)
@@ -580,7 +580,7 @@ class ErrorDocument(TypedDict):
     status: int
 
 
-TYPES: Mapping[str, Any] = {
+TYPES: Mapping[str, object] = {
     "plan": PlanDocument | UnstagedDocument,
     "report": ReportDocument,
     "plans": PlansDocument,
@@ -633,7 +633,8 @@ def document_schema(name: str) -> JsonSchema:
     """Return the JSON schema of the document `name`; `SpecError` where no command prints one."""
     check_known(name, "documents", DOCUMENTS, "no command prints such a document", place="schema")
     version = DOCUMENTS[name]
-    whole = pydantic.TypeAdapter(TYPES[name]).json_schema(mode="serialization", schema_generator=_Tight)
+    kind: Any = TYPES[name]
+    whole = pydantic.TypeAdapter(kind).json_schema(mode="serialization", schema_generator=_Tight)
     for part in whole.get("anyOf", [whole]):
         members = whole["$defs"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
         members["properties"] = {"schema": {"const": f"{name}/{version}"}, **members["properties"]}
