@@ -19,7 +19,7 @@ from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 
 import contrasweep as cs
-from contrasweep.cli.documents import document_schema
+from contrasweep.cli.schemas import document_schema
 from contrasweep.judging.judged import rank
 from contrasweep.results.requirement import Requirement
 from contrasweep.statistics.comparison import compare_paired
