@@ -3,12 +3,14 @@
 import argparse
 import json
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +25,11 @@ from contrasweep.planning.forecast import forecast
 from contrasweep.planning.planner import plan, plan_staged
 from contrasweep.reporting import write_report
 from contrasweep.results.results import Results
+from contrasweep.results.table import label
 from contrasweep.running.driver import run as run_study
 from contrasweep.statistics.comparison import Relevance, Verdict, in_words, relevance_of
 from contrasweep.storage.record import COUNTING
-from contrasweep.study.file import load_study
+from contrasweep.study import file
 from contrasweep.study.grid import DATA_AXIS
 from contrasweep.terminal_text import write
 
@@ -36,8 +39,14 @@ ESTIMATES = "estimates.json"
 LEDGER = "docs.claims_ledger:CLAIMS"
 UNNAMED = "its records do not name"
 """In the note of an estimate whose trials' code is not known."""
-FRESH_SEEDS = 5000
+FRESH_SEEDS = 6000
 """The first of the seeds that no study of a ledger uses but to be asked again."""
+
+
+@cache
+def load_study(path: str) -> Any:
+    """Return the study at a dotted path, which several claims ask."""
+    return file.load_study(path)
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,7 @@ class Estimate:
     until: str  # the day of its last trial
     complete: bool = True
     note: str = ""  # what else is to be known of its numbers
+    ends: dict[str, tuple[float, float]] = field(default_factory=dict)  # 95 % interval of each arm's mean
 
     def verdict(self, margin: float | None) -> str:
         """Return the verdict in words; while the study runs, that it runs."""
@@ -121,26 +131,36 @@ class Row:
         """Means by arm, of the estimate that decides and of other studies."""
         return (self.decides.scores if self.decides else {}) | self.elsewhere
 
-    @property
-    def below_floor(self) -> list[str]:
-        """The arms of the claim whose mean is below that of the floor."""
-        claim, scores = self.claim, self.scores
-        if claim.floor not in scores or self.decides is None or not self.decides.complete:
-            return []
+    def stands(self, arm: str) -> bool:
+        """Whether an arm surely does more than one that learns nothing: its interval against the floor's, or its mean.
+
+        It must be above by more than the smallest difference. An arm without a floor stands.
+        """
+        seen, floor = self.decides, self.claim.floor
+        if floor not in self.scores or seen is None:
+            return True
         sign = 1 if self.study.mode == "max" else -1
-        pair = [arm for arm in (claim.arm, claim.against) if arm in scores]
-        return [arm for arm in pair if sign * scores[arm] < sign * scores[claim.floor]]
+        least = min(sign * end for end in seen.ends.get(arm, (seen.scores[arm],)))
+        most = max(sign * end for end in seen.ends.get(floor, (self.scores[floor],)))
+        return least > most + self.study.smallest_difference
 
     @property
     def held(self) -> str:
-        """Whether the claim held, in words, with the settings that it was asked at."""
-        seen = self.decides
+        """Whether the claim held, in words, with the data and settings that it was asked at."""
+        seen, claim = self.decides, self.claim
         if seen is None or not seen.complete:
             return self.verdict
-        if low := self.below_floor:
-            return f"{NOT_SHOWN}: {' and '.join(low)} {'are' if len(low) > 1 else 'is'} below the floor"
-        said = held(seen.decision, relevance_of(seen.low, seen.high, self.study.smallest_difference), self.claim.same)
-        return said + f", {self.claim.under}" * bool(self.claim.under)
+        word = held(seen.decision, relevance_of(seen.low, seen.high, self.study.smallest_difference), claim.same)
+        if word == NOT_SHOWN:
+            return word
+        # What the arm that is ahead says rests on that it learned; that the other one learned less is what is claimed.
+        ahead = {"better": [claim.arm], "worse": [claim.against]}.get(
+            "" if word == "held" and claim.same else seen.decision
+        )
+        if low := [arm for arm in ahead or [claim.arm, claim.against] if not self.stands(arm)]:
+            return f"{NOT_SHOWN}: {' and '.join(low)} {'are' if len(low) > 1 else 'is'} not surely above the floor"
+        made = " by construction" * bool(claim.construction)
+        return f"{word}{made} on {claim.on}" + f", {claim.under}" * bool(claim.under)
 
 
 def held(decision: Verdict, relevance: Relevance | None, same: bool) -> str:
@@ -197,7 +217,8 @@ def write_page(
         costs = {study: paper_scale_cost(study, storage, cluster) for study in full}
         rows = [replace(row, cost=costs.get(row.claim.full, "")) for row in rows]
     if reports is not None:
-        for name in {f"{row.study.name}{suffix}" for row in rows for suffix in ("", "-fresh")}:
+        # Of a study with fresh seeds their report alone: what decides.
+        for name in {f"{row.study.name}{'-fresh' * bool(row.claim.fresh)}" for row in rows}:
             with suppress(SpecError):  # not in the storage: the report of an earlier page stays
                 write_report(Results.load(name, storage), "markdown", output=reports / f"{name}.md")
         write(kept.to_json().encode(), reports / ESTIMATES)
@@ -309,10 +330,24 @@ def _estimate(claim: Claim, study: Any, storage: str, kept: Kept) -> Estimate | 
         len(changed.trial_ids()),
         datetime.fromtimestamp(max(record.ended for record in records), UTC).date().isoformat(),
         results.complete,
+        ends=_ends(results, claim),
     )
     if estimate.complete:
         kept.estimates[key] = estimate
     return estimate
+
+
+def _ends(results: Results, claim: Claim) -> dict[str, tuple[float, float]]:
+    at = {axis: label(value) for axis, value in (claim.at or {}).items()}
+    table, ends = results.table(rows=["arm", *at]), {}
+    for (row, _), cell in table.cells.items():
+        named = dict(zip(["arm", *at], row, strict=True))
+        if cell.mean is not None and all(named[axis] in (value, label(None)) for axis, value in at.items()):
+            ends[named["arm"]] = (
+                cell.mean if cell.low is None else cell.low,
+                cell.mean if cell.high is None else cell.high,
+            )
+    return ends
 
 
 def _elsewhere(role: str, name: str, asks: Any, storage: str, kept: Kept) -> dict[str, float]:
@@ -346,28 +381,22 @@ def _elsewhere(role: str, name: str, asks: Any, storage: str, kept: Kept) -> dic
 HEAD = """# Claims of papers, and what studies decided
 
 Each claim is asked by a study that two cores run in minutes to two hours, on small networks and small data: a row
-holds for what its title and its settings say, and is no verdict on the paper's own scale. Where a paper describes a
-device and does not say that it is better, the row asks whether it is; each section begins with what the paper says. The
-smallest difference of interest was declared before a study was run and is justified where the study is declared.
-Settings were chosen on other data than those that decide, unless a section says otherwise.
+holds for what it says it was asked on, and is no verdict on the paper's own scale. The smallest difference of interest
+was declared before a study was run and is justified where the study is declared. Settings were chosen on other data
+than those that decide, unless a section says otherwise.
 
-- **held?** is about the claim, the **verdict** is about its first arm. A claim that two arms do as well is *held*
-  where the difference is surely less than matters, and *contradicted* where there surely is one that may matter. A
-  claim that an arm is better is *contradicted* where it is worse, or no better by as much as matters. The rest is
-  *not shown here*.
-- **below the floor**: the arm's mean is below that of an arm that learns nothing of the kind. No test is made of that.
-  The difference may be real, but it is one from an arm that, as it was trained here, is of no use.
-- **first** is the study as declared, which stops when it is decided, so that its estimates are a little too large.
-  **fresh** is the same study on seeds that it never used, of a fixed number, judged once. Where there is a fresh
-  estimate, it decides. *Other design* is what a study found that asked otherwise; its section says how.
-- Verdicts count all comparisons and looks of their study, and so do intervals, unless a section says otherwise. They
-  do not count that a study was **declared** more than once, that one test part decides many studies, or what another
+- **Held?** A claim that an arm is better is *contradicted* where it is worse, or no better by as much as matters. A
+  claim that two arms do as well is *held* where the difference is surely less than matters, and *contradicted* where
+  there surely is one. The rest is *not shown here*. Either word needs that the arm ahead (both, where they do as well)
+  is surely above the **floor**, an arm that learns nothing of the kind, by more than the smallest difference: the 95 %
+  intervals of their means say so. *By construction*: the data or the loss make it so, and the claim is not counted.
+- **Fresh** estimates are of a fixed number of seeds that the study had never used, judged once; they decide. Without
+  them the **first** one decides, of the study as declared, which may stop at a look: it is a little too large then.
+- Intervals and verdicts count all comparisons and looks of their study (first ones beside fresh ones: 95 % each). They
+  do not count that a study was declared more than once, that one test part decides many studies, or what another
   choice of settings would have given: most were chosen by one seed.
-- **cross-entropy** is the mean of a network that cross-entropy alone trains on the same data, by the row's metric.
-  Where the section names another study for it, network and epochs may be others. It is no ceiling and is not tested.
-- **Means** are of all trials of an arm. The difference is of the seeds that both arms had, which may be fewer.
-- **At the paper's scale** stands a study of such arms that was not run, also where the paper has no such table. Its
-  hours follow from its counted work.
+- **CE**: the mean of a network that cross-entropy alone trains on the same data. It is no ceiling and is not tested.
+- **At the paper's scale** stands a study of such arms that was not run. Its hours follow from its counted work.
 """
 HOW = """
 `python -m docs.claims_page --run --cluster INVENTORY --output FILE --reports FOLDER` makes this page again, and
@@ -376,32 +405,25 @@ lacks are those of an earlier page, which FOLDER/estimates.json keeps.
 """
 INVENTORY = "docs/cluster/example-inventory.yaml"
 """The hosts that a study at the paper's scale is planned for: the example, in whose place a reader puts their own."""
-COLUMNS = (
-    "claim",
-    "held?",
-    "verdict",
-    "fresh difference [interval]",
-    "first difference [interval]",
-    "smallest",
-    "floor",
-    "cross-entropy",
-    "declared",
-)
+COLUMNS = ("", "claim", "held?", "difference [interval]", "smallest", "floor", "CE")
 
 
 def page(rows: Sequence[Row], reports: Path | None = None, seen: str = "") -> str:
-    """Return the page in Markdown: a table of verdicts, then each claim with how it was asked.
+    """Return the page in Markdown: a table of claims, then each study with how it asked.
 
     `reports` is the folder with a report of each study that was run, NAME.md, and `seen` how the page names it.
     """
-    counts = Counter(row.held.partition(",")[0].partition(":")[0] for row in rows)
+    counts = Counter(re.split(",|:| on ", row.held)[0] for row in rows if not row.claim.construction or not row.decides)
     said = ", ".join(f"{count} {word}" for word, count in counts.most_common())
+    made = sum(bool(row.claim.construction and row.decides) for row in rows)
+    said += f"; {made} held by construction" * bool(made)
     lines = [HEAD, f"Of {len(rows)} claims: {said}.", *_totals(rows), "", f"| {' | '.join(COLUMNS)} |"]
     lines += ["|---" * len(COLUMNS) + "|"]
-    lines += [f"| {' | '.join(_cells(row))} |" for row in rows]
+    lines += [f"| {number} | {' | '.join(_cells(row))} |" for number, row in enumerate(rows, 1)]
     lines += ["", "What decided how often:", "", *_uses(rows), HOW]
-    for number, row in enumerate(rows, 1):
-        lines += ["", *_section(number, row, reports, seen)]
+    for study in dict.fromkeys(row.claim.study for row in rows):
+        asked = {number: row for number, row in enumerate(rows, 1) if row.claim.study == study}
+        lines += ["", *_section(asked, reports, seen)]
     return "\n".join(lines) + "\n"
 
 
@@ -446,19 +468,14 @@ def _uses(rows: Sequence[Row]) -> list[str]:
 
 
 def _cells(row: Row) -> list[str]:
-    claim = row.claim
-    seen = [row.first.span()] if row.first else []
-    first = "; ".join([*seen, *([f"{row.earlier.span()} (other design)"] if row.earlier else [])]) or "–"
+    claim, seen = row.claim, row.decides
     return [
-        claim.title,
+        claim.says,
         f"**{row.held}**",
-        row.verdict,
-        "–" if row.fresh is None else row.fresh.span() if row.fresh.complete else "running",
-        first,
-        _number(row.study.smallest_difference),
+        "–" if seen is None else seen.span() if seen.complete else "running",
+        f"{row.study.smallest_difference:g}",
         _score(row, claim.floor),
         _score(row, claim.cross_entropy),
-        {1: "once", 2: "twice"}.get(claim.declared, f"{claim.declared} times"),
     ]
 
 
@@ -466,53 +483,52 @@ def _score(row: Row, arm: str | None) -> str:
     return "–" if arm is None or arm not in row.scores else f"{row.scores[arm]:.3f}"
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:g}"
-
-
-def _section(number: int, row: Row, reports: Path | None, seen: str) -> list[str]:
-    claim = row.claim
-    lines = [f"## {number}. {claim.title}", "", f"{claim.source}. {row.study.description}.", ""]
-    for kind, name, one in (
-        ("Fresh seeds", f"{row.study.name}-fresh", row.fresh),
-        ("First", row.study.name, row.first),
-    ):
-        if one is not None and (one.complete or one is row.first):
-            lines += [f"- {kind}: {_numbers(row, one)}" + _link(name, reports, seen)]
+def _section(asked: dict[int, Row], reports: Path | None, seen: str) -> list[str]:
+    """Return what a study decided, by the number of each claim that it asks, and its commands."""
+    row = next(iter(asked.values()))
+    claim, decides = row.claim, row.decides
+    lines = [f"## {row.study.description}", ""]
+    for number, one in asked.items():
+        lines += [f"- **{number}** {one.claim.source}. {_numbers(one)}"]
+        if one.claim.construction:
+            lines += [f"  By construction: {one.claim.construction}."]
     if claim.before:
-        lines += [f"- Asked before, {claim.before}" + (f": {_numbers(row, row.earlier)}" if row.earlier else ".")]
-    lines += [f"- {arm} is below the floor, {claim.floor}." for arm in row.below_floor]
-    if row.elsewhere:
-        means = ", ".join(f"{arm} {score:.3f}" for arm, score in row.elsewhere.items())
-        lines += [f"- By other studies of the same data: {means}."]
-    if claim.tried:
-        lines += [f"- Settings: {claim.tried}."]
-    full = f"at the paper's scale: {row.cost or claim.full}." if claim.full else "no study here has these arms at it."
-    lines += [f"- {full[0].upper()}{full[1:]}" if claim.full else f"- At the paper's scale: {full}"]
-    lines += ["", "```", *([f"contrasweep data stage {claim.stage}"] if claim.stage else [])]
-    lines += [f"contrasweep run {claim.study}", f"contrasweep report {claim.study} --format html"]
-    lines += [f"python -m docs.claims_page {row.study.name} --run   # on fresh seeds too"] if claim.fresh else []
-    if claim.full:
-        lines += [f"contrasweep plan {claim.full} --cluster {INVENTORY}   # at the paper's scale"]
-    return [*lines, "```"]
+        lines += [f"- Declared {_times(claim.declared)}; before, {claim.before}."]
+    lines += [f"- Settings: {claim.tried}."]
+    if decides is not None:
+        few = f"{decides.n} of {claim.fresh} seeds were run; " * (decides is row.fresh and decides.n < claim.fresh)
+        code = ", by other code than today's" * bool(decides.changed) + f". {decides.note}" * bool(decides.note)
+        link = _link(f"{row.study.name}-fresh" if decides is row.fresh else row.study.name, reports, seen)
+        hours = f"{60 * decides.hours:.0f} minutes of training, until {decides.until}"
+        lines += [f"- {few}{decides.trials} trials, {hours}{code}.{link}"]
+    for full, cost in {one.claim.full: one.cost or "not planned" for one in asked.values() if one.claim.full}.items():
+        lines += [f"- At the paper's scale: `contrasweep plan {full} --cluster {INVENTORY}`: {cost}."]
+    stage = f"contrasweep data stage {claim.stage}\n" * bool(claim.stage)
+    return [*lines, "", f"```\n{stage}contrasweep run {claim.study}\n```"]
 
 
-def _numbers(row: Row, one: Estimate) -> str:
-    margin = row.study.smallest_difference
-    means = ", ".join(f"{arm} {score:.3f}" for arm, score in one.scores.items())
-    other = f" {one.changed} of them were made by other code." if one.changed else ""
-    note = f" {one.note}." * bool(one.note)
-    return (
-        f"{row.claim.arm} against {row.claim.against}, {row.study.metric}: {one.verdict(margin)}, "
-        f"{one.difference:+.4f} [{one.low:+.4f}, {one.high:+.4f}], p = {one.p:.3g}, {one.n} replicates. "
-        f"Means: {means}. {one.trials} trials, {60 * one.hours:.0f} minutes of training in all, until "
-        f"{one.until}.{other}{note}"
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def _numbers(row: Row) -> str:
+    """Return the verdict on the claim's arms with their means, and what other estimates there are."""
+    seen, claim = row.decides, row.claim
+    if seen is None or not seen.complete:
+        return f"{row.verdict[0].upper()}{row.verdict[1:]}."
+    means = ", ".join(
+        f"{arm} {seen.scores[arm]:.3f}" + (f" [{ends[0]:.3f}, {ends[1]:.3f}]" if (ends := seen.ends.get(arm)) else "")
+        for arm in (claim.arm, claim.against)
     )
+    others = [f"first {row.first.span()}"] if row.first and row.first is not seen else []
+    others += [f"asked before {row.earlier.span()}"] if row.earlier else []
+    end = f"; {'; '.join(others)}" * bool(others)
+    return f"{row.study.metric}: {claim.arm} is {row.verdict}, p = {seen.p:.2g}; {means}{end}."
 
 
 def _link(name: str, reports: Path | None, seen: str) -> str:
     there = reports is not None and (reports / f"{name}.md").is_file()
-    return f" [Its report]({seen}/{name}.md): table, verdicts, looks." if there else ""
+    return f" [Its report]({seen}/{name}.md)." if there else ""
 
 
 def paper_scale_cost(study: str, storage: str, cluster: Path) -> str:

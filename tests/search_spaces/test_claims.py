@@ -18,6 +18,7 @@ from docs.claims_page import (
     chosen,
     fresh_study,
     held,
+    load_study,
     main,
     page,
     paper_scale_cost,
@@ -32,7 +33,6 @@ from contrasweep.search_spaces import orthonormal, survey
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
-from contrasweep.study.file import load_study
 from contrasweep.study.grid import AblationGrid
 
 
@@ -90,6 +90,7 @@ def test_fresh_seeds_are_seeds_that_a_study_never_used() -> None:
             fresh = fresh_study(study, claim.fresh)
             assert not set(fresh.all_seeds) & set(study.all_seeds) and len(fresh.all_seeds) == claim.fresh
             assert fresh.arms == study.arms and fresh.name != study.name
+            assert {other.fresh for other in CLAIMS if other.study == claim.study} == {claim.fresh}
 
 
 def test_a_claim_at_the_papers_scale_has_its_arms(tmp_path: Path) -> None:
@@ -115,8 +116,8 @@ def test_the_page_has_every_claim_with_its_smallest_difference() -> None:
     text = PAGE.read_text()
     rows = [line.removeprefix("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     smallest = [f"{load_study(claim.study).smallest_difference:g}" for claim in CLAIMS]
-    assert [(row[0], row[5]) for row in rows if row[0] in {claim.title for claim in CLAIMS}] == [
-        (claim.title, least) for claim, least in zip(CLAIMS, smallest, strict=True)
+    assert [(row[1], row[4]) for row in rows if row[0].isdigit()] == [
+        (claim.says, least) for claim, least in zip(CLAIMS, smallest, strict=True)
     ]
     for claim in CLAIMS:
         assert f"contrasweep run {claim.study}" in text
@@ -126,7 +127,7 @@ def test_the_page_has_every_claim_with_its_smallest_difference() -> None:
 def test_the_command_runs_the_studies_and_writes_the_page(tmp_path: Path) -> None:
     (tmp_path / "toyclaims.py").write_text(TOY)
     before = claims("--of", "toyclaims:CLAIMS", folder=tmp_path)
-    assert "| A is better than B (a toy) | **not run** | not run | – | – | 0.05 | – | – | once |" in before.stdout
+    assert "| 1 | A is better than B | **not run** | – | 0.05 | – | – |" in before.stdout
     with ray_folder() as ray:
         here = {"PYTHONPATH": str(PAGE.parents[1])}
         words = ["--of", "toyclaims:CLAIMS", "--run", "--output", "page.md", "--reports", "reports"]
@@ -134,21 +135,19 @@ def test_the_command_runs_the_studies_and_writes_the_page(tmp_path: Path) -> Non
         errors = driver.communicate()[1]
     assert driver.returncode == 0, errors
     text = (tmp_path / "page.md").read_text()
-    both = "+0.100 [+0.100, +0.100], n 8 | +0.100 [+0.100, +0.100], n 8"
-    assert (
-        f"| A is better than B (a toy) | **held** | better and it matters | {both} | 0.05 | 0.110 | – | once |" in text
-    )
-    assert "Of 1 claims: 1 held." in text and "contrasweep run toyclaims:STUDY" in text
+    decided = "| 1 | A is better than B | **held on a toy** | +0.100 [+0.100, +0.100], n 8 | 0.05 | 0.110 | – |"
+    assert decided in text and "Of 1 claims: 1 held." in text and "contrasweep run toyclaims:STUDY" in text
+    assert "accuracy: a is better and it matters, p = 0.0078; a 0.510 [" in text and "; first +0.100 [" in text
     assert "| digits, the test part | 1 | 2 | 2 |" in text
     elsewhere = ["--storage", "another", "--reports", "reports"]
     kept = claims("--of", "toyclaims:CLAIMS", *elsewhere, folder=tmp_path)
-    assert f"| **held** | better and it matters | {both} |" in kept.stdout, "the estimates of the page before"
+    assert decided in kept.stdout, "the estimates of the page before"
     again = claims("--of", "toyclaims:CLAIMS", folder=tmp_path)
-    assert "- a is better than b and it matters: +0.10 [+0.10, +0.10]" in (tmp_path / "reports" / "toy.md").read_text()
-    linked = " [Its report](reports/toy.md): table, verdicts, looks."
-    assert linked in text
-    without = text.replace(linked, "").replace(linked.replace("toy.md", "toy-fresh.md"), "")
-    assert again.stdout == without, "of the same records"
+    assert [path.name for path in sorted((tmp_path / "reports").iterdir())] == ["estimates.json", "toy-fresh.md"]
+    report = (tmp_path / "reports" / "toy-fresh.md").read_text()
+    assert "- a is better than b and it matters: +0.10 [+0.10, +0.10]" in report
+    linked = " [Its report](reports/toy-fresh.md)."
+    assert linked in text and again.stdout == text.replace(linked, ""), "of the same records"
 
 
 def test_a_study_whose_data_are_not_there_keeps_none_from_being_run(
@@ -159,7 +158,7 @@ def test_a_study_whose_data_are_not_there_keeps_none_from_being_run(
     done = claims("--of", "toyclaims:CLAIMS", "--run", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "toyclaims:STUDY is not run: dataset 'sick' is not staged; stage it with: contrasweep" in done.stderr
-    assert "| A is better than B (a toy) | **not run** |" in done.stdout
+    assert "| A is better than B | **not run** |" in done.stdout
 
 
 def test_what_is_no_list_of_claims_is_one_line(tmp_path: Path) -> None:
@@ -173,15 +172,28 @@ def estimate(decision: str, low: float, high: float, **scores: float) -> Estimat
     return Estimate(decision, (low + high) / 2, low, high, 0.01, 8, scores, 16, 1.0, 0, "2026-01-01")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("mode", "below"), [("max", ["a"]), ("min", ["b"])])
-def test_an_arm_below_the_floor_shows_nothing(mode: str, below: list[str], tmp_path: Path) -> None:
-    claim = Claim("x", "y", "m:S", "a", "b", floor="pixels")
-    study = SimpleNamespace(mode=mode, smallest_difference=0.01)
-    row = Row(claim, study, estimate("worse", -0.4, -0.2, a=0.4, b=0.7, pixels=0.6))
-    assert row.below_floor == below and row.held == f"not shown here: {below[0]} is below the floor"
-    assert row.verdict == "worse and it matters", "the verdict is about the arms"
-    learned = replace(row, first=estimate("worse", -0.4, -0.2, a=0.4, b=0.7))
-    assert not learned.below_floor and learned.held == "contradicted"
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_the_arm_that_is_ahead_is_surely_above_the_floor_by_the_smallest_difference(mode: str) -> None:
+    """Of a, which is .3 ahead, or behind where smaller is better, with a floor .06 or less away from b."""
+    sign = 1 if mode == "max" else -1
+    study = SimpleNamespace(mode=mode, smallest_difference=0.05)
+    scores = {"a": sign * 0.8, "b": sign * 0.5, "pixels": sign * 0.44}
+    seen = estimate("better", 0.25, 0.35, **scores)
+    row = Row(Claim("x", "y", "m:S", "a", "b", floor="pixels", on="toys"), study, seen)
+    assert row.held == "held on toys" and row.stands("b")
+    wide = replace(seen, ends={"a": (sign * 0.45, sign * 1.2), "b": (sign * 0.47, sign * 0.53)})
+    unsure = replace(row, first=wide)
+    assert unsure.held == "not shown here: a is not surely above the floor" and not unsure.stands("b")
+    assert replace(unsure, claim=replace(row.claim, floor=None)).held == "held on toys"
+    # The arm that loses may have learned nothing: that is what the claim says, or what contradicts it.
+    assert replace(row, first=replace(wide, ends={"b": (sign * 0.1, sign * 0.9)})).held == "held on toys"
+    assert replace(row, claim=replace(row.claim, arm="b", against="a"), first=replace(seen, decision="worse")).held == (
+        "contradicted on toys"
+    )
+    same = replace(row, first=replace(wide, decision="equivalent", low=-0.01, high=0.02))
+    assert same.held == "not shown here: a and b are not surely above the floor"
+    made = replace(row, claim=replace(row.claim, construction="it is so"))
+    assert made.held == "held by construction on toys"
 
 
 @pytest.mark.parametrize(
@@ -202,11 +214,11 @@ def test_a_claim_held_or_not(decision: str, relevance: str, better: str, same: s
 
 
 def test_fresh_seeds_decide_and_a_study_that_asked_otherwise_does_not() -> None:
-    claim = Claim("x", "y", "m:S", "a", "b", under="at temperature .2")
+    claim = Claim("x", "y", "m:S", "a", "b", on="toys", under="at temperature .2")
     study = SimpleNamespace(mode="max", smallest_difference=0.01)
     first, fresh = estimate("better", 0.02, 0.04), estimate("undecided", -0.02, 0.04)
-    assert Row(claim, study, first).held == "held, at temperature .2"
-    assert Row(claim, study, first, fresh).held == "not shown here, at temperature .2"
+    assert Row(claim, study, first).held == "held on toys, at temperature .2"
+    assert Row(claim, study, first, fresh).held == "not shown here"
     assert Row(claim, study, None, None, first).held == NOT_RUN
 
 
@@ -244,7 +256,7 @@ def test_an_estimate_is_that_of_its_report(fresh: bool) -> None:
     folder = PAGE.parent / "claims"
     for key, one in Kept.of(folder).estimates.items():
         name, arm, against, *at = key.split("/")
-        if name == "before" or name.endswith("-fresh") != fresh:
+        if name.endswith("-fresh") != fresh or not (folder / f"{name}.md").is_file():
             continue
         (cell,) = at or [""]
         about = rf"- {cell.replace('=', ' ')}[: ]*(?:{arm}|{against}) .*(?:{arm}|{against})\b(?!-)"
@@ -257,20 +269,20 @@ def test_an_estimate_is_that_of_its_report(fresh: bool) -> None:
         assert numbers == pytest.approx([sign * expected[0], *expected[1:]], abs=0.51 * 10**-digits), line
 
 
-def test_a_fresh_estimate_has_the_seeds_that_were_declared() -> None:
-    known = Kept.of(PAGE.parent / "claims").estimates
+def test_seeds_that_were_not_run_yet_are_said() -> None:
+    known, text = Kept.of(PAGE.parent / "claims").estimates, PAGE.read_text()
     for claim in CLAIMS:
         at = "".join(f"/{axis}={value}" for axis, value in (claim.at or {}).items())
         fresh = known.get(f"{load_study(claim.study).name}-fresh/{claim.arm}/{claim.against}{at}")
-        assert fresh is None or fresh.n == claim.fresh or fresh.note.startswith(f"Of the {claim.fresh} seeds")
+        assert fresh is None or fresh.n == claim.fresh or f"- {fresh.n} of {claim.fresh} seeds were run; " in text
 
 
 def test_a_declaration_that_was_not_run_counts_as_none_and_an_earlier_one_is_told(tmp_path: Path) -> None:
-    (row,) = (read(one, str(tmp_path)) for one in CLAIMS if one.before and not one.earlier and one.arm == "parabolic")
+    (row,) = (read(one, str(tmp_path)) for one in CLAIMS if one.arm == "inverse")
     text = page([row])
-    assert "\n- Asked before, on 32 other seeds: the inverse fall was undecided.\n" in text
+    assert "\n- Declared twice; before, on 32 other seeds: undecided.\n" in text
     assert "| digits-lt, the test part | 1 | 1 | 1 |" in text
-    run = replace(row, first=estimate("better", 0.02, 0.04, parabolic=0.5, constant=0.5))
+    run = replace(row, first=estimate("better", 0.02, 0.04, inverse=0.5, constant=0.5))
     assert "| digits-lt, the test part | 1 | 2 | 2 |" in page([run])
 
 
@@ -346,7 +358,7 @@ def test_the_page_says_what_a_paper_takes_on_given_hosts(tmp_path: Path, monkeyp
     inventory = PAGE.parents[1] / INVENTORY
     done = claims("SIMILARITY", "--cluster", str(inventory), folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "At the paper's scale: 20 trials on 8 L4, 8 H100, about " in done.stdout
+    assert "/example-inventory.yaml`: 20 trials on 8 L4, 8 H100, about " in done.stdout
     (tmp_path / "unpublished.py").write_text(UNPUBLISHED)
     monkeypatch.syspath_prepend(tmp_path)
     left_out = paper_scale_cost("unpublished:STUDY", str(tmp_path), inventory)
