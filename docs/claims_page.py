@@ -487,14 +487,14 @@ def _section(asked: dict[int, Row], reports: Path | None, seen: str) -> list[str
     """Return what a study decided, by the number of each claim that it asks, and its commands."""
     row = next(iter(asked.values()))
     claim, decides = row.claim, row.decides
-    lines = [f"## {row.study.description}", ""]
+    lines = [f"## {row.study.description or row.study.name}", ""]
     for number, one in asked.items():
         lines += [f"- **{number}** {one.claim.source}. {_numbers(one)}"]
         if one.claim.construction:
             lines += [f"  By construction: {one.claim.construction}."]
     if claim.before:
         lines += [f"- Declared {_times(claim.declared)}; before, {claim.before}."]
-    lines += [f"- Settings: {claim.tried}."]
+    lines += [f"- Settings: {claim.tried}."] * bool(claim.tried)
     if decides is not None:
         few = f"{decides.n} of {claim.fresh} seeds were run; " * (decides is row.fresh and decides.n < claim.fresh)
         code = ", by other code than today's" * bool(decides.changed) + f". {decides.note}" * bool(decides.note)

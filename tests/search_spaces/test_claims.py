@@ -135,9 +135,9 @@ def test_the_command_runs_the_studies_and_writes_the_page(tmp_path: Path) -> Non
         errors = driver.communicate()[1]
     assert driver.returncode == 0, errors
     text = (tmp_path / "page.md").read_text()
-    decided = "| 1 | A is better than B | **held on a toy** | +0.100 [+0.100, +0.100], n 8 | 0.05 | 0.110 | – |"
+    decided = "| 1 | A is better than B | **held on a toy** | +0.100 [+0.100, +0.100], n 8 | 0.05 | 0.109 | – |"
     assert decided in text and "Of 1 claims: 1 held." in text and "contrasweep run toyclaims:STUDY" in text
-    assert "accuracy: a is better and it matters, p = 0.0078; a 0.510 [" in text and "; first +0.100 [" in text
+    assert "accuracy: a is better and it matters, p = 0.016; a 0.509 [" in text and "; first +0.100 [" in text
     assert "| digits, the test part | 1 | 2 | 2 |" in text
     elsewhere = ["--storage", "another", "--reports", "reports"]
     kept = claims("--of", "toyclaims:CLAIMS", *elsewhere, folder=tmp_path)
