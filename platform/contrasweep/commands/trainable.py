@@ -13,25 +13,37 @@ A line of metrics is a JSON object, `{"step": 1, "accuracy": 0.5}`. Besides numb
 of a folder in CONTRASWEEP_CHECKPOINTS), `artifacts` (name -> file) and `items` (name -> a score for each test item).
 Without such lines, metrics are read from its output and its files: `commands.metrics`.
 
-The command runs in the trial's own folder; in the project's where it names `{folder}`. Status 0 ends its trial as done,
-any other as failed. A trial that is stopped sends SIGTERM to the command, and SIGKILL half a minute later to all that
-it has started.
+The command runs in the trial's own folder, which begins with links to what the project has; in the project's where it
+names `{folder}`. Status 0 ends its trial as done, any other as failed. A trial that is stopped sends SIGTERM to the
+command, and SIGKILL half a minute later to all that it has started.
 """
 
+import contextlib
 import json
+import logging
 import os
 import tempfile
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 
 from contrasweep.commands import COMMAND, OPTIONS, placeholders
+from contrasweep.commands.files import FOUND
 from contrasweep.commands.metrics import Metrics
 from contrasweep.commands.process import Process
 from contrasweep.config import MutableConfig
 from contrasweep.imports import project_folder
 from contrasweep.trial import Report, Trial
 
+log = logging.getLogger(__name__)
 POLL_S = 0.2
+LEFT = (
+    *(".*", "__pycache__", "*.ckpt", "*.err", "*.log", "*.out", "*.pt", "*.pth*", "*.safetensors", "*_logs"),
+    *("checkpoint*", "ckpt*", "history*", "log", "logs", "metrics*", "mlflow.db", "mlruns", "multirun"),
+    *("out", "output", "outputs", "result*", "run", "runs", "save", "saved*", "saves", "wandb"),
+    *(name for names in FOUND.values() for name in names),
+)
+"""Names of what runs leave in a project: not linked into the folders of trials."""
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
@@ -64,15 +76,41 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
             "CONTRASWEEP_TRIAL": json.dumps(_described(trial, config, data)),
             **{f"CONTRASWEEP_{key.upper()}": path for key, path in given.items() if path is not None},
         }
-        process = Process(words, home if in_project else folder, environment, keeps_lines=bool(metrics.patterns))
-        try:
-            while not process.ended(POLL_S):
-                yield from metrics.reports(process.output())
-            ended_well = process.returncode == 0
-            yield from metrics.reports(process.output(), ended=ended_well)
-            process.check()
-        finally:
-            process.stop()
+        with contextlib.nullcontext() if in_project else _linked(home, folder, options.code):
+            process = Process(words, home if in_project else folder, environment, keeps_lines=bool(metrics.patterns))
+            try:
+                while not process.ended(POLL_S):
+                    yield from metrics.reports(process.output())
+                yield from metrics.reports(process.output(), ended=process.returncode == 0)
+                process.check()
+            finally:
+                process.stop()
+
+
+@contextlib.contextmanager
+def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
+    """Link what the project has at its top into the trial's `folder`, so that relative paths of the project work.
+
+    What earlier runs have left there is not, so that no trial reads or writes what another has written; but what `code`
+    has `named` is. The links are gone once the command has ended.
+    """
+    left_out = [entry.name for entry in home.iterdir() if any(fnmatch(entry.name.lower(), name) for name in LEFT)]
+    names = [entry.name for entry in home.iterdir() if entry.name not in left_out and entry not in folder.parents]
+    links = []
+    for name in [*names, *named]:
+        link = folder / name
+        if not os.path.lexists(link) and ".." not in link.parts:
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(home / name)
+            links.append(link)
+    if hidden := sorted(name for name in left_out if name[0] not in "._"):
+        log.warning("relative paths do not reach %s of the project, as runs leave such", ", ".join(hidden))
+    try:
+        yield
+    finally:
+        for link in links:
+            if link.is_symlink():
+                link.unlink()
 
 
 def _settings(config: MutableConfig, folder: Path) -> dict[str, str]:

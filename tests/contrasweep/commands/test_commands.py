@@ -423,6 +423,33 @@ def test_each_trial_has_a_folder_in_the_storage_and_reads_its_project(project, t
         assert (tmp_path / "at").read_text().strip() == str(place)
 
 
+READS = """
+import os, pathlib, shutil
+print(pathlib.Path("data/x.txt").read_text(), pathlib.Path("table.csv").read_text(), os.listdir("save"))
+assert pathlib.Path("save/base.txt").read_text() == "base" and not pathlib.Path("model.pt").exists()
+for place in ("save/model.pt", "model.pt", "log"):
+    pathlib.Path(place).write_text("of this trial")
+pathlib.Path("metrics.csv").write_text("accuracy\\n0.5\\n")
+"""
+
+
+def test_relative_paths_reach_the_project_and_no_trial_reads_or_writes_what_runs_have_left(project, tmp_path):
+    files = {"data/x.txt": "x", "table.csv": "1", "save/model.pt": "old", "save/base.txt": "base", "model.pt": "old"}
+    files |= {"metrics.csv": "accuracy\n0.9\n", "log": "old", "reads.py": READS, "wandb/x": "old", ".env": ""}
+    for name, text in files.items():
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_text(text)
+    records = StudyRecords(str(project / "runs"), "s")
+    arm = Arm(command=["python", "reads.py"], code=["save/base.txt", "data/x.txt"])
+    trial = replace(trial_of(tmp_path, ["python", "reads.py"]), config=arm.config)
+    record = executed(trial, records)
+    assert (record.status, record.metrics) == (Status.DONE, {"accuracy": 0.5}), record.error
+    folder = project / "runs" / "s" / "trials" / trial.id / "folder" / "1"
+    left = {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
+    assert left == {"save/model.pt", "model.pt", "log", "metrics.csv"}, "links are gone"
+    assert {name: (project / name).read_text() for name in files} == files
+
+
 def test_images_are_given_as_pictures_in_folders_of_classes(tmp_path):
     from PIL import Image
 
