@@ -22,7 +22,7 @@ OWN = ("arm", "checkpoints", "data", "fold", "folder", "metrics", "resume", "see
 """Placeholders that are the trial's own."""
 ALL = ("args", "config")
 """Placeholders for all settings at once; those that are in neither are settings of the config."""
-FORMS = {"args": ("", "hydra"), "config": ("", "yaml"), "data": ("", "images")}
+FORMS = {"args": ("", "hydra"), "config": ("", "yaml", "wandb"), "data": ("", "images")}
 """The forms of placeholders that have several: `{args:hydra}`."""
 SCRIPTS = (".py", ".sh", ".bash", ".r", ".R", ".jl", ".pl", ".rb", ".js", ".lua")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)(?::(\w+))?\}")
@@ -87,7 +87,7 @@ def check(words: Sequence[str], config: Config) -> None:
         if form not in (forms := FORMS.get(name, ("",))):
             hint = ", ".join(f"{{{name}:{form}}}" if form else f"{{{name}}}" for form in forms)
             raise SpecError("a placeholder has no such form", place=COMMAND, value=f"{{{name}:{form}}}", hint=hint)
-    for name in set(settings) & {*OWN, *ALL}:
+    for name in (name for name in (*OWN, *ALL) if not isinstance(settings.get(name, {}), Mapping)):
         raise SpecError("the trial has a value of this name itself", place=name, hint=f"{{{name}}} is the trial's own")
     _check_program(words)
 
@@ -121,11 +121,11 @@ def filled(
     """Return the words with each placeholder's value: text as it is, anything else as JSON.
 
     A word that is nothing but an empty placeholder is left out, and so is what names a `{resume}` that is None, with
-    the flag before it. `trial` has the values of `OWN`, and of `config` and `config:yaml`. `{args}` gives the settings
+    the flag before it. `trial` has the values of `OWN`, and of the forms of `config`. `{args}` gives the settings
     that no other placeholder names, `renamed` where it has another name for one. `python` is the interpreter of this
     process. Files of the project have their whole path below `home`, where that is not the working folder.
     """
-    placed = [name for name in names(words) if name not in ALL]
+    placed = [name for name in names(words) if name not in (*OWN, *ALL)]
     rest = {key: value for key, value in _leaves(config).items() if not _is_placed(key, placed)}
     values = {**config, **trial}
 
@@ -133,7 +133,7 @@ def filled(
         name, form = match[1], match[2] or ""
         if name == "args":
             return shlex.join(_args(rest, form, renamed or {}))
-        return _text(values[f"{name}:{form}"] if form else _inner(values, name))
+        return _text(values[f"{name}:{form}"] if form else _inner(config if "." in name else values, name))
 
     done: list[str] = []
     for word in words:

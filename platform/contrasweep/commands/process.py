@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import select
 import signal
 import subprocess
@@ -87,7 +88,8 @@ class Process:
             self._reader.join(5.0)
             how = f"exit status {status}" if status > 0 else f"signal {signal.Signals(-status).name}"
             printed = "".join(f"\n{line}" for line in self.tail)
-            last = next((line.strip() for line in reversed(self.tail) if line.strip()), "nothing")
+            lines = [line.strip() for line in reversed(self.tail) if line.strip()] or ["nothing"]
+            last = next((line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)), lines[0])
             raise CommandFailed(  # its last line is what a failure's line shows
                 f"the command {' '.join(self.words[:3])} ... printed:{printed}\n"
                 f"ended with {how}; it printed last: {last}"

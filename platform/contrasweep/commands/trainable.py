@@ -22,6 +22,7 @@ import contextlib
 import json
 import logging
 import os
+import sys
 import tempfile
 from collections.abc import Collection, Generator, Iterator, Mapping
 from fnmatch import fnmatch
@@ -64,13 +65,14 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
         paths = {"metrics": file, "checkpoints": checkpoints, "resume": resume, "folder": folder}
         given = {key: None if path is None else str(path) for key, path in paths.items()}
         own = {"arm": trial.arm, "fold": trial.fold, "seed": trial.seed, "study": trial.study, "trial": trial.id}
-        settings = _settings(config, scratch) if {"config", "config:yaml"} & set(named) else {}
+        settings = _settings(config, scratch) if "config" in placeholders.names(command) else {}
         home = project_folder(command)
         in_project = "folder" in named
         values = {**own, **given, **settings, **data}
         words = placeholders.filled(command, config, values, options.names, None if in_project else home)
         environment = {
             **os.environ,
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
             "PYTHONUNBUFFERED": "1",  # a pattern is looked for in each line as it is printed
             "PYTHONPATH": os.pathsep.join(filter(None, [str(home), os.environ.get("PYTHONPATH")])),
             "CONTRASWEEP_TRIAL": json.dumps(_described(trial, config, data)),
@@ -117,9 +119,16 @@ def _settings(config: MutableConfig, folder: Path) -> dict[str, str]:
     """Write the settings to files, and return their paths by placeholder."""
     import yaml
 
-    (as_json := folder / "config.json").write_text(json.dumps(config, indent=1))
-    (as_yaml := folder / "config.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(config)), sort_keys=False))
-    return {"config": str(as_json), "config:yaml": str(as_yaml)}
+    plain = json.loads(json.dumps(config))
+    texts = {
+        "config": json.dumps(plain, indent=1),
+        "config:yaml": yaml.safe_dump(plain, sort_keys=False),
+        "config:wandb": yaml.safe_dump({key: {"value": value} for key, value in plain.items()}, sort_keys=False),
+    }
+    paths = {form: folder / f"{form.replace(':', '-')}.{'yaml' if ':' in form else 'json'}" for form in texts}
+    for form, path in paths.items():
+        path.write_text(texts[form])
+    return {form: str(path) for form, path in paths.items()}
 
 
 def _data(trial: Trial, folder: Path, named: Collection[str]) -> dict[str, str]:

@@ -60,7 +60,7 @@ def unchecked_settings(study: Study) -> tuple[str, ...]:
         if (arm.config or arm.space or axes) and not hasattr(find_trainable(arm, f"arms.{name}.trainable"), "settings")
     ]
     commands = {name: arm for name, arm in study.arms.items() if arm.trainable == PATH}
-    unplaced = [_unplaced(name, arm, axes) for name, arm in commands.items()]
+    unplaced = [_unplaced(name, arm, axes, study) for name, arm in commands.items()]
     notes = [_untrained(study), _unasked(study), *unplaced, *map(_unreported, commands, commands.values())]
     notes += map(_unnamed, commands, commands.values())
     if not arms:
@@ -117,10 +117,13 @@ def _untrained(study: Study) -> str:
     )
 
 
-def _unplaced(name: str, arm: Arm, axes: Collection[str]) -> str:
-    """Return the settings of an arm with a command that none of its placeholders names."""
+def _unplaced(name: str, arm: Arm, axes: Collection[str], study: Study) -> str:
+    """Return the settings of an arm with a command that none of its placeholders names, its seed and fold too."""
     command = arm.config[COMMAND]
     keys = placeholders.unplaced(command, dict.fromkeys([*dotted.flatten(arm.config), *arm.space, *axes]))
+    named = placeholders.names(command)
+    keys += ["seed"] * ("seed" not in named and len(study.all_seeds) > 1)
+    keys += ["fold"] * (not {"fold", "data"} & set(named) and study.folds is not None)
     return (
         f"the command of arm {name} has no placeholder for {', '.join(keys)}: whether it reads "
         f"{'it' if len(keys) == 1 else 'them'} from CONTRASWEEP_TRIAL cannot be checked"

@@ -56,6 +56,12 @@ echo "files:" $(ls "$2")
 WAITS = "import os, signal, sys, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n"
 
 
+PRINTS = """
+class TheirError(Exception): ...
+raise TheirError("many words\\n" + "more of it\\n\\nSee https://example.org")
+"""
+
+
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """A folder with the scripts, in which contrasweep is called."""
@@ -95,6 +101,12 @@ def test_a_python_script_reports_fails_and_goes_on_from_its_checkpoint(project, 
     record = executed(trial, records)
     assert (record.status, record.step, record.metrics) == (Status.DONE, 3, {"accuracy": 0.75})
     assert [row["step"] for row in records.metrics(trial.id)] == [1, 2, 3] and record.attempts == 2
+
+
+def test_a_failure_shows_the_error_and_not_the_last_line_of_its_text(project, tmp_path):
+    (project / "train.py").write_text(PRINTS)
+    with pytest.raises(CommandFailed, match=r"exit status 1; it printed last: TheirError: many words$"):
+        list(train(trial_of(tmp_path, ["python", "train.py"])))
 
 
 def test_a_shell_script_reads_the_dataset_as_files(project, tmp_path, capfd):
@@ -282,11 +294,16 @@ def test_placeholders_take_settings_by_dotted_name_and_anything_but_text_as_json
 
 
 def test_the_plan_names_settings_that_no_placeholder_takes(project):
-    study = AblationGrid("s", {"a": Arm(command=PYTHON, config={"lr": 1})}, "digits", axes={"batchsize": [1, 2]})
-    assert unchecked_settings(study) == (
-        "the command of arm a has no placeholder for batchsize: whether it reads it from CONTRASWEEP_TRIAL cannot be "
-        "checked",
+    arm = Arm(command=["python", "train.py", "{lr}"], config={"lr": 1})
+    says = (
+        "the command of arm a has no placeholder for {}: whether it reads {} from CONTRASWEEP_TRIAL cannot be checked"
     )
+    study = AblationGrid("s", {"a": arm}, "digits", axes={"batchsize": [1, 2]})
+    assert unchecked_settings(study) == (says.format("batchsize", "it"),)
+    study = AblationGrid("s", {"a": arm}, "digits", folds=2, seeds=[0, 1])
+    assert unchecked_settings(study) == (says.format("seed, fold", "them"),)
+    arm = Arm(command=["python", "train.py", "{lr}", "{seed}", "{data}"], config={"lr": 1})
+    assert unchecked_settings(AblationGrid("s", {"a": arm}, "digits", folds=2, seeds=[0, 1])) == ()
 
 
 def code(command) -> str:
@@ -381,13 +398,17 @@ def test_a_plan_says_where_a_command_reports_nothing(project):
         (["x", "--resume", "{resume}", "--from={resume}", "--out", "{folder}"], "x --out /f"),
         (["x", "{empty}", "--name={empty}"], "x --name="),
         (["x", "{config}", "{config:yaml}"], "x /c.json /c.yaml"),
+        (["x", "{data.size}", "{folder}", "{args}"], "x 8 /f --lr 0.1 --cosine --widths 1 2 --loss.name ocl"),
+        (["x", "{fold}", "{args:hydra}", "--n"], "x null lr=0.1 data.size=8 --n"),
     ],
 )
 def test_all_settings_at_once_flags_and_paths_are_words(words, filled):
     config = {"lr": 0.1, "cosine": True, "warm": False, "none": None, "widths": [1, 2], "loss": {"name": "ocl"}}
     config |= {"note": "a b"} if "hydra" in words[-1] else {}
     config |= {"empty": ""} if "empty" in words[1] else {}
-    trial = {"resume": None, "folder": "/f", "config": "/c.json", "config:yaml": "/c.yaml"}
+    config |= {"data": {"size": 8}} if "data" in words[1] else {}
+    config = {"lr": 0.1, "data": {"size": 8}} if words[1] == "{fold}" else config
+    trial = {"resume": None, "fold": None, "folder": "/f", "config": "/c.json", "config:yaml": "/c.yaml"}
     assert shlex.join(placeholders.filled(words, config, trial)) == filled
     renamed = placeholders.filled(
         ["x", "{args}"], {"lr": 1, "cosine": True}, {}, {"lr": "learning-rate", "cosine": "-c"}
@@ -395,7 +416,11 @@ def test_all_settings_at_once_flags_and_paths_are_words(words, filled):
     assert renamed == ["x", "--learning-rate", "1", "-c"]
 
 
-def test_a_program_beside_the_running_python_is_found(project, monkeypatch):
+def test_a_program_beside_the_running_python_is_found(project, tmp_path, monkeypatch):
+    list(
+        train(trial_of(tmp_path, ["env", "X=1", "sh", "-c", f"python -c 'import contrasweep' && touch {tmp_path}/ran"]))
+    )
+    assert (tmp_path / "ran").exists()
     monkeypatch.setenv("PATH", "/nowhere")
     arms = SettingsOfArms({"a": Arm(command=["torchrun", "train.py"])})
     arms.build("a", Config(Arm(command=["torchrun", "train.py"]).config))
