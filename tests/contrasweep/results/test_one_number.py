@@ -11,11 +11,20 @@ import numpy as np
 import pandas as pd
 import pytest
 from looks import drive_looks
+from sweeps import finished, record_of, sweep
 
+import contrasweep as cs
 from contrasweep import AblationGrid, Arm, Replicates
-from contrasweep.reporting import render, render_comparison
+from contrasweep.cli.documents import dumps
+from contrasweep.cli.mcp_server import Tools
+from contrasweep.cli.reports import summary
+from contrasweep.reporting import render, render_comparison, report_data
+from contrasweep.reporting.trials import trials_section
 from contrasweep.results.results import Results
 from contrasweep.running import publish
+from contrasweep.storage.record import Phase
+from contrasweep.tracking.kinds import checked_tracking
+from contrasweep.tracking.tracker import TrackedStudy
 
 STUDIES = int(os.environ.get("GENERATED_STUDIES", "6"))
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?!\w)")
@@ -212,7 +221,7 @@ def check(results):
     assert shown_cells(page, "html") == in_the_page
     page = one_line(page)
     few = results.answer.pairs if len(results.answer.pairs) <= 8 else ()  # of more the page has rows in place of these
-    assert all(pair.sentence() in page for pair in few)
+    assert all(pair.sentence(results.names) in page for pair in few)
     csv = pd.read_csv(io.BytesIO(render(results, "csv", table)))
     assert list(csv["mean"].dropna()) == pytest.approx(list(table.to_frame()["mean"].dropna()))
 
@@ -259,7 +268,7 @@ def told_alike(results, pair):
     assert f"{row['difference']:+.{decimals}f}" in comparison.span() or row["low"] is None
     for form in ("text", "markdown"):
         said = one_line(render_comparison(versus, form).decode()).replace("\\", "")
-        assert versus.overall.sentence() in said, form
+        assert versus.overall.sentence(versus.names) in said, form
     shown = [entry for entry in comparison.span().split(" ", 1) if entry]
     table = render_comparison(versus, "latex").decode()
     assert all(entry in table for entry in shown) and comparison.verdict in table
@@ -271,3 +280,113 @@ def test_every_form_says_the_same_and_no_line_contradicts_itself(seed, tmp_path)
     generated = Generated(seed)
     for results in generated.run(tmp_path):
         check(results)
+
+
+class GeneratedSweep:
+    """A sweep of a random design: trials are pruned, fail in search and confirmation, and it may be stopped."""
+
+    def __init__(self, seed):
+        rng = np.random.default_rng([seed, 11])
+        self.sd = float(rng.choice([0.002, 0.05]))
+        self.mode = ["max", "min"][seed % 2]
+        self.pruned, self.lost = float(rng.choice([0.3, 0.6])), float([0.15, 0.0, 0.3][seed % 3])
+        self.stop = int(rng.integers(12, 24)) if seed % 4 == 3 else 10**9
+        space = {"lr": cs.Float(0.003, 3.0, log=True), "batch_size": cs.Choice([16, 32])}
+        more = {"budget": {"trials": 5}, "trials_per_arm": None} if seed % 2 else {}
+        self.study = sweep(
+            arms={arm: Arm("toy:train", config={"epochs": 2}, space=space) for arm in "abc"[: 2 + seed % 2]},
+            folds=[3, 5][rng.integers(2)],
+            mode=self.mode,
+            confirm_on=["folds", "all"][rng.integers(2)],
+            confirm_seeds=list(range(1000, 1001 + int(rng.integers(1, 4)))),
+            searcher="random",
+            smallest_difference=float(3 * self.sd) if seed % 2 else None,
+            labels={"a": "A & B", "accuracy": "acc."} if seed % 3 == 0 else {},
+            **more,
+        )  # fmt: skip
+
+    def record(self, trial, notes, status):
+        rng = np.random.default_rng(list(trial.id.encode()))
+        draw, value = rng.uniform(), 0.5 + 0.3 * (trial.arm == "b") * self.sd + rng.normal(0, self.sd)
+        if draw < self.lost:  # after a report, far from what others come to
+            return record_of(trial, notes, "failed", metrics={"accuracy": value + 0.3}, error="lost\n", step=1)
+        if notes.phase == Phase.SEARCH and draw < self.lost + self.pruned:
+            return record_of(trial, notes, "pruned", metrics={"accuracy": value + 0.2}, step=1)
+        return record_of(trial, notes, "done", metrics={"accuracy": float(value)})
+
+
+def means_of_views(results, uri):
+    """By view of the study in MLflow the mean of the metric by arm, as its page groups the runs that it shows."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name(results.name)
+    means = {}
+    for view in ("trials", "trials-all"):
+        shown = json.loads(experiment.tags[f"mlflow.sharedViewState.{view}"])
+        (group,) = shown["groupBy"]["groupByKeys"]
+        runs = client.search_runs([experiment.experiment_id], shown.get("searchFilter", ""), max_results=1000)
+        values = {}
+        for run in runs:
+            if results.metric in run.data.metrics and "trial_id" in run.data.tags:
+                arm = run.data.params[group["groupByData"]]
+                values.setdefault(arm, []).append(run.data.metrics[results.metric])
+        means[view] = {arm: np.mean(scores) for arm, scores in values.items()}
+    return means
+
+
+def check_sweep(results, searched):
+    """Of the search and of the confirmation: frames, JSON, the page's list, and the tables of best settings."""
+    metric, frame = results.metric, results.to_frame()
+    shown = json.loads(json.dumps(summary(results), default=str))
+    assert shown["trials"] == results.counts == frame["status"].value_counts().to_dict()
+    cells = {row["factors"]["arm"]: row for row in shown["table"]}
+    best = {row["arm"]: row for row in shown["best"]}
+    text, page = render(results, "text").decode(), one_line(render(results, "html").decode())
+    for row in results.best().to_dict("records"):
+        arm, cell = row["arm"], cells.get(row["arm"])
+        tried = [r for r in searched if r.arm == arm and r.status == "done"]
+        chosen = (max if results.document.mode == "max" else min)(r.metrics[metric] for r in tried)
+        assert row["searched"] == best[arm]["searched"] == pytest.approx(chosen)
+        assert row["configurations"] == best[arm]["configurations"] == len(tried)
+        for name in ("mean", "low", "high", "n") if cell else ():
+            assert best[arm][name] == cell[name] and (row[name] == cell[name] or cell[name] is None)
+        done = frame[(frame["arm"] == arm) & (frame["status"] == "done")]
+        assert row["n"] == len(done)
+        confirmed = "not yet" if row["n"] == 0 else f"{done[metric].mean():.4g}"
+        for form in (text[text.index("Best settings") :], page):
+            named = [line for line in form.splitlines() if results.names(arm) in line]
+            assert any(f"{row['searched']:.4g}" in line and confirmed in line for line in named), (arm, form[:99])
+    data = report_data(results, results.table())
+    listed = trials_section(data)["listed"]
+    columns = {column["name"]: column for column in listed["columns"]}
+    words = {name: [c["words"][i] for i in c["at"]] for name, c in columns.items() if "words" in c}
+    page_rows = pd.DataFrame({**words, "value": columns[results.names(metric)]["values"]})
+    counts = {"confirmation": results.counts, "search": pd.Series([str(r.status) for r in searched]).value_counts()}
+    for phase, rows in page_rows.groupby("phase"):
+        assert rows["status"].value_counts().to_dict() == dict(counts[phase]), phase
+    confirmed = page_rows[(page_rows["phase"] == "confirmation") & (page_rows["status"] == "done")]
+    means = frame[frame["status"] == "done"].groupby("arm")[metric].mean().rename(results.names)
+    assert dict(confirmed.groupby("arm")["value"].mean()) == pytest.approx(dict(means), rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(STUDIES))
+def test_every_form_of_a_sweep_says_the_same_of_its_search_and_of_its_confirmation(seed, tmp_path, mlflow_uri):
+    generated = GeneratedSweep(seed)
+    results, _ = finished(generated.study, tmp_path / "runs", record=generated.record, stop_after=generated.stop)
+    check(results)
+    searched = list(results.search_records.values())
+    check_sweep(results, searched)
+    trackers = checked_tracking(mlflow_uri)
+    publish.publish(results, trackers, TrackedStudy.stored(results.records))
+    views, done = means_of_views(results, mlflow_uri), results.done.groupby("arm")[results.metric].mean()
+    assert views["trials"] == pytest.approx(dict(done))
+    for arm, cell in ((row[0], cell) for (row, _), cell in results.table(["arm"], []).cells.items()):
+        assert views["trials"].get(arm) == (None if cell.mean is None else pytest.approx(cell.mean))
+    tools = Tools(str(tmp_path / "runs"), tmp_path, None, None)
+    asked, printed = tools.table(results.name), json.loads(dumps("report", summary(results)))
+    assert asked == {name: value for name, value in printed.items() if name != "rows"}
+    for pair in results.answer.pairs[:1]:
+        shown = json.loads(dumps("compare", {"overall": pair.to_dict()}))["overall"]
+        assert tools.compare(results.name, pair.a, pair.b)["overall"] == shown

@@ -365,19 +365,23 @@ def test_the_shared_view_groups_the_metric_by_cell(study: Study) -> None:
     assert {chart["metricSectionId"] for chart in view["compareRunCharts"]} == {view["compareRunSections"][0]["uuid"]}
 
 
-def test_the_view_of_a_search_averages_what_its_table_averages(study: Study) -> None:
-    """Search and pruned trials are in a second view: the means of the first one's groups are the table's."""
-    tracked = replace(study.tracked, searches=True)
-    ends = [(Phase.SEARCH, 0.1, Status.PRUNED), (Phase.SEARCH, 0.2, Status.DONE)]
-    ends += [(Phase.CONFIRM, 0.8, Status.DONE), (Phase.CONFIRM, 0.6, Status.DONE)]
+@pytest.mark.parametrize("searches", [True, False])
+def test_the_first_view_averages_what_the_table_averages(study: Study, searches: bool) -> None:
+    """Trials of a search, and what failed after some reports, are in the second view alone."""
+    tracked = replace(study.tracked, searches=searches)
+    ends = [(Phase.SEARCH, 0.1, Status.PRUNED), (Phase.SEARCH, 0.2, Status.DONE)] * searches
+    ends += [(Phase.CONFIRM, 0.8, Status.DONE), (Phase.CONFIRM, 0.6, Status.DONE), (Phase.CONFIRM, 0.2, Status.FAILED)]
     for trial, (phase, value, status) in zip(study.trials, ends, strict=False):
         rows = [{"step": 1, "time": T0 + 1, "loss": 1.0, "accuracy": value}]
         study.record(trial, rows, status=status, notes=TrialNotes(phase=phase))
     sync(study.records, checked_tracking(study.uri), tracked)
     experiment = study.client.get_experiment_by_name(study.name)
-    for view, mean in (("trials", 0.7), ("trials-all", 0.425)):
+    for view, mean in (("trials", 0.7), ("trials-all", np.mean([value for _, value, _ in ends]))):
         shown = json.loads(experiment.tags[f"mlflow.sharedViewState.{view}"])
-        assert [key["groupByData"] for key in shown["groupBy"]["groupByKeys"]] == ["arm"]
+        assert [key["groupByData"] for key in shown["groupBy"]["groupByKeys"]] == [
+            "arm",
+            *["batch_size"] * (not searches),
+        ]
         conditions = [*filter(None, [shown.get("searchFilter")]), "tags.`trial_id` != ''"]
         runs = study.client.search_runs([experiment.experiment_id], " AND ".join(conditions))
         assert np.mean([run.data.metrics["accuracy"] for run in runs]) == pytest.approx(mean)

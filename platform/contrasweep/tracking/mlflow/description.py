@@ -169,7 +169,7 @@ def row_points(rows: Iterable[Row], keys: Mapping[str, str]) -> list[Point]:
 def study_note(study: TrackedStudy, table: str = "", all_trials: str = "") -> str:
     """Return the study's description (Markdown): the result table first, then what the study is.
 
-    `all_trials` is the address of the view that shows searched and pruned trials too.
+    `all_trials` is the address of the view that shows all trials.
     """
     description = "\n".join(map(markdown_text, study.description.splitlines()))
     goal = f"Best by {markdown_text(study.metric)} ({study.mode})." if study.metric else ""
@@ -184,9 +184,9 @@ def study_note(study: TrackedStudy, table: str = "", all_trials: str = "") -> st
         "`tags.status = 'failed'` or ``metrics.`system/param.batch_size` > 8``. `contrasweep report` prints the table "
         "with its tests; MLflow is a view of the storage, brought up to date by `contrasweep sync`."
     )
-    if study.searches:
-        link = f"[a second view]({all_trials})" if all_trials else "a second view"
-        legend += f" The page opens with the confirmations, which the table is of; {link} has all trials."
+    shown = "confirmations that did not fail" if study.searches else "trials that did not fail"
+    link = f"[a second view]({all_trials})" if all_trials else "a second view"
+    legend += f" The page opens with the {shown}, which the table is of; {link} has all trials."
     if study.trials is not None and study.trials > RUNS_SHOWN:
         legend += (
             f" MLflow's page counts and charts {RUNS_SHOWN} runs, the best first, and as many more with each "
@@ -210,7 +210,8 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
 
     Its list has the best trials first, with the columns that tell them apart (sorted by a metric it lists trials
     instead of folding them under the study). Its charts begin with the study's metric, the mean of each cell's trials
-    over their steps. Of a search it shows the confirmations, whose means are those of the table, or `all_trials`.
+    over their steps. The trials that it shows are those of the table, so that the means are too: of a search the
+    confirmations, and none that failed after some reports. The second view has `all_trials`.
     """
     shown = mlflow_keys([*study.keys, *study.axes])
     axes = [shown[axis] for axis in study.axes]
@@ -228,8 +229,9 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
     conditions = []
     if study.origin:  # runs of the same study in another storage are not averaged with these
         conditions.append(f"tags.`contrasweep.origin` = '{study.origin}'")
-    if study.searches and not all_trials:
-        conditions.append(f"tags.`phase` = '{Phase.CONFIRM}'")
+    if not all_trials:
+        conditions += [f"attributes.status != '{RUN_STATUS[status]}'" for status in (Status.FAILED, Status.INFEASIBLE)]
+        conditions += [f"tags.`phase` = '{Phase.CONFIRM}'"] * study.searches
     if conditions:
         view["searchFilter"] = " AND ".join(conditions)
     return json.dumps(view | {"selectedColumns": columns})

@@ -284,10 +284,8 @@ class Server:
 
     def _views(self) -> dict[str, str]:
         """Return the experiment's tags that hold the views of the study."""
-        views = {VIEW_TAG + self.view: shared_view(self.study)}
-        if self.study.searches:
-            views[VIEW_TAG + self.view + ALL] = shared_view(self.study, all_trials=True)
-        return views
+        everything = {VIEW_TAG + self.view + ALL: shared_view(self.study, all_trials=True)}
+        return {VIEW_TAG + self.view: shared_view(self.study)} | everything
 
     def _experiment(self) -> str:
         study = self.study
