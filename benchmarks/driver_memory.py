@@ -80,7 +80,7 @@ def run(trials: int, folder: str, allocations: int) -> dict[str, object]:
     ray.init(num_cpus=SLOTS, include_dashboard=False, log_to_driver=False)
     results = run_study(study_of(trials), storage=folder, tracking=None)
     ray.shutdown()
-    assert results.complete, results.counts
+    assert results.complete, results.statuses
     if allocations:
         between = trials - 1 - trials // 5
         for line in snapshots[1].compare_to(snapshots[0], "lineno")[:allocations]:

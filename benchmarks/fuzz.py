@@ -495,7 +495,7 @@ def fuzz_readings(count: Count, number: int, seed: int, folder: Path, keep: Keep
         judge(count, outcome, f"reading {i}: {reader} {' '.join(words)} after {'; '.join(kinds)}")
         if reader == "report" and "--json" in words and not is_forged and outcome.status != 2 and not outcome.traceback:
             shown = json.loads(outcome.stdout)
-            said = shown["broken"] or shown["trials"] != calm["trials"]
+            said = shown["broken"] or shown["statuses"] != calm["statuses"]
             if shown["table"] != calm["table"] and not said:
                 count.note("silently different table", "; ".join(kinds))
 

@@ -100,7 +100,7 @@ def orders(number: int) -> list[str]:
         for at in range(number):
             order = rng.sample([*leaving.CALM, *leaving.MISBEHAVING], 17)
             results = run(leaving.study(order), storage=f"{folder}/{at}", tracking=None, max_concurrent=1, quiet=True)
-            counts = ", ".join(f"{count} {status}" for status, count in results.counts.items())
+            counts = ", ".join(f"{count} {status}" for status, count in results.statuses.items())
             places = " and ".join(str(order.index(arm) + 1) for arm in leaving.CALM)
             lines.append(
                 f"| {at + 1} | {places} | {counts} | {'yes' if leaving.calm_records(results) == alone else 'NO'} |"

@@ -98,7 +98,7 @@ def run(study: AblationGrid, folder: str, tracking: str | None) -> dict[str, flo
     driver_s = time.process_time() - used
     watch.stopping.set()
     ray.shutdown()
-    assert results.complete, results.counts
+    assert results.complete, results.statuses
     records = results.trial_records.values()
     if tracking is not None:
         assert len(results.run_urls) == len(records), (

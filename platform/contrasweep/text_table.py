@@ -17,9 +17,20 @@ NARROWEST = 4  # letters of a column, below which it is not broken any further
 def text_table(rows: Sequence[Sequence[str]], *, rule: bool = False, width: int | None = None) -> list[str]:
     """Lines with aligned columns; with `rule` the first row is a head with a line below it.
 
-    In a terminal of `width` columns long entries are broken over several lines, between words where those have room;
-    nothing is cut off.
+    In a terminal of `width` columns long entries are broken over several lines, between words. Where the words of all
+    columns have no room side by side, each row stands by itself, an entry a line behind its column's head.
     """
+    columns = UNLIMITED if width is None else max(width, (NARROWEST + 2) * len(rows[0]))
+    entries = [[entry for entry in column if entry] for column in zip(*rows, strict=False)]
+    whole = [max(map(cell_len, column), default=0) for column in entries]
+    widths = [max((cell_len(word) for entry in column for word in entry.split()), default=0) for column in entries]
+    spare = columns - sum(widths) - 2 * len(widths)
+    if rule and spare < 0 and len(widths) > 2:
+        blocks = ([pair for pair in zip(rows[0], row, strict=True) if pair[1]] for row in rows[1:])
+        return [line for block in blocks for line in ("", *text_table(block, width=width))][1:]
+    while 0 < spare and widths != whole:  # what is broken most gets one more
+        widest = max(range(len(widths)), key=lambda i: whole[i] / max(1, widths[i]))
+        widths[widest], spare = widths[widest] + 1, spare - 1
     table = Table(
         box=SIMPLE_HEAD if rule else None,
         padding=(0, 1, 0, 0) if rule else (0, 2, 0, 0),
@@ -28,14 +39,8 @@ def text_table(rows: Sequence[Sequence[str]], *, rule: bool = False, width: int 
         show_header=rule,
         header_style="",
     )
-    columns = UNLIMITED if width is None else max(width, (NARROWEST + 2) * len(rows[0]))
-    words = [
-        max((cell_len(word) for entry in column for word in entry.split()), default=0)
-        for column in zip(*rows, strict=False)
-    ]
-    room = sum(words) + 2 * len(words) <= columns
-    for name, longest in zip(rows[0], words, strict=True):
-        table.add_column(Text(name), overflow="fold", min_width=longest if room else None)
+    for name, size in zip(rows[0], widths, strict=True):
+        table.add_column(Text(name), overflow="fold", width=None if spare < 0 else size)
     for row in rows[1:] if rule else rows:
         table.add_row(*map(Text, row))
     sink = io.StringIO()

@@ -141,7 +141,7 @@ def test_what_changes_a_study_prints_the_published_schema(folder, tmp_path):
     records = StudyRecords(str(tmp_path), "changed")
     records.store.write(records.key(removed["removed"][0], "record.json"), b"\x00")
     assert not document("verify", "verify", *words, folder=tmp_path, status=1)["sound"]
-    assert document("report", "report", *words, folder=tmp_path)["trials"]["broken"] == 1
+    assert document("report", "report", *words, folder=tmp_path)["statuses"]["broken"] == 1
 
 
 @pytest.mark.slow

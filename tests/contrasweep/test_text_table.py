@@ -1,5 +1,7 @@
 """The one printer of tables in a terminal."""
 
+from collections import Counter
+
 import pytest
 
 from contrasweep.text_table import text_table
@@ -35,9 +37,14 @@ def test_characters_of_two_columns_are_counted_as_two():
     assert first == "統計  a" and second == "abcd  b"
 
 
-def test_words_are_whole_where_all_of_them_have_room():
+@pytest.mark.parametrize("width", range(60, 111, 10))
+def test_a_wide_table_cuts_no_word_in_a_terminal(width):
     head = ["", "now: 2 seeds", "4 seeds", "8 seeds", "2 repeats", "10 folds", "80% with"]
     chances = ["SupCon - Cross-entropy", "undecided", "1% [0, 5]", "5% [0, 28]", "", "", "~ 7 repeats (240 trials)"]
     price = ["price", "", "40 trials, 9 min", "120 trials, 26 min", "40 trials, 9 min", "80 trials, 17 min", ""]
-    lines = text_table([head, chances, price], rule=True, width=90)
-    assert max(map(len, lines)) <= 90 and any("Cross-entropy" in line for line in lines)
+    many = [["detectable", *head], ["difference", *chances], ["difference", *price]]
+    for rows in ([head, chances, price], many):
+        lines = text_table(rows, rule=True, width=width)
+        words = Counter(" ".join(lines).replace("─", " ").split())
+        assert max(map(len, lines)) <= width
+        assert all(words[word] >= 1 for row in rows for entry in row for word in entry.split())

@@ -293,7 +293,7 @@ def sync(
         if gaps := follow_study(results.records, trackers):
             raise StorageError("\n".join(gaps))
         return
-    complete = bool(results.counts) and not results.pending
+    complete = bool(results.statuses) and not results.pending
     done = list(bring_up(results.records, trackers, complete=complete))
     print_json("sync", {"trackers": done}) if json else print("\n".join(map(str, done)))
 

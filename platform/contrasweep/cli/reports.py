@@ -293,7 +293,7 @@ def summary(results: "Results", table: "Table | None" = None) -> dict[str, objec
     shown = table or results.table()
     return {
         "study": results.name,
-        "trials": results.counts,
+        "statuses": results.statuses,
         "complete": results.complete,
         "broken": [str(error) for error in results.broken],
         "stopped": results.stopped,

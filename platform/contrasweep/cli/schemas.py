@@ -222,17 +222,17 @@ class TrialRow(TypedDict):
 
 
 class ComparisonRow(TypedDict):
-    """Arm `a` against arm `b`; all that `Comparison.to_dict` has, and the unadjusted p, `p_raw`."""
+    """Arm `a` against arm `b`; all that `Comparison.to_dict` has."""
 
     context: dict[str, str]
     a: str
     b: str
     metric: str
-    p_raw: Number
     difference: Number
     low: Number
     high: Number
     p_value: Number
+    raw_p: Number
     verdict: str
     direction: Literal["better", "worse", "not sure"] | None
     relevance: Literal["above", "below", "unclear"] | None
@@ -293,7 +293,7 @@ class ReportDocument(TypedDict):
     """What a study has found so far."""
 
     study: str
-    trials: dict[StatusWord, int]
+    statuses: dict[StatusWord, int]
     complete: bool
     broken: list[str]
     stopped: str

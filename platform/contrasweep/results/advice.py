@@ -122,7 +122,7 @@ class PowerForecast:
     `detectable` is the difference that is decided with a chance of 80 %, in units of the metric: now, and at each of
     the advice's sizes and others. `degrees` are the degrees of freedom there. `predictions` are the chances of a
     decision at the sizes (none: not known), `enough` the sizes that decide it with 80 %, the cheapest first.
-    `as_estimated` is the cheapest size that would, if the noise is as it is estimated; where `enough` is empty.
+    `enough_as_estimated` is the cheapest size that would, if the noise is as it is estimated; where `enough` is empty.
     """
 
     pair: Pair
@@ -130,7 +130,7 @@ class PowerForecast:
     degrees: tuple[float, ...]
     predictions: tuple[Prediction, ...]
     enough: tuple[tuple[Size, Prediction], ...]
-    as_estimated: Size | None = None
+    enough_as_estimated: Size | None = None
 
     def title(self, names: DisplayNames) -> str:
         """The two arms, with their place in the table."""
@@ -138,11 +138,11 @@ class PowerForecast:
 
     def sufficient(self) -> str:
         """The sizes that decide it with a chance of 80 %, with their price."""
-        if self.as_estimated is None:
+        if self.enough_as_estimated is None:
             return " or ".join(map(str, (size for size, _ in self.enough))) or "–"
         if self.pair.comparison.evidence.common.seed_unknown:
-            return f"a second seed tells ({self.as_estimated.price})"
-        return f"~ {self.as_estimated}"
+            return f"a second seed tells ({self.enough_as_estimated.price})"
+        return f"~ {self.enough_as_estimated}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -219,7 +219,7 @@ class Advice:
             The rows, each with as many entries.
         """
         every = (*self.sizes, *self.others)
-        rest = [""] * len(self.others)
+        rest = ["not computed"] * len(self.others)
         head = [f"now: {self.present.replicates}", *(size.replicates for size in every)]
         rows = [["", *map(self._named, head), "80% with"]]
         for forecast in self.forecasts:
@@ -230,13 +230,13 @@ class Advice:
             chances = chances or ["not known"] * len(self.sizes)
             rows.append([forecast.title(self.names), "undecided", *chances, *rest, self._named(forecast.sufficient())])
         if self.omitted:
-            rows.append([f"and {self.omitted} more", *[""] * (len(every) + 2)])
+            rows.append([f"and {self.omitted} more", "undecided", *["not computed"] * (len(every) + 1)])
         widest = self.forecasts[0].pair.comparison.widest or math.inf
         detectable = [forecast.detectable for forecast in self.forecasts]
-        rows.append(["detectable difference", *_medians("±{:.2g}", detectable, widest), ""])
+        rows.append(["detectable difference", *_medians("±{:.2g}", detectable, widest), "of any"])
         degrees = [forecast.degrees for forecast in self.forecasts]
-        rows.append(["degrees of freedom", *_medians("{:.0f}", degrees), ""])
-        prices = [["price", "", *(size.price for size in every), ""]]
+        rows.append(["degrees of freedom", *_medians("{:.0f}", degrees), "of any"])
+        prices = [["price", "paid", *(size.price for size in every), "of any"]]
         return rows + prices * any(size.trials for size in every)
 
     def notes(self) -> list[str]:
@@ -246,12 +246,14 @@ class Advice:
             "In brackets: the range for 80% of the plausible noise. Detectable: decided in 80% of studies"
             + (", in the median of these comparisons." if len(forecasts) > 1 else ".")
         ]
-        if any(forecast.as_estimated and math.isfinite(forecast.detectable[0]) for forecast in forecasts):
+        if any(forecast.enough_as_estimated and math.isfinite(forecast.detectable[0]) for forecast in forecasts):
             lines.append(
                 "~: for a difference and noise as estimated so far, which too few degrees of freedom make unsure."
             )
-        if any(not forecast.enough and forecast.as_estimated is None for forecast in forecasts):
+        if any(not forecast.enough and forecast.enough_as_estimated is None for forecast in forecasts):
             lines.append(f"–: undecided even with {MOST_TIMES} times as many replicates, in more than 20% of studies.")
+        if self.others:
+            lines.append(f"Chances are computed for more {self.present.unit} alone; the rows below are of all sizes.")
         lines += _what_adds_degrees(self)
         if self.type == "judged":
             again = (
@@ -287,7 +289,7 @@ class Advice:
                     "degrees": [_finite(value) for value in forecast.degrees],
                     "assurance": [_chance(prediction) for prediction in forecast.predictions],
                     "enough": [vars(size) | _chance(prediction) for size, prediction in forecast.enough],
-                    "enough_as_estimated": None if forecast.as_estimated is None else vars(forecast.as_estimated),
+                    "enough_as_estimated": None if forecast.enough_as_estimated is None else vars(forecast.enough_as_estimated),
                 }
                 for forecast in self.forecasts
             ],

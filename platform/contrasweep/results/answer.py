@@ -77,7 +77,7 @@ class Pair:
     def to_dict(self) -> dict[str, object]:
         """Return the comparison with its place in the table, as JSON has it."""
         place = {"context": dict(self.context), "a": self.a, "b": self.b, "metric": self.metric}
-        return place | {"p_raw": self.comparison.raw_p} | self.comparison.to_dict()
+        return place | self.comparison.to_dict()
 
     def seen_from(self, a: str) -> "Pair":
         """The same comparison with `a` first."""
@@ -237,13 +237,12 @@ class Versus:
         """Return one row a comparison, the one over everything first (its axes are None).
 
         Returns:
-            The axes, a, b, `p_raw` and all that `Comparison.to_dict` has; `p_value` is adjusted where there is a
-            verdict.
+            The axes, a, b, and all that `Comparison.to_dict` has.
         """
         return pd.DataFrame(
             [
                 {factor: dict(pair.context).get(factor) for factor in self.factors}
-                | {"a": pair.a, "b": pair.b, "metric": pair.metric, "p_raw": pair.comparison.raw_p}
+                | {"a": pair.a, "b": pair.b, "metric": pair.metric}
                 | pair.comparison.to_dict()
                 for pair in self.pairs
             ]

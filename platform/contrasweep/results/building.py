@@ -192,7 +192,7 @@ def comparisons(
             comparison = replace(comparison, judgement=replace(comparison.judgement, reason=why))
         if (comparison.difference < 0) == (rule.mode == "max") and comparison.difference != 0:
             a, b, comparison = b, a, comparison.reversed()
-        pairs.append(Pair(context, a, b, comparison, metric))
+        pairs.append(Pair(context, a, b, replace(comparison, names=(a, b)), metric))
     return pairs
 
 
@@ -398,10 +398,10 @@ def _cells(
             n=len(done),
             statuses=dict(Counter(part["status"])),
             replicates=replicates,
-            method=_method(spread, rule.alpha) if low is None or math.isfinite(low) else NO_INTERVAL,
+            interval=_method(spread, rule.alpha) if low is None or math.isfinite(low) else NO_INTERVAL,
             no_interval=why,
-            least=float(done["value"].min()) if len(done) else None,
-            most=float(done["value"].max()) if len(done) else None,
+            min=float(done["value"].min()) if len(done) else None,
+            max=float(done["value"].max()) if len(done) else None,
             over=_over(done, spread) if spread else "",
         )
     return cells

@@ -73,7 +73,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
         study=_TEXT,
         context=_TEXTS,
         **dict.fromkeys(("a", "b", "metric", "verdict", "direction", "relevance", "test", "scope"), _TEXT),
-        **dict.fromkeys(("difference", "low", "high", "p_value", "p_raw", "smallest_difference", "alpha"), _REAL),
+        **dict.fromkeys(("difference", "low", "high", "p_value", "raw_p", "smallest_difference", "alpha"), _REAL),
         **dict.fromkeys(("n", "pairs", "unpaired", "family"), _WHOLE),
     ),
     "decisions": _schema(

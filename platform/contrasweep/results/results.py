@@ -48,19 +48,19 @@ class Results(StudyData):
     """
 
     @property
-    def counts(self) -> dict[str, int]:
+    def statuses(self) -> dict[str, int]:
         """Return the number of trials by status, for each status that occurs."""
         return dict(Counter(self.frame["status"]))
 
     @property
     def complete(self) -> bool:
         """Whether every planned trial is done, or was stopped early on purpose."""
-        return all(Status(word).trained for word in self.counts)
+        return all(Status(word).trained for word in self.statuses)
 
     @property
     def pending(self) -> bool:
         """Whether a planned trial is still to run."""
-        return any(Status(word).pending for word in self.counts)
+        return any(Status(word).pending for word in self.statuses)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the trials of the study's table.
@@ -507,7 +507,7 @@ class Results(StudyData):
         return build_table(frame, rule=rule, links=self.run_urls, items=items, **layout)
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{n} {status}" for status, n in self.counts.items())
+        counts = ", ".join(f"{n} {status}" for status, n in self.statuses.items())
         return f"Results({self.name}: {counts})"
 
     def _repr_html_(self) -> str:

@@ -121,9 +121,9 @@ class Cell:
         n: How many trials have finished.
         statuses: The number of trials by status.
         replicates: The trials.
-        method: The method of the interval.
-        least: The smallest value of a trial.
-        most: The largest value of a trial.
+        interval: The method of the interval.
+        min: The smallest value of a trial.
+        max: The largest value of a trial.
         best: Whether the arm is not shown to be worse than the best.
         mark: "better" or "worse" than the reference, "worse" than the best, or empty.
         over: What the mean is over: `5 folds x 2 seeds`.
@@ -137,9 +137,9 @@ class Cell:
     n: int
     statuses: Mapping[str, int]
     replicates: tuple[Replicate, ...]
-    method: str = ""
-    least: float | None = None
-    most: float | None = None
+    interval: str = ""
+    min: float | None = None
+    max: float | None = None
     best: bool = False
     mark: str = ""
     over: str = ""
@@ -175,8 +175,8 @@ class Cell:
             rest = [f"[{ends}]"]
         elif style.cell in BEHIND and (deviation := self.deviation) is not None:
             rest = [f"± {shown(deviation / (math.sqrt(self.n) if style.cell == 'mean-se' else 1))}"]
-        if style.spread and self.least is not None and self.most is not None and self.n > 1:
-            rest.append(f"({shown(self.least)}–{shown(self.most)})")
+        if style.spread and self.min is not None and self.max is not None and self.n > 1:
+            rest.append(f"({shown(self.min)}–{shown(self.max)})")
         if self.n < self.planned:
             rest.append(f"{self.n}/{self.planned}")
         if self.other_code:
@@ -325,10 +325,10 @@ class Table:
         """Return the meaning of marks and brackets, and what the table leaves out, as sentences."""
         names, cells = self.style.names, [*self.cells.values(), *self.averages.values()]
         compared = " and ".join(map(names, self.compared))
-        methods = list(dict.fromkeys(cell.method for cell in cells if cell.method))
+        methods = list(dict.fromkeys(cell.interval for cell in cells if cell.interval))
         lines = ["in percent"] if self.style.percent else []
         if methods == [NO_INTERVAL]:
-            why = dict.fromkeys(cell.no_interval for cell in cells if cell.method)
+            why = dict.fromkeys(cell.no_interval for cell in cells if cell.interval)
             lines.append(f"{' or '.join(why)} a cell, so there are no intervals")
         elif methods := [method for method in methods if method != NO_INTERVAL]:
             behind = ""
@@ -568,12 +568,12 @@ class Table:
                 "mean": cell.mean,
                 "low": cell.low,
                 "high": cell.high,
-                "min": cell.least,
-                "max": cell.most,
+                "min": cell.min,
+                "max": cell.max,
                 "n": cell.n,
                 "planned": cell.planned,
                 "statuses": {status.value: cell.statuses.get(status, 0) for status in Status},
-                "interval": cell.method,
+                "interval": cell.interval,
                 "best": cell.best,
                 "mark": cell.mark,
                 "other_code": cell.other_code,
@@ -605,15 +605,10 @@ class Table:
         """Return the comparisons of the table.
 
         Returns:
-            One row a comparison: its context, a, b, raw_p (the unadjusted p), and all that `Comparison.to_dict` has.
+            One row a comparison: its context, a, b, and all that `Comparison.to_dict` has.
         """
         return pd.DataFrame(
-            [
-                dict(pair.context)
-                | {"a": pair.a, "b": pair.b, "raw_p": pair.comparison.raw_p}
-                | pair.comparison.to_dict()
-                for pair in self.pairs
-            ]
+            [dict(pair.context) | {"a": pair.a, "b": pair.b} | pair.comparison.to_dict() for pair in self.pairs]
         )
 
     def __repr__(self) -> str:

@@ -461,6 +461,7 @@ class Comparison:
             "low": self.low,
             "high": self.high,
             "p_value": self.p_value,
+            "raw_p": self.raw_p,
             "verdict": self.verdict,
             "direction": self.direction,
             "relevance": self.relevance,

@@ -77,7 +77,7 @@ def test_the_outermost_trials_stand_beside_the_interval_where_asked(frame):
     built = replace(table(pd.concat([frame, extra])), style=TableStyle(spread=True))
     least, most = values(frame, "ocl", 4).min(), values(frame, "ocl", 4).max() + 0.1
     cell = built.cells[("4",), ("ocl",)]
-    assert (cell.least, cell.most) == pytest.approx((least, most))
+    assert (cell.min, cell.max) == pytest.approx((least, most))
     shown = f"({least:.{built.decimals}f}–{most:.{built.decimals}f})"
     assert all(shown in form for form in (built.to_text(200), built.to_markdown(), built.to_html()))
     assert shown.replace("–", "--") in built.to_latex()

@@ -60,6 +60,7 @@ def test_every_form_of_the_report_has_it(results):
     assert max(map(len, text.splitlines())) <= 100
     assert "What would decide" in page and "18 trials" in page
     assert "the 2nd look at the table, at alpha / 2" in " ".join(text.split())
+    assert all(all(row[1:]) for row in results.advice().rows()), "no cell is blank without a word"
     whole = json.loads(json.dumps(results.advice().to_dict()))
     assert len(whole["comparisons"]) == len(results.advice().to_frame()) / 2
 
@@ -91,7 +92,9 @@ def test_over_folds_seeds_and_repeats_are_weighed_against_each_other(tmp_path):
         assert size.trials == (20 * (size.count - 4) if size.unit == "seeds" else 80 * (size.count - 1))
     single = run(tmp_path / "single", grid(1, "ab", folds=5), calm).advice()
     (one,) = single.forecasts
-    assert one.degrees[:3] == (0, 1, 3) and one.predictions == () and one.as_estimated == Size("seeds", 2, 10, None)
+    assert (
+        one.degrees[:3] == (0, 1, 3) and one.predictions == () and one.enough_as_estimated == Size("seeds", 2, 10, None)
+    )
     said = single.to_text().replace("\n  ", " ")
     assert "a second seed gives one" in said and "the first look, as nothing was tested yet" in said
 
@@ -303,10 +306,11 @@ def test_a_large_difference_over_few_seeds_is_told_what_would_decide_it(tmp_path
     (pair,), advice = results.answer.pairs, results.advice(lambda trials: sum(trials.values()) / 60)
     assert pair.comparison.verdict == "undecided" and round(pair.comparison.evidence.common.degrees) == 1
     (one,) = advice.forecasts
-    assert one.predictions == () and one.enough == () and 2 < one.as_estimated.count <= 16
+    assert one.predictions == () and one.enough == () and 2 < one.enough_as_estimated.count <= 16
     assert one.degrees[0] == pytest.approx(1, abs=0.1) and one.degrees[1] > 1.5 > one.degrees[3]  # seeds, not repeats
     assert one.detectable[1] < one.detectable[0] and advice.others[-1] == Size("folds", 10, 40, 40 / 60)
     text = " ".join(advice.to_text().split())
+    assert advice.rows()[1][4:6] == ["not computed"] * 2 and "the rows below are of all sizes" in text
     assert "Most of the noise is between seeds" in text and "3 folds leave at most 2 degrees of freedom" in text
     assert "not known" in text and "[0, 100]" not in text and "[0.00, 1.00]" not in str(results)
     four = run(tmp_path, reviewed(4), lambda t: seeds_matter(t) - 0.03 * (t.arm == "supcon"), extend=True)

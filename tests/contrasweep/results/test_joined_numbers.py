@@ -183,7 +183,7 @@ def test_test_items_groups_and_figures_of_joined_studies_are_each_study_s_own(pa
     drawn = learning_curves(TrialData(joined.frame, joined.document, curves=joined.curves()))
     (panel,) = drawn.by_metric["accuracy"]
     assert {line.name: line.y[-1] for line in panel.chart.series} == pytest.approx(means_of(pair, *parts))
-    assert joined.counts == {"done": 32} and len(joined.trial_rows()) == 32
+    assert joined.statuses == {"done": 32} and len(joined.trial_rows()) == 32
 
 
 @pytest.mark.slow

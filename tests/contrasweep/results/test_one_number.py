@@ -20,6 +20,7 @@ from contrasweep.cli.mcp_server import Tools
 from contrasweep.cli.reports import summary
 from contrasweep.reporting import render, render_comparison, report_data
 from contrasweep.reporting.trials import trials_section
+from contrasweep.results.rendering import NONE
 from contrasweep.results.results import Results
 from contrasweep.running import publish
 from contrasweep.storage.record import Phase
@@ -209,7 +210,12 @@ def check(results):
             if form != "latex" or table.answer.decisive:
                 shown = one_line(text.replace(r"$<$", "<").replace(r"$\pm$", "±").replace("\\", ""))
                 assert all(sentence in shown for sentence in sentences), form
+        for place, row in zip(table.cells, table.to_rows(), strict=True):
+            row["statuses"] = {status: n for status, n in row["statuses"].items() if n}
+            shared = {name: value for name, value in vars(table.cells[place]).items() if name in row}
+            assert len(shared) == 11 and shared == {name: row[name] for name in shared}, "a field has one name"
         for pair in table.answer.pairs:
+            assert pair.sentence() == pair.place(NONE) + str(pair.comparison).removesuffix("."), "it knows its arms"
             never_contradicts_itself(pair.sentence(), pair.comparison, mode)
         if table.answer.decisive:
             for pair in table.answer.pairs:
@@ -251,7 +257,7 @@ def legend_tells_replicates(table):
     """Every number of replicates that a cell has stands in the legend."""
     said = " ".join(table.legend)
     if "no intervals" not in said and "other cells have another number" not in said:
-        assert all(cell.over in said for cell in table.cells.values() if cell.method not in ("", "none"))
+        assert all(cell.over in said for cell in table.cells.values() if cell.interval not in ("", "none"))
 
 
 def told_alike(results, pair):
@@ -263,7 +269,8 @@ def told_alike(results, pair):
     row = json.loads(json.dumps(versus.to_dict()))["overall"]
     from_csv = pd.read_csv(io.BytesIO(render_comparison(versus, "csv"))).iloc[0]
     decimals = len(comparison.span().split(" ")[0].partition(".")[2])
-    for name in ("difference", "low", "high", "p_value"):
+    for name in ("difference", "low", "high", "p_value", "raw_p"):
+        assert row[name] is None or row[name] == getattr(comparison, name)
         assert (row[name] is None and np.isnan(from_csv[name])) or from_csv[name] == pytest.approx(row[name])
     assert f"{row['difference']:+.{decimals}f}" in comparison.span() or row["low"] is None
     for form in ("text", "markdown"):
@@ -339,7 +346,7 @@ def check_sweep(results, searched):
     """Of the search and of the confirmation: frames, JSON, the page's list, and the tables of best settings."""
     metric, frame = results.metric, results.to_frame()
     shown = json.loads(json.dumps(summary(results), default=str))
-    assert shown["trials"] == results.counts == frame["status"].value_counts().to_dict()
+    assert shown["statuses"] == results.statuses == frame["status"].value_counts().to_dict()
     cells = {row["factors"]["arm"]: row for row in shown["table"]}
     best = {row["arm"]: row for row in shown["best"]}
     text, page = render(results, "text").decode(), one_line(render(results, "html").decode())
@@ -362,7 +369,7 @@ def check_sweep(results, searched):
     columns = {column["name"]: column for column in listed["columns"]}
     words = {name: [c["words"][i] for i in c["at"]] for name, c in columns.items() if "words" in c}
     page_rows = pd.DataFrame({**words, "value": columns[results.names(metric)]["values"]})
-    counts = {"confirmation": results.counts, "search": pd.Series([str(r.status) for r in searched]).value_counts()}
+    counts = {"confirmation": results.statuses, "search": pd.Series([str(r.status) for r in searched]).value_counts()}
     for phase, rows in page_rows.groupby("phase"):
         assert rows["status"].value_counts().to_dict() == dict(counts[phase]), phase
     confirmed = page_rows[(page_rows["phase"] == "confirmation") & (page_rows["status"] == "done")]

@@ -195,7 +195,7 @@ def test_a_replicate_that_one_arm_lacks_is_left_out_and_shown(study, tmp_path):
     lost = next(t for t in plan.trials if t.arm == "a" and t.fold == 2)
     records.reopen(lost.id)
     results = load("made-up", storage=str(tmp_path))
-    assert results.counts == {"done": 39, "pending": 1}
+    assert results.statuses == {"done": 39, "pending": 1}
     assert not results.complete
     assert results.compare("b", "a").difference == pytest.approx(0.02, abs=0.005)
     assert "pending" in results.table().to_text()
@@ -241,7 +241,7 @@ def test_a_broken_record_names_itself(study, tmp_path):
     assert str(error).endswith(
         f"`contrasweep verify made-up --storage {tmp_path} --repair` puts it aside, and its trial runs again"
     )
-    assert results.counts["broken"] == 1 and not results.complete
+    assert results.statuses["broken"] == 1 and not results.complete
     assert "broken" in results.table().to_text()
 
 

@@ -90,7 +90,7 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path, start: Start) -> No
     seen = records.finished()
     recorded = {key: records.store.read(key) for key in records.store.list("killed/search/")}
     assert 4 <= len(seen) < 14
-    assert Results.load("killed", storage).counts["pending"] >= 1
+    assert Results.load("killed", storage).statuses["pending"] >= 1
     second = start("none")
     printed, errors = second.communicate()
     assert second.returncode == 0, errors
@@ -99,7 +99,7 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path, start: Start) -> No
     assert sorted(r.step for r in after.values() if r.arm == "long" and r.notes.phase == "search") == [1, 1, 2, 4]
     assert all(records.store.read(key) == content for key, content in recorded.items())
     results = Results.load("killed", storage)
-    assert results.counts == {"done": 6} and results.table().to_text().splitlines()[0] in printed
+    assert results.statuses == {"done": 6} and results.table().to_text().splitlines()[0] in printed
     assert dict(results.search["arm"].value_counts()) == {"short": 4, "long": 4}
     for arm, rows in results.search.groupby("arm"):
         confirmed, whole = (

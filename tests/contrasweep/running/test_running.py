@@ -63,7 +63,7 @@ def test_a_tracker_that_cannot_be_built_leaves_the_run_alone(calm, tmp_path, mon
     monkeypatch.syspath_prepend(str(tmp_path))
     name = "unbuilt_tracker:Own"
     results = run(study(), storage=str(tmp_path / "runs"), tracking=name)
-    assert results.counts == {"done": 6} and values(results).equals(values(calm))
+    assert results.statuses == {"done": 6} and values(results).equals(values(calm))
     errors = [line for line in capfd.readouterr().err.splitlines() if "unbuilt_tracker" in line or "nobody" in line]
     assert errors == [
         f"{name} takes nothing at the moment (ConnectionError: nobody answers); training goes on",
@@ -88,7 +88,7 @@ def test_a_run_leaves_its_study_compacted(tmp_path, monkeypatch):
     monkeypatch.setattr(compact, "MIN_OBJECTS_TO_COMPACT", 2)
     results = run(study(folds=2), storage=str(tmp_path), tracking="none")
     kept = [key.split("/")[2] for key in results.records.store.list("toy/compact/")]
-    assert kept == ["curves", "records", "system"] and results.counts == {"done": 4}
+    assert kept == ["curves", "records", "system"] and results.statuses == {"done": 4}
 
 
 def test_running_again_trains_nothing(calm, tmp_path):
@@ -230,7 +230,7 @@ def mixed(tmp_path_factory):
 
 def test_a_trial_that_raises_fails_alone(mixed):
     results, of = mixed
-    assert results.counts == {"done": 6, "failed": 6}
+    assert results.statuses == {"done": 6, "failed": 6}
     assert not results.complete
     assert [r.status for r in of["good"]] == ["done"] * 3 and [r.status for r in of["bad"]] == ["failed"] * 3
     assert "RuntimeError: this trial fails on purpose" in of["bad"][0].error and "toy.py" in of["bad"][0].error
@@ -255,7 +255,7 @@ def test_a_trial_that_never_fits_is_infeasible_not_bad(tmp_path):
         storage=str(tmp_path),
         tracking="none",
     )
-    assert results.counts == {"done": 1, "infeasible": 1}
+    assert results.statuses == {"done": 1, "infeasible": 1}
     assert "MemoryError" in next(r for r in results.trial_records.values() if r.arm == "huge").error
 
 
@@ -274,7 +274,7 @@ def test_another_plan_of_the_same_name_is_refused_unless_it_extends(calm):
     with pytest.raises(SpecError, match="another plan"):
         run(larger, storage=calm.records.storage, tracking="none")
     extended = run(larger, storage=calm.records.storage, tracking="none", extend=True)
-    assert extended.counts == {"done": 12}
+    assert extended.statuses == {"done": 12}
     assert before.items() <= ended(extended.records).items()
 
 
@@ -300,4 +300,4 @@ def test_halving_through_ray_resumes_the_promoted_from_their_checkpoints(tmp_pat
     assert sorted(r.status for r in recorded) == ["done"] * 2 + ["pruned"] * 6
     assert all([row["step"] for row in records.metrics(r.trial_id)] == list(range(1, r.step + 1)) for r in recorded)
     assert max(r.attempts for r in recorded) == 3
-    assert results.counts == {"done": 1}  # the one fold that was not searched
+    assert results.statuses == {"done": 1}  # the one fold that was not searched

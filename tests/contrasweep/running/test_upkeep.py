@@ -105,7 +105,7 @@ def test_repair_puts_aside_what_runs_again_and_leaves_the_rest(records):
     records.store.write(records.key(broken, "record.json"), b"{")
     records.store.write("s/mlflow.json", b"{")
     records.store.write("s/search/0123/000000.json", b"{")
-    assert load("s", storage=records.storage).counts["broken"] == 1
+    assert load("s", storage=records.storage).statuses["broken"] == 1
     result = verify(records, repair=True)
     assert result.sound and {finding.repair for finding in result.findings} == {"trial", "delete", "search"}
     assert verify(records).findings == ()
@@ -113,7 +113,7 @@ def test_repair_puts_aside_what_runs_again_and_leaves_the_rest(records):
     aside = list(records.store.list(f"s/archive/{result.archived}/"))
     assert f"s/archive/{result.archived}/trials/{broken}/checkpoint/latest.json" in aside
     assert f"s/archive/{result.archived}/search/0123/000000.json" in aside
-    assert load("s", storage=records.storage).counts == {"pending": 3, "done": 1}
+    assert load("s", storage=records.storage).statuses == {"pending": 3, "done": 1}
 
 
 def test_a_broken_study_and_plan_are_archived_for_the_next_run(records):

@@ -45,7 +45,7 @@ def test_a_misspelt_metric_ends_the_study_at_once_and_the_mended_one_goes_on(tmp
     with pytest.raises(ContrasweepError, match="--extend"):  # another change than that of the metric is another plan
         run(dataclasses.replace(mended, folds=4), storage=str(tmp_path), tracking=None)
     results = run(mended, storage=str(tmp_path), tracking=None)
-    assert results.complete and results.counts["done"] == len(results.planned)
+    assert results.complete and results.statuses["done"] == len(results.planned)
     again = {**results.trial_records, **results.search_records}[first.trial_id]
     assert (again.status, again.metrics) == (Status.DONE, first.metrics)
     with pytest.raises(ContrasweepError, match="--extend"):  # it was reported, so it is not exchanged for another
@@ -77,10 +77,10 @@ def test_where_others_report_the_metric_or_an_earlier_report_had_it_a_trial_fail
     monkeypatch.syspath_prepend(str(local_ray.importable))
     once = {"once": Arm("reports_once:train")}
     results = run(grid(arms=once, metric="accuracy"), storage=str(tmp_path / "once"), tracking=None)
-    assert results.counts == {"failed": 3}, "that only the last report lacks it is no wrong name"
+    assert results.statuses == {"failed": 3}, "that only the last report lacks it is no wrong name"
     arms = {"good": Arm("valued:train"), "odd": Arm("valued:train", config={"metric": "loss"})}
     results = run(grid(arms=arms, metric="accuracy"), storage=str(tmp_path), tracking=None)
-    assert results.counts == {"done": 3, "failed": 3}
+    assert results.statuses == {"done": 3, "failed": 3}
 
 
 def test_what_the_code_reports_is_mended_too(tmp_path, local_ray, monkeypatch):
@@ -92,4 +92,4 @@ def test_what_the_code_reports_is_mended_too(tmp_path, local_ray, monkeypatch):
     with pytest.raises(ContrasweepError, match="no trial has reported 'accuracy'"):
         run(study, storage=str(tmp_path), tracking=None)
     file.write_text(text.replace("METRIC", "accuracy"))
-    assert run(study, storage=str(tmp_path), tracking=None).counts == {"done": 3}
+    assert run(study, storage=str(tmp_path), tracking=None).statuses == {"done": 3}

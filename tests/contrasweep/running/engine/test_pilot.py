@@ -101,4 +101,4 @@ def test_a_study_whose_arms_are_below_the_floor_stops_and_goes_on_without_a_pilo
             run(study, storage=str(tmp_path), tracking=None)
         assert len(records.finished()) == 3
     results = run(dataclasses.replace(study, pilot=False), storage=str(tmp_path), tracking=None)
-    assert results.counts == {"done": 9}
+    assert results.statuses == {"done": 9}

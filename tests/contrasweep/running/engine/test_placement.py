@@ -170,7 +170,7 @@ def test_cells_that_fit_run_and_the_others_are_infeasible(ray_gpu, tmp_path):
         "vast": Arm("toy:train", config={"epochs": 2}, resources=Footprint(gpu_memory_gib=50)),
     }
     results = run(toy(arms), storage=str(tmp_path), tracking="none")
-    assert results.counts == {"done": 3, "infeasible": 3}
+    assert results.statuses == {"done": 3, "infeasible": 3}
     notes = [record.notes for record in results.trial_records.values() if record.arm == "fits"]
     assert notes == [TrialNotes(gpus=0.5, gpu_type="T4", cost_per_hour=1.5)] * 3
     error = next(record.error for record in results.trial_records.values() if record.arm == "vast")

@@ -175,7 +175,7 @@ def test_calm_arms_report_the_same_among_others_and_alone(tmp_path, capfd):
     capfd.readouterr()
     order = random.Random(1).sample([*leaving.CALM, *leaving.MISBEHAVING], 17)
     results = run(leaving.study(order), storage=str(tmp_path / "mixed"), tracking="none")
-    assert results.counts == {"done": 17} and leaving.calm_records(results) == alone
+    assert results.statuses == {"done": 17} and leaving.calm_records(results) == alone
     said = capfd.readouterr().err
     for arm in order[:-1]:
         text = leaving.LEFT.get(getattr(leaving, arm.replace("-", "_"), None))
