@@ -28,7 +28,7 @@ def text_table(rows: Sequence[Sequence[str]], *, rule: bool = False, width: int 
     if rule and spare < 0 and len(widths) > 2:
         blocks = ([pair for pair in zip(rows[0], row, strict=True) if pair[1]] for row in rows[1:])
         return [line for block in blocks for line in ("", *text_table(block, width=width))][1:]
-    while 0 < spare and widths != whole:  # what is broken most gets one more
+    while spare > 0 and widths != whole:  # what is broken most gets one more
         widest = max(range(len(widths)), key=lambda i: whole[i] / max(1, widths[i]))
         widths[widest], spare = widths[widest] + 1, spare - 1
     table = Table(

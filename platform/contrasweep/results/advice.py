@@ -289,7 +289,9 @@ class Advice:
                     "degrees": [_finite(value) for value in forecast.degrees],
                     "assurance": [_chance(prediction) for prediction in forecast.predictions],
                     "enough": [vars(size) | _chance(prediction) for size, prediction in forecast.enough],
-                    "enough_as_estimated": None if forecast.enough_as_estimated is None else vars(forecast.enough_as_estimated),
+                    "enough_as_estimated": None
+                    if forecast.enough_as_estimated is None
+                    else vars(forecast.enough_as_estimated),
                 }
                 for forecast in self.forecasts
             ],

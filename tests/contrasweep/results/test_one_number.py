@@ -210,7 +210,9 @@ def check(results):
             if form != "latex" or table.answer.decisive:
                 shown = one_line(text.replace(r"$<$", "<").replace(r"$\pm$", "±").replace("\\", ""))
                 assert all(sentence in shown for sentence in sentences), form
-        for place, row in zip(table.cells, table.to_rows(), strict=True):
+        for row in table.to_rows():
+            labels = tuple(row["factors"].values())
+            place = labels[: len(table.row_factors)], labels[len(table.row_factors) :]
             row["statuses"] = {status: n for status, n in row["statuses"].items() if n}
             shared = {name: value for name, value in vars(table.cells[place]).items() if name in row}
             assert len(shared) == 11 and shared == {name: row[name] for name in shared}, "a field has one name"
