@@ -6,6 +6,7 @@ one, and verdicts follow the first (`StudyDocument`). Trials that were declared 
 
 import contextlib
 import getpass
+import json
 import platform
 import shlex
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from contrasweep.config import Config, MutableConfig
-from contrasweep.errors import SpecError
+from contrasweep.errors import BrokenFileError, SpecError
 from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.stages import check_log
@@ -133,6 +134,26 @@ def _log(known: StudyDocument) -> tuple[Declared, ...]:
     """The log as far as it goes, which begins with the first declaration."""
     first = Declared(known.created, ", ".join(known.commands), 0, known.trials, spec=known.spec)
     return known.log or (first,)
+
+
+def asked_before(document: StudyDocument, records: StudyRecords) -> tuple[str, ...]:
+    """Return the other studies of the storage with ended trials that compare two of these arms on the same data.
+
+    Arms are the same by what they train, under whatever name.
+    """
+    arms, names = _arms(document), []
+    for key in sorted(records.store.etags("", "study.json")) if arms.total() > 1 and not document.evaluates else ():
+        other = StudyRecords(records.storage, key.partition("/")[0])
+        with contextlib.suppress(BrokenFileError):  # somebody else's study keeps nobody from running
+            known = other.document() if other.study != document.name else None
+            same = known is not None and known.spec.get("data") == document.spec.get("data")
+            if known is not None and same and (arms & _arms(known)).total() > 1 and other.etags():
+                names.append(known.name)
+    return tuple(names)
+
+
+def _arms(document: StudyDocument) -> Counter[str]:
+    return Counter(json.dumps(arm, sort_keys=True, default=str) for arm in document.spec.get("arms", {}).values())
 
 
 def trained_again(

@@ -4,7 +4,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from contrasweep.code import CurrentCode
@@ -15,7 +15,7 @@ from contrasweep.planning import learned
 from contrasweep.planning.code_comparison import CodeComparison, compare_plan, is_other
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.starts import check_starts
-from contrasweep.running.declaration import redeclare, this_command, trained_again
+from contrasweep.running.declaration import asked_before, redeclare, this_command, trained_again
 from contrasweep.running.failures import lacks_metric, unreported_metric
 from contrasweep.shell import command_line
 from contrasweep.storage import compact
@@ -82,6 +82,8 @@ def prepare(
     finish_move(records)
     known, recorded, log = records.document(), records.finished(), read_looks(records)
     document = redeclare(plan, study_document(plan), records, extend=extend, spend=spend)
+    asked = known.asked_before if known and recorded else asked_before(document, records)
+    document = replace(document, asked_before=asked)
     new = lines_declared_anew(known, document)
     decision = decide(plan, records, code, changed=changed, rerun=rerun, retry_failed=retry_failed)
     again = decision.again

@@ -169,6 +169,7 @@ class StudyDocument:
     versions: Mapping[Label, Label] = field(default_factory=dict)
     family: tuple[Label, ...] = ()
     log: tuple[Declared, ...] = ()
+    asked_before: tuple[Name, ...] = ()  # studies of this storage that compared two of these arms on these data
     spec: Declaration = field(default_factory=dict)
 
     @property
@@ -256,8 +257,14 @@ def lines_declared_anew(known: StudyDocument | None, document: StudyDocument) ->
 
 
 def declared_lines(document: StudyDocument) -> list[str]:
-    """Return a sentence for each later declaration that asks for other verdicts, and for what they follow."""
-    lines = []
+    """Return a sentence for each later declaration that asks for other verdicts, and for what they follow.
+
+    Earlier studies that asked the same are named first.
+    """
+    before = document.asked_before
+    named = ", ".join(before[:3]) + f" and {len(before) - 3} more" * (len(before) > 3)
+    lines = [f"asked before, on the same data: {named} compared the same arms; these verdicts do not count that"]
+    lines *= bool(before)
     for entry in document.log:
         fields = [change.partition(" ")[0] for change in entry.changes]
         asked = [c for c, name in zip(entry.changes, fields, strict=True) if name in (*VERDICT, "arms")]

@@ -77,6 +77,27 @@ def test_until_a_trial_has_ended_a_declaration_is_rewritten_freely(tmp_path):
     assert now.log == () and run(mended, tmp_path).table().notes == ()
 
 
+def test_a_study_names_the_studies_of_its_storage_that_asked_the_same_before(tmp_path):
+    arms = {name: Arm("toy:train", config={"epochs": 1, "lr": lr}) for name, lr in [("a", 0.1), ("b", 0.2), ("c", 0.3)]}
+
+    def asks(name, *chosen, data="digits-lt"):
+        named = {f"{arm}-{name}": arms[arm] for arm in chosen}
+        return AblationGrid(name, named, data, seeds=[1, 2, 3], metric="m0")
+
+    run(asks("planned", "a", "b"), tmp_path, stop_after=0)
+    assert run(asks("first", "a", "b"), tmp_path).table().notes == (), "nothing has ended of the other"
+    for other in (asks("alone", "a", "c"), asks("elsewhere", "a", "b", data="digits")):
+        assert run(other, tmp_path).table().notes == ()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "study.json").write_text("{")
+    again = asks("second", "a", "b", "c")
+    note = "asked before, on the same data: alone, first compared the same arms; these verdicts do not count that"
+    assert run(again, tmp_path).table().notes == (note,)
+    run(asks("third", "a", "b", "c"), tmp_path)
+    assert run(again, tmp_path).table().notes == (note,), "it is told of what was there before it"
+    assert run(again, tmp_path / "new").table().notes == ()
+
+
 def test_what_changes_no_verdict_is_rewritten_at_any_time_without_an_option(tmp_path):
     run(grid(), tmp_path)
     named = grid(description="asks", labels={"a0": "Baseline"}, tracking="none", notify="env:HOOK", max_failures=1)
