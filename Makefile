@@ -1,10 +1,11 @@
 # Two commands do all the set-up on a fresh machine that has Python 3.11 or newer: make demo, make test.
 PYTHON ?= python3
 VENV ?= .venv
+PINS ?= --constraints constraints.txt
 BIN := $(VENV)/bin
 DEMO := build/demo
 
-.PHONY: demo test tests test-long test-nightly test-fast gpu-test same check docs pictures install requirements clean
+.PHONY: demo test tests test-long test-nightly test-newest test-fast gpu-test same check docs pictures install requirements clean
 
 demo: $(VENV)/.installed
 	$(BIN)/contrasweep run contrasweep.search_spaces.demo:STUDY --storage $(DEMO)/runs --tracking sqlite:///$(DEMO)/mlflow.db
@@ -24,6 +25,9 @@ test-long: $(VENV)/.installed-test  ## three at once on two cores: they mostly w
 
 test-nightly: $(VENV)/.installed-test  ## a fault at every call of a storage (CONTRASWEEP_STORE_FAULT replays one), every command over every forged storage
 	$(BIN)/pytest -n 2 -m nightly $$(grep -rl --include='test_*.py' mark.nightly tests)
+
+test-newest:  ## the fast tests with the newest releases that the bounds of pyproject.toml allow
+	$(MAKE) --no-print-directory tests VENV=build/newest PINS=
 
 test-fast: $(VENV)/.installed-test
 	$(BIN)/pytest -n 2 --dist loadgroup --durations=15 -m "not slow and not long and not nightly"
@@ -57,11 +61,11 @@ $(VENV)/bin/uv:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/uv
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraints constraints.txt --editable ".[all]"
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(PINS) --editable ".[all]"
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraints constraints.txt --editable ".[test]"
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(PINS) --editable ".[test]"
 	@touch $@
 
 requirements: $(VENV)/.installed  ## build/requirements.txt: the versions of constraints.txt with the hashes of their files
