@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import yaml
 from without_packages import HIDDEN, HIDE
 
 import contrasweep as cs
@@ -160,10 +161,11 @@ def test_the_extras_of_the_distribution():
     imported = {"scikit-learn": "sklearn"}
     names_of_all = {re.split(r"[\[<>=]", line)[0] for line in extras["all"]}
     assert {imported.get(name, name) for name in names_of_all} == cli.PACKAGES_OF_ALL
+    assert set(extras["judge"]) < set(extras["all"]), "the bounds of both are the same"
 
 
 @pytest.mark.long
-def test_an_installed_client_is_small_and_plans(work):
+def test_an_installed_client_is_small_plans_and_judges_with_the_extra_of_the_action(work):
     """A fresh environment with the client's packages alone: under 300 MB (without compiled modules), and it plans."""
     environment, dist = work / "venv", work / "dist"
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", dist], cwd=ROOT, check=True)
@@ -184,3 +186,10 @@ def test_an_installed_client_is_small_and_plans(work):
     done = subprocess.run(words, cwd=work, env=plain, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "torch is not installed here" in done.stdout
+    action = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"][0]["run"]
+    extra = re.search(r"GITHUB_ACTION_PATH(\[\w+\])", action)[1]
+    subprocess.run([environment / "bin" / "python", *install, *pins, f"{wheel}{extra}"], check=True)
+    (work / "runs.csv").write_text("model,seed,acc\n" + "".join(f"{m},{s},.{s}{m}\n" for m in (1, 7) for s in range(8)))
+    words = [environment / "bin" / "contrasweep", "judge", "runs.csv", "--require", "better", "--reference", "1"]
+    done = subprocess.run(words, cwd=work, env=plain, capture_output=True, text=True)
+    assert done.returncode == 0 and "7 is better than 1" in done.stdout, done.stdout + done.stderr

@@ -19,6 +19,8 @@ EXTRAS = {**dict.fromkeys(PACKAGES_OF_ALL, "all"), "duckdb": "query", "mcp": "mc
 MIN_ADDRESS_SPACE = 2**30
 """What compiled libraries need to be loaded; with less they raise, or hang."""
 
+JUDGING = {"judge", "compare", "ledger"}
+"""Commands that do with pandas and SciPy."""
 ACTING = {"run", "evaluate", "decide", "submit"}
 """Commands whose exit status says what became of a study; of all others the output is what they are for."""
 
@@ -131,7 +133,7 @@ def main() -> None:
             raise
         _fail(
             f"this command needs the package {package}, which is not installed here; planning, submitting and watching "
-            f"do without: {install_command(EXTRAS[package])}"
+            f"do without: {install_command('judge' if JUDGING.intersection(sys.argv[1:2]) else EXTRAS[package])}"
         )
     except SystemExit as error:  # no command of ours raises it
         if _raised_in(error) == "typer":  # --show-completion, and what the shell asks at each Tab

@@ -11,7 +11,7 @@ BLOCKED = """
 import atexit, sys
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "torchvision", "ray", "mlflow", "optuna", "boto3", "sklearn"}:
+        if name.partition(".")[0] in "torch torchvision ray mlflow optuna boto3 sklearn matplotlib".split():
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Missing())
 sys.argv[0] = "contrasweep"
