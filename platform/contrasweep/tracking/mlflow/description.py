@@ -230,7 +230,7 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
     if study.origin:  # runs of the same study in another storage are not averaged with these
         conditions.append(f"tags.`contrasweep.origin` = '{study.origin}'")
     if not all_trials:
-        conditions += [f"attributes.status != '{RUN_STATUS[status]}'" for status in Status if not status.trained]
+        conditions += [f"attributes.status != '{s}'" for s in sorted({RUN_STATUS[s] for s in Status if not s.trained})]
         conditions += [f"tags.`phase` = '{Phase.CONFIRM}'"] * study.searches
     if conditions:
         view["searchFilter"] = " AND ".join(conditions)
