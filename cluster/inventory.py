@@ -203,8 +203,10 @@ def read_inventory(path: str | Path) -> Inventory:
     """
     import yaml
 
+    from contrasweep.cluster.yaml_loader import Loader
+
     try:
-        content = yaml.safe_load(Path(path).read_text())
+        content = yaml.load(Path(path).read_text(), Loader)
     except OSError as error:
         raise InventoryError(f"inventory {path} cannot be read ({error.strerror})") from None
     except Exception as error:  # PyYAML raises what `int` and the like do

@@ -16,6 +16,7 @@ from typing import Any
 
 from docs.claims_ledger import Claim
 
+from contrasweep.canonical import label
 from contrasweep.code import CurrentCode
 from contrasweep.errors import ContrasweepError, NotStagedError, SpecError, choose_from
 from contrasweep.imports import import_from_here, import_path
@@ -25,7 +26,6 @@ from contrasweep.planning.forecast import forecast
 from contrasweep.planning.planner import plan, plan_staged
 from contrasweep.reporting import write_report
 from contrasweep.results.results import Results
-from contrasweep.results.table import label
 from contrasweep.running.driver import run as run_study
 from contrasweep.statistics.comparison import Relevance, Verdict, in_words, relevance_of
 from contrasweep.storage.record import COUNTING

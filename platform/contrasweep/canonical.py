@@ -65,6 +65,19 @@ def dumps(value: Any) -> str:
     return text_of(canonical(value))
 
 
+def label(value: Any) -> str:
+    """Return a value of an axis as tables and trackers show it: a number in full, an en dash for none."""
+    if isinstance(value, list | tuple | dict):
+        return json.dumps(value)
+    if value is None or (not isinstance(value, str) and str(value) in ("nan", "<NA>")):
+        return "–"
+    if not isinstance(value, float) or not math.isfinite(value):
+        return str(value)
+    if value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    return short if float(short := f"{value:g}") == value else repr(float(value))
+
+
 text_of = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode
 """The JSON text of a value that is canonical already, without a check of that."""
 

@@ -97,6 +97,10 @@ def test_a_known_type_needs_no_memory_and_one_gpu_is_assumed(tmp_path):
         ),
         ("a: [", "is not YAML"),
         ("nodes: [{cpus: !!int ''}]", "is not YAML"),
+        (
+            "nodes:\n- cpus: 8\n  memory_gib: 1\n  cpus: 80",
+            "a mapping has each key once, got 'cpus'; it stands in line 2 and in line 4",
+        ),
     ],
 )
 def test_a_bad_inventory_is_one_line_with_its_place(tmp_path, content, says):

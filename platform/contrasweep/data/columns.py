@@ -67,7 +67,8 @@ def check_stored(column: pa.Array, spec: ColumnSpec, where: str) -> None:
 def table(columns: Mapping[str, object], specs: Mapping[str, ColumnSpec]) -> pa.Table:
     """Return a table of `columns`; array columns carry their spec in the metadata of their field."""
     arrays = {name: _array(value) for name, value in columns.items()}
-    fields = [pa.field(name, array.type, metadata=_metadata(specs.get(name))) for name, array in arrays.items()]
+    stored = {name: {k: str(v) for k, v in spec.items()} | {"byte_order": "little"} for name, spec in specs.items()}
+    fields = [pa.field(name, array.type, metadata=stored.get(name)) for name, array in arrays.items()]
     return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
 
 
@@ -77,10 +78,6 @@ def _array(value: Any) -> pa.Array:
         buffer = pa.py_buffer(np.ascontiguousarray(value))
         return pa.Array.from_buffers(pa.from_numpy_dtype(value.dtype), len(value), [None, buffer])
     return value if isinstance(value, pa.Array) else pa.array(value)
-
-
-def _metadata(spec: ColumnSpec | None) -> dict[str, str] | None:
-    return None if spec is None else {key: str(value) for key, value in spec.items()} | {"byte_order": "little"}
 
 
 def content_digest(rows: pa.Table) -> str:

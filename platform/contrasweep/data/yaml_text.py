@@ -1,12 +1,12 @@
 """Reads the YAML of a study file as plain values, within bounds: a small file may expand to gigabytes."""
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
+from contrasweep.cluster.yaml_loader import KeyTwiceError, Loader
 from contrasweep.errors import SpecError
 
 MAX_CHARACTERS = 500_000
@@ -19,44 +19,15 @@ MAX_BITS = 63
 _Events: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # twenty times as fast where PyYAML was built with it
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1 as PyYAML reads it, but 1e-4 is a number, and a key stands once, as in YAML 1.2."""
-
-    def compose_mapping_node(self, anchor: Any) -> Any:
-        """Return the node of a mapping; `SpecError` where a key stands twice, of which PyYAML takes the last."""
-        node = super().compose_mapping_node(anchor)  # type: ignore[no-untyped-call]
-        lines: dict[str, int] = {}
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            line = key.start_mark.line + 1
-            if key.value in lines:
-                where = f"it stands in line {lines[key.value]} and in line {line}"
-                raise SpecError("a mapping has each key once", value=key.value, hint=where)
-            lines[key.value] = line
-        return node
-
-    def construct_object(self, node: Any, deep: bool = False) -> Any:
-        """Return the value of a node; a YAMLError with its line where there is none, as for 2026-13-01 or !!int ''."""
-        try:
-            return super().construct_object(node, deep)
-        except yaml.YAMLError:
-            raise
-        except Exception as error:
-            problem = f"a value cannot be read: {error}"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
-
-
 def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -> Any:
     """Return the value of `text`; `SpecError` at `place` where it is not YAML, or larger than any study."""
     try:
         _check_size(text, place)
-        value = yaml.load(text, _Loader)
-    except SpecError as error:
-        raise error if error.place else error.at(place) from None
+        value = yaml.load(text, Loader)
+    except SpecError:
+        raise
+    except KeyTwiceError as error:
+        raise SpecError("a mapping has each key once", place=place, value=error.key, hint=error.where) from None
     except Exception as error:  # ValueError of a version or an escape that is too large, among others
         if "maximum nesting depth" in str(error):  # of PyYAML from 6.0.4 on, whose scanner runs ahead of its events
             raise _too_deep(place) from None

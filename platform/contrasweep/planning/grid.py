@@ -4,9 +4,10 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from contrasweep import canonical
+from contrasweep.canonical import label
 from contrasweep.config import Config, MutableConfig
 from contrasweep.data.manifest import NO_DATA, Manifest
 from contrasweep.errors import DataError, NotStagedError, SpecError
@@ -273,6 +274,7 @@ def make_plan(
             for (fold, seed), origin in zip(replicates, starts, strict=True)
         ]
         cells[key] = Cell(arm, _joined(same.axes, axes, arm) if same else axes, tuple(trials))
+    _check_cells(study, cells.values())
     return GridPlan(study, tuple(cells.values()), {manifest.digest: name for name, manifest in manifests.items()})
 
 
@@ -325,10 +327,51 @@ def _manifests(study: AblationGrid, names: Iterable[str], resolve: Resolve) -> d
     return manifests
 
 
+def _check_cells(study: AblationGrid, cells: Collection[Cell]) -> None:
+    """Raise `SpecError` where a table would show two cells of an arm, or two values of an axis, as one."""
+    for axis in study.axis_names:
+        check_apart(axis, (cell.axes[axis] for cell in cells))
+    shown: dict[tuple[str, str], Cell] = {}
+    for cell in cells:
+        first = shown.setdefault((cell.arm, canonical.dumps(cell.axes)), cell)
+        if first is not cell:
+            one, other = (dotted.flatten(each.trials[0].config) for each in (first, cell))
+            keys = [key for key in {**one, **other} if not canonical.same(one.get(key), other.get(key))]
+            raise SpecError(
+                f"two cells of arm {cell.arm!r} have the same axes, so that a table would show their mean",
+                place="subgrids",
+                value=dict(cell.axes),
+                hint=f"they differ in {', '.join(keys)}: make it an axis, or an arm of each",
+            )
+
+
+def check_apart(axis: str, values: Iterable[Any]) -> None:
+    """Raise `SpecError` where tables, files or trackers show two values of an axis as one.
+
+    These are a text and what it reads as (1 and "1", null and "none"), and what Python holds equal (1 and true).
+    """
+    seen: dict[object, object] = {}
+    for value in {canonical.dumps(value): value for value in values}.values():
+        shown: list[object] = [value.casefold() if isinstance(value, str) else label(value).casefold()]
+        if isinstance(value, int | float):
+            shown.append(value)
+        elif value is None:
+            shown += ["-", "null", "none"]
+        for text in shown:
+            other = seen.setdefault(text, value)
+            if not canonical.same(other, value) and not (isinstance(other, str) and isinstance(value, str)):
+                raise SpecError(
+                    "two values of an axis are shown alike",
+                    place=f"axes.{axis}",
+                    value=[other, value],
+                    hint="write one of them differently, such as a text with a letter",
+                )
+
+
 def _joined(axes: Config, other: Config, arm: str) -> MutableConfig:
     """The axis values of two cells whose trials are the same."""
     for axis, value in other.items():
-        if value is not None and axes[axis] is not None and value != axes[axis]:
+        if value is not None and axes[axis] is not None and not canonical.same(value, axes[axis]):
             raise SpecError(
                 f"two cells of arm {arm!r} are the same trials",
                 place=f"axes.{axis}",

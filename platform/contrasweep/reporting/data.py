@@ -8,11 +8,12 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from contrasweep.canonical import label
 from contrasweep.reporting.search_notes import SearchNotes
 from contrasweep.results.advice import Advice
 from contrasweep.results.answer import Answer
 from contrasweep.results.rendering import NONE, DisplayNames
-from contrasweep.results.table import Table, label
+from contrasweep.results.table import Table
 from contrasweep.rows import FrameRow
 from contrasweep.shell import command_line
 from contrasweep.storage.record import COUNTING

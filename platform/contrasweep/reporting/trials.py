@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from contrasweep.canonical import label
 from contrasweep.data.reading import GROUP
 from contrasweep.errors import StorageError
 from contrasweep.reporting.data import SPENT, ReportData, Variables
@@ -19,7 +20,7 @@ from contrasweep.results.items import MAX_PAIRS, row_keys
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.results import Results
 from contrasweep.results.study_data import OWN_COLUMNS
-from contrasweep.results.table import Table, label
+from contrasweep.results.table import Table
 from contrasweep.storage.record import COUNTING, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
@@ -53,7 +54,7 @@ def trials_section(data: ReportData) -> Variables:
     columns = [_words("arm", list(map(data.names, frame["arm"])), list(map(data.names, data.arms)))]
     columns += [] if data.of_sweep is None else [_words("phase", list(frame["phase"]))]
     for name in settings:
-        column = _column(data.names(name), frame[name], data.names)
+        column = _column(data.names(name), frame[name], data.names, 6 if name not in data.axes else 17)
         if data.of_sweep is not None and "words" not in column:
             column["log"] = logarithmic(data, name, pd.to_numeric(frame[name], errors="coerce"))
         columns.append(column)
@@ -128,11 +129,11 @@ def _curves(data: ReportData, trials: Sequence[str]) -> Variables | None:
     return {"steps": wide.columns.astype(int).tolist(), "values": [rows.get(trial, 0) for trial in trials]}
 
 
-def _column(name: str, values: "pd.Series[Any]", names: DisplayNames) -> Column:
+def _column(name: str, values: "pd.Series[Any]", names: DisplayNames, digits: int) -> Column:
     """A setting: numbers where all of its values are, else words."""
     known = [v for v in values if v is not None and v is not pd.NA and v == v]
     if known and all(isinstance(v, int | float) and not isinstance(v, bool) for v in known):
-        return _numbers(name, values)
+        return _numbers(name, values, digits)
     return _words(name, [names(label(v)) for v in values])
 
 
@@ -142,9 +143,9 @@ def _words(name: str, texts: Sequence[str], words: Sequence[str] | None = None) 
     return {"name": name, "words": list(known), "at": [known[text] for text in texts]}
 
 
-def _numbers(name: str, values: "pd.Series[Any]") -> Column:
+def _numbers(name: str, values: "pd.Series[Any]", digits: int = 6) -> Column:
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
-    shown = (float(f"{v:.6g}") if math.isfinite(v) else None for v in numbers)
+    shown = (float(f"{v:.{digits}g}") if math.isfinite(v) else None for v in numbers)
     return {"name": name, "values": [int(v) if v is not None and v.is_integer() else v for v in shown]}
 
 

@@ -1,5 +1,6 @@
 """From a frame of trials, or of their test items, to the table: replicates, comparisons, cells and marks."""
 
+import json
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,13 +11,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from contrasweep.canonical import label
 from contrasweep.data.reading import GROUP
 from contrasweep.errors import SpecError, StorageError, choose_from
 from contrasweep.results.answer import Pair, replicates_text
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.items import Items, ItemValues, group_column, item_groups, item_values, read_ahead
-from contrasweep.results.table import NO_INTERVAL, Cell, Key, Replicate, Table, label
-from contrasweep.rows import FrameRow
+from contrasweep.results.table import NO_INTERVAL, Cell, Key, Replicate, Table
+from contrasweep.rows import FrameRow, row_tuples
 from contrasweep.statistics.comparison import Comparison, freedom, judged
 from contrasweep.statistics.design import Contrast, Design
 from contrasweep.statistics.evidence import Evidence, ItemScores, mean_contrast, paired_evidence
@@ -122,9 +124,12 @@ def distinct(trials: pd.DataFrame, factors: Key) -> tuple[Key, ...]:
 
 def labels_of(trials: pd.DataFrame, factors: Key) -> pd.Series:
     """Return the labels of each trial's `factors` as one text."""
-    if not factors:
-        return pd.Series("", trials.index, dtype=object)
-    return pd.Series([" ".join(k) for k in zip(*(trials[f] for f in factors), strict=True)], trials.index, dtype=object)
+    return pd.Series([_joined(k) for k in row_tuples(trials, factors)], trials.index, dtype=object)
+
+
+def _joined(labels: Key) -> str:
+    """Return several labels as one text; one with a space is quoted, so that no other labels have this text."""
+    return " ".join(v if len(labels) == 1 or " " not in v else json.dumps(v) for v in labels)
 
 
 @dataclass(frozen=True)
@@ -306,7 +311,7 @@ def _contexts(cells: Cells, layout: Layout) -> dict[Key, dict[str, tuple[Key, Ke
         value = dict(zip(layout.placed, (*place[0], *place[1]), strict=True))
         if cell.mean is not None:
             context = tuple(value[f] for f in layout.context)
-            contexts.setdefault(context, {})[" ".join(value[f] for f in layout.compared)] = place
+            contexts.setdefault(context, {})[_joined(tuple(value[f] for f in layout.compared))] = place
     return contexts
 
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from contrasweep.canonical import label
 from contrasweep.code import difference as code_difference
 from contrasweep.errors import SpecError
 from contrasweep.results.results import Results
-from contrasweep.results.table import label
 from contrasweep.storage.code_files import read_sources
 from contrasweep.storage.record import Record
 from contrasweep.study import dotted

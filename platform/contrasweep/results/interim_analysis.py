@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, Self
 
-from contrasweep.config import Config
+from contrasweep.canonical import label
 from contrasweep.planning.plan import Cell, Plan
 from contrasweep.planning.stages import Stage, cell_name, spending_time
 from contrasweep.planning.sweep import SweepPlan
 from contrasweep.results.results import Results
-from contrasweep.results.table import label
 from contrasweep.statistics.comparison import Comparison
 from contrasweep.statistics.evidence import Evidence
 from contrasweep.statistics.family import Family
@@ -87,7 +86,11 @@ def judge_look(
     last = stage.time >= 1
     after = _after_look(pairs, log, planned_looks(declared, log, stage), family, mode, declared, bounds, last)
     wanted = {(one.context, arm) for one in after if one.decision == "open" for arm in (one.a, one.b)}
-    open_cells = [c for c in stage.open if {((), c.arm), (_context(c.axes), c.arm)} & wanted and stage.time < 1]
+    open_cells = [
+        c
+        for c in stage.open
+        if {((), c.arm), (tuple((axis, label(v)) for axis, v in c.axes.items()), c.arm)} & wanted and stage.time < 1
+    ]
     names = {cell_name(c.arm, c.axes) for c in open_cells}
     stopped = tuple(name for c in stage.open if (name := cell_name(c.arm, c.axes)) not in names)
     return LookTaken(stage.replicates, stage.time, after, stopped, time.time(), family.margin), open_cells
@@ -247,10 +250,6 @@ def _last_error(evidence: Evidence, declared: Replicates) -> float:
     seeds = declared.most if declared.of == "seeds" else now.design.seeds
     repeats = declared.most if declared.of == "repeats" else now.design.repeats
     return math.sqrt(replace(now.design, seeds=seeds, repeats=repeats).variance(now.components))
-
-
-def _context(axes: Config) -> Context:
-    return tuple((axis, label(value)) for axis, value in axes.items())
 
 
 def _nan(value: float | None) -> float:

@@ -9,8 +9,10 @@ from typing import TypeVar
 
 import pandas as pd
 
+from contrasweep.canonical import label
 from contrasweep.errors import SpecError
 from contrasweep.live.overview import study_names
+from contrasweep.planning.grid import check_apart
 from contrasweep.results.advice import Advice, Hours, Size
 from contrasweep.results.answer import Answer
 from contrasweep.results.building import names_of
@@ -18,7 +20,7 @@ from contrasweep.results.notices import MixedCode
 from contrasweep.results.results import Results
 from contrasweep.results.search import Best
 from contrasweep.results.study_data import Over
-from contrasweep.results.table import PLAIN, Table, TableStyle, label
+from contrasweep.results.table import PLAIN, Table, TableStyle
 from contrasweep.rows import ItemColumns, row_tuples
 from contrasweep.storage.record import Record
 from contrasweep.study import dotted
@@ -110,9 +112,12 @@ class JoinedResults(Results):
             )
             for part in parts
         ]
+        whole = pd.concat(planned, ignore_index=True).drop(columns=[] if by_study else [STUDY])
+        for axis in document.axes:
+            check_apart(axis, whole[axis])
         return cls(
             document,
-            pd.concat(planned, ignore_index=True).drop(columns=[] if by_study else [STUDY]),
+            whole,
             keyed(records),
             {},
             first.records,

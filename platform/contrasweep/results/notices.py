@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from contrasweep.canonical import label
 from contrasweep.code import difference, dotted_paths
 from contrasweep.errors import StorageError
 from contrasweep.rows import Row, step_of
@@ -76,8 +77,6 @@ def _counted(arm: str, trials: "pd.DataFrame", metric: str, axes: Sequence[str])
     text = f"{arm}: {bad.sum()} of {len(bad)} trials"
     if not axes or bad.all():
         return text
-    from contrasweep.results.table import label  # with pandas: while trials run, nothing is counted
-
     cells = [
         ", ".join(f"{axis}={label(value)}" for axis, value in zip(axes, values, strict=True))
         for values in trials[list(axes)].itertuples(index=False)

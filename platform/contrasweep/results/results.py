@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import pandas as pd
 
+from contrasweep.canonical import label
 from contrasweep.config import Config
 from contrasweep.errors import SpecError, check_known
 from contrasweep.imports import import_path
@@ -24,7 +25,7 @@ from contrasweep.results.notices import mark_mixed_code
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.search import Best
 from contrasweep.results.study_data import OWN_COLUMNS, Over, StudyData
-from contrasweep.results.table import PLAIN, Cell, Key, Table, TableStyle, label
+from contrasweep.results.table import PLAIN, Cell, Key, Table, TableStyle
 from contrasweep.rows import FrameRow, row_tuples
 from contrasweep.statistics.comparison import Comparison
 from contrasweep.statistics.design import Design, SeedPart

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import pandas as pd
 
+from contrasweep import canonical
 from contrasweep.config import Config
 from contrasweep.errors import BrokenFileError, SpecError, check_known
 from contrasweep.results.items import ItemReader, Items
@@ -264,7 +265,7 @@ class StudyData:
         """
         for axis, value in at.items():
             self.check_known("axis", axis, self.axes)
-            frame = frame[[v == value for v in frame[axis]]]
+            frame = frame[[canonical.same(v, value) for v in frame[axis]]]
         return frame
 
     def check_known(self, kind: str, value: str, known: list[str]) -> None:

@@ -3,7 +3,6 @@
 The table of a study: means with intervals, the best marked, what is missing shown as missing, verdicts below.
 """
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -192,15 +191,6 @@ class Cell:
 def number(value: float, decimals: int) -> str:
     """Return a number as text, as a cell shows it; an infinite one is ∞ or -∞."""
     return f"{value:.{decimals}f}" if math.isfinite(value) else ("∞" if value > 0 else "-∞")
-
-
-def label(value: Any) -> str:
-    """Return an axis value as a table shows it; an en dash where a trial has no such axis."""
-    if isinstance(value, list | tuple | dict):
-        return json.dumps(value)
-    if value is None or (isinstance(value, float) and math.isnan(value)) or value is pd.NA:
-        return "–"
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 NO_INTERVAL = "none"

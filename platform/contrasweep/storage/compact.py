@@ -43,13 +43,9 @@ RECORDS, CURVES, SYSTEMS = KINDS = ("records", "curves", "system")
 PART_THREADS = 8
 
 
-def _is_content(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_large_binary(kind))
-
-
 _IDS = {"trial_id": is_text, "etag": is_text}
 _STEPS = {**_IDS, "step": pa.types.is_integer}
-_COLUMNS = {RECORDS: {**_IDS, "record": _is_content}, CURVES: _STEPS, SYSTEMS: _STEPS}
+_COLUMNS = {RECORDS: {**_IDS, "record": pa.types.is_large_binary}, CURVES: _STEPS, SYSTEMS: _STEPS}
 _FILES = {CURVES: "metrics.parquet", SYSTEMS: SYSTEM}
 
 

@@ -173,11 +173,7 @@ class StudyRecords:
 
     def metrics(self, trial_id: str) -> list[Row]:
         """Reports as written; [] where there are none. A metric that a report did not give is absent from it."""
-        try:
-            table = self.metrics_table(trial_id, self._read(trial_id, "metrics.parquet"))
-        except FileNotFoundError:
-            return []
-        return [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
+        return self._rows(trial_id, "metrics.parquet")
 
     def metrics_table(self, trial_id: str, data: bytes, name: str = "metrics.parquet") -> pa.Table:
         """Return the table in the content of a trial's metrics.parquet, or of the file `name` of its kind.
@@ -206,8 +202,11 @@ class StudyRecords:
 
     def system(self, trial_id: str) -> list[Row]:
         """The rows as written; [] where there are none."""
+        return self._rows(trial_id, SYSTEM)
+
+    def _rows(self, trial_id: str, name: str) -> list[Row]:
         try:
-            table = self.metrics_table(trial_id, self._read(trial_id, SYSTEM), SYSTEM)
+            table = self.metrics_table(trial_id, self._read(trial_id, name), name)
         except FileNotFoundError:
             return []
         return [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]

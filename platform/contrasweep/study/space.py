@@ -215,7 +215,10 @@ _MISSING = object()
 def active(when: When | None, config: Config) -> bool:
     """Whether a parameter exists under the nested `config`: every key of its `when` has a value that it names."""
     return all(
-        any(dotted.holds(dotted.lookup(config, key), value) for value in _as_list(wanted))
+        any(
+            dotted.holds(dotted.lookup(config, key), value)
+            for value in (wanted if isinstance(wanted, list | tuple) else [wanted])
+        )
         for key, wanted in (when or {}).items()
     )
 
@@ -285,10 +288,6 @@ def settings(name: str, parameter: Float | Int | Choice) -> set[dotted.Leaf]:
     """Return the config keys that a searched parameter sets."""
     values = parameter.options if isinstance(parameter, Choice) else [parameter.low]
     return dotted.leaves(*(dotted.nest(name, value) for value in values))
-
-
-def _as_list(wanted: Any) -> list[Any]:
-    return list(wanted) if isinstance(wanted, list | tuple) else [wanted]
 
 
 def _place(u: float, count: int | None) -> int:

@@ -150,6 +150,20 @@ def test_digests_differ_where_values_do(a, b):
         ({"axes": {"p": ["\ud800"]}}, "p: a text must have a UTF-8 form, without lone surrogates, got '\\ud800'"),
         ({"axes": {"p": [{"\ud800": 1}]}}, "p: a text must have a UTF-8 form"),
         ({"description": "\ud800"}, "description: a text must have a UTF-8 form"),
+        ({"axes": {"p": [1, 2, "1"]}}, "axes.p: two values of an axis are shown alike, got [1, '1']"),
+        ({"axes": {"p": [True, "true"]}}, "axes.p: two values of an axis are shown alike, got [True, 'true']"),
+        ({"axes": {"p": [1, True]}}, "axes.p: two values of an axis are shown alike, got [1, True]"),
+        ({"axes": {"p": ["none", None]}}, "axes.p: two values of an axis are shown alike, got ['none', None]"),
+        ({"axes": {"p": [[1, 2], "[1, 2]"]}}, "axes.p: two values of an axis are shown alike, got [[1, 2], '[1, 2]']"),
+        (
+            {"axes": {"p": [1]}, "subgrids": [{"arms": ["b"], "axes": {"p": ["1"]}}]},
+            "axes.p: two values of an axis are shown alike, got [1, '1']",
+        ),
+        (
+            {"axes": {"p": [1]}, "subgrids": [{"arms": ["b"], "axes": {"p": [1]}, "config": {"wd": 0.1}}]},
+            "subgrids: two cells of arm 'b' have the same axes, so that a table would show their mean, got {'p': 1}; "
+            "they differ in wd",
+        ),
     ],
 )
 def test_a_wrong_study_is_refused_with_place_and_value(fields, says):

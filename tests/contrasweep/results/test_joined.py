@@ -15,9 +15,13 @@ from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 
 
-def made(folder, name, shift, epochs=3, **fields):
+def train(trial, resume=None):
+    yield
+
+
+def made(folder, name, shift, epochs=3, trainable="toy:train", **fields):
     """A finished study of two arms and eight seeds, whose made-up scores share each seed's noise."""
-    arms = {arm: cs.Arm("toy:train", {"epochs": epochs}) for arm in ("scl", "ocl")}
+    arms = {arm: cs.Arm(trainable, {"epochs": epochs}) for arm in ("scl", "ocl")}
     fields = {"data": "digits-lt", "seeds": list(range(8))} | fields
     plan = cs.plan(cs.AblationGrid(name, arms, **fields), storage=folder)
     records = StudyRecords(folder, name)
@@ -86,6 +90,13 @@ def test_studies_of_other_data_are_not_paired_and_of_another_metric_are_no_table
     made(storage, "folded", 0.0, folds=3)
     with pytest.raises(cs.SpecError, match="no folds in common"):
         cs.load(["short", "folded"], storage=storage)
+
+
+def test_studies_whose_values_of_an_axis_would_be_shown_alike_are_no_table(storage):
+    for name, value in (("numbers", 1), ("texts", "1")):
+        made(storage, name, 0.0, trainable=train, axes={"size": [value]})
+    with pytest.raises(cs.SpecError, match=r"axes.size: two values of an axis are shown alike, got \[1, '1'\]"):
+        cs.load(["numbers", "texts"], storage=storage)
 
 
 def test_a_pattern_of_one_study_is_that_study_and_an_unknown_one_is_refused(storage):

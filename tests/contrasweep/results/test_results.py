@@ -26,7 +26,8 @@ from contrasweep.storage.code_files import write_code
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tracking.mlflow.description import final_tags
+from contrasweep.tracking.mlflow.description import describe_run, final_tags
+from contrasweep.tracking.tracker import TrackedStudy
 
 DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5))
 
@@ -380,6 +381,32 @@ def test_the_html_report_and_mlflows_tags_have_the_code_and_what_was_archived(st
     page = render(load("made-up", storage=str(tmp_path)), "html").decode()
     again = " ".join(page[page.index("To run it again</h2>") :].split())
     assert code.digest in again and f"{code.commit} with changes" in again and "1 trial was archived" in again
+
+
+def test_values_that_are_nearly_alike_are_rows_of_their_own_everywhere(tmp_path):
+    axes = {"lr": [0.12345678, 0.12345679], "u": ["x y", "x"], "v": ["z", "y z"]}
+    plan = make_plan(AblationGrid("near", {"a": Arm(train)}, "d", axes=axes, folds=5), lambda name: DATA)
+    records = StudyRecords(str(tmp_path), "near")
+    records.claim(study_document(plan))
+    write_planned(records, plan.to_frame())
+    scores = {}
+    for number, cell in enumerate(plan.cells):
+        scores[tuple(cell.axes.values())] = number / 10
+        for trial in cell.trials:
+            records.write(Record.of(trial, status=Status.DONE, metrics={"accuracy": number / 10 + 0.001 * trial.fold}))
+    results = load("near", storage=str(tmp_path))
+    rows = {row: cell.mean for (row, _), cell in results.table(["lr", "u", "v"], []).cells.items()}
+    assert {row: round(mean - 0.002, 6) for row, mean in rows.items()} == {
+        (str(lr), u, v): score for (lr, u, v), score in scores.items()
+    }
+    pairs = results.table("lr", ["u", "v"]).pairs
+    assert len({(pair.context, frozenset((pair.a, pair.b))) for pair in pairs}) == len(pairs) == 2 * 6
+    assert len({pair.a for pair in pairs} | {pair.b for pair in pairs}) == 4
+    assert len(results.at(results.frame, {"lr": 0.12345679})) == 20
+    page = render(results, "html").decode()
+    assert "0.12345678" in page and "0.12345679" in page
+    study = TrackedStudy.of("near", plan.trials, axes=("lr",))
+    assert len({describe_run(study, trial).params["lr"] for trial in plan.trials}) == 2
 
 
 def test_a_study_without_axes_has_a_row_of_no_values_a_trial():

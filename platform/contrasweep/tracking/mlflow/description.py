@@ -3,10 +3,11 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from contrasweep.canonical import label
 from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.rows import Row, metrics_of, step_of
 from contrasweep.storage.record import CodeRef, DatasetLike, Phase, Record, Status, TrialLike
@@ -308,9 +309,7 @@ def _text(value: Any) -> str:
     if value is None:
         return MISSING
     if isinstance(value, float):
-        return f"{value:.12g}"
-    if isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(v, str | int) for v in value):
-        return ", ".join(map(str, value))
+        return label(value)
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 

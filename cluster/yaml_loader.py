@@ -1,0 +1,44 @@
+"""How YAML that a user writes is read: study files and inventories."""
+
+import re
+from typing import Any
+
+import yaml
+
+
+class KeyTwiceError(yaml.YAMLError):
+    """A mapping has a key twice, of which PyYAML would take the last."""
+
+    def __init__(self, key: str, where: str) -> None:
+        super().__init__(f"a mapping has each key once, got {key!r}; {where}")
+        self.key, self.where = key, where
+
+
+class Loader(yaml.SafeLoader):
+    """YAML 1.1 as PyYAML reads it, but 1e-4 is a number, and a key stands once, as in YAML 1.2."""
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        """Return the node of a mapping; `KeyTwiceError` where a key stands twice."""
+        node = super().compose_mapping_node(anchor)  # type: ignore[no-untyped-call]
+        lines: dict[str, int] = {}
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            line = key.start_mark.line + 1
+            if key.value in lines:
+                raise KeyTwiceError(key.value, f"it stands in line {lines[key.value]} and in line {line}")
+            lines[key.value] = line
+        return node
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        """Return the value of a node; a YAMLError with its line where there is none, as for 2026-13-01 or !!int ''."""
+        try:
+            return super().construct_object(node, deep)
+        except yaml.YAMLError:
+            raise
+        except Exception as error:
+            problem = f"a value cannot be read: {error}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+
+
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
