@@ -724,7 +724,11 @@ def _pytest(tree: str, tests: Sequence[str], printed: str) -> None:
     """Run pytest in this process, which has imported nothing but what others have written, and end it."""
     os.chdir(tree)
     sys.dont_write_bytecode = True
-    sys.path[:] = [f"{tree}/platform", tree, *(path for path in sys.path if not path.startswith(str(ROOT)))]
+    sys.path[:] = [
+        f"{tree}/platform",
+        tree,
+        *(path for path in sys.path if not path.startswith(str(ROOT)) or "site-packages" in path),
+    ]
     os.environ |= {"PYTHONPATH": f"{tree}/platform:{tree}", "PYTHONDONTWRITEBYTECODE": "1"}
     for name in [name for name in sys.modules if name.partition(".")[0] in ("benchmarks", "tests", "contrasweep")]:
         del sys.modules[name]

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import datetime
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -17,7 +18,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.losses import processor
 from tests.support.drivers import ray_folder, start_driver
 
 LINE = "contrasweep: interrupted; the same command goes on from here"
@@ -73,7 +73,7 @@ def main() -> None:
     text = [
         "# SIGTERM at each moment of a command",
         "",
-        f"{datetime.date.today()}, {processor()}, {os.cpu_count()} cores that others use too; "
+        f"{datetime.date.today()}, {platform.processor()}, {os.cpu_count()} cores that others use too; "
         f"`python -m benchmarks.stops --moments {options.moments} --step {options.step} "
         f"--tracking {options.tracking}`.",
         "",
