@@ -125,6 +125,17 @@ def unchecked_shapes() -> Iterator[None]:
         yield
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """What these say is what tests ask for: short trainings of small networks, and one line of another's package."""
+    for text in (
+        "alpha is 1 in every epoch",
+        "bn 'frozen' keeps the running statistics",
+        "projection.dim 1 cannot hold",
+        "Using a non-tuple sequence for multidimensional indexing",
+    ):
+        config.addinivalue_line("filterwarnings", f"ignore:{text}:UserWarning")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tutorials first, which take minutes: what comes last is waited for by all other workers. Those on a Ray of
     two cores stand together, since another kind of Ray is another start."""

@@ -6,14 +6,13 @@ import graphlib
 import importlib
 import platform
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import grimp
 import pytest
+from command_line import python
 
 from contrasweep.storage.record import Status
 
@@ -60,13 +59,7 @@ def imported(path: Path) -> set[str]:
 
 
 def test_import_platform_at_the_root_is_the_standard_library():
-    done = subprocess.run(
-        [sys.executable, "-c", "import platform; print(platform.system())"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python("-c", "import platform; print(platform.system())", cwd=ROOT, check=True)
     assert done.stdout.strip() == platform.system()
 
 
@@ -201,8 +194,8 @@ def test_mappings_of_anything_have_a_name_that_says_what_they_are():
 
 def test_a_plan_needs_no_engine():
     code = (
-        "import sys, contrasweep.planning.grid, contrasweep.results.results; "
+        "import sys, contrasweep.planning.grid, contrasweep.results.results, contrasweep.tracking.sync; "
         "print([m for m in ('ray', 'mlflow', 'optuna', 'torch', 'boto3') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = python("-c", code, check=True)
     assert done.stdout.strip() == "[]"

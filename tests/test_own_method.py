@@ -9,6 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
+from command_line import python
 from typer.testing import CliRunner
 
 from contrasweep.cli.app import app
@@ -86,7 +87,7 @@ def test_the_method_runs_from_the_wheel_outside_of_the_repository(tmp_path):
     def run(*words: str, cwd: Path) -> str:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("CONTRASWEEP_")}
         environment = kept | {"PYTHONPATH": str(site), "CONTRASWEEP_CACHE": str(tmp_path / "cache")}
-        done = subprocess.run([sys.executable, *words], cwd=cwd, env=environment, capture_output=True, text=True)
+        done = python(*words, cwd=cwd, env=environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

@@ -6,14 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+from made_up import declared
 
 import contrasweep as cs
 from contrasweep.code import CurrentCode
 from contrasweep.results.table import Table
-from contrasweep.running.prepare import study_document
-from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import CodeRef, Record, Status
-from contrasweep.storage.records import StudyRecords
 
 CONSTRUCTED_BY_US = {"Comparison", "Plan", "Results", "Table"}
 """Classes that users are given; what they have is said by their attributes and methods."""
@@ -39,9 +37,7 @@ def study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arms = {"scl": cs.Arm("contrastive", {"loss": "supcon"}), "ocl": cs.Arm("contrastive", {"loss": "ocl"})}
     grid = cs.AblationGrid("quickstart", arms, "digits-lt", {"batch_size": [32, 64]}, folds=5)
-    plan, records = cs.plan(grid), StudyRecords("./contrasweep-runs", "quickstart")
-    records.claim(study_document(plan))
-    write_planned(records, plan.to_frame())
+    plan, records = declared(cs.plan(grid), "./contrasweep-runs")
     code = CurrentCode({})
     for trial in plan.trials:
         version = code.of(trial.trainable, trial.config).version

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from command_line import python
 
 ROOT = Path(__file__).resolve().parents[1]
 LINKS = ("cluster", "search_spaces", "trainables")
@@ -123,12 +124,8 @@ def test_a_checkout_without_links_is_told_in_one_line(tmp_path):
     script.parent.mkdir()
     script.write_text("from contrasweep.cli import program\nprogram()\n")
     for words in (["-m", "contrasweep", "--help"], [str(script), "--help"]):
-        done = subprocess.run(
-            [sys.executable, *words], env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path, capture_output=True, text=True
-        )
+        done = python(*words, env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
         assert done.returncode == 1 and done.stdout == ""
         assert done.stderr.count("\n") == 1 and "git config core.symlinks true && git checkout --" in done.stderr
-    imported = subprocess.run(
-        [sys.executable, "-c", "import contrasweep"], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
-    )
+    imported = python("-c", "import contrasweep", env={"PYTHONPATH": str(tmp_path)})
     assert "\nImportError: contrasweep/cluster, trainables and search_spaces are symbolic links" in imported.stderr

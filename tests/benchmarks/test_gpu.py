@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from benchmarks.gpu.__main__ import CORRECTNESS, SECTIONS, main
 from benchmarks.gpu.results import Check, Section
+from command_line import python
 
 ROOT = Path(__file__).resolve().parents[2]
 WITHOUT = """
@@ -24,7 +25,7 @@ runpy.run_module("benchmarks.gpu", run_name="__main__", alter_sys=True)
 
 def gpu(*words: str) -> subprocess.CompletedProcess[str]:
     """The command in a process in which what it does not need cannot be imported."""
-    return subprocess.run([sys.executable, "-c", WITHOUT, *words], cwd=ROOT, capture_output=True, text=True)
+    return python("-c", WITHOUT, *words, cwd=ROOT)
 
 
 def test_a_failed_check_is_named_and_is_not_a_number_fails() -> None:

@@ -18,36 +18,34 @@ from contrasweep.storage.records import StudyRecords
 
 pytestmark = pytest.mark.long
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
-GRID = {"folds": 3}
 SWEEP = {"folds": 3, "type": "sweep", "trials_per_arm": 2, "searcher": "random", "confirm_seeds": [1000]}
 
 
 class Command:
     """`contrasweep run` of a study with an arm for a T4 and one for an H100, on `cluster`."""
 
-    def __init__(self, folder: Path, cluster: RayCluster, fields: dict[str, object]) -> None:
+    def __init__(self, folder: Path, cluster: RayCluster) -> None:
         self.folder, self.cluster = folder, cluster
         shutil.copy(SUPPORT / "toy.py", folder)
-        space = {"space": {"lr": {"type": "float", "low": 0.003, "high": 3.0, "log": True}}} if "type" in fields else {}
         arms = {
             name: {
                 "trainable": "toy:train",
                 "config": {"epochs": 2},
                 "resources": {"gpu_memory_gib": gib, "host_memory_gib": 0.5},
+                "space": {"lr": {"type": "float", "low": 0.003, "high": 3.0, "log": True}},
             }
-            | space
             for name, gib in {"small": 5, "large": 50}.items()
         }
         (folder / "study.yaml").write_text(
-            yaml.safe_dump({"name": "growing", "data": "digits-lt", "arms": arms} | fields)
+            yaml.safe_dump({"name": "growing", "data": "digits-lt", "arms": arms} | SWEEP)
         )
 
-    def start(self, *words: str) -> "subprocess.Popen[bytes]":
+    def start(self) -> "subprocess.Popen[bytes]":
         environment = self.cluster.environment | {"RAY_ADDRESS": f"127.0.0.1:{self.cluster.gcs_port}"}
         environment["PYTHONPATH"] = os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")])
         command = [sys.executable, "-m", "contrasweep", "run", "study.yaml", "--storage", "runs", "--tracking", "none"]
         with (self.folder / "errors.txt").open("w") as errors:
-            return subprocess.Popen([*command, *words], cwd=self.folder, env=environment, stderr=errors)
+            return subprocess.Popen(command, cwd=self.folder, env=environment, stderr=errors)
 
     @property
     def errors(self) -> str:
@@ -63,12 +61,6 @@ class Command:
         wait_for(lambda: true() or process.poll() is not None)
         assert process.poll() is None, self.errors
 
-    def run(self, hosts: list[str]) -> tuple[int, str]:
-        """Run to the end on these hosts; the exit status and what was said."""
-        nodes = [{"cpus": 1, "memory_gib": 2, "gpu": kind} for kind in hosts]
-        (self.folder / "hosts.yaml").write_text(yaml.safe_dump({"nodes": nodes}))
-        return self.start("--cluster", "hosts.yaml").wait(), self.errors
-
     def placed(self) -> list[tuple[str, str, str, str | None]]:
         """Arm, phase, status and type of GPU of each record."""
         results = Results.load("growing", self.storage)
@@ -83,16 +75,15 @@ def cluster() -> Iterator[RayCluster]:
     started.close()
 
 
-def on_the_smallest(fields: dict[str, object], *arms: str) -> list[tuple[str, str, str, str]]:
-    """Each trial (of these arms) done, where it fits."""
-    phases = [Phase.CONFIRM] * 2 + [Phase.SEARCH] * 2 if "type" in fields else [""] * 3
+def on_the_smallest(*arms: str) -> list[tuple[str, str, str, str]]:
+    """Each trial of these arms done, where it fits."""
     types = {"large": "H100", "small": "T4"}
-    return [(arm, phase, "done", types[arm]) for arm in arms or types for phase in phases]
+    return [(arm, phase, "done", types[arm]) for arm in arms for phase in [Phase.CONFIRM] * 2 + [Phase.SEARCH] * 2]
 
 
 def test_hosts_that_join_late_are_used_and_nothing_is_infeasible(tmp_path: Path, cluster: RayCluster) -> None:
-    command = Command(tmp_path, cluster, SWEEP)
-    process, began, small = command.start(), time.monotonic(), on_the_smallest(SWEEP, "small")
+    command = Command(tmp_path, cluster)
+    process, began, small = command.start(), time.monotonic(), on_the_smallest("small")
     command.wait_for(process, lambda: "no host of the cluster can hold a trial yet" in command.errors)
     wait_for(lambda: time.monotonic() - began > 10, 20)
     cluster.add_node("small", "T4", "workers")  # an autoscaler's, so that what it has not started yet is waited for
@@ -102,20 +93,4 @@ def test_hosts_that_join_late_are_used_and_nothing_is_infeasible(tmp_path: Path,
     assert command.placed() == small, "searches of other arms go on beside what waits"
     cluster.add_node("large", "H100", "workers")
     assert process.wait() == 0, command.errors
-    assert command.placed() == on_the_smallest(SWEEP)
-
-
-def test_what_was_infeasible_is_run_by_the_same_command_once_a_larger_host_is_there(
-    tmp_path: Path, cluster: RayCluster
-) -> None:
-    command = Command(tmp_path, cluster, GRID)
-    cluster.add_node("small", "T4")
-    cluster.wait_for_nodes(2)
-    status, errors = command.run(["T4"])
-    refused = [row for row in command.placed() if row[2] == "infeasible"]
-    assert (status, {row[0] for row in refused}) == (1, {"large"}), errors
-    cluster.add_node("large", "H100")
-    cluster.wait_for_nodes(3)
-    status, errors = command.run(["T4", "H100"])
-    assert status == 0, errors
-    assert command.placed() == on_the_smallest(GRID)
+    assert command.placed() == on_the_smallest("large", "small")

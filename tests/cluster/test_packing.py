@@ -1,7 +1,5 @@
 """Inventory, shares and placement."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -9,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from command_line import python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -395,7 +394,7 @@ def test_planning_loads_neither_torch_nor_ray_nor_the_platform():
         "from contrasweep.cluster import guard, memory, out_of_memory, packing, preflight, simulate, submission\n"
         "print(sorted({'torch', 'ray', 'numpy', 'contrasweep.study', 'contrasweep.trainables'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = python("-c", code, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
 
 

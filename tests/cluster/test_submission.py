@@ -18,6 +18,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from benchmarks.tracking_services import S3_ENV, s3_server
+from command_line import python
 from raylets import alive_nodes, wait_for
 from without_packages import HIDE
 
@@ -100,9 +101,6 @@ def test_nobody_answers():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: refuses
         assert "no Ray dashboard answers" in refused(f"http://127.0.0.1:{taken.getsockname()[1]}")
-
-
-def test_a_host_that_is_not_there():
     assert "no Ray dashboard answers" in refused("http://no-such-host.invalid:8265")
 
 
@@ -244,33 +242,6 @@ def found(root):
     return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
 
 
-def test_code_travels_and_the_rest_stays(tmp_path):
-    code = [
-        "pyproject.toml",
-        "platform/contrasweep/__init__.py",
-        "platform/contrasweep/data/__init__.py",
-        "platform/contrasweep/data/shards.py",
-        "search_spaces/quickstart.py",
-        "study.yaml",
-    ]
-    rest = [
-        ".git/config",
-        ".env",
-        ".venv/bin/python",
-        "data/train.bin",
-        "contrasweep-runs/a/record.json",
-        "mlflow.db",
-        "platform/contrasweep/__pycache__/a.pyc",
-        "model.pt",
-        "server.pem",
-        "tests/test_a.py",
-    ]
-    tree(tmp_path / "here", *code, *rest)
-    size = snapshot(tmp_path / "here", tmp_path / "there")
-    assert found(tmp_path / "there") == sorted(code)
-    assert 0 < size < 1
-
-
 def test_files_from_elsewhere_travel_too(tmp_path):
     tree(tmp_path, "here/a.py", "elsewhere/mine.yaml")
     snapshot(tmp_path / "here", tmp_path / "there", files={"studies/mine.yaml": tmp_path / "elsewhere" / "mine.yaml"})
@@ -296,12 +267,11 @@ def test_this_project_fits_with_all_its_packages(tmp_path):
     for package in ("", "data", "trainables/losses", "search_spaces", "cluster"):
         assert (tmp_path / "platform" / "contrasweep" / package / "__init__.py").exists()
     assert not (tmp_path / ".git").exists() and not (tmp_path / "platform" / "__init__.py").exists()
-    done = subprocess.run(
-        [sys.executable, "-c", "import contrasweep.trainables as here; print(here.__file__)"],
+    done = python(
+        "-c",
+        "import contrasweep.trainables as here; print(here.__file__)",
         env={"PYTHONPATH": "platform"},
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
     )
     assert done.stdout.strip() == str(tmp_path / "platform" / "contrasweep" / "trainables" / "__init__.py"), done.stderr
 
@@ -373,12 +343,19 @@ CODE = [
     "credentials/__init__.py",
     "study.json",
     "package/core.yaml",
+    "platform/contrasweep/data/shards.py",
+]
+
+
+NO_CODE = [
+    *(".git/config", ".venv/bin/python", "data/train.bin", "contrasweep-runs/a/record.json", "mlflow.db"),
+    *("platform/contrasweep/__pycache__/a.pyc", "model.pt", "tests/test_a.py"),
 ]
 
 
 def test_secrets_storages_and_memory_of_dead_processes_stay_behind_whatever_their_case(tmp_path):
-    tree(tmp_path / "here", *PRIVATE, *CODE, "__init__.py")
-    snapshot(tmp_path / "here", tmp_path / "there")
+    tree(tmp_path / "here", *PRIVATE, *NO_CODE, *CODE, "__init__.py")
+    assert 0 < snapshot(tmp_path / "here", tmp_path / "there") < 1
     assert found(tmp_path / "there") == sorted([*CODE, "__init__.py"])
 
 
@@ -642,9 +619,7 @@ def test_wrong_and_missing_tokens_on_a_real_head(head):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_AUTH")}
         if token:
             environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
-        done = subprocess.run(
-            [sys.executable, "-c", code, head], env=environment, capture_output=True, text=True, cwd=ROOT
-        )
+        done = python("-c", code, head, env=environment, cwd=ROOT)
         assert done.returncode == 1 and says in done.stderr.splitlines()[-1]
 
 
@@ -702,9 +677,7 @@ def light_client(folder, storage):
 
     def client(*words: str, status: int = 0) -> str:
         words = ("contrasweep", *words, "--storage", storage)
-        done = subprocess.run(
-            [sys.executable, "-c", code, json.dumps(words)], cwd=folder, capture_output=True, text=True
-        )
+        done = python("-c", code, json.dumps(words), cwd=folder)
         assert done.returncode == status, done.stdout + done.stderr
         return done.stdout if not status else done.stderr
 
@@ -712,8 +685,9 @@ def light_client(folder, storage):
 
 
 @pytest.mark.long
-def test_a_cluster_of_other_machines_takes_a_study_that_is_not_tracked(tmp_path, monkeypatch):
-    """Its node has an address that this machine does not list as its own; results go to S3."""
+def test_a_study_goes_from_a_machine_without_ray_and_torch_to_another_and_its_table_comes_back(tmp_path, monkeypatch):
+    """The whole command as a laptop has it: planned, packed, sent over REST, trained on the cluster, followed. The
+    cluster's node has an address that this machine does not list as its own; results go to S3."""
     with s3_server("far") as endpoint:
         for name, value in (S3_ENV | {"AWS_ENDPOINT_URL": endpoint}).items():
             monkeypatch.setenv(name, value)
@@ -724,20 +698,11 @@ def test_a_cluster_of_other_machines_takes_a_study_that_is_not_tracked(tmp_path,
             assert said.startswith("contrasweep: tracking tensorboard events is a file of this machine")
             printed = client("submit", "study.yaml", "--address", head, "--tracking", "none", "--follow")
             assert "high is better than low" in printed and "4/4 trials, ended" in printed
+            assert "4/4 trials, ended" in client("logs", "from-a-client", "--address", head)
+            assert client("stop", "from-a-client", "--address", head) == "SUCCEEDED\n"
         assert cs.load("from-a-client", storage="s3://far/runs").complete
-
-
-@pytest.mark.long
-def test_a_study_goes_from_a_machine_without_ray_and_torch_to_its_table(head, tmp_path):
-    """The whole command as a laptop has it: planned, packed, sent over REST, trained on the cluster, followed."""
-    client, storage = light_client(tmp_path, str(tmp_path / "runs")), str(tmp_path / "runs")
-    printed = client("submit", "study.yaml", "--address", head, "--tracking", "none", "--follow")
-    assert "high is better than low" in printed and "4/4 trials, ended" in printed
-    assert cs.load("from-a-client", storage=storage).complete
-    assert "4: 4 done, 0 to run" in client("plan", "study.yaml"), "both know the trials by the same ids"
-    assert "ended: complete" in client("watch", "from-a-client")
-    assert "4/4 trials, ended" in client("logs", "from-a-client", "--address", head)
-    assert client("stop", "from-a-client", "--address", head) == "SUCCEEDED\n"
+        assert "4: 4 done, 0 to run" in client("plan", "study.yaml"), "both know the trials by the same ids"
+        assert "ended: complete" in client("watch", "from-a-client")
 
 
 def plain_ray_line() -> list[str]:

@@ -20,6 +20,7 @@ import forgeries
 import pytest
 import typer
 from audited import SECRET
+from command_line import python
 
 from contrasweep.cli.app import app
 
@@ -288,14 +289,7 @@ print(json.dumps(heard))
 """
     (tmp_path / "harm.py").write_text(script)
     places = os.pathsep.join([str(SUPPORT), str(tmp_path / "planted")])
-    done = subprocess.run(
-        [sys.executable, tmp_path / "harm.py"],
-        cwd=tmp_path / "mine",
-        env=os.environ | {"PYTHONPATH": places},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python(tmp_path / "harm.py", cwd=tmp_path / "mine", env=os.environ | {"PYTHONPATH": places}, check=True)
     heard = json.loads(done.stdout.splitlines()[-1])
     itself = f"runs code, in {tmp_path / 'harm.py'}"  # the script's own `exec`
     for (harm, said), findings in zip(HARM.items(), heard, strict=False):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from command_line import python
 from without_packages import HIDDEN, HIDE
 
 import contrasweep as cs
@@ -39,12 +40,8 @@ metric: accuracy
 
 def client(work: Path, code: str) -> str:
     """What a process prints that lacks the packages."""
-    done = subprocess.run(
-        [sys.executable, "-c", HIDE + textwrap.dedent(code)],
-        cwd=work,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "platform")},
-        capture_output=True,
-        text=True,
+    done = python(
+        "-c", HIDE + textwrap.dedent(code), cwd=work, env={**os.environ, "PYTHONPATH": str(ROOT / "platform")}
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

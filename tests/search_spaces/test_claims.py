@@ -93,12 +93,14 @@ def test_fresh_seeds_are_seeds_that_a_study_never_used() -> None:
             assert {other.fresh for other in CLAIMS if other.study == claim.study} == {claim.fresh}
 
 
-def test_a_claim_at_the_papers_scale_has_its_arms(tmp_path: Path) -> None:
+def test_the_study_of_a_claim_and_the_one_at_the_papers_scale_have_its_arms(tmp_path: Path) -> None:
     claim = Claim(
         "x", "y", "contrasweep.search_spaces.survey:MINING", "semi-hard", "all", full=survey.__name__ + ":SETS"
     )
     with pytest.raises(SpecError, match=r"full: the study survey-sets has no such arm, got 'all'"):
         read(claim, str(tmp_path))
+    with pytest.raises(SpecError, match=r"arm: the study survey-sincere has no such arm, got 'ocl'; its arms: sincere"):
+        read(Claim("x", "y", "contrasweep.search_spaces.survey:SUPERVISED", "ocl", "supcon"), str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -110,17 +112,6 @@ def test_the_surveys_studies_decide_with_seeds_of_their_own(study: AblationGrid,
     learned = [arm.config for arm in study.arms.values() if arm.trainable != survey.PIXELS]
     differ = {key for one in learned for key in one if any(other[key] != one[key] for other in learned)}
     assert differ <= {"loss", "learning_rate"}
-
-
-def test_the_page_has_every_claim_with_its_smallest_difference() -> None:
-    text = PAGE.read_text()
-    rows = [line.removeprefix("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
-    smallest = [f"{load_study(claim.study).smallest_difference:g}" for claim in CLAIMS]
-    assert [(row[1], row[4]) for row in rows if row[0].isdigit()] == [
-        (claim.says, least) for claim, least in zip(CLAIMS, smallest, strict=True)
-    ]
-    for claim in CLAIMS:
-        assert f"contrasweep run {claim.study}" in text
 
 
 @pytest.mark.long
@@ -296,11 +287,6 @@ def test_commands_stage_what_does_not_come_with_the_packages(tmp_path: Path) -> 
         )
 
 
-def test_a_claim_of_an_arm_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"arm: the study survey-sincere has no such arm, got 'ocl'; its arms: sincere"):
-        read(Claim("x", "y", "contrasweep.search_spaces.survey:SUPERVISED", "ocl", "supcon"), str(tmp_path))
-
-
 def test_a_floor_of_another_study_is_of_the_same_data(tmp_path: Path) -> None:
     claim = Claim("x", "y", "contrasweep.search_spaces.survey:SUPERVISED", "sincere", "supcon")
     for name, says in {
@@ -343,14 +329,6 @@ def test_claims_are_chosen_by_the_names_of_their_studies() -> None:
     assert chosen(CLAIMS, []) == CLAIMS
     with pytest.raises(SpecError, match=r"NAME: no claim is asked by .*, got 'survey-mine'; did you mean 'survey-min"):
         chosen(CLAIMS, ["survey-mine"])
-
-
-def test_the_inventory_of_the_page_is_there() -> None:
-    assert (PAGE.parents[1] / INVENTORY).is_file()
-
-
-def test_a_page_counts_its_verdicts(tmp_path: Path) -> None:
-    assert f"Of {len(CLAIMS)} claims: {len(CLAIMS)} not run." in page([read(one, str(tmp_path)) for one in CLAIMS])
 
 
 def test_the_page_says_what_a_paper_takes_on_given_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,20 +2,17 @@
 
 from pathlib import Path
 
+from made_up import declared
+
 from contrasweep.imports import import_path
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
-from contrasweep.running.prepare import study_document
 from contrasweep.running.worker.execution import Execution
-from contrasweep.storage.planned import write_planned
-from contrasweep.storage.records import StudyRecords
 from contrasweep.study.grid import AblationGrid
 
 
 def calm_run(study: AblationGrid, storage: Path) -> Results:
-    planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
-    records.claim(study_document(planned))
-    write_planned(records, planned.to_frame())
+    planned, records = declared(plan(study, storage=str(storage)), storage)
     finished = records.finished()  # where it goes on from a fault
     for trial in planned.trials:
         if trial.id in finished:

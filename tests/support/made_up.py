@@ -23,6 +23,19 @@ def train(trial, resume=None):
     yield
 
 
+def nowhere(folds=5):
+    """A dataset of 100 images that lie nowhere."""
+    return Manifest("d", "/nowhere", "image", {"train": SHARDS["train"]}, folds=Folds(folds))
+
+
+def declared(plan, storage):
+    """What a run does before it trains: the plan is the storage's. Returns it with the study's records."""
+    records = StudyRecords(str(storage), plan.study.name)
+    records.claim(study_document(plan))
+    write_planned(records, plan.to_frame())
+    return plan, records
+
+
 def made(folder, name, arms=("a", "b"), seeds=range(8), ends=(None,), items=False, folds=None, axes=(8,), **fields):
     """Write a study of made-up trials and return its plan.
 
@@ -33,9 +46,7 @@ def made(folder, name, arms=("a", "b"), seeds=range(8), ends=(None,), items=Fals
     axes = {"batch_size": list(axes)} if len(axes) > 1 else {}
     fields = {"seeds": list(seeds), "folds": folds, "metric": "accuracy"} | fields
     grid = cs.AblationGrid(name, {arm: cs.Arm(train) for arm in arms}, "d", axes=axes, **fields)
-    plan, records = make_plan(grid, lambda _: data), StudyRecords(folder, name)
-    records.claim(study_document(plan))
-    write_planned(records, plan.to_frame())
+    plan, records = declared(make_plan(grid, lambda _: data), folder)
     for trial, end in zip(plan.trials, itertools.cycle(ends), strict=False):
         if end == "pending":
             continue

@@ -21,15 +21,18 @@ def numbers(reports: Iterable[Report]) -> list[tuple[Any, ...]]:
     return [(r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports]
 
 
-def trained_and_resumed(train: Train, trial: Trial, folder: Path, again: Trial | None = None) -> list[Report]:
-    """The reports of a trial, which goes on from its first checkpoint, copied to `folder`, as it went on at first.
+def trained_and_resumed(
+    train: Train, trial: Trial, folder: Path, again: Trial | None = None, steps: Iterable[int] = (1,)
+) -> list[Report]:
+    """The reports of a trial, which goes on from its checkpoints at these steps as it went on at first.
 
-    `again` is the trial that goes on, where that is not to be `trial` itself.
+    `again` is the trial that goes on, where that is not to be `trial` itself. Checkpoints are copied to `folder`/STEP.
     """
-    running = train(trial)
-    first = next(running)
-    assert first.checkpoint is not None
-    saved = Path(shutil.copytree(first.checkpoint, folder / "saved"))
-    reports = [first, *running]
-    assert numbers(train(again or trial, resume=saved)) == numbers(reports[1:])
+    reports = []
+    for report in train(trial):
+        if report.checkpoint is not None:
+            shutil.copytree(report.checkpoint, folder / str(report.step))
+        reports.append(report)
+    for step in steps:
+        assert numbers(train(again or trial, resume=folder / str(step))) == numbers(reports[step:]), step
     return reports

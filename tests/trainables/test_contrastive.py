@@ -2,9 +2,6 @@
 
 import dataclasses
 import random
-import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,15 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from to_the_bit import numbers
+from command_line import python
+from to_the_bit import numbers, trained_and_resumed
 
 from contrasweep import AblationGrid, Arm, plan
-from contrasweep.data import open_dataset, resolve
+from contrasweep.data import open_dataset
 from contrasweep.data.manifest import Manifest
 from contrasweep.data.reading import Part
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import resolved_config
-from contrasweep.trainables import METHODS, augmentations, images, seeding
+from contrasweep.trainables import augmentations, images, seeding
 from contrasweep.trainables.contrastive import method as contrastive_method
 from contrasweep.trainables.contrastive import train
 from contrasweep.trainables.contrastive.sampling import SAMPLINGS
@@ -32,11 +30,6 @@ from contrasweep.trial import Trial
 torch.set_num_threads(1)
 QUICK = {"encoder": {"name": "mlp", "width": 64}, "epochs": 4, "batch_size": 64, "checkpoint_every": 1}
 MakeTrial = Callable[..., Trial]
-
-
-@pytest.fixture(scope="session")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
-    return resolve("digits-lt", folds=5, storage=str(tmp_path_factory.mktemp("data")), write=True)
 
 
 @pytest.fixture(scope="session")
@@ -108,14 +101,7 @@ def test_the_same_trial_gives_the_same_numbers_to_the_bit(make_trial: MakeTrial)
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_a_resumed_trial_continues_to_the_bit(make_trial: MakeTrial, tmp_path: Path, optimizer: str) -> None:
     trial = make_trial(optimizer=optimizer, learning_rate=0.01, encoder={"width": 8})
-    whole = []
-    for report in train(trial):
-        assert report.checkpoint is not None
-        shutil.copytree(report.checkpoint, tmp_path / str(report.step))
-        whole.append(report)
-    for step in range(1, 5):
-        resumed = list(train(trial, resume=tmp_path / str(step)))
-        assert numbers(resumed) == numbers(whole[step:]), step
+    trained_and_resumed(train, trial, tmp_path, steps=range(1, 5))
 
 
 @pytest.mark.slow
@@ -366,16 +352,8 @@ list(train(Trial("s", "a", "t", {QUICK!r} | {{"epochs": 1}}, data, 0, 0)))
 slow = ["torchvision", "sklearn", "torch._dynamo", "matplotlib", "ray", "mlflow", "optuna", "boto3"]
 print([name for name in slow if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = python("-c", code)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_is_where_the_table_says_and_has_settings(method: str) -> None:
-    import importlib
-
-    module, name = METHODS[method].split(":")
-    assert callable(getattr(importlib.import_module(module), name).settings)
 
 
 def test_the_order_of_the_data_can_vary_alone(make_trial: MakeTrial) -> None:

@@ -173,14 +173,6 @@ def test_ocl_is_never_below_its_bound(n: int, classes: int, seed: int, noise: fl
             assert value == pytest.approx(ocl_bound(labels, temperature), abs=1e-9)
 
 
-def test_the_appendix_bound_would_be_undercut() -> None:
-    labels = torch.tensor([0, 0, 0, 1, 1, 2, 2])
-    wrong = sum(math.log(c - 1 + (len(labels) - 1) / math.e) for c in torch.bincount(labels)[labels].tolist()) / len(
-        labels
-    )
-    assert build("ocl", "cosine", temperature=1.0)(torch.eye(3, dtype=torch.float64)[labels], labels) < wrong - 0.1
-
-
 def trained_class_cosines(loss: str, counts: tuple[int, ...], steps: int = 600) -> torch.Tensor:
     """Cosines between the mean embeddings of classes, after training free embeddings [n d] on `loss` alone."""
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
@@ -401,13 +393,6 @@ def test_a_loss_of_pytorch_metric_learning_by_its_path_alone_is_its_own_default(
     torch.manual_seed(0)
     torch.testing.assert_close(ours, computed(kind(**taken)), rtol=1e-12, atol=1e-12)
     assert ours[1].abs().max() > 0, "it trains"
-
-
-def test_circle_loss_by_its_path() -> None:
-    losses = pytest.importorskip("pytorch_metric_learning.losses")
-    z, labels = batch(10, 4, 3, seed=4)
-    built = build("pytorch_metric_learning.losses:CircleLoss", m=0.3, gamma=64)
-    torch.testing.assert_close(built(z, labels), losses.CircleLoss(m=0.3, gamma=64)(z, labels))
 
 
 def test_the_table_tells_what_spaces_need() -> None:

@@ -24,11 +24,6 @@ from contrasweep.trial import Report, Trial
 torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
-    return resolve("digits-lt", folds=5, storage=str(tmp_path_factory.mktemp("data")), write=True)
-
-
 def batch(rows: int = 24) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(4)
     z = torch.randn(rows, 5, generator=generator, dtype=torch.float64)

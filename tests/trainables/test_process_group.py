@@ -18,7 +18,6 @@ from to_the_bit import numbers
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
-from contrasweep.data import resolve
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import ProcessLostError, SpecError
 from contrasweep.planning.footprints import Footprints
@@ -46,11 +45,6 @@ FIRST_STEPS: list[dict[str, Any]] = [
     {"targets": {"name": "swav", "prototypes": 32}},
     {"loss": "sincere", "chunk_rows": 64, "projection": "none", "batch_size": 64},
 ]
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
-    return resolve("digits-lt", folds=5, storage=str(tmp_path_factory.mktemp("data")), write=True)
 
 
 def trial(data: Manifest, **config: Any) -> Trial:

@@ -1,12 +1,11 @@
 """What a plan reads of the methods, without PyTorch."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from command_line import python
 
 from contrasweep.trainables import pytorch
 
@@ -18,7 +17,7 @@ def imports_of(code: str, **environment: str) -> set[str]:
     code += "\nimport sys; print('\\n', *({'torch', 'torchvision', 'scipy', 'sklearn', 'ray'} & set(sys.modules)))"
     paths = os.pathsep.join(map(str, (ROOT / "platform", ROOT)))
     environment = {**os.environ, "PYTHONPATH": paths, **environment}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = python("-c", code, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.splitlines()[-1].split())
 

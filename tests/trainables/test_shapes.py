@@ -1,12 +1,12 @@
 """The checks of types and shapes that run with the tests (tests/support/shapes.py): on here, off in production."""
 
 import os
-import subprocess
 import sys
 
 import pytest
 import shapes
 import torch
+from command_line import python
 from jaxtyping import TypeCheckError
 
 from contrasweep.trainables.losses import build
@@ -48,5 +48,5 @@ def test_nothing_is_checked_outside_the_tests() -> None:
         "print(masked_mean(torch.ones(2, 3, 4), torch.ones(1, 3, dtype=torch.bool)).shape, 'beartype' in sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    output = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    output = python("-c", code, env=environment, check=True)
     assert output.stdout == "torch.Size([2, 4]) False\n"

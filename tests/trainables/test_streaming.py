@@ -1,7 +1,6 @@
 """Images that are read batch by batch: the numbers of resident ones, resumed anywhere, in little memory."""
 
 import io
-import shutil
 import subprocess
 import sys
 import threading
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
-from to_the_bit import numbers
+from to_the_bit import numbers, trained_and_resumed
 
 from contrasweep.data import open_dataset, resolve, stage
 from contrasweep.data.column_files import EncodedFile, EncodedWriter
@@ -81,12 +80,7 @@ def test_a_trial_on_encoded_images_resumes_to_the_bit_in_the_middle_of_an_epoch(
 ) -> None:
     encoded(monkeypatch, tmp_path)
     one = trial(photos, batch_size=10, retrieval=False, resident_gib=0, reports_per_epoch=3, evaluate_every=2)
-    whole = []
-    for report in train(one):
-        assert report.checkpoint is not None
-        shutil.copytree(report.checkpoint, tmp_path / str(report.step))
-        whole.append(report)
-    assert numbers(list(train(one, resume=tmp_path / "2"))) == numbers(whole[2:])
+    trained_and_resumed(train, one, tmp_path, steps=[2])
 
 
 def test_encoded_images_are_read_as_arrays_too(
@@ -151,14 +145,8 @@ def test_a_trial_resumes_to_the_bit_in_the_middle_of_an_epoch(
     digits: Manifest, tmp_path: Path, resident_gib: float
 ) -> None:
     one = trial(digits, reports_per_epoch=3, resident_gib=resident_gib, evaluate_every=2)
-    whole = []
-    for report in train(one):
-        assert report.checkpoint is not None
-        shutil.copytree(report.checkpoint, tmp_path / str(report.step))
-        whole.append(report)
-    assert [r.step for r in whole] == [1, 2, 3, 4, 5, 6]
-    for step in (2, 4):
-        assert numbers(list(train(one, resume=tmp_path / str(step)))) == numbers(whole[step:])
+    reports = trained_and_resumed(train, one, tmp_path, steps=(2, 4))
+    assert [r.step for r in reports] == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.slow

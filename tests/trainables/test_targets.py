@@ -125,7 +125,7 @@ def test_byol_is_the_papers() -> None:
     byol.trained.double()
     batch = views(4, 0)
     value = byol.step(batch, rows(4), rows(4), build("supcon")).loss
-    q = [byol.trained(online(view)) for view in batch.chunk(2)]
+    q = [byol.trained(online(view)).detach() for view in batch.chunk(2)]
     z = [online(view).detach() for view in batch.chunk(2)]
     unit = [[[float(x) / float(v.norm()) for x in v] for v in side] for side in (*q, *z)]
     total = sum(

@@ -1,11 +1,11 @@
 """Which changes of a person's code make other code, on packages written for it outside the repository."""
 
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+from command_line import python
 
 from contrasweep.code import code_of, differing_modules
 
@@ -259,15 +259,10 @@ def test_a_worker_says_which_modules_are_others_there(package):
 
 @pytest.mark.slow
 def test_the_digest_is_the_same_in_every_process(package):
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from contrasweep.code import code_of; print(code_of('mythesis.method:train').version.digest)",
-        ],
+    done = python(
+        "-c",
+        "from contrasweep.code import code_of; print(code_of('mythesis.method:train').version.digest)",
         cwd=package.folder,
-        capture_output=True,
-        text=True,
         check=True,
     )
     assert done.stdout.strip() == package.digest()

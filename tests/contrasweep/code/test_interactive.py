@@ -1,10 +1,9 @@
 """Functions without a module's file: notebooks, scripts, and functions that other functions made."""
 
-import subprocess
-import sys
 import textwrap
 
 import pytest
+from command_line import python
 
 from contrasweep.code import code_of
 
@@ -37,9 +36,7 @@ def notebook(folder, cells, show=SHOW):
     (folder / "helpers.py").write_text("def scale(x, by):\n    return x * by\n")
     import json
 
-    done = subprocess.run(
-        [sys.executable, "-c", runner], input=json.dumps([*cells, show]), cwd=folder, capture_output=True, text=True
-    )
+    done = python("-c", runner, input=json.dumps([*cells, show]), cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -87,9 +84,7 @@ def test_a_function_without_any_source_counts_by_its_bytecode(tmp_path):
     def digest(number):
         code = f"def train(t):\n    yield {number}\n"
         code += "from contrasweep.code import code_of\nprint(code_of(train).version.digest)"
-        return subprocess.run(
-            [sys.executable, "-"], input=code, capture_output=True, text=True, check=True, cwd=tmp_path
-        ).stdout
+        return python("-", input=code, check=True, cwd=tmp_path).stdout
 
     assert digest(1) == digest(1) != digest(2)
 
@@ -100,7 +95,7 @@ def test_a_script_counts_as_its_file(tmp_path):
 
     def digest(text):
         script.write_text(text)
-        done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+        done = python(str(script), check=True)
         return done.stdout
 
     text = (

@@ -169,7 +169,6 @@ def test_cifar_images_are_upright_and_in_colour(tmp_path: Path) -> None:
 
 
 def test_image_pairs_are_cropped_where_the_list_says(tmp_path: Path) -> None:
-    from PIL import Image
 
     dataset = open_dataset(staged("image-pairs", tmp_path).with_folds(None))
     part = dataset.split("train")
@@ -368,7 +367,6 @@ def png16(kind: int, channels: int) -> bytes:
 
 
 def deep_images() -> dict[str, bytes]:
-    from PIL import Image
 
     result = {f"png-{kind}": png16(kind, channels) for kind, channels in ((0, 1), (2, 3), (4, 2), (6, 4))}
     for dtype in ("uint16", "int32", "float32"):
@@ -393,7 +391,6 @@ def test_an_image_of_more_than_8_bits_a_channel_is_refused(name: str) -> None:
     + [("BMP", mode) for mode in ("1", "L", "P", "RGB")],
 )
 def test_images_of_8_bits_or_fewer_a_channel_are_read(kind: str, mode: str) -> None:
-    from PIL import Image
 
     Image.new("RGB", (8, 8), (255, 255, 255)).convert(mode).save(file := io.BytesIO(), kind)
     assert np.unique(images.decode(file.getvalue())).tolist() == [255]
@@ -442,23 +439,22 @@ def test_an_xbd_building_without_uid_is_counted_and_left_out(sides: tuple[str, .
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "rule"),
+    ("place", "value", "rule"),
     [
-        ("context", -0.6, "greater than or equal to 0"),
-        ("min_side_px", -1, "greater than or equal to 0"),
-        ("seed", -1, "greater than or equal to 0"),
-        ("seed", 2**32, "less than 4294967296"),
+        ("xbd.context", -0.6, "greater than or equal to 0"),
+        ("xbd.min_side_px", -1, "greater than or equal to 0"),
+        ("xbd.seed", -1, "greater than or equal to 0"),
+        ("xbd.seed", 2**32, "less than 4294967296"),
+        *[
+            (f"{name}.size", 0, "greater than or equal to 1")
+            for name in ("image-folder", "imagenet-lt", "image-pairs", "webdataset", "hugging-face")
+        ],
     ],
 )
-def test_xbd_settings_have_bounds(name: str, value: float, rule: str, tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=rf"xbd\.{name}: .*{rule}, got {value}"):
-        staged("xbd", tmp_path, **{name: value})
-
-
-@pytest.mark.parametrize("name", ["image-folder", "imagenet-lt", "image-pairs", "webdataset", "hugging-face"])
-def test_a_size_is_at_least_one_pixel(name: str, tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=rf"{name}\.size: .*greater than or equal to 1, got 0"):
-        staged(name, tmp_path, size=0)
+def test_settings_have_bounds(place: str, value: float, rule: str, tmp_path: Path) -> None:
+    name, setting = place.split(".")
+    with pytest.raises(SpecError, match=rf"{place}: .*{rule}, got {value}"):
+        staged(name, tmp_path, **{setting: value})
 
 
 # --- WebDataset and Hugging Face -------------------------------------------------------------------------------------

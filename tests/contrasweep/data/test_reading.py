@@ -3,8 +3,6 @@
 import json
 import multiprocessing
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from command_line import python
 
 from contrasweep.data import cache, columns, inspecting, open_dataset, resolve, stage, staging
 from contrasweep.data.columns import content_digest
@@ -298,11 +297,10 @@ def test_ray_data_opens_the_files(files: Any, tmp_path: Path) -> None:
         "rows = ray.data.read_parquet(json.loads(sys.argv[1])).take_all()\n"
         "print(len(rows), sum(sum(row['image']) for row in rows))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(files[0])],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = python(
+        "-c",
+        code,
+        json.dumps(files[0]),
         env={**os.environ, "RAY_DATA_DISABLE_PROGRESS_BARS": "1", "RAY_AUTH_MODE": "disabled"},
     )
     assert done.stdout.split()[-2:] == [str(len(files[1])), str(int(files[1].sum()))], done.stderr[-2000:]

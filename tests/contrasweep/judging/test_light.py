@@ -1,11 +1,9 @@
 """Results are judged where nothing that trains is installed, and with little memory."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
+from command_line import python
 
 BLOCKED = """
 import atexit, sys
@@ -26,9 +24,7 @@ program()
 
 def judged(folder, *words):
     """What `contrasweep judge` prints where training packages are missing, and its memory in GiB."""
-    done = subprocess.run(
-        [sys.executable, "-c", BLOCKED, "judge", *words], cwd=folder, capture_output=True, text=True, check=False
-    )
+    done = python("-c", BLOCKED, "judge", *words, cwd=folder)
     return done, int((folder / "peak_kib").read_text()) / 2**20
 
 

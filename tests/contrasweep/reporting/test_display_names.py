@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import pytest
 from command_line import contrasweep
+from made_up import declared
 from rich.console import Console
 from toy import train
 
@@ -16,8 +17,6 @@ from contrasweep.live.displays import View
 from contrasweep.live.state import LIVE, LIVE_FILE, ArmState, RunningTrial, RunState, progress_line
 from contrasweep.reporting import html_report, report_data, write_report
 from contrasweep.results.rendering import display_names
-from contrasweep.running.prepare import study_document
-from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 
@@ -33,10 +32,7 @@ def storage(tmp_path_factory) -> str:
     arms = {"scl": cs.Arm(train), "ocl": cs.Arm(train)}
     axes = {"lr": [0.1, 0.2]}
     grid = cs.AblationGrid("named", arms, "digits-lt", axes=axes, seeds=[0, 1, 2], reference="scl", labels=LABELS)
-    plan = cs.plan(grid, storage=folder)
-    records = StudyRecords(folder, "named")
-    records.claim(study_document(plan))
-    write_planned(records, plan.to_frame())
+    plan, records = declared(cs.plan(grid, storage=folder), folder)
     for trial in plan.trials:
         value = 0.5 + 0.2 * (trial.arm == "ocl") + 0.1 * (trial.config["lr"] == 0.2) + 0.01 * trial.seed
         records.write_metrics(trial.id, [{"step": s, "time": 1.0, "accuracy": value * s / 2} for s in (1, 2)])

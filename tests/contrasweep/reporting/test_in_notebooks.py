@@ -2,15 +2,13 @@
 
 import numpy as np
 import pytest
+from made_up import declared
 from sweeps import ARMS, finished, sweep
 
 import contrasweep as cs
 from contrasweep.planning.planner import plan
 from contrasweep.reporting import render
-from contrasweep.running.prepare import study_document
-from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
-from contrasweep.storage.records import StudyRecords
 
 VALUES = {"a": 0.6, "b": 0.7}
 
@@ -20,9 +18,7 @@ def grid(tmp_path) -> cs.Results:
     """Two arms, two values of an axis, three folds, reports of three steps; values are made up."""
     arms = {arm: cs.Arm("toy:train") for arm in VALUES}
     study = cs.AblationGrid("g", arms, "digits-lt", axes={"lr": [0.1, 1.0]}, folds=3)
-    planned, records = plan(study, storage=str(tmp_path)), StudyRecords(str(tmp_path), "g")
-    records.claim(study_document(planned))
-    write_planned(records, planned.to_frame())
+    planned, records = declared(plan(study, storage=str(tmp_path)), tmp_path)
     for trial in planned.trials:
         value = VALUES[trial.arm] + 0.1 * trial.config["lr"] + 0.01 * trial.fold
         steps = [{"step": step, "time": float(step), "accuracy": value - 0.1 * (3 - step)} for step in (1, 2, 3)]

@@ -5,11 +5,11 @@ import json
 
 import numpy as np
 import pytest
+from made_up import declared, nowhere, train
 from scipy import stats
 
 from contrasweep import AblationGrid, Arm, SpecError, StorageError, load
 from contrasweep.cli import reports
-from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.reporting import render, write_report
 from contrasweep.running.prepare import study_document
@@ -17,13 +17,9 @@ from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 
-DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(3))
+DATA = nowhere(3)
 GROUPS = {0: ["g0"] * 4 + ["g1"] * 12, 1: ["g2"] * 6 + ["g3"] * 2 + ["g4"], 2: ["g5"] * 3 + ["g6"] * 9 + ["g7"] * 8}
 """Fold -> the group of each of its test items."""
-
-
-def train(trial, resume=None):
-    yield
 
 
 def score(trial) -> np.ndarray:
@@ -140,10 +136,9 @@ def test_an_item_without_a_name_is_a_group_of_its_own(study):
 
 def test_datasets_that_are_an_axis_count_the_same_whatever_their_size(tmp_path):
     grid = AblationGrid("two", {"a": Arm(train), "b": Arm(train)}, "d", folds=3, axes={"data": ["d", "e"]})
-    plan = make_plan(grid, lambda name: dataclasses.replace(DATA, name=name, columns={"image": {"of": name}}))
-    records = StudyRecords(str(tmp_path), "two")
-    records.claim(study_document(plan))
-    write_planned(records, plan.to_frame())
+    plan, records = declared(
+        make_plan(grid, lambda name: dataclasses.replace(DATA, name=name, columns={"image": {"of": name}})), tmp_path
+    )
     for trial in plan.trials:
         better = 0.05 if trial.data.name == "d" else -0.05
         size = 4 if trial.data.name == "d" else 12

@@ -7,14 +7,12 @@ import subprocess
 
 import numpy as np
 import pytest
+from made_up import declared
 
 import contrasweep as cs
 from contrasweep.reporting import write_report
 from contrasweep.results.table import TableStyle
-from contrasweep.running.prepare import study_document
-from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
-from contrasweep.storage.records import StudyRecords
 
 NAMES = {"ocl": "OCL & co.", "knn1": "1NN", "knn5": "5NN", "lr": "learning rate"}
 
@@ -29,10 +27,7 @@ def results(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("paper"))
     arms = {arm: cs.Arm("toy:train") for arm in ("scl", "ocl")}
     fields = {"axes": {"lr": [0.1, 0.5]}, "seeds": list(range(8)), "metric": "knn1", "labels": NAMES}
-    plan = cs.plan(cs.AblationGrid("paper", arms, "digits-lt", **fields), storage=folder)
-    records = StudyRecords(folder, "paper")
-    records.claim(study_document(plan))
-    write_planned(records, plan.to_frame())
+    plan, records = declared(cs.plan(cs.AblationGrid("paper", arms, "digits-lt", **fields), storage=folder), folder)
     for trial in plan.trials:
         metrics = {"knn1": score(trial, 1), "knn5": score(trial, 5)}
         records.write(Record.of(trial, status=Status.DONE, metrics=metrics))

@@ -14,12 +14,10 @@ import pandas as pd
 import pytest
 from reports import report_of
 
-from contrasweep.errors import SpecError
-from contrasweep.reporting import FORMATS, ReportData, html_report
+from contrasweep.reporting import ReportData, html_report
 from contrasweep.reporting.figures import Bars
 from contrasweep.reporting.search_notes import SearchNotes
 from contrasweep.reporting.svg import LETTER, WIDTH, draw, ticks
-from contrasweep.results.advice import Advice, Size
 from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.results.table import TableStyle
 from contrasweep.statistics.comparison import compare_paired
@@ -336,42 +334,6 @@ def test_a_big_study_stays_small(frame):
 def test_ticks_are_round_and_inside():
     assert ticks(0.13, 0.92) == [0.2, 0.4, 0.6, 0.8]
     assert ticks(3, 3) == [3]
-
-
-class _Results:
-    """Just enough of `Results` for the writer."""
-
-    metric = "f1_macro"
-
-    def __init__(self, frame):
-        self.frame = frame
-
-    def spent(self):
-        return {}
-
-    def advice(self):
-        return Advice(Size("seeds", 1, 0, None), (), ())
-
-    def table(self, rows, columns, metric, *, over="replicates", style=None):
-        return table(self.frame, rows or ["batch_size"], columns or ["arm"])
-
-
-@pytest.mark.parametrize("format", [f for f in FORMATS if f not in ("html", "yaml")])
-def test_every_format_is_written(frame, tmp_path, format):
-    from contrasweep.reporting import write_report
-
-    write_report(_Results(frame), format, output=tmp_path / "deep" / "report")
-    written = (tmp_path / "deep" / "report").read_bytes()
-    assert b"ocl" in written
-    if format == "parquet":
-        assert len(pd.read_parquet(io.BytesIO(written))) == 6
-
-
-def test_an_unknown_format_is_named(frame):
-    from contrasweep.reporting import write_report
-
-    with pytest.raises(SpecError, match="did you mean 'html'"):
-        write_report(_Results(frame), "htm")
 
 
 def test_the_interval_of_a_share_stays_between_0_and_1(frame):

@@ -5,14 +5,12 @@ import json
 import numpy as np
 import pytest
 import yaml
+from made_up import declared
 from sweeps import ARMS, finished, sweep, value_of
 
 import contrasweep as cs
 from contrasweep.reporting import render
-from contrasweep.running.prepare import study_document
-from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
-from contrasweep.storage.records import StudyRecords
 
 
 def test_the_best_of_a_search_is_what_was_confirmed_with_both_scores(tmp_path):
@@ -67,9 +65,7 @@ def test_the_best_of_a_grid_is_the_best_cell_of_each_arm(tmp_path):
     grid = cs.AblationGrid(
         "g", {"a": cs.Arm("toy:train"), "b": cs.Arm("toy:train")}, "digits-lt", axes={"lr": [0.1, 1.0]}
     )
-    planned, records = cs.plan(grid, storage=str(tmp_path)), StudyRecords(str(tmp_path), "g")
-    records.claim(study_document(planned))
-    write_planned(records, planned.to_frame())
+    planned, records = declared(cs.plan(grid, storage=str(tmp_path)), tmp_path)
     for t in planned.trials:
         score = t.config["lr"] if t.arm == "a" else 1 - t.config["lr"]
         records.write(Record.of(t, status=Status.DONE, metrics={"accuracy": score}))
@@ -85,8 +81,6 @@ def test_the_best_of_a_grid_is_the_best_cell_of_each_arm(tmp_path):
 
 def test_a_grid_over_datasets_has_no_one_best_cell(tmp_path):
     grid = cs.AblationGrid("g", {"a": cs.Arm("toy:train")}, "digits-lt", axes={"data": ["digits-lt", "digits"]})
-    planned, records = cs.plan(grid, storage=str(tmp_path)), StudyRecords(str(tmp_path), "g")
-    records.claim(study_document(planned))
-    write_planned(records, planned.to_frame())
+    declared(cs.plan(grid, storage=str(tmp_path)), tmp_path)
     with pytest.raises(cs.SpecError, match="no one best cell"):
         render(cs.load("g", storage=str(tmp_path)), "yaml")

@@ -4,22 +4,17 @@ import json
 
 import pytest
 from command_line import contrasweep
+from made_up import declared
 
 import contrasweep as cs
 from contrasweep.results.difference import study_difference
-from contrasweep.running.prepare import study_document
-from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import CodeRef, Record, Status
-from contrasweep.storage.records import StudyRecords
 
 
 def made(folder, name, arms, versions=None, code="", **fields):
     """A study whose trials all ended at once."""
     fields = {"data": "digits-lt", "seeds": [0, 1]} | fields
-    plan = cs.plan(cs.AblationGrid(name, arms, **fields), storage=folder)
-    records = StudyRecords(folder, name)
-    records.claim(study_document(plan))
-    write_planned(records, plan.to_frame())
+    plan, records = declared(cs.plan(cs.AblationGrid(name, arms, **fields), storage=folder), folder)
     for trial in plan.trials:
         ended = {"status": Status.DONE, "metrics": {"accuracy": 0.5}, "code": CodeRef(code)}
         records.write(Record.of(trial, **ended, versions=versions or {}))

@@ -1,22 +1,15 @@
 """Tables over nested settings: rows, columns and `by` are dotted keys, as the axes are."""
 
 import pytest
+from made_up import declared, nowhere, train
 
 from contrasweep import AblationGrid, Arm, SpecError
-from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.reporting import render
 from contrasweep.results.results import Results
-from contrasweep.running.prepare import study_document
-from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
-from contrasweep.storage.records import StudyRecords
 
-DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(2))
-
-
-def train(trial, resume=None):
-    yield
+DATA = nowhere(2)
 
 
 def value(trial):
@@ -33,9 +26,7 @@ def results(tmp_path):
         axes={"loss.temperature": [0.1, 0.2], "encoder.width": [4, 8]},
         folds=2,
     )
-    plan, records = make_plan(grid, lambda name: DATA), StudyRecords(str(tmp_path), "nested")
-    records.claim(study_document(plan))
-    write_planned(records, plan.to_frame())
+    plan, records = declared(make_plan(grid, lambda name: DATA), tmp_path)
     for trial in plan.trials:
         records.write(Record.of(trial, status=Status.DONE, metrics={"accuracy": value(trial)}))
     return Results.load("nested", str(tmp_path))

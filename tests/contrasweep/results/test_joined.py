@@ -5,12 +5,11 @@ import re
 import numpy as np
 import pytest
 from command_line import contrasweep
+from made_up import declared
 
 import contrasweep as cs
 from contrasweep.results.interim_analysis import count_look
 from contrasweep.results.joined import JoinedResults
-from contrasweep.running.prepare import study_document
-from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 
@@ -23,10 +22,7 @@ def made(folder, name, shift, epochs=3, trainable="toy:train", **fields):
     """A finished study of two arms and eight seeds, whose made-up scores share each seed's noise."""
     arms = {arm: cs.Arm(trainable, {"epochs": epochs}) for arm in ("scl", "ocl")}
     fields = {"data": "digits-lt", "seeds": list(range(8))} | fields
-    plan = cs.plan(cs.AblationGrid(name, arms, **fields), storage=folder)
-    records = StudyRecords(folder, name)
-    records.claim(study_document(plan))
-    write_planned(records, plan.to_frame())
+    plan, records = declared(cs.plan(cs.AblationGrid(name, arms, **fields), storage=folder), folder)
     for trial in plan.trials:
         noise = np.random.default_rng(trial.seed).normal(0, 0.05)
         own = np.random.default_rng([trial.seed, int(trial.id, 16) % 2**31]).normal(0, 0.002)

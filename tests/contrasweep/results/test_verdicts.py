@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from made_up import declared, train
 
 from contrasweep import AblationGrid, Arm, SpecError, load
 from contrasweep.data.manifest import Folds, Manifest, Shard
@@ -14,26 +15,17 @@ from contrasweep.planning.grid import make_plan
 from contrasweep.planning.power import study_power
 from contrasweep.reporting import render
 from contrasweep.results.building import DecisionRule, build_table
-from contrasweep.running.prepare import study_document
 from contrasweep.statistics.design import Design
-from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Cause, Record, Status
-from contrasweep.storage.records import StudyRecords
 
 SHARDS = {"train": (Shard("a", 100, 1, "aa"),), "test": (Shard("b", 40, 1, "bb"),)}
 DATA = Manifest("d", "/nowhere", "image", SHARDS, folds=Folds(5))
 
 
-def train(trial, resume=None):
-    yield
-
-
 def study(tmp_path, value, *, items=None, status=lambda trial: Status.DONE, arms="ab", **fields):
     """A study whose trials have ended with `value(trial)`, as `load` reads it."""
     grid = AblationGrid("s", {arm: Arm(train) for arm in arms}, "d", **fields)
-    plan, records = make_plan(grid, lambda name: DATA), StudyRecords(str(tmp_path), "s")
-    records.claim(study_document(plan))
-    write_planned(records, plan.to_frame())
+    plan, records = declared(make_plan(grid, lambda name: DATA), tmp_path)
     for trial in plan.trials:
         scores = {} if items is None else {"accuracy": items(trial)}
         if scores:

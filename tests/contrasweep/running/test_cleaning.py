@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import toy
 from command_line import contrasweep
+from made_up import declared
 from sweeps import finished, sweep
 
 import contrasweep as cs
@@ -34,9 +35,7 @@ def storage(request, tmp_path):
 def made(storage, tmp_path, name="grid"):
     """A grid of two arms and five seeds; each trial has a checkpoint of 1,000 bytes."""
     grid = cs.AblationGrid(name, dict.fromkeys("ab", cs.Arm("toy:train")), "digits-lt", seeds=list(range(5)))
-    plan, records = cs.plan(grid, storage=str(tmp_path / "data")), StudyRecords(storage, name)
-    records.claim(study_document(plan))
-    write_planned(records, plan.to_frame())
+    plan, records = declared(cs.plan(grid, storage=str(tmp_path / "data")), storage)
     (tmp_path / "w").mkdir(exist_ok=True)
     (tmp_path / "w" / "state").write_bytes(bytes(1000))
     for trial in plan.trials:

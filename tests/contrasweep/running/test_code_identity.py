@@ -3,12 +3,10 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from command_line import contrasweep
+from command_line import contrasweep, python
 
 from contrasweep.storage.archive import list_archived
 from contrasweep.storage.lease import exclusive_driver
@@ -68,9 +66,7 @@ class Thesis:
         """The command as it is installed, in a process of its own, which imports nothing from the current folder of
         itself."""
         start = "import sys; del sys.path[0]; from contrasweep.cli import main; main()"
-        return subprocess.run(
-            [sys.executable, "-c", start, *words], cwd=self.folder, capture_output=True, text=True, check=True
-        )
+        return python("-c", start, *words, cwd=self.folder, check=True)
 
     def run(self, *words, status=0):
         done = self("run", "study.yaml", *words)

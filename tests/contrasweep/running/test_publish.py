@@ -3,17 +3,15 @@
 from dataclasses import replace
 
 import pytest
+from made_up import declared, train
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.results.results import Results
 from contrasweep.running import publish as module
-from contrasweep.running.prepare import study_document
 from contrasweep.running.publish import publish
-from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
-from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.kinds import checked_tracking
 from contrasweep.tracking.mlflow.address import TrackingAddress
 from contrasweep.tracking.tracker import TrackedStudy
@@ -21,18 +19,12 @@ from contrasweep.tracking.tracker import TrackedStudy
 DATA = Manifest("d", "/data/d", "image", {"train": (Shard("train-0.parquet", 100, 1, "0" * 64),)}, folds=Folds(5))
 
 
-def train(trial, resume=None):
-    yield
-
-
 @pytest.mark.slow
 def test_a_store_that_shows_all_and_was_not_written_to_is_left_alone(mlflow_uri, tmp_path, monkeypatch):
     from mlflow import MlflowClient
 
     grid = AblationGrid("shown", {"a": Arm(train), "b": Arm(train)}, "d", folds=5, seeds=[0])
-    plan, records = make_plan(grid, lambda name: DATA), StudyRecords(str(tmp_path / "runs"), "shown")
-    records.claim(study_document(plan))
-    write_planned(records, plan.to_frame())
+    plan, records = declared(make_plan(grid, lambda name: DATA), tmp_path / "runs")
     for i, trial in enumerate(plan.trials):
         records.write(Record.of(trial, status=Status.DONE, metrics={"accuracy": i / 10}))
     client, asked = MlflowClient(mlflow_uri), []

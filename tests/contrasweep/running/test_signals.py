@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from command_line import python
 from drivers import Driver, ray_folder, start_driver
 from raylets import wait_for
 
@@ -76,7 +77,7 @@ def test_signals_stay_those_of_a_program_that_imports_the_package(tmp_path: Path
         "    process.start()\n"
         "    process.join()\n"
     )
-    done = subprocess.run([sys.executable, "starts.py"], capture_output=True, cwd=tmp_path, text=True)
+    done = python("starts.py", cwd=tmp_path)
     assert (done.stdout.split("\n")[:2], done.stderr) == (["set()", "set()"], "")
 
 
@@ -133,12 +134,7 @@ def test_a_pipe_that_nobody_reads_ends_a_command_without_a_word(words: list[str]
 
 def test_another_pipe_that_breaks_is_said(tmp_path: Path) -> None:
     (tmp_path / "contrasweep_study.py").write_text("raise BrokenPipeError('of a helper')")
-    done = subprocess.run(
-        [sys.executable, "-m", "contrasweep", "plan", "contrasweep_study:STUDY"],
-        capture_output=True,
-        cwd=tmp_path,
-        text=True,
-    )
+    done = python("-m", "contrasweep", "plan", "contrasweep_study:STUDY", cwd=tmp_path)
     assert done.returncode == 2 and "BrokenPipeError: of a helper" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 

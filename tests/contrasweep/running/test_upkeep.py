@@ -6,28 +6,22 @@ from pathlib import Path
 
 import pytest
 from command_line import contrasweep
+from made_up import declared, nowhere, train
 
 from contrasweep import AblationGrid, Arm, load
 from contrasweep.code import code_of
-from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning import learned
 from contrasweep.planning.grid import make_plan
-from contrasweep.running.prepare import study_document
 from contrasweep.running.upkeep import verify
 from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.checkpoints import Checkpoints, Extra
 from contrasweep.storage.code_files import accept, write_code
-from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.links import write_links
 from contrasweep.tuning.candidate import write_candidate
 
-DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(2))
-
-
-def train(trial, resume=None):
-    yield
+DATA = nowhere(2)
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +29,7 @@ def whole(tmp_path_factory) -> Path:
     """The storage of a study that has left every kind of file."""
     folder = tmp_path_factory.mktemp("whole")
     grid = AblationGrid("s", {"a": Arm(train), "b": Arm(train)}, "d", folds=2)
-    plan, records = make_plan(grid, lambda name: DATA), StudyRecords(str(folder / "storage"), "s")
-    records.claim(study_document(plan))
-    write_planned(records, plan.to_frame())
+    plan, records = declared(make_plan(grid, lambda name: DATA), folder / "storage")
     (folder / "files").mkdir()
     (folder / "files" / "w").write_text("weights")
     code = code_of("toy:train")

@@ -57,12 +57,6 @@ def test_a_ledger_that_spent_more_than_alpha_is_granted_nothing(entries, error):
     assert granted == 0 or granted + spent <= 0.05 * max(1, sum(one.kept for one in past)) + 1e-12
 
 
-def test_lord_gives_the_levels_of_its_paper():
-    """By hand: w0 = alpha / 2, shares 1/2, 1/6, 1/12; the second confirmation was kept."""
-    past = [Confirmation(0.0125, False, 0.5), Confirmation(0.025 / 6, True, 0.0)]
-    assert Rule(error="fdr").granted(past) == pytest.approx(0.025 / 12 + 0.025 / 2)
-
-
 @given(st.floats(1e-6, 0.05), st.integers(1, 40))
 def test_all_looks_of_a_confirmation_spend_no_more_than_its_level(level, looks):
     assert sum(RULE.look_level(level, look) for look in range(looks)) <= level * (1 + 1e-9)

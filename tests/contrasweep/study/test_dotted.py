@@ -6,17 +6,17 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up import nowhere, train
 from sweeps import drive, record_of, sweep
 
 from contrasweep import AblationGrid, Arm, Choice, Float, SpecError, SubGrid
-from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.schema import checked, validate
 from contrasweep.study import dotted
 from contrasweep.study.file import load_study
 from contrasweep.study.space import active, drawn_from, sample
 
-DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5))
+DATA = nowhere()
 NAMES = st.sampled_from("abc")
 TEXTS = st.recursive(st.sampled_from("xyz"), lambda inner: st.dictionaries(NAMES, inner, min_size=1), max_leaves=6)
 VALUES = st.one_of(st.integers(), st.booleans(), st.none(), st.text(max_size=2), st.lists(st.integers(), max_size=2))
@@ -71,10 +71,6 @@ def test_the_text_of_a_component_is_its_name():
     assert dotted.merge({"loss": {"name": "ocl", "m": 1}}, {"loss": "dcl"}) == {"loss": {"name": "dcl", "m": 1}}
     assert dotted.merge({"loss": "ocl"}, {"loss": "dcl"}) == {"loss": "dcl"}
     assert dotted.lookup({"loss": "ocl"}, "loss.name") == "ocl"
-
-
-def train(trial, resume=None):
-    yield
 
 
 def plan(**fields):

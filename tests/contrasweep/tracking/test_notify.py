@@ -4,7 +4,6 @@ import http.server
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 from benchmarks.tracking_services import wait_until
+from command_line import python
 from drivers import ray_folder, start_driver
 from looks import drive_looks, three_arms, value_of
 
@@ -339,9 +339,7 @@ def test_a_name_that_leads_to_a_link_local_address_is_not_connected(heard, tmp_p
         "delivery.PAUSES_S = (0.0,)\ndelivery.main()\n"
     )
     for url, says in (("http://meta.example:80/x", "the name is one of a link-local address"), (heard.url, "")):
-        done = subprocess.run(
-            [sys.executable, "-c", code, url], input=json.dumps(MESSAGE), capture_output=True, text=True
-        )
+        done = python("-c", code, url, input=json.dumps(MESSAGE))
         assert done.stderr.strip() == says and done.returncode == bool(says)
     assert len(heard.posts) == 1
 

@@ -3,7 +3,6 @@ follower of the storage, as MLflow is."""
 
 import importlib.util
 import os
-import subprocess
 import sys
 import time
 from dataclasses import asdict, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.tracking_services import wait_until
+from command_line import python
 
 from contrasweep import AblationGrid, Arm, SpecError, data
 from contrasweep.defaults import OF_STUDY
@@ -295,9 +295,7 @@ def test_what_goes_on_in_the_background_holds_no_output_of_the_driver_that_has_e
     finish(records, trial, (0.5, 0.75))
     setup = f"STUDY = {asdict(STUDY)!r}\nSTORAGE = {records.storage!r}\n"
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    done = subprocess.run(  # until nobody has its outputs any more
-        [sys.executable, "-c", setup + DRIVER], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths}
-    )
+    done = python("-c", setup + DRIVER, env=os.environ | {"PYTHONPATH": paths})
     (tmp_path / "go").touch()
     assert done.returncode == 0 and "goes on in the background" in done.stderr
 

@@ -4,7 +4,6 @@ What a follower and `sync` read is what the storage has: the tests write there w
 """
 
 import json
-import os
 import re
 import shutil
 import signal
@@ -264,19 +263,6 @@ def test_numeric_settings_filter_by_size(study: Study) -> None:
     assert {run.data.tags["trial_id"] for run in history} == {
         t.id for t in study.trials if t.config["batch_size"] == 32
     }
-
-
-def test_nothing_is_shown_twice(study: Study) -> None:
-    for trial in study.trials[:3]:
-        study.record(trial)
-    assert study.sync().added == 3
-    before = {trial_id: view(run) for trial_id, run in study.children().items()}
-    again = study.sync()
-    assert (again.added, again.mended, again.unchanged) == (0, 0, 3)
-    study.follower().look()
-    assert {trial_id: view(run) for trial_id, run in study.children().items()} == before
-    for trial in study.trials[:3]:
-        study.assert_shows(trial)
 
 
 @EVERYWHERE
@@ -992,11 +978,6 @@ def test_following_by_hand_ends_with_the_run(study: Study) -> None:
     assert study.parent().info.status == "FINISHED"
 
 
-def test_importing_tracking_does_not_import_mlflow() -> None:
-    code = "import sys, contrasweep.tracking.kinds, contrasweep.tracking.sync; sys.exit('mlflow' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": "platform"}).returncode == 0
-
-
 @pytest.mark.parametrize(
     ("uri", "says"),
     [
@@ -1028,12 +1009,6 @@ def test_a_relative_sqlite_address_holds_in_any_folder(tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     assert str(checked_uri("sqlite:///mlflow.db")) == f"sqlite:///{tmp_path.resolve()}/mlflow.db"
     assert not list(tmp_path.iterdir())
-
-
-def test_a_trial_and_its_record_have_one_card(tmp_path: Path) -> None:
-    study = Study("none", "s", make_trials("s"), StudyRecords(str(tmp_path), "s"), None)
-    for trial in study.trials:
-        assert describe_run(study.tracked, trial) == describe_run(study.tracked, study.record(trial))
 
 
 def test_a_checkpoint_is_loaded_by_the_trainables_own_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,7 +159,6 @@ def test_maps_too_small_for_the_classes_are_warned_of() -> None:
 
 
 @pytest.mark.parametrize(("bn", "moves"), [("train", True), ("frozen", False)])
-@pytest.mark.filterwarnings("ignore:bn .frozen.:UserWarning")
 def test_frozen_batchnorm_keeps_its_statistics(bn: str, moves: bool) -> None:
     model = build(**{"encoder.bn": bn})
     train_mode(model, bn)

@@ -1,12 +1,9 @@
-"""The losses' values at the optima, the bound, class weights, and the weighted sum."""
+"""The losses' values at the optima, class weights, and the weighted sum."""
 
-import math
 import warnings
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from contrasweep.errors import SpecError
@@ -16,21 +13,6 @@ from contrasweep.trainables.paired.objective import Objective, class_weights
 from contrasweep.trainables.paired.settings import PairedSettings
 
 LABELS = torch.tensor([0] * 5 + [1] * 3 + [2] * 2 + [3] * 2)
-
-
-def lower_bound(labels: Tensor, temperature: float, *, orthonormal: bool = True, classes: int = 0) -> float:
-    """Return the least value that the contrastive loss of unit vectors with these labels can take.
-
-    It is averaged over all anchors; one without a positive counts 0.
-
-    OCL (Theorem 3.2; the appendix's (|B|-1)/e is wrong): log(n - 1 + (B - n) e^(-1/tau)) for an anchor whose class
-    has n members, reached by orthonormal class vectors. SCL (`orthonormal` false, Graf et al. 2021): the exponent is
-    -K/((K-1) tau) for K = `classes`, reached by a regular simplex, and a bound for balanced classes only.
-    """
-    exponent = -1 / temperature if orthonormal else -classes / ((classes - 1) * temperature)
-    size = len(labels)
-    counts = torch.bincount(labels)[labels].tolist()
-    return sum(math.log(n - 1 + (size - n) * math.exp(exponent)) for n in counts if n > 1) / size
 
 
 def simplex(classes: int) -> Tensor:
@@ -57,32 +39,6 @@ def contrast(loss: str, points: Tensor, temperature: float) -> float:
 def test_values_at_the_two_optima(loss: str, points: str, temperature: float, value: float) -> None:
     where = torch.eye(4, dtype=torch.float64) if points == "orthonormal" else simplex(4)
     assert contrast(loss, where[LABELS], temperature) == pytest.approx(value, abs=1e-6)
-
-
-@pytest.mark.parametrize("temperature", [0.05, 0.1, 0.5, 1.0])
-def test_the_bounds_are_reached_by_orthonormal_and_simplex_centres(temperature: float) -> None:
-    orthonormal = contrast("ocl", torch.eye(4, dtype=torch.float64)[LABELS], temperature)
-    assert lower_bound(LABELS, temperature) == pytest.approx(orthonormal, rel=1e-12)
-    on_simplex = contrast("supcon", simplex(4)[LABELS], temperature)
-    assert lower_bound(LABELS, temperature, orthonormal=False, classes=4) == pytest.approx(on_simplex, rel=1e-12)
-
-
-@given(seed=st.integers(0, 10_000), spread=st.floats(0, 2), temperature=st.sampled_from([0.1, 0.5, 1.0]))
-@settings(max_examples=60, deadline=None)
-def test_no_configuration_falls_below_ocls_bound_and_none_of_scl_is_above_ocl(
-    seed: int, spread: float, temperature: float
-) -> None:
-    noise = torch.randn(12, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    points = torch.nn.functional.normalize(torch.eye(6, dtype=torch.float64)[LABELS] + spread * noise, dim=1)
-    ocl = contrast("ocl", points, temperature)
-    assert ocl >= lower_bound(LABELS, temperature) - 1e-12
-    assert ocl >= contrast("supcon", points, temperature) - 1e-12
-
-
-def test_the_appendixs_bound_would_be_violated() -> None:
-    """(|B| - 1)/e in place of (|B| - l)/e is above what orthonormal vectors reach."""
-    appendix = sum(math.log(n - 1 + 11 / math.e) for n in (5,) * 5 + (3,) * 3 + (2,) * 4) / 12
-    assert contrast("ocl", torch.eye(4, dtype=torch.float64)[LABELS], 1.0) < appendix - 0.05
 
 
 def outputs(labels: Tensor, classes: int = 3) -> Outputs:

@@ -1,6 +1,5 @@
 """Encoders of paired images that are somebody else's: by dotted path, torchvision's and timm's by name."""
 
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from to_the_bit import trained_and_resumed
 
 from contrasweep import SpecError, Trial
 from contrasweep.canonical import Config
@@ -91,14 +91,10 @@ def test_a_pair_is_trained_with_an_own_encoder_and_resumes(
     if encoder == "timm:test_resnet":
         pytest.importorskip("timm")
     one = trial(pairs, encoder=encoder, beta=beta, **{"latent.size": 4} if beta else {})
-    running = train(one)
-    first = next(running)
-    assert first.checkpoint is not None
-    kept = Path(shutil.copytree(first.checkpoint, tmp_path / "kept"))
-    [last] = list(running)
-    [resumed] = list(train(one, resume=kept))
-    assert resumed.metrics == last.metrics and last.step == 2
-    outputs = load_model(kept, one)(torch.zeros(3, 3, 16, 16, dtype=torch.uint8), torch.zeros(3, 3, 16, 16).byte())
+    assert len(trained_and_resumed(train, one, tmp_path)) == 2
+    outputs = load_model(tmp_path / "1", one)(
+        torch.zeros(3, 3, 16, 16, dtype=torch.uint8), torch.zeros(3, 3, 16, 16).byte()
+    )
     assert outputs.z.shape == (3, 8) and (outputs.latent is None) == (beta == 0)
 
 

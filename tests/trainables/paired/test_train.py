@@ -2,7 +2,6 @@
 
 import random
 import shutil
-import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from to_the_bit import numbers
+from to_the_bit import numbers, trained_and_resumed
 
 from contrasweep.data import open_dataset, resolve
 from contrasweep.data.manifest import Manifest
@@ -86,16 +85,7 @@ def test_the_same_trial_gives_the_same_numbers_to_the_bit(make_trial: MakeTrial)
 def test_resumed_in_mid_training_it_continues_bit_for_bit(
     make_trial: MakeTrial, tmp_path: Path, config: dict[str, Any]
 ) -> None:
-    trial = make_trial(epochs=4, **config)
-    whole = list(train(trial))
-    running = train(trial)
-    for _ in range(2):
-        report = next(running)
-    assert report.checkpoint is not None
-    shutil.copytree(report.checkpoint, tmp_path / "saved")
-    running.close()
-    torch.manual_seed(99)
-    assert numbers(list(train(trial, resume=tmp_path / "saved"))) == numbers(whole[2:])
+    trained_and_resumed(train, make_trial(epochs=4, **config), tmp_path, steps=[2])
 
 
 @pytest.mark.slow
@@ -201,33 +191,6 @@ def test_centred_on_both_colours_a_network_sees_each_in_channels_of_its_own(make
         assert torch.equal(both, torch.cat([absolute, relative], 1))
 
 
-def test_a_group_never_crosses_a_fold(pairs: Manifest) -> None:
-    check_groups(pairs, 5)
-
-
-@pytest.mark.slow
-def test_ombrias_own_folds_are_taken_and_never_crossed(shared: Path, staged: Callable[[str], str]) -> None:
-    import pandas as pd
-
-    manifest = resolve(staged("ombria"), folds=5, storage="unused")
-    check_groups(manifest, 5)
-    given = pd.read_csv(shared / "data" / "ombria" / "pairs_5class.csv")
-    for fold in range(5):
-        _, test = open_dataset(manifest).parts(fold)
-        assert len(test) == int((given.fold == fold).sum())
-        assert sorted(set(test.column("group").to_pylist())) == sorted(set(given.group[given.fold == fold]))
-
-
-def check_groups(manifest: Manifest, folds: int) -> None:
-    held_out: list[str] = []
-    for fold in range(folds):
-        train_part, test_part = open_dataset(manifest).parts(fold)
-        inside, outside = (set(part.column("group").to_pylist()) for part in (test_part, train_part))
-        assert inside and not inside & outside
-        held_out += sorted(inside)
-    assert len(held_out) == len(set(held_out))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("input_", ["pre", "post"])
 def test_one_side_fed_twice_shows_no_difference(make_trial: MakeTrial, input_: str) -> None:
@@ -271,13 +234,6 @@ def test_no_setting_makes_nan(make_trial: MakeTrial, config: dict[str, Any]) -> 
 
 
 @pytest.mark.slow
-def test_bfloat16_stays_close_over_an_epoch(make_trial: MakeTrial) -> None:
-    exact, rough = (list(train(make_trial(epochs=1, autocast=flag)))[-1].metrics for flag in (False, True))
-    assert rough["wce"] == pytest.approx(exact["wce"], rel=0.03)
-    assert rough["contrast_z"] == pytest.approx(exact["contrast_z"], rel=0.03)
-
-
-@pytest.mark.slow
 def test_artifacts_are_tables_that_agree_with_the_metrics(make_trial: MakeTrial, pairs: Manifest) -> None:
     running = train(make_trial(epochs=1, artifacts="figures"))
     report = next(running)
@@ -296,17 +252,6 @@ def test_artifacts_are_tables_that_agree_with_the_metrics(make_trial: MakeTrial,
     assert len(pictures) >= 5 and all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
     running.close()
     assert not report.artifacts["embeddings.parquet"].exists()
-
-
-def test_closing_it_leaves_nothing_behind(
-    make_trial: MakeTrial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    running = train(make_trial())
-    next(running)
-    assert list(tmp_path.iterdir())
-    running.close()
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

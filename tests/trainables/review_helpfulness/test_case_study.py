@@ -5,15 +5,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from made_up import declared
 from sweeps import record_of
 
 from contrasweep import AblationGrid, Arm, plan
 from contrasweep.data import open_dataset, stage
 from contrasweep.errors import SpecError
-from contrasweep.running.prepare import study_document
-from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import TrialNotes
-from contrasweep.storage.records import StudyRecords
 from contrasweep.trainables.review_helpfulness import train
 from contrasweep.trainables.review_helpfulness.case_study import case_study
 from contrasweep.trainables.review_helpfulness.metrics import per_product
@@ -33,9 +31,7 @@ def test_a_product_is_shown_with_its_reviews_and_the_scores_of_two_models(tmp_pa
         for model, sizes in models.items()
     }
     study = AblationGrid("s", arms, "planted", seeds=[0], metric="map", reference="conv_knrm")
-    planned, records = plan(study, storage=storage), StudyRecords(storage, "s")
-    records.claim(study_document(planned))
-    write_planned(records, planned.to_frame())
+    planned, records = declared(plan(study, storage=storage), storage)
     with pytest.raises(SpecError, match="these arms have no finished trials on the same data"):
         case_study("s", storage=storage)
     tables = {}

@@ -1,13 +1,13 @@
 """The trainable from a staged dataset to its last report, on the synthetic set with a planted signal."""
 
 import dataclasses
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from to_the_bit import trained_and_resumed
 
 from contrasweep.data import open_dataset, resolve, stage
 from contrasweep.data.manifest import Manifest
@@ -70,15 +70,7 @@ def test_resumed_after_any_report_it_gives_the_same_to_the_bit(model: str, plant
     """Dropout, swaps, the learning rate's course and the best epoch's weights all survive."""
     small = {"depth": 1, "region_layers": 1} if model == "proposed" else {}
     config = {"model": {"name": model, "dim": 8, **small}, "plateau": {"patience": 0}}
-    whole = []
-    for report in train(trial(planted, **config)):
-        whole.append(numbers(report))
-        assert report.checkpoint is not None
-        shutil.copytree(report.checkpoint, tmp_path / str(report.step))
-    for step in (1, 2):
-        rest = [numbers(report) for report in train(trial(planted, **config), resume=tmp_path / str(step))]
-        assert rest == whole[step:]
-    assert list(train(trial(planted, **config), resume=tmp_path / "3")) == []
+    assert len(trained_and_resumed(train, trial(planted, **config), tmp_path, steps=(1, 2, 3))) == 3
 
 
 def test_the_datasets_name_changes_nothing(planted: Manifest) -> None:

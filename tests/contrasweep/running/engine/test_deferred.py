@@ -5,23 +5,19 @@ from typing import Any
 
 import pytest
 from joining_hosts import Cluster, Driver, host
+from made_up import nowhere, train
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.cluster import hosts
 from contrasweep.cluster.hosts import Hosts
 from contrasweep.cluster.packing import Footprint
-from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import FixedSource, make_plan
 from contrasweep.running.engine.accounts import MAX_HOSTS_LOST, ActiveTrial
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tuning.source import Finished
 
-DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(2))
-
-
-def train(trial, resume=None):
-    yield
+DATA = nowhere(2)
 
 
 SMALL, LARGE = Footprint(gpu_memory_gib=5), Footprint(gpu_memory_gib=50)

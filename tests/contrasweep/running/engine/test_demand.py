@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 from demanding import FOLDER
 from drivers import SUPPORT, start_driver
+from made_up import nowhere, train
 from raylets import RayCluster, wait_for
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
 from contrasweep.cluster.packing import Footprint
-from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.learned import Learned
 from contrasweep.running.engine.placement import Placements
 from contrasweep.storage.record import Record, Status, TrialNotes
 
-DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5))
+DATA = nowhere()
 T4, H100 = Node(8, 64, 1, Gpu("T4", 14.7)), Node(32, 256, 1, Gpu("H100", 79.2))
 TRIALS = 60
 STUDY = f"""
@@ -30,10 +30,6 @@ seeds: {list(range(TRIALS))}
 arms:
   a: {{trainable: 'demanding:train', resources: {{gpus: 1}}}}
 """
-
-
-def train(trial, resume=None):
-    yield
 
 
 def placed(*nodes: Node, footprint: Footprint | None = None):

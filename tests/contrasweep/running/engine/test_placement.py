@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import pytest
 import torch
+from made_up import nowhere, train
 from typer.testing import CliRunner
 
 from contrasweep import AblationGrid, Arm, SpecError
@@ -16,7 +17,6 @@ from contrasweep.cli.app import app
 from contrasweep.cluster.guard import CONTEXT_GIB, fraction, guard
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
 from contrasweep.cluster.packing import Footprint
-from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.learned import Learned
@@ -26,14 +26,10 @@ from contrasweep.storage.record import Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 
 pytestmark = pytest.mark.xdist_group("gpu")  # one Ray for all of them
-DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5))
+DATA = nowhere()
 MIXED = Inventory(
     (Node(8, 64, 1, Gpu("T4", 14.7), cost_per_hour=1.0), Node(32, 256, 1, Gpu("H100", 79.2), cost_per_hour=8.0))
 )
-
-
-def train(trial, resume=None):
-    yield
 
 
 def placed(inventory=MIXED, **arms):

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from counting_trial import finish, join_checkpoint_threads, train
 
-from contrasweep import data
 from contrasweep.errors import AttemptSuperseded
 from contrasweep.running.upkeep import verify
 from contrasweep.running.worker import attempt as attempt_module
@@ -31,11 +30,6 @@ ROOT = Path(__file__).resolve().parents[4]
 def records(request: pytest.FixtureRequest, tmp_path: Path) -> StudyRecords:
     storage = tmp_path / "runs" if request.param == "folder" else request.getfixturevalue("s3").uri
     return StudyRecords(str(storage), "s")
-
-
-@pytest.fixture
-def trial(tmp_path: Path) -> Trial:
-    return Trial("s", "a", "m:f", {}, data.resolve("digits", folds=2, storage=str(tmp_path)), fold=0)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from counting_trial import finish, join_checkpoint_threads, train
 
-from contrasweep import data
 from contrasweep.errors import StorageError
 from contrasweep.running.worker import attempt as attempt_module
 from contrasweep.running.worker.attempt import CheckpointWriter, Snapshot
@@ -18,11 +17,6 @@ from contrasweep.trial import Report, Trial
 
 WAIT_S = 60.0  # for what must happen; nothing here takes so long
 MOMENT_S = 1e-9  # passes with each report, so that `advance` returns it and does not wait for its checkpoint
-
-
-@pytest.fixture
-def trial(tmp_path: Path) -> Trial:
-    return Trial("s", "a", "m:f", {}, data.resolve("digits", folds=2, storage=str(tmp_path)), fold=0)
 
 
 class Stored:

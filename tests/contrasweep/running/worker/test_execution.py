@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from counting_trial import finish, train
 
-from contrasweep import data
 from contrasweep.cluster.guard import guard
 from contrasweep.errors import StorageError
 from contrasweep.running.worker.execution import Execution
@@ -20,12 +19,7 @@ from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
-from contrasweep.trial import Report, Trial
-
-
-@pytest.fixture
-def trial(tmp_path) -> Trial:
-    return Trial("s", "a", "m:f", {}, data.resolve("digits", folds=2, storage=str(tmp_path)), fold=0)
+from contrasweep.trial import Report
 
 
 @pytest.mark.parametrize("reports", [0, 1, 2, 3])

@@ -4,13 +4,13 @@ import concurrent.futures
 import functools
 import json
 import random
-import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import leaving
 import pytest
+from command_line import python
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.running.driver import run
@@ -66,7 +66,7 @@ def in_a_process(lines):
     place = str(Path(leaving.__file__).parent)
     imports = "from contrasweep.running.worker.isolation import Isolation, _children"
     start = f"import sys; sys.path.insert(0, {place!r})\n{imports}\n"
-    done = subprocess.run([sys.executable, "-c", start + lines], capture_output=True, text=True, check=False)
+    done = python("-c", start + lines)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

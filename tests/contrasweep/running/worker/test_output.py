@@ -1,12 +1,11 @@
 """What a trial prints: from Python, a subprocess and compiled code, kept within a limit; and a process that dies."""
 
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from command_line import python
 
 from contrasweep.running.worker import output
 from contrasweep.running.worker.output import Output
@@ -30,7 +29,7 @@ def in_a_process(records, code):
         "from contrasweep.storage.records import StudyRecords\n"
         f"taken = Output(StudyRecords({records.storage!r}, 's'), 'i').open()\n"
     )
-    return subprocess.run([sys.executable, "-c", start + code], capture_output=True, text=True)
+    return python("-c", start + code)
 
 
 def test_all_that_is_printed_is_kept_and_the_streams_come_back(records):
