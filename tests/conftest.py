@@ -5,9 +5,7 @@ import os
 import pkgutil
 import shutil
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import filelock
 import hypothesis
@@ -35,7 +33,7 @@ shapes.install([f"contrasweep.trainables.{module.name}" for module in pkgutil.it
 
 
 @pytest.fixture(scope="session")
-def shared() -> Path:
+def shared():
     """The folder of real data and reference values beside the checkout; tests that need it skip without it."""
     folder = Path(os.environ.get("CONTRASWEEP_SHARED", ROOT.parent / "shared"))
     if not (folder / "goldens").is_dir():
@@ -44,7 +42,7 @@ def shared() -> Path:
 
 
 @pytest.fixture(scope="session")
-def common(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def common(tmp_path_factory):
     """A folder that the processes of a test run share; what is made there is made under a lock."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "common"
@@ -53,13 +51,13 @@ def common(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def staged(shared: Path, common: Path) -> Callable[[str], str]:
+def staged(shared, common):
     """staged(name): where a real dataset lies, staged and verified once for the tests of all processes."""
     from benchmarks.stage_real_data import stage_and_verify
 
     from contrasweep.data.resolving import default_place
 
-    def place(name: str) -> str:
+    def place(name):
         line = common / f"{name}.line"
         with filelock.FileLock(common / f"{name}.lock"):
             if not line.exists():
@@ -71,7 +69,7 @@ def staged(shared: Path, common: Path) -> Callable[[str], str]:
 
 
 @pytest.fixture(scope="session")
-def template(common: Path) -> Path:
+def template(common):
     """An empty MLflow database: making its tables takes seconds, copying it none."""
     from contrasweep.tracking.mlflow.address import TrackingAddress
     from contrasweep.tracking.mlflow.client import new_client
@@ -85,13 +83,13 @@ def template(common: Path) -> Path:
 
 
 @pytest.fixture
-def mlflow_uri(template: Path, tmp_path: Path) -> str:
+def mlflow_uri(template, tmp_path):
     """An MLflow database of a test's own."""
     return f"sqlite:///{shutil.copy(template, tmp_path / 'mlflow.db')}"
 
 
 @pytest.fixture(scope="session")
-def local_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def local_ray(tmp_path_factory):
     """What starts a Ray in this process and keeps it for later tests."""
     from local_ray import LocalRay
 
@@ -101,31 +99,31 @@ def local_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def ray_core(local_ray: Any) -> None:
+def ray_core(local_ray):
     """A local Ray of one core: one trial at a time."""
     local_ray.use("cpu")
 
 
 @pytest.fixture(scope="module")
-def ray_session(local_ray: Any) -> None:
+def ray_session(local_ray):
     """A local Ray of two cores."""
     local_ray.use("cpus")
 
 
 @pytest.fixture(scope="module")
-def ray_gpu(local_ray: Any) -> None:
+def ray_gpu(local_ray):
     """A local Ray of four cores that was told of one T4, for 3 an hour."""
     local_ray.use("gpu")
 
 
 @pytest.fixture
-def unchecked_shapes() -> Iterator[None]:
+def unchecked_shapes():
     """For tests of what the code itself says of a wrong shape or type."""
     with shapes.unchecked():
         yield
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     """What these say is what tests ask for: short trainings of small networks, and one line of another's package."""
     for text in (
         "alpha is 1 in every epoch",
@@ -136,28 +134,28 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", f"ignore:{text}:UserWarning")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """The tutorials first, which take minutes: what comes last is waited for by all other workers. Those on a Ray of
     two cores stand together, since another kind of Ray is another start."""
 
-    def order(item: pytest.Item) -> tuple[bool, bool]:
+    def order(item):
         return item.path.name != "test_tutorials.py", "ray_session" in getattr(item, "fixturenames", ())
 
     items.sort(key=order)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish():
     """What is imported by now stays: the garbage collector, which takes a tenth of the time, leaves it alone."""
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
     gc.enable()
 
 
-def pytest_unconfigure() -> None:
+def pytest_unconfigure():
     gc.unfreeze()  # libraries complain at the end of what they find alive
 
 
-def pytest_runtest_setup() -> None:
+def pytest_runtest_setup():
     from contrasweep import imports
 
     shapes.next_test()

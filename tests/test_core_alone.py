@@ -29,7 +29,7 @@ print(contrasweep.__file__)
 
 
 @pytest.fixture(scope="module")
-def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def core(tmp_path_factory):
     """A copy of the product without the extras."""
     folder = tmp_path_factory.mktemp("core")
     for package in PACKAGES:
@@ -39,20 +39,20 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def environment(core: Path) -> dict[str, str]:
+def environment(core):
     """Imports come from the copy; what is staged on demand goes there too."""
     paths = {"PYTHONPATH": str(core / "platform")}
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CONTRASWEEP_")}
     return kept | paths | {"CONTRASWEEP_CACHE": str(core / "cache")}
 
 
-def python(core: Path, *words: str, given: str = "") -> "subprocess.CompletedProcess[str]":
+def python(core, *words, given=""):
     return subprocess.run(
         [sys.executable, *words], cwd=core, env=environment(core), input=given, capture_output=True, text=True
     )
 
 
-def test_no_module_of_the_core_names_an_extra(core: Path) -> None:
+def test_no_module_of_the_core_names_an_extra(core):
     names = [extra.replace("/", ".") for extra in EXTRAS]
     naming = {
         path.relative_to(core).as_posix()
@@ -64,7 +64,7 @@ def test_no_module_of_the_core_names_an_extra(core: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_lists_what_there_is_and_plans_the_quickstart(core: Path) -> None:
+def test_it_lists_what_there_is_and_plans_the_quickstart(core):
     commands = [
         *(f"list {kind}" for kind in (*TABLES, "studies")),
         "schema",
@@ -77,7 +77,7 @@ def test_it_lists_what_there_is_and_plans_the_quickstart(core: Path) -> None:
 
 
 @pytest.mark.long
-def test_it_runs_the_quickstart(core: Path) -> None:
+def test_it_runs_the_quickstart(core):
     words = ["run", "contrasweep.search_spaces.quickstart:STUDY", "--set", "folds=2", "--tracking", "none"]
     with ray_folder() as ray:
         driver = start_driver(*words, folder=core, ray=ray, environment=environment(core))

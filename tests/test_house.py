@@ -7,7 +7,6 @@ import importlib
 import platform
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import grimp
@@ -85,7 +84,7 @@ def names_used(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("engine", sorted(INTERNALS))
 def test_what_an_engine_does_not_promise_is_used_in_its_own_modules_alone(engine):
-    def is_private(name: str) -> bool:
+    def is_private(name):
         hidden = PRIVATE_MODULES[engine].match(name) is not None
         return hidden or not PRIVATE_ATTRIBUTES[engine].isdisjoint(name.split(".")[1:])
 
@@ -125,7 +124,7 @@ def test_no_modules_import_each_other_in_a_circle():
     graphlib.TopologicalSorter(imports).prepare()  # CycleError names the circle
 
 
-def public_definitions(path: Path) -> Iterator[tuple[str, str | None]]:
+def public_definitions(path):
     """Place and docstring of each public function, class and method of a file; those of private classes are private."""
     bodies = [ast.parse(path.read_text()).body]
     while bodies:
@@ -183,7 +182,7 @@ UNTYPED_LINES: dict[str, int] = {}  # with the reason
 
 def test_mappings_of_anything_have_a_name_that_says_what_they_are():
     """Bare ones hide facts that are reached by string: a type of its own, or an alias that says whose fields it has."""
-    bare: Counter[str] = Counter()
+    bare = Counter()
     for path in SOURCES:
         lines = path.read_text().splitlines()
         for line, following in zip(lines, [*lines[1:], ""], strict=True):

@@ -1,7 +1,5 @@
 """The list of deliberate defects stays true as code moves: each text stands once, and each test file exists."""
 
-from pathlib import Path
-
 import pytest
 from benchmarks import mutations
 
@@ -17,7 +15,7 @@ def test_there_are_eighty_of_ten_areas_and_each_is_another():
     assert len({(mutant.file, mutant.before, mutant.after) for mutant in mutations.MUTANTS}) == len(mutations.MUTANTS)
 
 
-def test_a_text_that_moved_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_text_that_moved_is_named(tmp_path, monkeypatch):
     (tmp_path / "twice.py").write_text("a = 1\na = 1\n")
     found = [
         mutations.Mutant("storage", what, file, "a = 1", "a = 2", ())
@@ -31,7 +29,7 @@ def test_a_text_that_moved_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-def test_a_mutant_is_put_in_tested_and_taken_out(tmp_path: Path):
+def test_a_mutant_is_put_in_tested_and_taken_out(tmp_path):
     (tmp_path / "code.py").write_text("def double(x):\n    return 2 * x\n")
     (tmp_path / "test_code.py").write_text("import runpy\n\n\ndef test_double():\n    assert ")
     with (tmp_path / "test_code.py").open("a") as file:

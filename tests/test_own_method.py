@@ -84,7 +84,7 @@ def test_the_method_runs_from_the_wheel_outside_of_the_repository(tmp_path):
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray((digits.images[i] * 15).astype("uint8")).save(folder / f"{i}.png")
 
-    def run(*words: str, cwd: Path) -> str:
+    def run(*words, cwd):
         kept = {name: value for name, value in os.environ.items() if not name.startswith("CONTRASWEEP_")}
         environment = kept | {"PYTHONPATH": str(site), "CONTRASWEEP_CACHE": str(tmp_path / "cache")}
         done = python(*words, cwd=cwd, env=environment)

@@ -80,6 +80,6 @@ def test_its_example_runs(name, study):
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_the_page_of_the_api_has_every_public_name(name: str) -> None:
+def test_the_page_of_the_api_has_every_public_name(name):
     page = (Path(__file__).parents[1] / "docs" / "api.md").read_text()
     assert re.search(rf"^::: contrasweep(\.\w+)*\.{name}$", page, re.MULTILINE), name

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LINKS = ("cluster", "search_spaces", "trainables")
 
 
-def pins(name: str) -> dict[str, str]:
+def pins(name):
     return dict(re.findall(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(\S+)", (ROOT / name).read_text(), flags=re.MULTILINE))
 
 
@@ -63,11 +63,11 @@ def test_an_image_holds_what_is_named_and_nothing_else():
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory) -> dict[str, Path]:
+def built(tmp_path_factory):
     """A wheel of this tree, an sdist, and a wheel of the unpacked sdist."""
     folder = tmp_path_factory.mktemp("built")
 
-    def build(source: Path, target: str, to: str) -> Path:
+    def build(source, target, to):
         command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(folder / to)]
         subprocess.run(command, cwd=source, check=True, capture_output=True)
         (file,) = (folder / to).iterdir()

@@ -18,7 +18,7 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"# ([\w.]+\.(?:yaml|py))\b")
 
 
-def steps_of(page: str) -> list[tuple[str, str]]:
+def steps_of(page):
     """Files (name, text) and commands ("", line) of a page, in its order. Blocks of output hold no command."""
     found = []
     for kind, text in BLOCK.findall((TUTORIALS / page).read_text()):
@@ -29,9 +29,7 @@ def steps_of(page: str) -> list[tuple[str, str]]:
     return found
 
 
-def do(
-    page: str, folder: Path, ray: Path, leave_out: tuple[str, ...] = (), fewer: tuple[str, ...] = ()
-) -> dict[str, str]:
+def do(page, folder, ray, leave_out=(), fewer=()):
     """Command -> what it printed; an assertion error with its output where one fails. Of lists that end with one of
     `fewer`, the last item is left out."""
     printed = {}
@@ -49,7 +47,7 @@ def do(
     return printed
 
 
-def execute(page: str, folder: Path) -> nbformat.NotebookNode:
+def execute(page, folder):
     """A notebook of the docs, executed in `folder`, without what its kernel says on standard error."""
     notebook = nbformat.read(NOTEBOOKS / page, as_version=4)
     NotebookClient(notebook, timeout=800, resources={"metadata": {"path": str(folder)}}).execute()
@@ -68,7 +66,7 @@ def kinds(notebook: nbformat.NotebookNode) -> list[list[str]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("page", sorted(path.name for path in NOTEBOOKS.glob("*.ipynb")))
-def test_a_notebook_shows_what_its_page_has(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_shows_what_its_page_has(page, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "platform"))
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "cache"))
     shown = kinds(execute(page, tmp_path))
@@ -77,7 +75,7 @@ def test_a_notebook_shows_what_its_page_has(page: str, tmp_path: Path, monkeypat
 
 
 @pytest.mark.long
-def test_from_pictures_to_a_latex_table(tmp_path: Path) -> None:
+def test_from_pictures_to_a_latex_table(tmp_path):
     with ray_folder() as ray:
         printed = do("pictures.md", tmp_path, ray, leave_out=("contrasweep ui",), fewer=("3", "128"))
     first, extended = (text for command, text in printed.items() if command.startswith("contrasweep run"))
@@ -89,7 +87,7 @@ def test_from_pictures_to_a_latex_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_search_and_a_fair_table(tmp_path: Path) -> None:
+def test_a_search_and_a_fair_table(tmp_path):
     with ray_folder() as ray:
         printed = do("search.md", tmp_path, ray, fewer=("13",))
     first, *_ = (text for command, text in printed.items() if command.startswith("contrasweep run"))
@@ -98,12 +96,12 @@ def test_a_search_and_a_fair_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_first_study_of_pairs(tmp_path: Path) -> None:
+def test_a_first_study_of_pairs(tmp_path):
     with ray_folder() as ray:
         commands = do("image-pairs.md", tmp_path, ray, leave_out=("contrasweep data stage",))
     assert any("after-only" in text and "Verdicts" in text for text in commands.values())
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in TUTORIALS.glob("*.md")))
-def test_a_page_has_files_and_commands_or_says_that_it_needs_none(page: str) -> None:
+def test_a_page_has_files_and_commands_or_says_that_it_needs_none(page):
     assert steps_of(page) or "no computer" in (TUTORIALS / page).read_text()

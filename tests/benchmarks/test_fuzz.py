@@ -18,7 +18,7 @@ sys.exit(fuzz.run())
 
 
 @pytest.mark.slow
-def test_mutated_files_and_broken_storages_are_plans_tables_or_one_line(tmp_path: Path) -> None:
+def test_mutated_files_and_broken_storages_are_plans_tables_or_one_line(tmp_path):
     output = tmp_path / "fuzz.json"
     words = ["--files", str(FILES), "--readings", str(READINGS), "--seed", "5", "--output", str(output)]
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]

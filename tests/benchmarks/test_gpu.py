@@ -28,7 +28,7 @@ def gpu(*words: str) -> subprocess.CompletedProcess[str]:
     return python("-c", WITHOUT, *words, cwd=ROOT)
 
 
-def test_a_failed_check_is_named_and_is_not_a_number_fails() -> None:
+def test_a_failed_check_is_named_and_is_not_a_number_fails():
     section = Section("Title", "About.", checks=[Check("kept", 1.0, 2.0), Check("broken", 3.0, 2.0)])
     assert [check.name for check in section.failed] == ["broken"]
     assert "- **failed**: broken is 3, more than 2" in section.markdown()
@@ -42,9 +42,7 @@ def test_a_failed_check_is_named_and_is_not_a_number_fails() -> None:
         (["--device", "cpu"], "without a GPU this measures nothing; --small shows that the command works"),
     ],
 )
-def test_what_cannot_be_measured_is_one_line(
-    words: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_measured_is_one_line(words, says, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["benchmarks.gpu", *words, "--output", str(tmp_path)])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -54,7 +52,7 @@ def test_what_cannot_be_measured_is_one_line(
 
 
 @pytest.mark.long
-def test_every_section_runs_on_a_cpu_without_ray_and_mlflow(tmp_path: Path) -> None:
+def test_every_section_runs_on_a_cpu_without_ray_and_mlflow(tmp_path):
     done = gpu("--small", "--device", "cpu", "--output", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     written = json.loads((tmp_path / "gpu.json").read_text())

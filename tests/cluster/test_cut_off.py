@@ -36,14 +36,14 @@ class PatientCluster(CutOffCluster):
         super().start_head()
 
 
-def test_an_answer_that_a_cut_has_lost_does_not_stand_a_trial_still_for_five_minutes(tmp_path: Path) -> None:
+def test_an_answer_that_a_cut_has_lost_does_not_stand_a_trial_still_for_five_minutes(tmp_path):
     log = tmp_path / "trained"
     config = {"epochs": 60, "pause_s": 1.0, "log": str(log)}
     study = {"name": "cut", "data": "digits-lt", "seeds": [0], "arms": {"a": {"trainable": "toy:train"}}}
     study["arms"]["a"]["config"] = config
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
 
-    def epochs() -> int:
+    def epochs():
         return log.read_text().count("\n") if log.exists() else 0
 
     cluster = PatientCluster()

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ SWEEP = {"folds": 3, "type": "sweep", "trials_per_arm": 2, "searcher": "random",
 class Command:
     """`contrasweep run` of a study with an arm for a T4 and one for an H100, on `cluster`."""
 
-    def __init__(self, folder: Path, cluster: RayCluster) -> None:
+    def __init__(self, folder, cluster):
         self.folder, self.cluster = folder, cluster
         shutil.copy(SUPPORT / "toy.py", folder)
         arms = {
@@ -40,7 +39,7 @@ class Command:
             yaml.safe_dump({"name": "growing", "data": "digits-lt", "arms": arms} | SWEEP)
         )
 
-    def start(self) -> "subprocess.Popen[bytes]":
+    def start(self):
         environment = self.cluster.environment | {"RAY_ADDRESS": f"127.0.0.1:{self.cluster.gcs_port}"}
         environment["PYTHONPATH"] = os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")])
         command = [sys.executable, "-m", "contrasweep", "run", "study.yaml", "--storage", "runs", "--tracking", "none"]
@@ -48,20 +47,20 @@ class Command:
             return subprocess.Popen(command, cwd=self.folder, env=environment, stderr=errors)
 
     @property
-    def errors(self) -> str:
+    def errors(self):
         """What the command has said so far."""
         return (self.folder / "errors.txt").read_text()
 
     @property
-    def storage(self) -> str:
+    def storage(self):
         return str(self.folder / "runs")
 
-    def wait_for(self, process: "subprocess.Popen[bytes]", true: Callable[[], bool]) -> None:
+    def wait_for(self, process, true):
         """Until it is true; an error as soon as the command has ended."""
         wait_for(lambda: true() or process.poll() is not None)
         assert process.poll() is None, self.errors
 
-    def placed(self) -> list[tuple[str, str, str, str | None]]:
+    def placed(self):
         """Arm, phase, status and type of GPU of each record."""
         results = Results.load("growing", self.storage)
         records = [*results.trial_records.values(), *results.search_records.values()]
@@ -69,19 +68,19 @@ class Command:
 
 
 @pytest.fixture
-def cluster() -> Iterator[RayCluster]:
+def cluster():
     started = RayCluster()
     yield started
     started.close()
 
 
-def on_the_smallest(*arms: str) -> list[tuple[str, str, str, str]]:
+def on_the_smallest(*arms):
     """Each trial of these arms done, where it fits."""
     types = {"large": "H100", "small": "T4"}
     return [(arm, phase, "done", types[arm]) for arm in arms for phase in [Phase.CONFIRM] * 2 + [Phase.SEARCH] * 2]
 
 
-def test_hosts_that_join_late_are_used_and_nothing_is_infeasible(tmp_path: Path, cluster: RayCluster) -> None:
+def test_hosts_that_join_late_are_used_and_nothing_is_infeasible(tmp_path, cluster):
     command = Command(tmp_path, cluster)
     process, began, small = command.start(), time.monotonic(), on_the_smallest("small")
     command.wait_for(process, lambda: "no host of the cluster can hold a trial yet" in command.errors)

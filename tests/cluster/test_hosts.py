@@ -18,7 +18,7 @@ footprints = st.builds(
 )
 
 
-def allowed(labels: dict[str, str], kind: str) -> bool:
+def allowed(labels, kind):
     """What Ray makes of a selector `in(A,B)`."""
     return not labels or kind in labels[ACCELERATOR_LABEL].removeprefix("in(").removesuffix(")").split(",")
 
@@ -27,7 +27,7 @@ def allowed(labels: dict[str, str], kind: str) -> bool:
 def test_a_host_that_the_demand_allows_holds_the_trial_and_no_other_would(footprint, kind):
     needs, labels = bundle(footprint)
 
-    def fits(kind: str) -> bool:
+    def fits(kind):
         gpu = Gpu(kind, GPU_MODELS[kind].memory_gib) if footprint.wants_gpu else None
         host = Node(needs["CPU"], needs["memory"] / 2**30, gpus=int(needs.get("GPU", 0)), gpu=gpu)
         return bool(options(footprint, Inventory((host,))))
@@ -56,7 +56,7 @@ inventories = st.lists(nodes, max_size=4, unique_by=lambda n: (n.cpus, n.memory_
 )
 
 
-def test_a_host_replaced_again_and_again_stays_one_host() -> None:
+def test_a_host_replaced_again_and_again_stays_one_host():
     cluster = Cluster("T4", "T4")
     counts = []
     for turn in range(1, 40):
@@ -69,7 +69,7 @@ def test_a_host_replaced_again_and_again_stays_one_host() -> None:
     assert not cluster.hosts.may_grow(), "a host that came in another's place is no sign of a larger one"
 
 
-def test_one_more_at_the_same_time_is_one_more_and_a_larger_one_is_seen() -> None:
+def test_one_more_at_the_same_time_is_one_more_and_a_larger_one_is_seen():
     cluster = Cluster("T4")
     cluster.now, cluster.listed = 20, [host("T4", memory_gib=15.5), host("T4", memory_gib=15.9)]
     cluster.hosts.poll()
@@ -80,7 +80,7 @@ def test_one_more_at_the_same_time_is_one_more_and_a_larger_one_is_seen() -> Non
 
 
 @given(one=inventories, other=inventories)
-def test_both_together_have_no_host_less_and_no_more_than_the_larger(one: Inventory, other: Inventory) -> None:
+def test_both_together_have_no_host_less_and_no_more_than_the_larger(one, other):
     both = one.joined(other)
     assert both.joined(one) is both.joined(other) is both.joined(both) is both
     assert set(both.nodes) == set(other.joined(one).nodes)

@@ -198,7 +198,7 @@ def test_views_and_what_has_no_tensors_cost_nothing():
 
 
 def test_real_tensors_are_counted_as_fake_ones():
-    def build() -> nn.Module:
+    def build():
         return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 2))
 
     counted, real = (count(build, lambda: (torch.zeros(4, 3, 8, 8),), fake=fake).work for fake in (True, False))

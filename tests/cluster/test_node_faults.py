@@ -32,7 +32,7 @@ class Project:
     """A user's folder outside the cluster: a trainable of their own, and a study whose `held` trials wait before
     epoch 4 as long as the gate is shut. `trained` tells which epochs were trained, in what order."""
 
-    def __init__(self, folder: Path, cluster: RayCluster) -> None:
+    def __init__(self, folder, cluster):
         self.folder, self.cluster = folder, cluster
         self.gate, self.log, self.storage = folder / "gate", folder / "trained", folder / "runs"
         shutil.copy(SUPPORT / "toy.py", folder)
@@ -46,53 +46,53 @@ class Project:
         }
         self.declare()
 
-    def declare(self, **fields: int) -> None:
+    def declare(self, **fields):
         (self.folder / "study.yaml").write_text(yaml.safe_dump(self.study | fields))
 
-    def contrasweep(self, *words: str) -> subprocess.Popen:
+    def contrasweep(self, *words):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
         command = [sys.executable, "-m", "contrasweep", *words]
         return subprocess.Popen(
             command, cwd=self.folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
 
-    def said(self, *words: str) -> tuple[int, str]:
+    def said(self, *words):
         """Exit status, and what was printed, of a command to its end."""
         process = self.contrasweep(*words)
         printed, errors = process.communicate()
         assert "Traceback" not in printed + errors
         return process.returncode, printed + errors
 
-    def submit(self) -> tuple[int, str]:
+    def submit(self):
         return self.said(
             "submit", "study.yaml", "--storage", "runs", "--tracking", "none", "--address", self.cluster.address
         )
 
-    def job(self) -> str:
+    def job(self):
         """The id of the study, submitted."""
         status, said = self.submit()
         assert status == 0, said
         return said.split()[1]
 
-    def trained(self) -> dict[str, list[int]]:
-        collected: dict[str, list[int]] = {}
+    def trained(self):
+        collected = {}
         for line in self.log.read_text().splitlines() if self.log.exists() else []:
             trial, epoch = line.split()
             collected.setdefault(trial, []).append(int(epoch))
         return collected
 
-    def wait_at_gate(self, times: int, held: set[str]) -> None:
+    def wait_at_gate(self, times, held):
         """Until trials came to the gate so many times and something is finished."""
         records = StudyRecords(str(self.storage), STUDY)
 
-        def there() -> bool:
+        def there():
             return sum(epochs.count(3) for trial, epochs in self.trained().items() if trial in held) == times and bool(
                 records.finished()
             )
 
         wait_for(there, lambda: str(self.trained()))
 
-    def finished_files(self) -> dict[Path, tuple[bytes, int]]:
+    def finished_files(self):
         """Content and time of every file of the trials that have a record."""
         records = list(self.storage.glob(f"{STUDY}/records/*/record.json"))
         folders = [
@@ -106,7 +106,7 @@ class Project:
         }
 
 
-def everything(storage: Path) -> tuple[pd.DataFrame, dict[str, np.ndarray], dict[str, list[tuple[int, float]]]]:
+def everything(storage):
     """All of a study that may not depend on when and where it ran: table, scores of each test item, every report."""
     results = Results.load(STUDY, str(storage))
     frame = results.to_frame().drop(columns=["seconds", "gpu_memory_gib"])
@@ -114,13 +114,13 @@ def everything(storage: Path) -> tuple[pd.DataFrame, dict[str, np.ndarray], dict
     return frame, {i: results.records.items(i)["hits"] for i in frame["trial_id"]}, reports
 
 
-def demand(cluster: RayCluster) -> list[dict[str, float]]:
+def demand(cluster):
     """What each placement group waits for, as an autoscaler sees it."""
     groups = get_cluster_status(f"127.0.0.1:{cluster.gcs_port}").resource_demands.placement_group_demand
     return [bundle.bundle for group in groups for bundle in group.bundles_by_count for _ in range(bundle.count)]
 
 
-def assert_is_as_calm(project: Project, calm, before: dict, lost: int) -> None:
+def assert_is_as_calm(project, calm, before, lost):
     """All is there, bit for bit; what was finished `before` was left alone, and each of the trials that were `lost` at
     the gate, after epoch 3, trained again what came after its checkpoint of epoch 2."""
     table, scores, reports = everything(project.storage)

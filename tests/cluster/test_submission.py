@@ -410,7 +410,7 @@ def test_a_dry_run_lists_each_file_with_its_size_and_asks_no_cluster(tmp_path):
     (tmp_path / "mine.py").write_text(MINE.replace("import torch\n", ""))
     (tmp_path / "study.yaml").write_text(SUBMITTED)
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
+    def run(*words):
         command = [sys.executable, "-m", "contrasweep", "submit", "study.yaml", *words]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
 
@@ -532,7 +532,7 @@ def test_a_head_that_is_starting_is_asked_again(clock, capsys):
 
 
 def test_only_the_same_study_on_the_same_storage_that_is_not_over_is_in_the_way():
-    def job(number: int, study: str, storage: str, status: str):
+    def job(number, study, storage, status):
         return {"id": f"job-{number}", "study": study, "storage": storage, "status": status, "start": 1.0, "end": None}
 
     others = [
@@ -675,7 +675,7 @@ def light_client(folder, storage):
     cs.plan(ROOT / "search_spaces" / "quickstart.yaml", storage=storage)  # stages digits-lt, which needs scikit-learn
     code = HIDE + "import json; from contrasweep.cli import main; sys.argv = json.loads(sys.argv[1]); main()"
 
-    def client(*words: str, status: int = 0) -> str:
+    def client(*words, status=0):
         words = ("contrasweep", *words, "--storage", storage)
         done = python("-c", code, json.dumps(words), cwd=folder)
         assert done.returncode == status, done.stdout + done.stderr
@@ -705,7 +705,7 @@ def test_a_study_goes_from_a_machine_without_ray_and_torch_to_another_and_its_ta
         assert "ended: complete" in client("watch", "from-a-client")
 
 
-def plain_ray_line() -> list[str]:
+def plain_ray_line():
     """The words of `ray job submit` as docs/cluster/submit.md has them."""
     page = (ROOT / "docs" / "cluster" / "submit.md").read_text()
     (line,) = re.findall(r"^ray job submit(?:.*\\\n)*.*$", page, re.MULTILINE)
@@ -781,7 +781,7 @@ def test_a_job_is_sent_followed_listed_and_looked_for(head, tmp_path):
     code = "import os, time; print(open('package/said.txt').read()); time.sleep(2); print(os.environ['SAID'])"
     sent = {"address": head, "working_dir": tmp_path, "uris": {}, "name": "rest", "env": {"SAID": "by its variable"}}
     job = submission.submit(["python", "-c", code], **sent)
-    written: list[str] = []
+    written = []
     assert job.follow(written.append) == "SUCCEEDED", "".join(written)
     lines = "".join(written).splitlines()  # lines of Ray's may stand between the two
     assert "".join(written) == job.logs() and lines.index("from a folder below") < lines.index("by its variable")

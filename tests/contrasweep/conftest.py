@@ -7,13 +7,11 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import cloud_servers
 import pytest
-from benchmarks.fault_proxy import Faults, faulty_proxy
+from benchmarks.fault_proxy import faulty_proxy
 from cloud_servers import free_port
 
 from contrasweep.storage import s3_retry
@@ -28,7 +26,7 @@ class S3:
     env: dict[str, str]
 
 
-def s3_environment(endpoint: str) -> dict[str, str]:
+def s3_environment(endpoint):
     return {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": "testing",
@@ -39,7 +37,7 @@ def s3_environment(endpoint: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def s3_endpoint() -> Iterator[str]:
+def s3_endpoint():
     """The address of a moto server in a process of its own."""
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
@@ -65,7 +63,7 @@ def s3_endpoint() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def s3_client(s3_endpoint: str) -> Any:
+def s3_client(s3_endpoint):
     """What makes the buckets; boto3 takes half a second for a client."""
     import boto3
 
@@ -81,7 +79,7 @@ def s3_client(s3_endpoint: str) -> Any:
 
 
 @pytest.fixture
-def s3(s3_endpoint: str, s3_client: Any, monkeypatch: pytest.MonkeyPatch) -> S3:
+def s3(s3_endpoint, s3_client, monkeypatch):
     """A fresh bucket; the environment of this process and of its children points at it."""
     env = s3_environment(s3_endpoint)
     for name, value in env.items():
@@ -94,7 +92,7 @@ def s3(s3_endpoint: str, s3_client: Any, monkeypatch: pytest.MonkeyPatch) -> S3:
 
 
 @pytest.fixture
-def faults(s3: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
+def faults(s3, monkeypatch):
     """A proxy in front of the S3 server; this process's S3 requests go through it."""
     with faulty_proxy(s3.endpoint) as faults:
         monkeypatch.setenv("AWS_ENDPOINT_URL", faults.endpoint)
@@ -103,21 +101,21 @@ def faults(s3: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
 
 
 @pytest.fixture(scope="session")
-def google_server() -> Iterator[dict[str, str]]:
+def google_server():
     """What reaches a server of Google's protocol."""
     with cloud_servers.google() as environment:
         yield environment
 
 
 @pytest.fixture(scope="session")
-def azure_server() -> Iterator[dict[str, str]]:
+def azure_server():
     """What reaches a server of Azure's protocol."""
     with cloud_servers.azure() as environment:
         yield environment
 
 
 @pytest.fixture
-def gs(google_server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
+def gs(google_server, monkeypatch):
     """The address of a fresh bucket; the environment points at its server."""
     for name, value in google_server.items():
         monkeypatch.setenv(name, value)
@@ -125,7 +123,7 @@ def gs(google_server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def az(azure_server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
+def az(azure_server, monkeypatch):
     """The address of a fresh container; the environment points at its server."""
     for name, value in azure_server.items():
         monkeypatch.setenv(name, value)

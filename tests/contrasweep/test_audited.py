@@ -129,7 +129,7 @@ def commands(group: Any, before: str = "") -> Iterator[str]:
         yield from commands(command, f"{name} ") if hasattr(command, "commands") else [f"{before}{name}"]
 
 
-def test_every_command_is_audited_or_says_why_not() -> None:
+def test_every_command_is_audited_or_says_why_not():
     audited = {" ".join(words[: 1 + (words[0] == "data")]) for words in COMMANDS}
     assert set(commands(typer.main.get_command(app))) == {*audited, *LEFT_OUT} and not audited & set(LEFT_OUT)
 
@@ -137,7 +137,7 @@ def test_every_command_is_audited_or_says_why_not() -> None:
 class Runner:
     """A user's folder, with what a storage may aim at, and a process that runs commands in it."""
 
-    def __init__(self, folder: Path, without: frozenset[str] = frozenset()) -> None:
+    def __init__(self, folder, without=frozenset()):
         """`without` some commands, and what they make."""
         self.folder, self.honest = folder, folder / "honest"
         for name in ("mine", "planted/planted", "outside", "tmp", "cache"):
@@ -185,13 +185,13 @@ class Runner:
         for answer in self.run(self.commands):  # what an honest storage lets them import is known from here on
             assert not answer["findings"] and (answer["status"] == 0 or answer["words"][0] == "stop"), answer
 
-    def run(self, commands: list[list[str]], made: Path | None = None) -> list[dict[str, Any]]:
+    def run(self, commands, made=None):
         """Run commands in the user's folder; over a storage and a cache that were `made`, under the audit hook."""
         assert self.process.stdin is not None and self.process.stdout is not None
         print(json.dumps({"made": made and str(made), "commands": commands}), file=self.process.stdin, flush=True)
-        return json.loads(self.process.stdout.readline())  # type: ignore[no-any-return]
+        return json.loads(self.process.stdout.readline())
 
-    def close(self) -> None:
+    def close(self):
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
@@ -201,12 +201,12 @@ class Runner:
 
 
 @pytest.fixture(scope="module", params=[pytest.param(frozenset(), id="all")])
-def runner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+def runner(request, tmp_path_factory):
     with contextlib.closing(Runner(tmp_path_factory.mktemp("audited"), request.param)) as runner:
         yield runner
 
 
-def harmless(runner: Runner, part: slice) -> None:
+def harmless(runner, part):
     """Assert that no command over some of the forged storages did what nobody asked for; name the storage else.
 
     In each storage a few kinds of files are forged, each in one of the ways that there are for it.
@@ -233,14 +233,14 @@ def harmless(runner: Runner, part: slice) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("runner", [SLOW], indirect=True, ids=["some"])
-def test_no_command_does_what_some_forged_storages_say(runner: Runner) -> None:
+def test_no_command_does_what_some_forged_storages_say(runner):
     harmless(runner, slice(SOME))
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("half", [0, 1])
-def test_no_command_does_what_any_forged_storage_says(half: int, runner: Runner) -> None:
+def test_no_command_does_what_any_forged_storage_says(half, runner):
     harmless(runner, slice(half, None, 2))
 
 
@@ -268,7 +268,7 @@ HARM = {
 
 
 @pytest.mark.slow
-def test_the_hook_hears_harm_and_nothing_of_work(tmp_path: Path) -> None:
+def test_the_hook_hears_harm_and_nothing_of_work(tmp_path):
     for name in ("mine/runs", "outside", "planted"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "outside/secret").touch()

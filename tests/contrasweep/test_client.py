@@ -48,7 +48,7 @@ def client(work: Path, code: str) -> str:
 
 
 @pytest.fixture
-def work(tmp_path, monkeypatch) -> Path:
+def work(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(MINE)
     (tmp_path / "own.yaml").write_text(STUDY)
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "cache"))

@@ -14,7 +14,7 @@ PROGRAM = Path(sys.executable).with_name("contrasweep")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A folder with a study file and the default storage, which has one study of two arms."""
     folder = tmp_path_factory.mktemp("completion")
     (folder / "shoes.yaml").touch()
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=" ".join,
 )
-def test_bash_completes_commands_studies_arms_and_kinds(folder: Path, words: list[str], replies: list[str]) -> None:
+def test_bash_completes_commands_studies_arms_and_kinds(folder, words, replies):
     asked = " ".join(f"'{word}'" for word in words)
     script = f"""
         source <("$PROGRAM" --show-completion bash) || exit 3
@@ -58,7 +58,7 @@ def test_bash_completes_commands_studies_arms_and_kinds(folder: Path, words: lis
 
 
 @pytest.mark.slow
-def test_completion_is_shown_and_installed_without_a_complaint(tmp_path: Path) -> None:
+def test_completion_is_shown_and_installed_without_a_complaint(tmp_path):
     environment = {**os.environ, "HOME": str(tmp_path)}
     for option in ("--show-completion", "--install-completion"):
         # The shell is the one that started the program: a bash that has something left to do, not the shell of `make`.

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -79,9 +78,7 @@ def test_the_package_says_its_version():
         (None, "pip install 'contrasweep[mcp]'"),
     ],
 )
-def test_an_extra_is_installed_from_where_the_package_came(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: str | None, command: str
-) -> None:
+def test_an_extra_is_installed_from_where_the_package_came(tmp_path, monkeypatch, origin, command):
     folder = tmp_path / "contrasweep-1.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Name: contrasweep\nVersion: 1\n")

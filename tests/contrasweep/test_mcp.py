@@ -73,7 +73,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def ask(folder: Path, *calls: tuple[str, dict], allow: tuple[str, ...] = ()) -> list[tuple[bool, dict]]:
+def ask(folder, *calls, allow=()):
     """Whether each call was refused, and what it gave, of a server that is asked over stdio."""
     words = ["--storage", str(folder / "runs"), "--folder", str(folder / "studies"), "--tracking", "none", *allow]
     command = ["-P", "-m", "contrasweep", "mcp", *words]
@@ -86,14 +86,14 @@ def ask(folder: Path, *calls: tuple[str, dict], allow: tuple[str, ...] = ()) -> 
     return anyio.run(session)
 
 
-def answer(result) -> tuple[bool, dict]:
+def answer(result):
     if not result.is_error:
         return False, result.structured_content
     text = result.content[0].text
     return True, json.loads(text[text.index('{"') :]) if '{"' in text else {"error": text}
 
 
-def ask_here(tools: Tools, name: str, arguments: dict) -> tuple[bool, dict]:
+def ask_here(tools, name, arguments):
     """The same of a server in this process."""
 
     async def session():
@@ -273,7 +273,7 @@ def over_http(folder: Path, *words: str, **environment: str) -> Iterator[tuple[s
     with said.open("w") as sink:
         process = subprocess.Popen(command, env=os.environ | environment, stdout=sink, stderr=sink)
 
-        def answers() -> bool:
+        def answers():
             with socket.socket() as asking:
                 return process.poll() is not None or asking.connect_ex(("127.0.0.1", port)) == 0
 
@@ -326,7 +326,7 @@ def test_over_http_no_page_of_another_server_is_answered_and_a_token_of_the_user
         assert token not in said and "Bearer" not in said and f"{address}/mcp" in said
         port = address.rpartition(":")[2]
 
-        def status(**headers: str) -> int:
+        def status(**headers):
             sent = TAKES | {"Authorization": f"Bearer {token}"} | headers
             return httpx2.post(f"{address}/mcp", json=BEGIN, headers=sent).status_code
 

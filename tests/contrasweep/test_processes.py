@@ -5,14 +5,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-import pytest
-
 from contrasweep.processes import process_identity, scratch_folder, sweep_scratch
 
 MAKE = "import sys; from contrasweep.processes import *; print(scratch_folder('trial'), flush=True); sys.stdin.read()"
 
 
-def test_the_scratch_of_a_killed_process_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_scratch_of_a_killed_process_is_swept(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     other = subprocess.Popen([sys.executable, "-c", MAKE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

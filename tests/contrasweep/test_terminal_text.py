@@ -5,7 +5,6 @@ import os
 import pty
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -25,7 +24,7 @@ SHOWN = "\\x1b]0;title\\x07\\x1b[2J\\x1b]52;c;cm0gLXJm\\x07 \\x9b31m \\u202egnp.
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Standard output and error as a terminal's; what it was sent, once the `with` has ended."""
     ours, theirs = pty.openpty()
-    sent: list[str] = []
+    sent = []
     with open(theirs, "w", encoding="utf-8") as stream, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", stream)
         patch.setattr(sys, "stderr", stream)
@@ -35,14 +34,14 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     os.close(ours)
 
 
-def test_control_characters_are_shown_and_colours_are_left_out() -> None:
+def test_control_characters_are_shown_and_colours_are_left_out():
     assert printable(HOSTILE) == SHOWN
     assert printable("\x1b[32mgreen\x1b[0m Müller\u00a0\u4e2d\u6587 \U0001f600\t1\n") == (
         "green Müller\u00a0\u4e2d\u6587 \U0001f600\t1\n"
     )
 
 
-def test_an_error_is_one_line_that_moves_no_cursor() -> None:
+def test_an_error_is_one_line_that_moves_no_cursor():
     for error in (
         SpecError(HOSTILE, place=HOSTILE, value=HOSTILE, hint=HOSTILE),
         BrokenFileError("record.json", HOSTILE, "delete it"),
@@ -50,7 +49,7 @@ def test_an_error_is_one_line_that_moves_no_cursor() -> None:
         assert str(error).isprintable() and "loss .2 done" in str(error)
 
 
-def test_a_hostile_log_does_not_reach_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hostile_log_does_not_reach_the_terminal(tmp_path, monkeypatch):
     records = StudyRecords(str(tmp_path), "study")
     records.claim(StudyDocument(name="study", metric="accuracy"))
     (tmp_path / "study/trials/abc").mkdir(parents=True)
@@ -62,7 +61,7 @@ def test_a_hostile_log_does_not_reach_the_terminal(tmp_path: Path, monkeypatch: 
     assert "\x1b" not in sent[0] and "\x07" not in sent[0]
 
 
-def test_a_run_is_drawn_on_a_terminal_and_obeys_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_drawn_on_a_terminal_and_obeys_no_message(monkeypatch):
     with terminal(monkeypatch) as sent:
         sys.stderr = guarded(sys.stderr)
         assert guarded(sys.stderr) is sys.stderr

@@ -75,7 +75,7 @@ STUDY = AblationGrid(name="own", arms={"a": Arm("contrasweep.trainables.raw_pixe
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.says)
-def test_a_claim_names_arms_and_what_it_rests_on(claim: Claim, tmp_path: Path) -> None:
+def test_a_claim_names_arms_and_what_it_rests_on(claim, tmp_path):
     row = read(claim, str(tmp_path))
     assert row.verdict == NOT_RUN
     assert row.study.smallest_difference and claim.source and claim.tried
@@ -83,7 +83,7 @@ def test_a_claim_names_arms_and_what_it_rests_on(claim: Claim, tmp_path: Path) -
     assert claim.on, "a title says on what data"
 
 
-def test_fresh_seeds_are_seeds_that_a_study_never_used() -> None:
+def test_fresh_seeds_are_seeds_that_a_study_never_used():
     for claim in CLAIMS:
         study = load_study(claim.study)
         if claim.fresh:
@@ -93,7 +93,7 @@ def test_fresh_seeds_are_seeds_that_a_study_never_used() -> None:
             assert {other.fresh for other in CLAIMS if other.study == claim.study} == {claim.fresh}
 
 
-def test_the_study_of_a_claim_and_the_one_at_the_papers_scale_have_its_arms(tmp_path: Path) -> None:
+def test_the_study_of_a_claim_and_the_one_at_the_papers_scale_have_its_arms(tmp_path):
     claim = Claim(
         "x", "y", "contrasweep.search_spaces.survey:MINING", "semi-hard", "all", full=survey.__name__ + ":SETS"
     )
@@ -106,7 +106,7 @@ def test_the_study_of_a_claim_and_the_one_at_the_papers_scale_have_its_arms(tmp_
 @pytest.mark.parametrize(
     "study", [value for value in vars(survey).values() if isinstance(value, AblationGrid)], ids=lambda study: study.name
 )
-def test_the_surveys_studies_decide_with_seeds_of_their_own(study: AblationGrid, tmp_path: Path) -> None:
+def test_the_surveys_studies_decide_with_seeds_of_their_own(study, tmp_path):
     assert min(study.all_seeds) >= 100 and study.folds is None, "settings were chosen on folds, with seed 0"
     assert plan(study, storage=str(tmp_path)).total > 0, "its data come with the packages"
     learned = [arm.config for arm in study.arms.values() if arm.trainable != survey.PIXELS]
@@ -115,7 +115,7 @@ def test_the_surveys_studies_decide_with_seeds_of_their_own(study: AblationGrid,
 
 
 @pytest.mark.long
-def test_the_command_runs_the_studies_and_writes_the_page(tmp_path: Path) -> None:
+def test_the_command_runs_the_studies_and_writes_the_page(tmp_path):
     (tmp_path / "toyclaims.py").write_text(TOY)
     before = claims("--of", "toyclaims:CLAIMS", folder=tmp_path)
     assert "| 1 | A is better than B | **not run** | – | 0.05 | – | – |" in before.stdout
@@ -141,9 +141,7 @@ def test_the_command_runs_the_studies_and_writes_the_page(tmp_path: Path) -> Non
     assert linked in text and again.stdout == text.replace(linked, ""), "of the same records"
 
 
-def test_a_study_whose_data_are_not_there_keeps_none_from_being_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_whose_data_are_not_there_keeps_none_from_being_run(tmp_path, monkeypatch):
     monkeypatch.delenv("CONTRASWEEP_DATA", raising=False)
     (tmp_path / "toyclaims.py").write_text(TOY.replace('data="digits"', 'data="sick"'))
     done = claims("--of", "toyclaims:CLAIMS", "--run", folder=tmp_path)
@@ -152,19 +150,19 @@ def test_a_study_whose_data_are_not_there_keeps_none_from_being_run(
     assert "| A is better than B | **not run** |" in done.stdout
 
 
-def test_what_is_no_list_of_claims_is_one_line(tmp_path: Path) -> None:
+def test_what_is_no_list_of_claims_is_one_line(tmp_path):
     (tmp_path / "toyclaims.py").write_text(TOY)
     done = claims("--of", "toyclaims:WRONG", folder=tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "claims are a list of docs.claims_ledger.Claim" in done.stderr
 
 
-def estimate(decision: str, low: float, high: float, **scores: float) -> Estimate:
-    return Estimate(decision, (low + high) / 2, low, high, 0.01, 8, scores, 16, 1.0, 0, "2026-01-01")  # type: ignore[arg-type]
+def estimate(decision, low, high, **scores):
+    return Estimate(decision, (low + high) / 2, low, high, 0.01, 8, scores, 16, 1.0, 0, "2026-01-01")
 
 
 @pytest.mark.parametrize("mode", ["max", "min"])
-def test_the_arm_that_is_ahead_is_surely_above_the_floor_by_the_smallest_difference(mode: str) -> None:
+def test_the_arm_that_is_ahead_is_surely_above_the_floor_by_the_smallest_difference(mode):
     """Of a, which is .3 ahead, or behind where smaller is better, with a floor .06 or less away from b."""
     sign = 1 if mode == "max" else -1
     study = SimpleNamespace(mode=mode, smallest_difference=0.05)
@@ -199,12 +197,12 @@ def test_the_arm_that_is_ahead_is_surely_above_the_floor_by_the_smallest_differe
         ("undecided", "unclear", "not shown here", "not shown here"),
     ],
 )
-def test_a_claim_held_or_not(decision: str, relevance: str, better: str, same: str) -> None:
-    assert held(decision, relevance, False) == better  # type: ignore[arg-type]
-    assert held(decision, relevance, True) == same  # type: ignore[arg-type]
+def test_a_claim_held_or_not(decision, relevance, better, same):
+    assert held(decision, relevance, False) == better
+    assert held(decision, relevance, True) == same
 
 
-def test_fresh_seeds_decide_and_a_study_that_asked_otherwise_does_not() -> None:
+def test_fresh_seeds_decide_and_a_study_that_asked_otherwise_does_not():
     claim = Claim("x", "y", "m:S", "a", "b", on="toys", under="at temperature .2")
     study = SimpleNamespace(mode="max", smallest_difference=0.01)
     first, fresh = estimate("better", 0.02, 0.04), estimate("undecided", -0.02, 0.04)
@@ -213,7 +211,7 @@ def test_fresh_seeds_decide_and_a_study_that_asked_otherwise_does_not() -> None:
     assert Row(claim, study, None, None, first).held == NOT_RUN
 
 
-def test_the_page_counts_the_arms_that_are_above_cross_entropy() -> None:
+def test_the_page_counts_the_arms_that_are_above_cross_entropy():
     claim = Claim("x", "y", "m:S", "a", "b", cross_entropy="ce")
     study = SimpleNamespace(
         name="s", mode="max", metric="f1", smallest_difference=0.01, data="d", folds=None, labels={}
@@ -225,7 +223,7 @@ def test_the_page_counts_the_arms_that_are_above_cross_entropy() -> None:
     assert "In 1 of 2 rows with cross-entropy beside them" in page([run, above, not_run])
 
 
-def test_the_estimates_of_earlier_pages_are_kept(tmp_path: Path) -> None:
+def test_the_estimates_of_earlier_pages_are_kept(tmp_path):
     kept = Kept({"a/b/c": estimate("better", 0.02, 0.04, b=0.5)}, {"a/b/accuracy": 0.5})
     (tmp_path / "estimates.json").write_text(kept.to_json())
     assert Kept.of(tmp_path) == kept and Kept.of(tmp_path / "none") == Kept() == Kept.of(None)
@@ -233,7 +231,7 @@ def test_the_estimates_of_earlier_pages_are_kept(tmp_path: Path) -> None:
     assert all(not claim.earlier or claim.earlier in known for claim in CLAIMS)
 
 
-def test_the_committed_page_is_what_the_kept_estimates_say(tmp_path: Path) -> None:
+def test_the_committed_page_is_what_the_kept_estimates_say(tmp_path):
     folder = PAGE.parent / "claims"
     kept = Kept.of(folder)
     written = page([read(one, str(tmp_path), kept) for one in CLAIMS], folder, "claims")
@@ -243,7 +241,7 @@ def test_the_committed_page_is_what_the_kept_estimates_say(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("fresh", [True, False])
-def test_an_estimate_is_that_of_its_report(fresh: bool) -> None:
+def test_an_estimate_is_that_of_its_report(fresh):
     folder = PAGE.parent / "claims"
     for key, one in Kept.of(folder).estimates.items():
         name, arm, against, *at = key.split("/")
@@ -260,7 +258,7 @@ def test_an_estimate_is_that_of_its_report(fresh: bool) -> None:
         assert numbers == pytest.approx([sign * expected[0], *expected[1:]], abs=0.51 * 10**-digits), line
 
 
-def test_seeds_that_were_not_run_yet_are_said() -> None:
+def test_seeds_that_were_not_run_yet_are_said():
     known, text = Kept.of(PAGE.parent / "claims").estimates, PAGE.read_text()
     for claim in CLAIMS:
         at = "".join(f"/{axis}={value}" for axis, value in (claim.at or {}).items())
@@ -268,7 +266,7 @@ def test_seeds_that_were_not_run_yet_are_said() -> None:
         assert fresh is None or fresh.n == claim.fresh or f"- {fresh.n} of {claim.fresh} seeds were run; " in text
 
 
-def test_a_declaration_that_was_not_run_counts_as_none_and_an_earlier_one_is_told(tmp_path: Path) -> None:
+def test_a_declaration_that_was_not_run_counts_as_none_and_an_earlier_one_is_told(tmp_path):
     (row,) = (read(one, str(tmp_path)) for one in CLAIMS if one.arm == "inverse")
     text = page([row])
     assert "\n- Declared twice; before, on 32 other seeds: undecided.\n" in text
@@ -277,7 +275,7 @@ def test_a_declaration_that_was_not_run_counts_as_none_and_an_earlier_one_is_tol
     assert "| digits-lt, the test part | 1 | 2 | 2 |" in page([run])
 
 
-def test_commands_stage_what_does_not_come_with_the_packages(tmp_path: Path) -> None:
+def test_commands_stage_what_does_not_come_with_the_packages(tmp_path):
     for claim in CLAIMS:
         _, missing = plan_staged(load_study(claim.study), storage=str(tmp_path))
         assert bool(claim.stage) == bool(missing), claim.study
@@ -287,7 +285,7 @@ def test_commands_stage_what_does_not_come_with_the_packages(tmp_path: Path) -> 
         )
 
 
-def test_a_floor_of_another_study_is_of_the_same_data(tmp_path: Path) -> None:
+def test_a_floor_of_another_study_is_of_the_same_data(tmp_path):
     claim = Claim("x", "y", "contrasweep.search_spaces.survey:SUPERVISED", "sincere", "supcon")
     for name, says in {
         "contrasweep.search_spaces.floods:EVENTS/colour": "it has the arms .*; survey-sincere is on digits-lt",
@@ -298,7 +296,7 @@ def test_a_floor_of_another_study_is_of_the_same_data(tmp_path: Path) -> None:
     assert _elsewhere("floor", RAW_PIXELS, load_study(claim.study), str(tmp_path), Kept()) == {}, "not run"
 
 
-def test_a_floor_over_more_datasets_is_of_those_that_the_study_has(tmp_path: Path) -> None:
+def test_a_floor_over_more_datasets_is_of_those_that_the_study_has(tmp_path):
     """Records of nearest neighbours at three imbalances, as a floor of a study at two of them."""
     planned, records = (
         plan(orthonormal.LONG_TAILS, storage=str(tmp_path)),
@@ -319,7 +317,7 @@ def test_a_floor_over_more_datasets_is_of_those_that_the_study_has(tmp_path: Pat
     assert _elsewhere("floor", name, orthonormal.ALPHA, str(tmp_path), kept) == {name: pytest.approx(0.6)}
 
 
-def test_claims_are_chosen_by_the_names_of_their_studies() -> None:
+def test_claims_are_chosen_by_the_names_of_their_studies():
     mining = [claim for claim in CLAIMS if claim.study == "contrasweep.search_spaces.survey:MINING"]
     assert len(mining) == 2
     for name in ("MINING", "survey-mining", "contrasweep.search_spaces.survey:MINING"):
@@ -331,7 +329,7 @@ def test_claims_are_chosen_by_the_names_of_their_studies() -> None:
         chosen(CLAIMS, ["survey-mine"])
 
 
-def test_the_page_says_what_a_paper_takes_on_given_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_says_what_a_paper_takes_on_given_hosts(tmp_path, monkeypatch):
     monkeypatch.delenv("CONTRASWEEP_DATA", raising=False)
     inventory = PAGE.parents[1] / INVENTORY
     done = claims("SIMILARITY", "--cluster", str(inventory), folder=tmp_path)

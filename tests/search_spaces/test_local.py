@@ -1,13 +1,11 @@
 """LOCAL's studies: every cell's settings are accepted, the paper's axes are there, arms are what the paper says."""
 
 from importlib import import_module
-from typing import Any
 
 import pytest
 
 from contrasweep.search_spaces import local
 from contrasweep.study import dotted
-from contrasweep.study.arm import Arm
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.space import sample
 from contrasweep.study.sweep import Sweep
@@ -17,13 +15,13 @@ GRIDS = {name: study for name, study in STUDIES.items() if isinstance(study, Abl
 SWEEPS = {name: study for name, study in STUDIES.items() if isinstance(study, Sweep)}
 
 
-def settings_of(arm: Arm, config: dict[str, Any]) -> Any:
+def settings_of(arm, config):
     module, name = str(arm.trainable).split(":")
     return getattr(import_module(module), name).settings(**config)
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_every_cell_has_settings_that_train(name: str) -> None:
+def test_every_cell_has_settings_that_train(name):
     grid = GRIDS[name]
     cells = list(grid.cells())
     assert cells
@@ -39,27 +37,27 @@ def test_every_cell_has_settings_that_train(name: str) -> None:
 
 @pytest.mark.parametrize("name", SWEEPS)
 @pytest.mark.parametrize("corner", [0.0, 0.5, 1.0])
-def test_every_point_of_a_sweep_has_settings_that_train(name: str, corner: float) -> None:
+def test_every_point_of_a_sweep_has_settings_that_train(name, corner):
     for arm in SWEEPS[name].arms.values():
         settings_of(arm, dotted.merge(arm.config, dotted.expand(sample(arm.space, [corner] * len(arm.space)))))
         assert ("beta" in arm.space) == (arm.config.get("beta") is None)
 
 
-def test_the_systems_of_a_study_differ_in_loss_and_beta_only() -> None:
+def test_the_systems_of_a_study_differ_in_loss_and_beta_only():
     for grid in GRIDS.values():
         systems = [arm.config for name, arm in grid.arms.items() if name in {*local.SYSTEMS, "ocl"}]
         bases = [{k: v for k, v in config.items() if k not in ("loss", "beta")} for config in systems]
         assert all(base == bases[0] for base in bases)
 
 
-def test_local_fed_one_side_twice_is_local_otherwise() -> None:
+def test_local_fed_one_side_twice_is_local_otherwise():
     arms = local.SYSTEMS_SMALL.arms
     for side in ("pre", "post"):
         assert {**arms["local"].config, "input": side, "artifacts": "none"} == arms[f"local-{side}"].config
 
 
-def test_the_papers_axes() -> None:
-    def column(study: AblationGrid, axis: str) -> list[Any]:
+def test_the_papers_axes():
+    def column(study, axis):
         return [point[axis] for arm, point, _ in study.cells() if arm == next(iter(study.arms))]
 
     assert list(zip(column(local.TABLE_2, "batch_size"), column(local.TABLE_2, "image_size"), strict=True))[:4] == [
@@ -76,7 +74,7 @@ def test_the_papers_axes() -> None:
     assert local.TABLE_6.folds == 5 and local.TABLE_6_BALANCED.folds is None
 
 
-def test_tables_at_the_papers_scale_let_alpha_fall_as_it_says_where_ocl_can_differ_from_scl() -> None:
+def test_tables_at_the_papers_scale_let_alpha_fall_as_it_says_where_ocl_can_differ_from_scl():
     for name in ("TABLE_2", "TABLE_6", "TABLE_6_BALANCED", "TABLE_7"):
         for arm in GRIDS[name].arms.values():
             settings = settings_of(arm, arm.config)

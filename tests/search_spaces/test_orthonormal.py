@@ -1,7 +1,5 @@
 """What decides LOCAL's claims is apart from what its settings were chosen on; arms differ in what is asked alone."""
 
-from typing import Any
-
 import pytest
 
 from contrasweep.planning.planner import plan
@@ -25,24 +23,24 @@ ASKED = {
 }
 
 
-def leaves(config: dict[str, Any]) -> dict[str, Any]:
+def leaves(config):
     flat = dotted.flatten(dotted.expand(config))
     return {key.removesuffix(".name"): value for key, value in flat.items()}
 
 
-def test_every_study_is_here() -> None:
+def test_every_study_is_here():
     assert STUDIES.keys() == ASKED.keys()
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_it_decides_on_the_test_part_with_seeds_of_its_own(name: str) -> None:
+def test_it_decides_on_the_test_part_with_seeds_of_its_own(name):
     study = STUDIES[name]
     assert study.folds is None and min(study.all_seeds) >= 100, "chosen on folds of the training part with seed 0"
     assert study.smallest_difference and study.replicates and study.reference in study.arms
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_arms_differ_in_what_is_asked_alone(name: str) -> None:
+def test_arms_differ_in_what_is_asked_alone(name):
     arms = [arm.config for arm in STUDIES[name].arms.values() if arm.trainable == local.PAIRS]
     flat = [leaves(dict(config)) for config in arms]
     differ = {key for one in flat for key in one if any(other.get(key) != one[key] for other in flat)}
@@ -50,7 +48,7 @@ def test_arms_differ_in_what_is_asked_alone(name: str) -> None:
     assert all(one["loss.temperature"] == 0.5 for one in flat), "where cosines of negatives fall below 0"
 
 
-def test_a_baseline_is_nowhere_without_its_floor(tmp_path: Any) -> None:
+def test_a_baseline_is_nowhere_without_its_floor(tmp_path):
     for name in ("SMALL_BATCHES", "OVER_SMALL_BATCHES", "FEW_EPOCHS", "LONG_TAILS", "TABLE_6_SMALL", "TABLE_7_SMALL"):
         cells = plan(STUDIES[name], storage=str(tmp_path)).cells
         floor = [cell for cell in cells if cell.arm == "raw-pixels"]

@@ -31,12 +31,12 @@ STUDIES = {
 
 
 @pytest.fixture(autouse=True)
-def nothing_staged(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_staged(monkeypatch):
     monkeypatch.delenv("CONTRASWEEP_DATA", raising=False)
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_every_study_is_planned_with_nothing_staged(name: str, tmp_path: Path) -> None:
+def test_every_study_is_planned_with_nothing_staged(name, tmp_path):
     study = STUDIES[name]
     planned, missing = plan_staged(study, storage=str(tmp_path))
     assert planned is not None, "what is not staged is planned by its paper"
@@ -51,7 +51,7 @@ def test_every_study_is_planned_with_nothing_staged(name: str, tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_table_1_needs_no_data(tmp_path: Path) -> None:
+def test_table_1_needs_no_data(tmp_path):
     inventory = Path(__file__).resolve().parents[2] / "docs/cluster/example-inventory.yaml"
     done = contrasweep(
         "plan", "contrasweep.search_spaces.local:TABLE_1", "--cluster", str(inventory), "--json", folder=tmp_path
@@ -64,7 +64,7 @@ def test_table_1_needs_no_data(tmp_path: Path) -> None:
     assert all(memory[cell] == pytest.approx(gib, rel=0.2) for cell, gib in paper.items())
 
 
-def test_a_study_none_of_whose_data_is_staged_names_the_commands(tmp_path: Path) -> None:
+def test_a_study_none_of_whose_data_is_staged_names_the_commands(tmp_path):
     assert cells_by_dataset(local.TABLE_2) == {"hra": 12, "xbd?size=224": 9, "xbd": 12}
     few = 'zipped=[{data: [hra, "xbd?size=224", xbd], batch_size: [8, 8, 8], image_size: [256, 224, 128]}]'
     done = contrasweep("plan", "contrasweep.search_spaces.local:TABLE_2", "--set", few, folder=tmp_path)
@@ -83,7 +83,7 @@ def read(source, settings):
 """
 
 
-def test_a_study_of_data_whose_size_nobody_knows_is_not_planned(tmp_path: Path) -> None:
+def test_a_study_of_data_whose_size_nobody_knows_is_not_planned(tmp_path):
     (tmp_path / "mine.py").write_text(OWN)
     (tmp_path / "partly.yaml").write_text(PARTLY)
     done = contrasweep("plan", "partly.yaml", "--set", 'axes.data=["mine:read"]', folder=tmp_path)
@@ -93,7 +93,7 @@ def test_a_study_of_data_whose_size_nobody_knows_is_not_planned(tmp_path: Path) 
     assert lines[1].startswith("missing   mine:read: ") and "planned by" not in lines[1]
 
 
-def test_the_six_blocks_of_reviews_are_planned_at_their_published_sizes(tmp_path: Path) -> None:
+def test_the_six_blocks_of_reviews_are_planned_at_their_published_sizes(tmp_path):
     planned, missing = plan_staged(MAIN_TABLE, storage=str(tmp_path))
     assert planned is not None and [one.trials for one in missing] == [40] * 6
     blocks = {data.rows("train"): data for data in planned.datasets.values()}
@@ -114,7 +114,7 @@ axes:
 """
 
 
-def test_what_is_not_staged_is_one_line_a_dataset(tmp_path: Path) -> None:
+def test_what_is_not_staged_is_one_line_a_dataset(tmp_path):
     (tmp_path / "partly.yaml").write_text(PARTLY)
     done = contrasweep("plan", "partly.yaml", folder=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -126,7 +126,7 @@ def test_what_is_not_staged_is_one_line_a_dataset(tmp_path: Path) -> None:
     ]
 
 
-def test_a_run_is_refused_before_anything_is_written_and_names_every_command(tmp_path: Path) -> None:
+def test_a_run_is_refused_before_anything_is_written_and_names_every_command(tmp_path):
     (tmp_path / "partly.yaml").write_text(PARTLY)
     done = contrasweep("run", "partly.yaml", folder=tmp_path)
     assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1
@@ -137,7 +137,7 @@ def test_a_run_is_refused_before_anything_is_written_and_names_every_command(tmp
         plan(local.TABLE_2_SMALL, storage=str(tmp_path))
 
 
-def test_settings_of_cells_that_wait_are_checked_too(tmp_path: Path) -> None:
+def test_settings_of_cells_that_wait_are_checked_too(tmp_path):
     (tmp_path / "wrong.yaml").write_text(PARTLY.replace("supcon", "supcom"))
     done = contrasweep("plan", "wrong.yaml", "--set", "axes.data=[mnist]", folder=tmp_path)
     assert done.returncode == 2 and "did you mean 'supcon'?" in done.stderr

@@ -22,7 +22,7 @@ from contrasweep.trainables.contrastive.settings import Settings
 @pytest.mark.parametrize(("loss", "similarity"), PAIRS)
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
-def test_every_point_of_a_space_is_a_valid_trial(loss: str, similarity: str, data: st.DataObject) -> None:
+def test_every_point_of_a_space_is_a_valid_trial(loss, similarity, data):
     parameters = space(loss, similarity)
     point = data.draw(st.lists(st.floats(0, 1), min_size=len(parameters), max_size=len(parameters)))
     config = sample(parameters, point)
@@ -32,7 +32,7 @@ def test_every_point_of_a_space_is_a_valid_trial(loss: str, similarity: str, dat
     assert set(config) == {name for name, p in parameters.items() if active(p.when, nested)}
 
 
-def test_one_study_has_every_pair_of_a_loss_and_a_similarity_that_can_be_built() -> None:
+def test_one_study_has_every_pair_of_a_loss_and_a_similarity_that_can_be_built():
     arms = {arm: Settings(**dict(one.config)) for arm, one in similarity_losses.SIMILARITY_BY_LOSS.arms.items()}
     for loss, similarity in itertools.product(LOSSES, TEMPERATURE):
         try:
@@ -45,11 +45,11 @@ def test_one_study_has_every_pair_of_a_loss_and_a_similarity_that_can_be_built()
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_what_there_is_to_tune_depends_on_the_loss(loss: str) -> None:
+def test_what_there_is_to_tune_depends_on_the_loss(loss):
     assert ("loss.temperature" in loss_space(loss, "cosine")) == (loss in CROSS_ENTROPY)
 
 
-def test_unknown_names_list_the_known_ones() -> None:
+def test_unknown_names_list_the_known_ones():
     with pytest.raises(SpecError, match=r"known losses: .*supcon"):
         loss_space("supcom", "cosine")
     with pytest.raises(SpecError, match=r"known similarities: .*neg_arc_length"):
@@ -57,20 +57,20 @@ def test_unknown_names_list_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize("study", [quickstart.STUDY, similarity_losses.CASE_STUDY, similarity_losses.CASE_STUDY_SMALL])
-def test_every_cell_of_a_grid_is_a_valid_trial(study: AblationGrid) -> None:
+def test_every_cell_of_a_grid_is_a_valid_trial(study):
     for arm, axes, extra in study.cells():
         changes = {**extra, **{k: v for k, v in axes.items() if k != "data"}}
         config = dotted.merge(dotted.expand(study.arms[arm].config), dotted.expand(changes))
         assert Settings(**config).loss.name in ("supcon", "sincere", "ocl")
 
 
-def test_the_sweep_gives_every_loss_the_same_budget_and_a_space() -> None:
+def test_the_sweep_gives_every_loss_the_same_budget_and_a_space():
     study = similarity_losses.SWEEP
     assert isinstance(study, Sweep) and set(study.arms) == set(LOSSES)
     assert all(arm.space for arm in study.arms.values())
 
 
-def test_the_quickstart_is_thirty_trials_and_the_same_in_yaml() -> None:
+def test_the_quickstart_is_thirty_trials_and_the_same_in_yaml():
     study = quickstart.STUDY
     assert len(list(study.cells())) * (study.folds or 1) * len(study.seeds) == 30
     text = Path(quickstart.__file__).with_suffix(".yaml").read_text()

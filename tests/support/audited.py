@@ -287,7 +287,7 @@ def main() -> None:
     from contrasweep.running.engine import training
     from contrasweep.storage import lease
 
-    training.connected, training.TuneEngine = connected, InProcess  # type: ignore[assignment,misc]
+    training.connected, training.TuneEngine = connected, InProcess
     lease.EXPIRY_S = 0.5  # a storage may say that somebody runs the study
     asked = set[str]()  # a module that is not there is asked for again and again
     sys.addaudithook(lambda event, arguments: asked.add(arguments[0]) if event == "import" else None)

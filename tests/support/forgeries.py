@@ -144,7 +144,7 @@ def another_trial(path: Path, draw: Draw, harm: dict[str, Any]) -> None:
     record["config"][draw.choice(list(record["config"]))] = str(hostile(draw, harm))
     seen = RECORD_FILE.decode(path.read_bytes(), path.name)
     like = type("Trial", (), {**vars(seen), "trainable": record["trainable"], "arm": record["arm"]})
-    old, new = record["trial_id"], id_of(like, canonical.dumps(record["config"]))  # type: ignore[arg-type]
+    old, new = record["trial_id"], id_of(like, canonical.dumps(record["config"]))
     record["trial_id"] = new
     path.write_bytes(RECORD_FILE.encode(record))
     study = path.parents[2]

@@ -35,7 +35,7 @@ def value_and_gradients(
     loss, tally = counted(build(job["loss"], job["similarity"], reduction=job["reduction"], **job["params"]))
     value = loss(network(job["inputs"][rows]), job["labels"][rows], job["ids"][rows])
     value.backward()
-    gradients = [p.grad.clone() for p in network.parameters()]  # type: ignore[union-attr]
+    gradients = [p.grad.clone() for p in network.parameters()]
     return value.detach(), gradients, tally.counts if tally else None
 
 

@@ -34,7 +34,7 @@ class Cluster:
         self.listed, self.now = [host(kind) for kind in kinds], 0.0
         self.hosts = ClusterHosts(ray_inventory(self.listed), lambda: self.listed, lambda: self.now)
         self.requested: set[Footprint] = set()
-        self.hosts.request = self._request  # type: ignore[method-assign]
+        self.hosts.request = self._request
 
     def _request(self, footprints: Any) -> None:
         self.requested = set(footprints)

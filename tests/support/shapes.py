@@ -39,7 +39,7 @@ def _checked(target: Any) -> Any:
     """`target`, checked: a function in any of its forms; of a class, what makes an instance of a dataclass."""
     if inspect.isclass(target):
         if dataclasses.is_dataclass(target) and "__init__" in vars(target):
-            target.__init__ = _some_calls(target.__init__)  # type: ignore[misc]
+            target.__init__ = _some_calls(target.__init__)
         return target
     if isinstance(target, classmethod | staticmethod):
         return type(target)(_some_calls(target.__func__))
@@ -66,7 +66,7 @@ def _some_calls(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def _with_checks(function: Callable[..., Any]) -> Callable[..., Any]:
-    return _jaxtyped(function, typechecker=_checker())  # type: ignore[no-any-return]
+    return _jaxtyped(function, typechecker=_checker())
 
 
 def next_test() -> None:

@@ -34,7 +34,7 @@ def photographs(folder: Path, sizes: list[tuple[int, int]]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ragged(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+def ragged(tmp_path_factory):
     folder = tmp_path_factory.mktemp("photographs")
     sizes = [(60 + 7 * i % 50, 40 + 11 * i % 90) for i in range(32)]
     return stage("image-folder", str(folder / "staged"), source=photographs(folder / "from", sizes))
@@ -42,7 +42,7 @@ def ragged(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [(300, 400), (1200, 300)])
-def test_areas_ratios_and_positions_of_crops_are_torchvisions(size: tuple[int, int]) -> None:
+def test_areas_ratios_and_positions_of_crops_are_torchvisions(size):
     ours = np.array([images.crop_box(*size, seed, AREA, ASPECT) for seed in range(4000)])
     torch.manual_seed(0)
     blank = torch.empty(3, *size)
@@ -54,7 +54,7 @@ def test_areas_ratios_and_positions_of_crops_are_torchvisions(size: tuple[int, i
     assert ks_2samp(measured[0][4], 1.2 * measured[0][4]).pvalue < 0.001, "other areas are told apart"
 
 
-def test_an_evaluation_sees_the_centre_of_the_shorter_side(ragged: Manifest) -> None:
+def test_an_evaluation_sees_the_centre_of_the_shorter_side(ragged):
     part = open_dataset(ragged).split("train")
     pixels = part.file("image").item(5)
     expected = CenterCrop(28)(Resize(32, antialias=True)(Image.fromarray(pixels)))
@@ -62,7 +62,7 @@ def test_an_evaluation_sees_the_centre_of_the_shorter_side(ragged: Manifest) -> 
     assert (seen.permute(1, 2, 0).float() - torch.tensor(np.asarray(expected)).float()).abs().mean() < 6
 
 
-def test_the_memory_planned_is_that_of_the_views_and_not_of_the_images(ragged: Manifest) -> None:
+def test_the_memory_planned_is_that_of_the_views_and_not_of_the_images(ragged):
     work = [contrastive.memory(SMALL | {"view_size": side}, ragged) for side in (32, 64)]
     assert [w.inputs for w in work] == [(16, 3, 32, 32), (16, 3, 64, 64)]
     with pytest.raises(DataError, match=r"the images of .* differ in size: train on views of them"):
@@ -80,9 +80,7 @@ def views(manifest: Manifest, gib: float = 8.0, size: int = 8) -> list[torch.Ten
     return [batch for batch, _ in images.batches(opened, normalise, [policy] * 2, order, size, 0, 0, 1)]
 
 
-def test_views_are_equal_to_the_bit_streamed_decoded_or_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ragged: Manifest
-) -> None:
+def test_views_are_equal_to_the_bit_streamed_decoded_or_not(tmp_path, monkeypatch, ragged):
     alike = stage("image-folder", str(tmp_path / "to"), source=photographs(tmp_path / "from", [(60, 80)] * 32))
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "cache"))
     decoded = views(alike)
@@ -96,14 +94,14 @@ def test_views_are_equal_to_the_bit_streamed_decoded_or_not(
 
 
 @pytest.mark.slow
-def test_a_trial_trains_on_photographs_of_any_size_and_again_gives_the_same(ragged: Manifest) -> None:
+def test_a_trial_trains_on_photographs_of_any_size_and_again_gives_the_same(ragged):
     trial = Trial("study", "arm", "contrasweep.trainables.contrastive:train", SMALL, ragged, None, 0)
     one, other = (list(contrastive.train(trial))[-1] for _ in range(2))
     assert one.metrics == other.metrics and 0 <= one.metrics["knn1"] <= 1
 
 
 @pytest.mark.slow
-def test_two_towers_take_photographs_of_any_size(ragged: Manifest) -> None:
+def test_two_towers_take_photographs_of_any_size(ragged):
     with pytest.raises(DataError, match=r"differ in size: train on views of them"):
         two_tower.Settings().resolve(ragged)
     small = SMALL | {"text_encoder": {"width": 8}, "dim": 8, "max_words": 8}
@@ -113,7 +111,7 @@ def test_two_towers_take_photographs_of_any_size(ragged: Manifest) -> None:
     assert one == other and 0 <= one["zero_shot"] <= 1
 
 
-def test_features_transfer_to_photographs_of_any_size(ragged: Manifest) -> None:
+def test_features_transfer_to_photographs_of_any_size(ragged):
     part = open_dataset(ragged).split("test")
     seen = torch.cat(list(transfer.pixels(part, (3, 32, 32))))
     assert torch.equal(seen, images.CroppedImages(part, torch.device("cpu"), 32).take(torch.arange(len(part))))

@@ -23,7 +23,7 @@ def views(policy: Policy, images: torch.Tensor = IMAGES, seed: int = 0) -> torch
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
 @pytest.mark.parametrize("name", POLICIES)
-def test_every_policy_gives_images_of_the_same_kind(name: str, channels: int) -> None:
+def test_every_policy_gives_images_of_the_same_kind(name, channels):
     images = torch.rand(9, channels, 8, 8)
     changed = views(POLICIES[name], images)
     assert changed.shape == images.shape and changed.min() >= 0 and changed.max() <= 1
@@ -32,21 +32,21 @@ def test_every_policy_gives_images_of_the_same_kind(name: str, channels: int) ->
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_view_does_not_depend_on_its_batch(name: str) -> None:
+def test_a_view_does_not_depend_on_its_batch(name):
     draws = draw(POLICIES[name], 6, 3, torch.Generator().manual_seed(4))
     rows = torch.tensor([4, 1, 2])
     assert torch.allclose(apply(IMAGES, draws)[rows], apply(IMAGES[rows], draws[rows]), atol=1e-6)
 
 
-def test_none_leaves_images_alone() -> None:
+def test_none_leaves_images_alone():
     assert torch.allclose(views(POLICIES["none"]), IMAGES, atol=1e-5)
 
 
-def test_a_flip_is_a_mirror_image() -> None:
+def test_a_flip_is_a_mirror_image():
     assert torch.allclose(views(Policy(flip=1.0, aspect=(1, 1))), IMAGES.flip(-1), atol=1e-5)
 
 
-def test_a_quarter_turn_is_a_transposed_mirror_image() -> None:
+def test_a_quarter_turn_is_a_transposed_mirror_image():
     square = IMAGES[..., :10, :]
     draws = draw(POLICIES["none"], 6, 3, torch.Generator().manual_seed(0))
     turned = dataclasses.replace(draws, affine=torch.tensor([[0.0, -1, 0], [1, 0, 0]]).expand(6, 2, 3))
@@ -54,13 +54,13 @@ def test_a_quarter_turn_is_a_transposed_mirror_image() -> None:
 
 
 @pytest.mark.parametrize(("name", "share"), [("glyphs", 0.0), ("photos", 0.5), ("aerial", 0.5)])
-def test_digits_are_never_mirrored_and_photos_half_the_time(name: str, share: float) -> None:
+def test_digits_are_never_mirrored_and_photos_half_the_time(name, share):
     linear = draw(POLICIES[name], 2000, 1, torch.Generator().manual_seed(0)).affine[:, :, :2]
     mirrored = (torch.linalg.det(linear) < 0).double().mean().item()
     assert mirrored == pytest.approx(share, abs=0.05 if share else 0)
 
 
-def test_crops_keep_the_area_asked_for_and_stay_inside() -> None:
+def test_crops_keep_the_area_asked_for_and_stay_inside():
     policy = Policy(area=(0.2, 1.0))
     affine = draw(policy, 2000, 3, torch.Generator().manual_seed(0)).affine
     width, height = affine[:, 0, 0].abs(), affine[:, 1, 1].abs()
@@ -72,7 +72,7 @@ def test_crops_keep_the_area_asked_for_and_stay_inside() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.floats(0.1, 1.9), st.floats(0.1, 1.9), st.floats(0, 1.9))
-def test_colours_are_torchvisions(brightness: float, contrast: float, saturation: float) -> None:
+def test_colours_are_torchvisions(brightness, contrast, saturation):
     from torchvision.transforms import functional as reference
 
     from contrasweep.trainables.augmentations import _colour
@@ -87,7 +87,7 @@ def test_colours_are_torchvisions(brightness: float, contrast: float, saturation
     assert torch.allclose(changed, expected, atol=2e-3)  # torchvision rounds the luma weights
 
 
-def test_hue_turns_back_to_where_it_was() -> None:
+def test_hue_turns_back_to_where_it_was():
     from contrasweep.trainables.augmentations import _colour
 
     one = torch.ones(3)
@@ -98,7 +98,7 @@ def test_hue_turns_back_to_where_it_was() -> None:
     assert torch.allclose(turned[1] @ grey, grey, atol=1e-3)
 
 
-def test_grayscale_images_have_three_equal_channels() -> None:
+def test_grayscale_images_have_three_equal_channels():
     changed = views(Policy(grayscale=1.0, aspect=(1, 1)))
     assert torch.allclose(changed[:, 0], changed[:, 1], atol=1e-6) and torch.allclose(
         changed[:, 0], changed[:, 2], atol=1e-6
@@ -120,9 +120,7 @@ def test_grayscale_images_have_three_equal_channels() -> None:
         ({}, None, "photos"),
     ],
 )
-def test_auto_is_decided_by_what_the_manifest_says_of_the_images(
-    source: dict[str, str], shape: list[int] | None, expected: str
-) -> None:
+def test_auto_is_decided_by_what_the_manifest_says_of_the_images(source, shape, expected):
     columns = {} if shape is None else {"image": {"shape": shape}}
     for name in ("", "mnist-faces", "cifar"):  # the dataset's name decides nothing
         data = Manifest(name, "", "image", {}, columns=columns, source=source)
@@ -131,17 +129,17 @@ def test_auto_is_decided_by_what_the_manifest_says_of_the_images(
     assert resolved(chosen, data) is chosen
 
 
-def test_an_unknown_augmentation_lists_the_known_ones() -> None:
+def test_an_unknown_augmentation_lists_the_known_ones():
     with pytest.raises(SpecError, match=r"did you mean 'photos'\? known augmentations: .*glyphs"):
         AUGMENTATIONS.choose("photo")
 
 
-def test_a_policys_own_values_may_be_changed() -> None:
+def test_a_policys_own_values_may_be_changed():
     policy = AUGMENTATIONS.choose({"name": "photos", "flip": 0, "area": [0.5, 1]}).settings
     assert (policy.flip, policy.area, policy.grayscale) == (0, (0.5, 1), POLICIES["photos"].grayscale)
 
 
-def test_blur_and_solarization_are_torchvisions() -> None:
+def test_blur_and_solarization_are_torchvisions():
     images = torch.rand(3, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     identity = torch.eye(2, 3).repeat(3, 1, 1)
     effects = torch.tensor([[1.5, 0.0], [0.0, 1.0], [0.0, 0.0]])
@@ -152,7 +150,7 @@ def test_blur_and_solarization_are_torchvisions() -> None:
     torch.testing.assert_close(views[2], images[2], rtol=1e-4, atol=1e-5)
 
 
-def test_a_policy_with_effects_draws_the_rest_as_one_without() -> None:
+def test_a_policy_with_effects_draws_the_rest_as_one_without():
     plain = AUGMENTATIONS.choose("photos")
     blurred = AUGMENTATIONS.choose({"name": "photos", "blur": 0.3, "solarize": 0.5})
     assert "blur" not in plain.to_plain() and blurred.to_plain()["blur"] == 0.3

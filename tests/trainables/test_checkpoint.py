@@ -2,7 +2,6 @@
 
 import pickle
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from contrasweep.errors import SpecError, StorageError
 from contrasweep.trainables import checkpoint, seeding
 
 
-def test_parts_facts_and_random_state_come_back(tmp_path: Path) -> None:
+def test_parts_facts_and_random_state_come_back(tmp_path):
     model, other = nn.Linear(3, 2), nn.Linear(3, 2)
     torch.manual_seed(5)
     checkpoint.save(tmp_path / "new", {"model": model}, epoch=3, nonfinite=0)
@@ -21,11 +20,11 @@ def test_parts_facts_and_random_state_come_back(tmp_path: Path) -> None:
     assert torch.equal(torch.rand(4), expected) and torch.equal(model.weight, other.weight)
 
 
-def test_an_interrupted_save_leaves_the_old_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_save_leaves_the_old_state(tmp_path, monkeypatch):
     model = nn.Linear(2, 2)
     checkpoint.save(tmp_path, {"model": model}, epoch=1)
 
-    def fail(state: Any, path: Path) -> None:
+    def fail(state, path):
         path.write_bytes(b"half of it")
         raise OSError("no space left on device")
 
@@ -36,23 +35,23 @@ def test_an_interrupted_save_leaves_the_old_state(tmp_path: Path, monkeypatch: p
     assert [p.name for p in tmp_path.iterdir()] == [checkpoint.FILE]
 
 
-def test_a_folder_without_a_checkpoint_says_so(tmp_path: Path) -> None:
+def test_a_folder_without_a_checkpoint_says_so(tmp_path):
     with pytest.raises(StorageError, match=r"holds no checkpoint \(state.pt is missing\)"):
         checkpoint.restore(tmp_path, {})
 
 
-def test_a_checkpoint_of_another_trial_says_what_it_holds(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_trial_says_what_it_holds(tmp_path):
     checkpoint.save(tmp_path, {"model": nn.Linear(1, 1)})
     with pytest.raises(StorageError, match=r"holds \['model'\], this trial needs \['head'\]"):
         checkpoint.restore(tmp_path, {"head": nn.Linear(1, 1)})
 
 
 class Trap:
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return Path.touch, (Path("sprung"),)
 
 
-def test_loading_runs_no_code_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_runs_no_code_of_the_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"parts": {}, "rng": Trap(), "facts": {}}, tmp_path / checkpoint.FILE)
     with pytest.raises(pickle.UnpicklingError):
@@ -60,12 +59,12 @@ def test_loading_runs_no_code_of_the_file(tmp_path: Path, monkeypatch: pytest.Mo
     assert not (tmp_path / "sprung").exists()
 
 
-def test_seeds_are_the_same_on_every_machine() -> None:
+def test_seeds_are_the_same_on_every_machine():
     assert seeding.derive(0, None, 1, "order") == 4734353820861084841
     assert len({seeding.derive(*key) for key in [(0, 1), (1, 0), (0, 11), (0, 1, ""), ("01",)]}) == 5
 
 
-def test_reseeding_makes_every_global_generator_repeat_itself() -> None:
+def test_reseeding_makes_every_global_generator_repeat_itself():
     import random
 
     import numpy as np
@@ -78,7 +77,7 @@ def test_reseeding_makes_every_global_generator_repeat_itself() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_asking_for_a_gpu_where_there_is_none_says_so() -> None:
+def test_asking_for_a_gpu_where_there_is_none_says_so():
     assert seeding.pick_device("auto").type == "cpu"
     with pytest.raises(SpecError, match="device: this process sees no GPU, got 'cuda'"):
         seeding.pick_device("cuda")

@@ -3,10 +3,7 @@
 import dataclasses
 import random
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +13,6 @@ from to_the_bit import numbers, trained_and_resumed
 
 from contrasweep import AblationGrid, Arm, plan
 from contrasweep.data import open_dataset
-from contrasweep.data.manifest import Manifest
 from contrasweep.data.reading import Part
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import resolved_config
@@ -29,12 +25,11 @@ from contrasweep.trial import Trial
 
 torch.set_num_threads(1)
 QUICK = {"encoder": {"name": "mlp", "width": 64}, "epochs": 4, "batch_size": 64, "checkpoint_every": 1}
-MakeTrial = Callable[..., Trial]
 
 
 @pytest.fixture(scope="session")
-def make_trial(digits: Manifest) -> MakeTrial:
-    def make(fold: int | None = 0, seed: int = 0, data: Manifest = digits, **config: Any) -> Trial:
+def make_trial(digits):
+    def make(fold=0, seed=0, data=digits, **config):
         return Trial("study", "arm", "contrasweep.trainables.contrastive:train", QUICK | config, data, fold, seed)
 
     return make
@@ -42,7 +37,7 @@ def make_trial(digits: Manifest) -> MakeTrial:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["supcon", "sincere", "ocl", "infonce"])
-def test_it_learns(make_trial: MakeTrial, loss: str) -> None:
+def test_it_learns(make_trial, loss):
     reports = list(train(make_trial(loss={"name": loss, "temperature": 0.1}, encoder="cnn", epochs=10)))
     assert [r.step for r in reports] == list(range(1, 11))
     assert reports[-1].metrics["loss"] < reports[0].metrics["loss"]
@@ -63,7 +58,7 @@ def test_it_learns(make_trial: MakeTrial, loss: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_headline_scores_are_those_of_the_classifier(make_trial: MakeTrial) -> None:
+def test_the_headline_scores_are_those_of_the_classifier(make_trial):
     knn, probe = (list(train(make_trial(classifier=name)))[-1] for name in ("knn", "probe"))
     assert knn.metrics["accuracy"] == knn.metrics["knn1"] == knn.items["knn1"].mean()
     assert probe.metrics["accuracy"] == probe.metrics["probe"] == probe.items["probe"].mean()
@@ -73,14 +68,14 @@ def test_the_headline_scores_are_those_of_the_classifier(make_trial: MakeTrial) 
 
 
 @pytest.mark.slow
-def test_retrieval_has_a_curve_where_it_is_always_wanted_and_no_number_differs(make_trial: MakeTrial) -> None:
+def test_retrieval_has_a_curve_where_it_is_always_wanted_and_no_number_differs(make_trial):
     last, always = (list(train(make_trial(evaluate_every=2, retrieval=wanted))) for wanted in (True, "always"))
     assert ["map_at_r" in report.metrics for report in last] == [False, False, False, True]
     assert ["map_at_r" in report.metrics for report in always] == [False, True, False, True]
     assert numbers(last)[-1] == numbers(always)[-1]
 
 
-def test_items_name_their_groups_where_the_data_do(make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_items_name_their_groups_where_the_data_do(make_trial, monkeypatch):
     trial = make_trial(epochs=1)
     names = [f"writer {i % 7}" for i in range(len(open_dataset(trial.data).parts(trial.fold)[1]))]
     monkeypatch.setattr(Part, "grouping", {"group": names})
@@ -88,7 +83,7 @@ def test_items_name_their_groups_where_the_data_do(make_trial: MakeTrial, monkey
 
 
 @pytest.mark.slow
-def test_the_same_trial_gives_the_same_numbers_to_the_bit(make_trial: MakeTrial) -> None:
+def test_the_same_trial_gives_the_same_numbers_to_the_bit(make_trial):
     first = numbers(list(train(make_trial())))
     torch.manual_seed(99), random.seed(99), np.random.seed(99)
     list(train(make_trial(seed=7, loss="ocl", epochs=1)))
@@ -99,23 +94,21 @@ def test_the_same_trial_gives_the_same_numbers_to_the_bit(make_trial: MakeTrial)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_a_resumed_trial_continues_to_the_bit(make_trial: MakeTrial, tmp_path: Path, optimizer: str) -> None:
+def test_a_resumed_trial_continues_to_the_bit(make_trial, tmp_path, optimizer):
     trial = make_trial(optimizer=optimizer, learning_rate=0.01, encoder={"width": 8})
     trained_and_resumed(train, trial, tmp_path, steps=range(1, 5))
 
 
 @pytest.mark.slow
-def test_checkpoints_come_as_often_as_asked_and_at_the_end(make_trial: MakeTrial) -> None:
-    def steps(**config: int) -> list[int]:
+def test_checkpoints_come_as_often_as_asked_and_at_the_end(make_trial):
+    def steps(**config):
         return [r.step for r in train(make_trial(epochs=5, **config)) if r.checkpoint is not None]
 
     assert steps(checkpoint_every=2) == [2, 4, 5]
     assert steps(checkpoint_every=0) == [5]
 
 
-def test_closing_it_leaves_nothing_behind(
-    make_trial: MakeTrial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closing_it_leaves_nothing_behind(make_trial, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     running = train(make_trial())
     report = next(running)
@@ -124,7 +117,7 @@ def test_closing_it_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_replicates_are_paired_across_arms(make_trial: MakeTrial) -> None:
+def test_replicates_are_paired_across_arms(make_trial):
     arms = [
         make_trial(loss="supcon"),
         make_trial(loss={"name": "sincere", "temperature": 0.5}, learning_rate=0.01, batch_size=32),
@@ -134,7 +127,7 @@ def test_replicates_are_paired_across_arms(make_trial: MakeTrial) -> None:
         assert torch.equal(a, b)
 
 
-def test_views_and_order_do_not_depend_on_the_batch_size(make_trial: MakeTrial) -> None:
+def test_views_and_order_do_not_depend_on_the_batch_size(make_trial):
     trial = make_trial()
     data = contrastive_method.Contrastive(trial, Settings(**trial.config)).train
     order = SAMPLINGS["shuffled"](data.labels, seeding.generator(0), 16, 4)
@@ -150,7 +143,7 @@ def test_views_and_order_do_not_depend_on_the_batch_size(make_trial: MakeTrial) 
     assert torch.allclose(seen[0][1][:shared], seen[1][1][:shared], atol=1e-5)
 
 
-def test_the_two_views_of_an_image_differ(make_trial: MakeTrial) -> None:
+def test_the_two_views_of_an_image_differ(make_trial):
     trial = make_trial()
     run = contrastive_method.Contrastive(trial, Settings(**trial.config))
     order = torch.arange(len(run.train))
@@ -158,14 +151,14 @@ def test_the_two_views_of_an_image_differ(make_trial: MakeTrial) -> None:
     assert rows.tolist() == list(range(16)) and not torch.allclose(views[:16], views[16:], atol=0.1)
 
 
-def test_training_images_have_mean_zero_and_standard_deviation_one(make_trial: MakeTrial) -> None:
+def test_training_images_have_mean_zero_and_standard_deviation_one(make_trial):
     trial = make_trial()
     run = contrastive_method.Contrastive(trial, Settings(**trial.config))
     values = run.normalise(run.train.pixels.float() / 255)
     assert values.mean().item() == pytest.approx(0, abs=1e-5) and values.std().item() == pytest.approx(1, abs=1e-4)
 
 
-def test_an_image_drawn_twice_looks_different_each_time(make_trial: MakeTrial) -> None:
+def test_an_image_drawn_twice_looks_different_each_time(make_trial):
     trial = make_trial()
     run = contrastive_method.Contrastive(trial, Settings(**trial.config))
     views, _ = next(
@@ -174,7 +167,7 @@ def test_an_image_drawn_twice_looks_different_each_time(make_trial: MakeTrial) -
     assert len(torch.unique(views, dim=0)) == 16
 
 
-def test_class_balanced_batches_draw_every_class_alike() -> None:
+def test_class_balanced_batches_draw_every_class_alike():
     labels = torch.tensor([0] * 900 + [1] * 90 + [2] * 10)
     drawn = torch.bincount(labels[SAMPLINGS["class_balanced"](labels, seeding.generator(1), 16, 4)])
     assert drawn.sum() == 1000 and (drawn - 1000 / 3).abs().max() < 60
@@ -183,7 +176,7 @@ def test_class_balanced_batches_draw_every_class_alike() -> None:
 
 
 @pytest.mark.slow
-def test_the_test_split_is_looked_at_once(make_trial: MakeTrial) -> None:
+def test_the_test_split_is_looked_at_once(make_trial):
     on_fold, on_test = (
         [("accuracy" in r.metrics) for r in train(make_trial(fold=fold, evaluate_every=2, epochs=3))]
         for fold in (0, None)
@@ -192,7 +185,7 @@ def test_the_test_split_is_looked_at_once(make_trial: MakeTrial) -> None:
     assert on_test == [False, False, True]
 
 
-def test_every_report_has_diagnostics(make_trial: MakeTrial) -> None:
+def test_every_report_has_diagnostics(make_trial):
     for report in train(make_trial(epochs=2)):
         metrics = report.metrics
         assert metrics["valid_anchors"] == 128 and metrics["collapsed"] == 0 and metrics["nonfinite_steps"] == 0
@@ -200,7 +193,7 @@ def test_every_report_has_diagnostics(make_trial: MakeTrial) -> None:
         assert {"alignment", "uniformity", "grad_norm", "collapse_distance"} <= set(metrics)
 
 
-def test_a_collapsed_trial_says_so_once(make_trial: MakeTrial, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_collapsed_trial_says_so_once(make_trial, caplog):
     stuck = make_trial(projection="linear", learning_rate=1e-6, optimizer={"weight_decay": 0.0}, epochs=3)
     run = contrastive_method.Contrastive(stuck, Settings(**stuck.config))
     with torch.no_grad():
@@ -213,7 +206,7 @@ def test_a_collapsed_trial_says_so_once(make_trial: MakeTrial, caplog: pytest.Lo
 
 
 @pytest.mark.slow
-def test_encoding_in_chunks_is_recorded_and_learns_the_same(make_trial: MakeTrial) -> None:
+def test_encoding_in_chunks_is_recorded_and_learns_the_same(make_trial):
     whole, chunked = (list(train(make_trial(chunk_rows=rows, projection="linear", epochs=2))) for rows in (0, 32))
     assert "gradcache_chunks" not in whole[-1].metrics
     assert chunked[-1].metrics["gradcache_chunks"] == 4 and chunked[-1].metrics["gradcache_exact"] == 0
@@ -221,7 +214,7 @@ def test_encoding_in_chunks_is_recorded_and_learns_the_same(make_trial: MakeTria
 
 
 @pytest.mark.parametrize("targets", ["moco", "byol", "dino"])
-def test_a_momentum_encoder_normalises_by_its_batches(make_trial: MakeTrial, targets: str) -> None:
+def test_a_momentum_encoder_normalises_by_its_batches(make_trial, targets):
     """As the network does that it follows: its statistics move away from the mean 0 that they begin with."""
     trial = make_trial(encoder={"name": "cnn", "width": 2}, targets=targets, loss="infonce", epochs=1)
     training = contrastive_method.build(trial)
@@ -233,7 +226,7 @@ def test_a_momentum_encoder_normalises_by_its_batches(make_trial: MakeTrial, tar
 
 
 @pytest.mark.slow
-def test_figures_are_artifacts_of_the_last_report(make_trial: MakeTrial) -> None:
+def test_figures_are_artifacts_of_the_last_report(make_trial):
     plain = list(train(make_trial(epochs=2)))
     for report in train(make_trial(figures="first_fold", epochs=2)):
         result = {name: path.read_bytes()[:4] for name, path in report.artifacts.items()}
@@ -245,7 +238,7 @@ def test_figures_are_artifacts_of_the_last_report(make_trial: MakeTrial) -> None
     assert not last.artifacts
 
 
-def test_a_diverging_trial_says_what_to_change(make_trial: MakeTrial) -> None:
+def test_a_diverging_trial_says_what_to_change(make_trial):
     with pytest.raises(FloatingPointError, match=r"every step of epoch .* not finite: lower learning_rate"):
         list(train(make_trial(learning_rate=1e30, loss={"similarity": "dot"}, epochs=3)))
 
@@ -264,7 +257,7 @@ def test_a_diverging_trial_says_what_to_change(make_trial: MakeTrial) -> None:
         {"warmup_epochs": 2},
     ],
 )
-def test_every_setting_trains(make_trial: MakeTrial, changes: dict[str, Any]) -> None:
+def test_every_setting_trains(make_trial, changes):
     last = list(train(make_trial(epochs=2, **changes)))[-1]
     assert last.metrics["accuracy"] > 0.5
 
@@ -290,20 +283,20 @@ def test_every_setting_trains(make_trial: MakeTrial, changes: dict[str, Any]) ->
         ),
     ],
 )
-def test_settings_are_checked_before_anything_is_spent(config: dict[str, Any], message: str) -> None:
+def test_settings_are_checked_before_anything_is_spent(config, message):
     with pytest.raises(SpecError, match=message) as raised:
         Settings(**config)
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["", "cifar-faces"])
-def test_the_datasets_name_decides_nothing(make_trial: MakeTrial, digits: Manifest, name: str) -> None:
+def test_the_datasets_name_decides_nothing(make_trial, digits, name):
     named = list(train(make_trial(epochs=1)))
     assert numbers(list(train(make_trial(epochs=1, data=replace(digits, name=name))))) == numbers(named)
     assert Settings().resolve(replace(digits, name=name)).augmentation.name == "glyphs"
 
 
-def test_resolved_settings_have_nothing_left_to_decide_and_build_themselves(digits: Manifest) -> None:
+def test_resolved_settings_have_nothing_left_to_decide_and_build_themselves(digits):
     settings = Settings(batch_size=512, epochs=100, loss={"sigma": 2, "name": f"{__name__}:scaled"}).resolve(digits)
     config = resolved_config(settings)
     assert config["warmup_epochs"] == 10 and config["augmentation"]["flip"] == 0 and config["encoder"]["width"] == 16
@@ -323,7 +316,7 @@ def scaled(scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tenso
     return (scores / sigma).exp().masked_fill(~negatives, 0).sum(1) - scores.masked_fill(~positives, 0).sum(1)
 
 
-def test_a_loss_by_its_path_is_swept_over_its_own_parameter(digits: Manifest) -> None:
+def test_a_loss_by_its_path_is_swept_over_its_own_parameter(digits):
     arm = Arm("contrasweep.trainables.contrastive:train", config={"loss": f"{__name__}:scaled"})
     grid = AblationGrid("own", {"a": arm}, digits.uri, axes={"loss.sigma": [0.5, 2.0]}, folds=2, metric="knn1")
     sigmas = sorted(trial.config["loss"]["sigma"] for trial in plan(grid).trials)
@@ -332,13 +325,13 @@ def test_a_loss_by_its_path_is_swept_over_its_own_parameter(digits: Manifest) ->
         plan(replace(grid, axes={"loss.sigmma": [1.0]}))
 
 
-def test_other_kinds_of_data_are_refused(make_trial: MakeTrial, digits: Manifest) -> None:
+def test_other_kinds_of_data_are_refused(make_trial, digits):
     with pytest.raises(DataError, match="contrastive trains on images; dataset digits-lt is of kind 'text-pair'"):
         next(train(make_trial(data=replace(digits, kind="text-pair"))))
 
 
 @pytest.mark.slow
-def test_a_trial_imports_nothing_slow(make_trial: MakeTrial, tmp_path: Path) -> None:
+def test_a_trial_imports_nothing_slow(make_trial, tmp_path):
     """Each of these costs a worker seconds or breaks the direction of imports."""
     manifest = make_trial().data
     (tmp_path / "manifest.json").write_text(manifest.to_json())
@@ -356,7 +349,7 @@ print([name for name in slow if name in sys.modules])
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 
-def test_the_order_of_the_data_can_vary_alone(make_trial: MakeTrial) -> None:
+def test_the_order_of_the_data_can_vary_alone(make_trial):
     """The same seed as the trial's changes nothing; another one changes the order and not the initial weights."""
     runs = [
         contrastive_method.Contrastive(trial, Settings(**trial.config))

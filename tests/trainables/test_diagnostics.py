@@ -3,7 +3,6 @@
 import itertools
 import logging
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from contrasweep.trainables.similarities import SIMILARITIES, unit
 LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2])
 
 
-def log_of_negatives(labels: torch.Tensor) -> float:
+def log_of_negatives(labels):
     counts = torch.bincount(labels)[labels].tolist()
     return sum(math.log(1 + len(labels) - c) for c in counts if c > 1) / sum(c > 1 for c in counts)
 
@@ -33,7 +32,7 @@ def log_of_negatives(labels: torch.Tensor) -> float:
         ("batch_hard", {"soft": True}, math.log(2)),
     ],
 )
-def test_collapse_constants(loss: str, params: dict[str, Any], expected: float) -> None:
+def test_collapse_constants(loss, params, expected):
     ids = torch.tensor([0, 0, 1, 1, 2, 2, 3]) if loss == "infonce" else LABELS
     assert diagnostics.collapse_value(build(loss, "cosine", **params), ids) == pytest.approx(expected, abs=1e-12)
 
@@ -41,7 +40,7 @@ def test_collapse_constants(loss: str, params: dict[str, Any], expected: float) 
 @pytest.mark.parametrize(
     ("loss", "similarity"), [(x.name, s) for x in LOSSES.values() if isinstance(x, Loss) for s in x.similarities]
 )
-def test_the_collapse_value_is_the_loss_of_equal_embeddings(loss: str, similarity: str) -> None:
+def test_the_collapse_value_is_the_loss_of_equal_embeddings(loss, similarity):
     z = torch.tensor([[0.6, -0.8, 1.1]], dtype=torch.float64).repeat(len(LABELS), 1)
     built = build(loss, similarity)
     values = diagnostics.of_batch(built, built(z, LABELS, LABELS), z, LABELS, LABELS)
@@ -49,7 +48,7 @@ def test_the_collapse_value_is_the_loss_of_equal_embeddings(loss: str, similarit
     assert values["collapsed"] == 1 and values["alignment"] == pytest.approx(0, abs=1e-12)
 
 
-def test_alignment_and_uniformity_are_those_of_loops() -> None:
+def test_alignment_and_uniformity_are_those_of_loops():
     z = torch.randn(7, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     u = unit(z)
     pairs = list(itertools.combinations(range(7), 2))
@@ -60,7 +59,7 @@ def test_alignment_and_uniformity_are_those_of_loops() -> None:
     assert diagnostics.uniformity(z) == pytest.approx(math.log(mean))
 
 
-def test_a_healthy_batch_is_not_collapsed() -> None:
+def test_a_healthy_batch_is_not_collapsed():
     z = torch.eye(3)[LABELS]
     built = build("supcon", "cosine")
     values = diagnostics.of_batch(built, built(z, LABELS), z, LABELS)
@@ -69,7 +68,7 @@ def test_a_healthy_batch_is_not_collapsed() -> None:
     assert diagnostics.of_batch(hot, hot(z, LABELS), z, LABELS)["collapsed"] == 0
 
 
-def test_a_trial_at_its_collapse_value_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_trial_at_its_collapse_value_says_so(caplog):
     z = torch.ones(7, 3)
     built = build("sincere", "cosine")
     with caplog.at_level(logging.WARNING):
@@ -79,7 +78,7 @@ def test_a_trial_at_its_collapse_value_says_so(caplog: pytest.LogCaptureFixture)
         assert not diagnostics.warn_if_stuck({"collapsed": 0.0}, 3, "arm a") and not caplog.text
 
 
-def test_small_batches_have_diagnostics() -> None:
+def test_small_batches_have_diagnostics():
     built = build("supcon", "cosine")
     for n in (1, 2):
         z, labels = torch.randn(n, 3, generator=torch.Generator().manual_seed(n)), torch.arange(n)
@@ -87,20 +86,20 @@ def test_small_batches_have_diagnostics() -> None:
         assert values["valid_anchors"] == 0 and math.isnan(values["alignment"])
 
 
-def test_an_outside_loss_has_what_needs_no_formula() -> None:
+def test_an_outside_loss_has_what_needs_no_formula():
     pytest.importorskip("pytorch_metric_learning")
     z = torch.eye(3)[LABELS]
     built = build("pytorch_metric_learning.losses:CircleLoss")
     assert set(diagnostics.of_batch(built, built(z, LABELS), z, LABELS)) == {"valid_anchors", "alignment", "uniformity"}
 
 
-def test_gradient_norm() -> None:
+def test_gradient_norm():
     gradients = [torch.tensor([3.0, 0.0]), None, torch.tensor([[4.0]], dtype=torch.bfloat16)]
     assert diagnostics.gradient_norm(gradients).item() == 5
     assert diagnostics.gradient_norm([]).item() == 0
 
 
-def test_every_similarity_has_a_score_of_duplicates() -> None:
+def test_every_similarity_has_a_score_of_duplicates():
     z = torch.full((4, 2), 2.0)
     for name, similarity in SIMILARITIES.items():
         score = diagnostics.typical_score(build("supcon", name), z)

@@ -4,23 +4,22 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
 from contrasweep.trainables.dual_encoder.losses import LOSSES, clip, multiple_negatives, siglip
 from contrasweep.trainables.dual_encoder.method import clamp, learned_of
 
 
-def scores(n: int, m: int) -> Tensor:
+def scores(n, m):
     return torch.rand(n, m, generator=torch.Generator().manual_seed(100 * n + m), dtype=torch.float64) * 2 - 1
 
 
-def log_softmax(row: list[float], at: int) -> float:
+def log_softmax(row, at):
     return row[at] - math.log(sum(math.exp(x) for x in row))
 
 
 @pytest.mark.parametrize("temperature", [0.05, 0.5])
 @pytest.mark.parametrize("more", [0, 3])
-def test_infonce_over_rows_and_in_both_directions_are_the_papers(temperature: float, more: int) -> None:
+def test_infonce_over_rows_and_in_both_directions_are_the_papers(temperature, more):
     s = scores(5, 5 + more)
     rows = [[float(x) / temperature for x in row] for row in s]
     over_rows = [-log_softmax(rows[i], i) for i in range(5)]
@@ -31,7 +30,7 @@ def test_infonce_over_rows_and_in_both_directions_are_the_papers(temperature: fl
 
 
 @pytest.mark.parametrize(("temperature", "bias"), [(0.1, -10.0), (0.5, 2.0)])
-def test_siglip_is_the_papers(temperature: float, bias: float) -> None:
+def test_siglip_is_the_papers(temperature, bias):
     s = scores(6, 6)
     total = 0.0
     for i in range(6):
@@ -42,7 +41,7 @@ def test_siglip_is_the_papers(temperature: float, bias: float) -> None:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_what_is_learned_starts_at_the_given_numbers_and_is_clamped_as_in_clip(name: str) -> None:
+def test_what_is_learned_starts_at_the_given_numbers_and_is_clamped_as_in_clip(name):
     given = LOSSES.choose(name).parameters
     learned = learned_of(given)
     assert learned.metrics() == pytest.approx({f"loss_{key}": value for key, value in given.items()})

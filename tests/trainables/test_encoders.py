@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32)])
 @pytest.mark.parametrize("name", ENCODERS)
-def test_an_encoder_gives_as_many_features_as_it_says(name: str, shape: tuple[int, int, int]) -> None:
+def test_an_encoder_gives_as_many_features_as_it_says(name, shape):
     torch.manual_seed(0)
     encoder = ENCODERS[name](shape)
     images = torch.randn(3, *shape)
@@ -29,7 +29,7 @@ def test_an_encoder_gives_as_many_features_as_it_says(name: str, shape: tuple[in
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp", "cnn", "resnet18"])  # larger ResNets are built by the same function
-def test_the_same_seed_gives_the_same_weights(name: str) -> None:
+def test_the_same_seed_gives_the_same_weights(name):
     weights = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
@@ -37,34 +37,34 @@ def test_the_same_seed_gives_the_same_weights(name: str) -> None:
     assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
 
 
-def test_small_images_keep_their_size_through_the_stem_of_a_resnet() -> None:
+def test_small_images_keep_their_size_through_the_stem_of_a_resnet():
     small, large = (ENCODERS["resnet18"]((3, size, size)).body for size in (32, 96))
     assert small.conv1.stride == (1, 1) and isinstance(small.maxpool, nn.Identity)
     assert large.conv1.stride == (2, 2) and isinstance(large.maxpool, nn.MaxPool2d)
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn"])
-def test_width_is_a_setting_of_the_small_encoders(name: str) -> None:
+def test_width_is_a_setting_of_the_small_encoders(name):
     assert ENCODERS[name]((1, 8, 8), width=8).dim < ENCODERS[name]((1, 8, 8)).dim
 
 
-def test_a_resnet_has_no_width() -> None:
+def test_a_resnet_has_no_width():
     with pytest.raises(SpecError, match="width: encoder 'resnet18' has no such parameter"):
         ENCODERS.choose({"name": "resnet18", "width": 64})
 
 
-def test_an_unknown_encoder_lists_the_known_ones() -> None:
+def test_an_unknown_encoder_lists_the_known_ones():
     with pytest.raises(SpecError, match=r"did you mean 'resnet18'.*cnn, mlp, resnet18, resnet34, resnet50"):
         ENCODERS.choose("resnet_18")
 
 
 @pytest.mark.parametrize(("kind", "out", "layers"), [("mlp", 32, 2), ("linear", 32, 1), ("none", 16, 0)])
-def test_projection_heads(kind: str, out: int, layers: int) -> None:
+def test_projection_heads(kind, out, layers):
     head = HEADS.choose({"name": kind} if kind == "none" else {"name": kind, "dim": 32}).build(16)
     assert head(torch.randn(4, 16)).shape == (4, out)
     assert sum(isinstance(m, nn.Linear) for m in head.modules()) == layers
 
 
-def test_an_unknown_head_lists_the_known_ones() -> None:
+def test_an_unknown_head_lists_the_known_ones():
     with pytest.raises(SpecError, match="known projection heads: linear, mlp, none"):
         HEADS.choose("deep")

@@ -2,8 +2,6 @@
 
 import json
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,27 +18,26 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")
-def golden(shared: Path) -> dict[str, Any]:
-    values: dict[str, Any] = json.loads((shared / "goldens" / "losses.json").read_text())["evaluation"]
-    return values
+def golden(shared):
+    return json.loads((shared / "goldens" / "losses.json").read_text())["evaluation"]
 
 
 @pytest.fixture(scope="module")
-def golden_neighbours(golden: dict[str, Any]) -> neighbours.Neighbours:
+def golden_neighbours(golden):
     train, test = torch.tensor(golden["train_embeddings"]), torch.tensor(golden["test_embeddings"])
     labels = torch.tensor(golden["train_labels"]), torch.tensor(golden["test_labels"])
     return neighbours.search(train, labels[0], test, labels[1], ks=(1, 3, 5))
 
 
 @pytest.mark.parametrize("k", [1, 3, 5])
-def test_knn_predicts_as_the_reference(golden: dict[str, Any], golden_neighbours: Any, k: int) -> None:
+def test_knn_predicts_as_the_reference(golden, golden_neighbours, k):
     expected = golden["knn"][str(k)]
     assert golden_neighbours.votes[k].tolist() == expected["pred"]
     hits = golden_neighbours.votes[k] == torch.tensor(golden["test_labels"])
     assert hits.double().mean().item() == pytest.approx(expected["accuracy"])
 
 
-def test_target_and_noise_are_the_reference(golden: dict[str, Any], golden_neighbours: Any) -> None:
+def test_target_and_noise_are_the_reference(golden, golden_neighbours):
     expected = golden["target_noise"]
     assert golden_neighbours.target.tolist() == pytest.approx(expected["target_sim"], abs=1e-6)
     assert golden_neighbours.noise.tolist() == pytest.approx(expected["noise_sim"], abs=1e-6)
@@ -48,14 +45,14 @@ def test_target_and_noise_are_the_reference(golden: dict[str, Any], golden_neigh
     assert (golden_neighbours.target > golden_neighbours.noise).tolist() == expected["nn_is_target"]
 
 
-def test_the_similarity_margin_is_the_reference(golden: dict[str, Any]) -> None:
+def test_the_similarity_margin_is_the_reference(golden):
     train, test = torch.tensor(golden["train_embeddings"]), torch.tensor(golden["test_embeddings"])
     labels = torch.tensor(golden["train_labels"]), torch.tensor(golden["test_labels"])
     evaluation = evaluate(train, labels[0], test, labels[1], 3)
     assert evaluation.metrics["similarity_margin"] == pytest.approx(golden["target_noise"]["median_margin"], abs=1e-6)
 
 
-def test_histogram_is_the_reference(golden: dict[str, Any]) -> None:
+def test_histogram_is_the_reference(golden):
     series = golden["target_noise"]
     histogram_ = target_noise.histogram(np.array(series["target_sim"]), np.array(series["noise_sim"]))
     for counts, name in ((histogram_.target, "target"), (histogram_.noise, "noise")):
@@ -63,13 +60,13 @@ def test_histogram_is_the_reference(golden: dict[str, Any]) -> None:
     assert [share.sum() for share in histogram_.shares()] == pytest.approx([1, 1])
 
 
-def test_histogram_drops_nothing() -> None:
+def test_histogram_drops_nothing():
     histogram_ = target_noise.histogram(np.array([-1.0, 0.5, 1.0]), np.array([-np.inf, 2.0, -0.1]), bins=11)
     assert histogram_.target.sum() == 3 and histogram_.noise.sum() == 2 and histogram_.missing == (0, 1)
     assert histogram_.target[0] == 1 and histogram_.noise[-1] == 1
 
 
-def test_histograms_by_class_are_of_its_own_items_and_of_the_most_frequent_classes() -> None:
+def test_histograms_by_class_are_of_its_own_items_and_of_the_most_frequent_classes():
     rng = np.random.default_rng(0)
     labels = rng.permutation(np.repeat(np.arange(25), [3] * 5 + [8] * 20))
     target, noise = rng.random(len(labels)), rng.random(len(labels))
@@ -81,19 +78,19 @@ def test_histograms_by_class_are_of_its_own_items_and_of_the_most_frequent_class
         assert low <= target[labels == label].min() and target[labels == label].max() <= high
 
 
-def test_arc_length_of_known_angles() -> None:
+def test_arc_length_of_known_angles():
     angles = target_noise.arc_length(np.array([1.0, 0.0, -1.0, 0.5, -np.inf]))
     assert angles.tolist() == pytest.approx([1.0, 0.5, 0.0, 2 / 3, -math.inf])
 
 
 @pytest.mark.slow
-def test_the_figure_is_a_png(tmp_path: Path) -> None:
+def test_the_figure_is_a_png(tmp_path):
     counts = target_noise.histogram(np.random.default_rng(0).random(50), np.zeros(50))
     path = target_noise.figure(counts, tmp_path / "similarities.png", title="t", axis="cosine")
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_ties_go_to_the_lowest_label() -> None:
+def test_ties_go_to_the_lowest_label():
     index = torch.tensor([[1.0, 0], [1, 0], [0, 1], [0, 1]])
     near = neighbours.search(
         index, torch.tensor([2, 1, 3, 0]), torch.tensor([[1.0, 0], [0, 1]]), torch.tensor([2, 3]), ks=(1, 2)
@@ -102,12 +99,12 @@ def test_ties_go_to_the_lowest_label() -> None:
     assert near.votes[2].tolist() == [1, 0]
 
 
-def test_an_absent_class_never_wins_the_vote() -> None:
+def test_an_absent_class_never_wins_the_vote():
     won = neighbours.vote(torch.tensor([[-0.5, -0.6, -0.7]]), torch.tensor([[3, 2, 2]]), classes=5)
     assert won.tolist() == [3]
 
 
-def test_a_class_without_index_items_has_no_target() -> None:
+def test_a_class_without_index_items_has_no_target():
     near = neighbours.search(torch.eye(3), torch.tensor([0, 0, 1]), torch.eye(3)[:1], torch.tensor([2]), retrieval=True)
     assert near.target.tolist() == [-math.inf]
     assert near.noise.tolist() == [1.0]
@@ -121,7 +118,7 @@ problems = st.tuples(st.integers(1, 40), st.integers(1, 12), st.integers(1, 4), 
 
 @settings(max_examples=40, deadline=None)
 @given(problems)
-def test_one_pass_equals_the_definitions_in_loops(problem: tuple[int, int, int, int]) -> None:
+def test_one_pass_equals_the_definitions_in_loops(problem):
     m, n, classes, seed = problem
     rng = np.random.default_rng(seed)
     train, test = rng.normal(size=(m, 3)), rng.normal(size=(n, 3))
@@ -146,7 +143,7 @@ def test_one_pass_equals_the_definitions_in_loops(problem: tuple[int, int, int, 
         assert near.retrieval["recall_at_3"][i] == float(any(same[:3]))
 
 
-def test_tiles_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_change_nothing(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     z, labels = torch.randn(50, 4, generator=generator), torch.randint(3, (50,), generator=generator)
     whole = neighbours.search(z[:30], labels[:30], z[30:], labels[30:], retrieval=True)
@@ -159,7 +156,7 @@ def test_tiles_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 30), st.integers(2, 5), st.integers(0, 1000))
-def test_scores_are_scikit_learns(n: int, classes: int, seed: int) -> None:
+def test_scores_are_scikit_learns(n, classes, seed):
     from sklearn.metrics import accuracy_score, f1_score
 
     rng = np.random.default_rng(seed)
@@ -174,7 +171,7 @@ def test_scores_are_scikit_learns(n: int, classes: int, seed: int) -> None:
     )
 
 
-def test_the_probe_is_scikit_learns_logistic_regression() -> None:
+def test_the_probe_is_scikit_learns_logistic_regression():
     from sklearn.datasets import load_digits
     from sklearn.linear_model import LogisticRegression
 
@@ -190,14 +187,14 @@ def test_the_probe_is_scikit_learns_logistic_regression() -> None:
     assert (ours == y[900:]).double().mean() > 0.9
 
 
-def test_the_probe_repeats_itself_to_the_bit_and_copes_with_constant_features() -> None:
+def test_the_probe_repeats_itself_to_the_bit_and_copes_with_constant_features():
     generator = torch.Generator().manual_seed(3)
     x, y = torch.randn(60, 5, generator=generator), torch.randint(3, (60,), generator=generator)
     x[:, 2] = 7.0
     assert torch.equal(probe.linear_probe(x, y, x, 3), probe.linear_probe(x, y, x, 3))
 
 
-def test_evaluate_gives_every_score_from_one_call() -> None:
+def test_evaluate_gives_every_score_from_one_call():
     generator = torch.Generator().manual_seed(1)
     labels = torch.arange(60) % 3
     z = F.one_hot(labels, 3).float() + 0.1 * torch.randn(60, 3, generator=generator)
@@ -226,7 +223,7 @@ def test_evaluate_gives_every_score_from_one_call() -> None:
 # Scores that a study asks for.
 
 
-def test_weighted_neighbours_vote_by_the_papers_weights() -> None:
+def test_weighted_neighbours_vote_by_the_papers_weights():
     """Wu et al. 2018, section 3.4: w_c = sum_i exp(cosine / .07) over the k nearest of class c."""
     generator = torch.Generator().manual_seed(1)
     train, test = (torch.randn(n, 3, generator=generator) for n in (60, 15))
@@ -235,13 +232,13 @@ def test_weighted_neighbours_vote_by_the_papers_weights() -> None:
     for k in (20, 200):
         for i, query in enumerate(test):
             cosines = [float(torch.cosine_similarity(query, row, dim=0)) for row in train]
-            nearest = sorted(range(60), key=lambda j, cosines=cosines: -cosines[j])[:k]  # type: ignore[misc]
+            nearest = sorted(range(60), key=lambda j, cosines=cosines: -cosines[j])[:k]
             weights = [sum(math.exp(cosines[j] / 0.07) for j in nearest if labels[j] == c) for c in range(4)]
             assert items[f"weighted_knn{k}"][i] == (weights.index(max(weights)) == int(wanted[i]))
         assert metrics[f"weighted_knn{k}"] == pytest.approx(items[f"weighted_knn{k}"].mean())
 
 
-def test_a_probe_by_sgd_and_clusters_find_what_is_there() -> None:
+def test_a_probe_by_sgd_and_clusters_find_what_is_there():
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(3).repeat(40)
     features = 4 * torch.eye(5)[labels] + torch.randn(120, 5, generator=generator)
@@ -255,7 +252,7 @@ def test_a_probe_by_sgd_and_clusters_find_what_is_there() -> None:
     assert found["nmi"] > 0.8 > 0.3 > chance["nmi"]
 
 
-def test_what_is_asked_for_is_in_metrics_and_items_and_changes_nothing_else() -> None:
+def test_what_is_asked_for_is_in_metrics_and_items_and_changes_nothing_else():
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(3).repeat(20)
     features = torch.eye(5)[labels] + torch.randn(60, 5, generator=generator)

@@ -1,7 +1,6 @@
 """Trained networks as modules: what `load_model` gives embeds as the trial in training did, to the bit."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from contrasweep.trial import Trial
 
 
 @pytest.mark.parametrize("evaluate_on", ["features", "embeddings"])
-def test_an_encoder_embeds_raw_images_as_in_its_trial(tmp_path: Path, evaluate_on: str) -> None:
+def test_an_encoder_embeds_raw_images_as_in_its_trial(tmp_path, evaluate_on):
     digits = resolve("digits-lt", folds=5, storage=str(tmp_path / "data"), write=True)
     config = {"encoder": {"name": "cnn", "width": 8}, "epochs": 1, "evaluate_on": evaluate_on}
     trial = Trial("study", "arm", "contrasweep.trainables.contrastive:train", config, digits, 0, 0)

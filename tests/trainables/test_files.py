@@ -1,7 +1,5 @@
 """A file that settings name is known by its content."""
 
-from pathlib import Path
-
 import pytest
 
 from contrasweep.canonical import Config
@@ -16,12 +14,12 @@ from contrasweep.trial import Trial
 DATA = Manifest("d", "/nowhere", "reviews", {"train": (Shard("a", 100, 1, "aa"),)})
 
 
-def trial_of(**config) -> Trial:
+def trial_of(**config):
     whole = resolved(train, Config(config), DATA)
     return Trial("s", "a", "contrasweep.trainables.review_helpfulness.training:train", whole, DATA, None, 0)
 
 
-def test_other_word_vectors_in_the_same_file_are_another_trial(tmp_path: Path) -> None:
+def test_other_word_vectors_in_the_same_file_are_another_trial(tmp_path):
     file = tmp_path / "vectors.txt"
     file.write_text("a 1 2 3\n")
     first = trial_of(word_vectors=str(file))
@@ -43,5 +41,5 @@ def test_other_word_vectors_in_the_same_file_are_another_trial(tmp_path: Path) -
         trial_of(word_vectors=str(file))
 
 
-def test_without_a_file_nothing_is_added() -> None:
+def test_without_a_file_nothing_is_added():
     assert Settings().resolve(DATA) == Settings(relevance_threshold=1), "but what the dataset would have said"

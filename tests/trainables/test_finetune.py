@@ -26,12 +26,12 @@ PATHS = {"finetune": "contrasweep.trainables.finetune:train", "contrastive": "co
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+def digits(tmp_path_factory):
     return resolve("digits-lt", folds=2, storage=str(tmp_path_factory.mktemp("data")), write=True)
 
 
 @pytest.fixture(scope="module")
-def pretrained(digits: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pretrained(digits, tmp_path_factory):
     """The checkpoint of a contrastive trial with averaged weights."""
     config = {"encoder": CNN, "epochs": 1, "ema": 0.5, "evaluate_every": 0}
     running = contrastive.train(Trial("pretrain", "a", PATHS["contrastive"], config, digits, 0))
@@ -45,7 +45,7 @@ def trial(data: Manifest, start: Path | None = None, seed: int = 0, **config: An
     return Trial("study", "arm", PATHS["finetune"], QUICK | config, data, 0, seed, source, start)
 
 
-def built(data: Manifest, start: Path | None = None, **config: Any) -> Finetune:
+def built(data, start=None, **config):
     given = trial(data, start, **config)
     return Finetune(given, Settings(**given.config))
 
@@ -54,14 +54,14 @@ def weights(method: Finetune) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in method.model[0].state_dict().items()}
 
 
-def test_it_starts_from_the_averaged_encoder_of_the_checkpoint(digits: Manifest, pretrained: Path) -> None:
+def test_it_starts_from_the_averaged_encoder_of_the_checkpoint(digits, pretrained):
     expected = {k[2:]: v for k, v in checkpoint.part(pretrained, "average").items() if k.startswith("0.")}
     found = weights(built(digits, pretrained))
     assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in found)
     assert not all(torch.equal(found[name], value) for name, value in weights(built(digits)).items())
 
 
-def test_a_contrastive_trial_starts_from_it_with_its_copies(digits: Manifest, pretrained: Path) -> None:
+def test_a_contrastive_trial_starts_from_it_with_its_copies(digits, pretrained):
     from contrasweep.trainables.contrastive.method import build
 
     config = {"encoder": CNN, "loss": "infonce", "targets": "byol"}
@@ -80,9 +80,7 @@ def test_a_contrastive_trial_starts_from_it_with_its_copies(digits: Manifest, pr
 
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("augmentation", ["none", "glyphs"])
-def test_a_frozen_encoder_stays_to_the_bit_and_another_moves(
-    digits: Manifest, pretrained: Path, frozen: bool, augmentation: str
-) -> None:
+def test_a_frozen_encoder_stays_to_the_bit_and_another_moves(digits, pretrained, frozen, augmentation):
     method = built(digits, pretrained, frozen=frozen, augmentation=augmentation)
     before, head = weights(method), [p.clone() for p in method.model[1].parameters()]
     method.epoch(1)
@@ -92,9 +90,7 @@ def test_a_frozen_encoder_stays_to_the_bit_and_another_moves(
 
 
 @pytest.mark.parametrize("config", [{}, {"frozen": True}, {"layer_decay": 0.5}, {"label_fraction": 0.1}])
-def test_a_resumed_trial_gives_the_same_reports(
-    digits: Manifest, pretrained: Path, tmp_path: Path, config: dict[str, Any]
-) -> None:
+def test_a_resumed_trial_gives_the_same_reports(digits, pretrained, tmp_path, config):
     one = trial(digits, pretrained, **config)
     again = replace(one, start_folder=None)  # what it started from is not needed
     reports = trained_and_resumed(train, one, tmp_path, again)
@@ -102,7 +98,7 @@ def test_a_resumed_trial_gives_the_same_reports(
     assert reports[-1].items["accuracy"].mean() == pytest.approx(reports[-1].metrics["accuracy"])
 
 
-def test_features_that_are_kept_are_those_of_every_step(digits: Manifest, pretrained: Path) -> None:
+def test_features_that_are_kept_are_those_of_every_step(digits, pretrained):
     method = built(digits, pretrained, frozen=True)
     steps = list(method._batches(method.rows[:128], 0))
     assert [len(rows) for _, rows in steps] == [64, 64]
@@ -111,7 +107,7 @@ def test_features_that_are_kept_are_those_of_every_step(digits: Manifest, pretra
         assert torch.allclose(features, method._encoded(normal), atol=1e-5)
 
 
-def test_a_fraction_of_labels_is_of_each_class_alike_and_follows_from_the_seed(digits: Manifest) -> None:
+def test_a_fraction_of_labels_is_of_each_class_alike_and_follows_from_the_seed(digits):
     labels = torch.tensor([0] * 100 + [1] * 40 + [2] * 3)
     draw = [labelled(labels, 0.1, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
     assert [torch.bincount(labels[rows]).tolist() for rows in draw] == [[10, 4, 1]] * 3
@@ -122,37 +118,35 @@ def test_a_fraction_of_labels_is_of_each_class_alike_and_follows_from_the_seed(d
 
 
 @pytest.mark.parametrize(("name", "count"), [("cnn", 3), ("mlp", 2), ("resnet18", 9)])
-def test_layers_are_the_blocks_of_an_encoder_in_order(name: str, count: int) -> None:
+def test_layers_are_the_blocks_of_an_encoder_in_order(name, count):
     encoder = ENCODERS.choose(name).build((3, 32, 32))
     found = layers(encoder)
     assert len(found) == count
     assert [id(p) for group in found for p in group] == [id(p) for p in encoder.parameters()]
 
 
-def test_the_rate_of_a_layer_falls_with_its_distance_from_the_classifier(digits: Manifest) -> None:
+def test_the_rate_of_a_layer_falls_with_its_distance_from_the_classifier(digits):
     method = built(digits, layer_decay=0.5, learning_rate=0.4)
     method.optimizer.lr = 0.4
-    rates = [optimizer.lr for optimizer in method.optimizer.optimizers]  # type: ignore[attr-defined]
+    rates = [optimizer.lr for optimizer in method.optimizer.optimizers]
     assert rates == pytest.approx([0.4, 0.2, 0.1, 0.05])
     assert [id(p) for p in method.optimizer.parameters[:2]] == [id(p) for p in method.model[1].parameters()]
     with pytest.raises(cs.SpecError, match="layer_decay: a frozen encoder has no layers to train"):
         Settings(frozen=True, layer_decay=0.5)
 
 
-def test_another_encoder_is_named_with_its_first_tensor(digits: Manifest, pretrained: Path) -> None:
+def test_another_encoder_is_named_with_its_first_tensor(digits, pretrained):
     says = r"encoder: the encoder in the checkpoint has \d+ of \d+ tensors in other shapes, got 'body.0.weight \[16,"
     with pytest.raises(cs.SpecError, match=rf"{says} 1, 3, 3\]'; there it is \[8, 1, 3, 3\]: take the same encoder"):
         built(digits, pretrained, encoder={"name": "cnn", "width": 16})
 
 
 class Trap:
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return Path.touch, (Path("sprung"),)
 
 
-def test_a_hostile_or_foreign_checkpoint_runs_nothing_and_is_one_line(
-    digits: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hostile_or_foreign_checkpoint_runs_nothing_and_is_one_line(digits, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for content in ({"parts": {"model": Trap()}}, {"weights": 1}, {"parts": {"other": {}}}, [1]):
         torch.save(content, tmp_path / checkpoint.FILE)
@@ -165,7 +159,7 @@ def test_a_hostile_or_foreign_checkpoint_runs_nothing_and_is_one_line(
     assert not (tmp_path / "sprung").exists()
 
 
-def test_its_network_and_its_memory_are_known(digits: Manifest, pretrained: Path) -> None:
+def test_its_network_and_its_memory_are_known(digits, pretrained):
     running = train(trial(digits, pretrained))
     saved = next(running).checkpoint
     assert saved is not None
@@ -175,8 +169,8 @@ def test_its_network_and_its_memory_are_known(digits: Manifest, pretrained: Path
     assert frozen.count().saved < trained.count().saved and frozen.steps == trained.steps
 
 
-def test_a_plan_takes_the_encoder_of_the_source_and_refuses_another(tmp_path: Path) -> None:
-    def study(**config: Any) -> cs.AblationGrid:
+def test_a_plan_takes_the_encoder_of_the_source_and_refuses_another(tmp_path):
+    def study(**config):
         return cs.AblationGrid(
             "probe", {"a": cs.Arm("finetune", config, start=cs.Start("pre", "a"))}, "digits-lt", folds=2
         )

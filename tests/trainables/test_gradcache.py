@@ -1,7 +1,5 @@
 """A step in chunks is the step at once."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
@@ -12,17 +10,17 @@ from contrasweep.trainables.losses import build
 LABELS = torch.arange(20) % 4
 
 
-def network(*extra: nn.Module) -> nn.Sequential:
+def network(*extra):
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 8), *extra, nn.Tanh(), nn.Linear(8, 5)).double()
 
 
-def inputs() -> torch.Tensor:
+def inputs():
     return torch.randn(20, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 7, 20, 50])
-def test_chunks_give_the_gradient_of_the_whole_batch(rows: int) -> None:
+def test_chunks_give_the_gradient_of_the_whole_batch(rows):
     encoder, x, loss = network(), inputs(), build("supcon", "cosine")
     parameters = list(encoder.parameters())
     value = loss(encoder(x), LABELS)
@@ -35,7 +33,7 @@ def test_chunks_give_the_gradient_of_the_whole_batch(rows: int) -> None:
     assert step.metrics == {"gradcache_chunks": float(step.chunks), "gradcache_exact": 1.0}
 
 
-def test_dropout_is_the_same_in_both_passes() -> None:
+def test_dropout_is_the_same_in_both_passes():
     encoder, x, loss = network(nn.Dropout(0.5)), inputs(), build("sincere", "cosine")
     parameters = list(encoder.parameters())
     torch.manual_seed(5)
@@ -49,9 +47,9 @@ def test_dropout_is_the_same_in_both_passes() -> None:
         torch.testing.assert_close(entry, wanted, rtol=1e-10, atol=1e-12)
 
 
-def test_batch_normalisation_is_recorded_and_its_statistics_move_once() -> None:
+def test_batch_normalisation_is_recorded_and_its_statistics_move_once():
     encoder, twin = network(nn.BatchNorm1d(8)), network(nn.BatchNorm1d(8))
-    step: Any = gradcache.chunked_step(encoder, inputs(), lambda z: z.square().sum(), list(encoder.parameters()), 10)
+    step = gradcache.chunked_step(encoder, inputs(), lambda z: z.square().sum(), list(encoder.parameters()), 10)
     assert not step.exact and step.metrics["gradcache_exact"] == 0
     for part in torch.split(inputs(), 10):
         twin(part)
@@ -61,12 +59,12 @@ def test_batch_normalisation_is_recorded_and_its_statistics_move_once() -> None:
     assert gradcache.chunked_step(encoder, inputs(), lambda z: z.sum(), list(encoder.parameters()), 10).exact
 
 
-def test_parameters_without_part_in_the_loss_have_zero_gradient() -> None:
+def test_parameters_without_part_in_the_loss_have_zero_gradient():
     encoder, unused = network(), torch.ones(3, requires_grad=True)
     step = gradcache.chunked_step(encoder, inputs(), lambda z: z.sum(), [unused], 10)
     assert step.gradients[0].tolist() == [0, 0, 0]
 
 
-def test_a_chunk_of_nothing_is_an_error() -> None:
+def test_a_chunk_of_nothing_is_an_error():
     with pytest.raises(ValueError, match="at least 1 input, got 0"):
         gradcache.chunked_step(network(), inputs(), lambda z: z.sum(), [], 0)

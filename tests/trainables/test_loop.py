@@ -1,8 +1,7 @@
 """The loop that methods share: when it evaluates, saves, resumes and ends, and which steps its guard takes."""
 
 import math
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,38 +19,38 @@ DATA = Manifest("none", "", "image", {})
 class Counter:
     """A method whose weights are the number of epochs trained; it ends after `epochs`."""
 
-    def __init__(self, epochs: int) -> None:
+    def __init__(self, epochs):
         self.guard, self.model, self.epochs = loop.Guard(), torch.nn.Linear(1, 1), epochs
         self.events: list[Any] = []
         with torch.no_grad():
             self.model.weight.zero_()
 
     @property
-    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+    def parts(self):
         return {"model": self.model}
 
-    def epoch(self, epoch: int) -> dict[str, float]:
+    def epoch(self, epoch):
         with torch.no_grad():
             self.model.weight += 1
         self.guard.nonfinite_steps += 1
         return {"loss": 1.0 / epoch}
 
-    def ends(self, epoch: int) -> bool:
+    def ends(self, epoch):
         return epoch >= self.epochs
 
-    def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
+    def evaluate(self, final, folder):
         self.events.append(final)
         with torch.no_grad():  # as a method does that tests the best epoch's weights
             self.model.weight += 0 if not final else 100
         return loop.Evaluation({"score": 1.0}, {"hits": [1]} if final else {})
 
 
-def trial(fold: int | None = 0) -> Trial:
+def trial(fold=0):
     return Trial("study", "arm", "module:train", {}, DATA, fold)
 
 
 @pytest.mark.parametrize(("fold", "scored"), [(0, [2, 4, 5]), (None, [5])])
-def test_it_evaluates_and_saves_when_due_and_at_the_end(fold: int | None, scored: list[int]) -> None:
+def test_it_evaluates_and_saves_when_due_and_at_the_end(fold, scored):
     method = Counter(epochs=5)
     reports = list(loop.run(method, trial(fold), evaluate_every=2, checkpoint_every=3))
     assert [r.step for r in reports] == [1, 2, 3, 4, 5]
@@ -64,7 +63,7 @@ def test_it_evaluates_and_saves_when_due_and_at_the_end(fold: int | None, scored
     assert [r.metrics["nonfinite_steps"] for r in reports] == [1, 2, 3, 4, 5]
 
 
-def test_it_resumes_with_the_guards_counts_and_saves_before_the_last_evaluation() -> None:
+def test_it_resumes_with_the_guards_counts_and_saves_before_the_last_evaluation():
     reports = loop.run(Counter(epochs=4), trial(), checkpoint_every=1)
     next(reports)
     saved = next(reports).checkpoint
@@ -77,7 +76,7 @@ def test_it_resumes_with_the_guards_counts_and_saves_before_the_last_evaluation(
     assert checkpoint.part(last.checkpoint, "model")["weight"].item() == 4 and method.model.weight.item() == 104
 
 
-def test_a_finished_method_has_nothing_left_to_do() -> None:
+def test_a_finished_method_has_nothing_left_to_do():
     run = loop.run(Counter(epochs=1), trial())
     saved = next(run).checkpoint
     assert list(loop.run(Counter(epochs=1), trial(), saved)) == []
@@ -91,7 +90,7 @@ def refuses() -> tuple[Tensor, list[Tensor], str]:
     raise NotFiniteError("embeddings: must be finite")
 
 
-def test_the_guard_takes_finite_steps_only_and_counts_the_others() -> None:
+def test_the_guard_takes_finite_steps_only_and_counts_the_others():
     weight, guard = torch.nn.Parameter(torch.ones(1)), loop.Guard()
     sgd = optimisation.SGD([weight], lr=1.0, momentum=0.0)
     for step in (gives(math.inf, 1.0), gives(1.0, math.nan), refuses):
@@ -109,24 +108,24 @@ def test_the_guard_takes_finite_steps_only_and_counts_the_others() -> None:
 class Learner:
     """A method with one weight, whose loss has a gradient from epoch `first` on."""
 
-    def __init__(self, first: int, epochs: int = 3, rate: float = 0.1) -> None:
+    def __init__(self, first, epochs=3, rate=0.1):
         self.first, self.epochs, self.rate, self.guard = first, epochs, rate, loop.Guard()
         self.network = torch.nn.Linear(1, 1)
 
     @property
-    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+    def parts(self):
         return {"model": self.network}
 
-    def epoch(self, epoch: int) -> dict[str, float]:
+    def epoch(self, epoch):
         gradient = float(epoch >= self.first)
         with torch.no_grad():
             self.network.weight.sub_(self.rate * gradient)
         return {"loss": 0.0, "grad_norm": gradient}
 
-    def ends(self, epoch: int) -> bool:
+    def ends(self, epoch):
         return epoch == self.epochs
 
-    def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
+    def evaluate(self, final, folder):
         return loop.Evaluation({})
 
 
@@ -135,15 +134,13 @@ class Learner:
     [(Learner(1), [0, 0, 0]), (Learner(2), [1, 0, 0]), (Learner(9), [1, 1, 1]), (Learner(1, rate=0.0), [1, 1, 1])],
     ids=["learns", "learns from epoch 2 on", "no gradient", "no weight changes"],
 )
-def test_a_trial_says_until_it_learns_that_nothing_is_learned(
-    method: Learner, untrained: list[int], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_trial_says_until_it_learns_that_nothing_is_learned(method, untrained, caplog):
     made = list(loop.run(method, trial()))
     assert [int(report.metrics.get("untrained", 0)) for report in made] == untrained
     assert len(caplog.records) == sum(untrained)
 
 
-def test_a_loss_that_reached_zero_is_learned_also_after_a_resume() -> None:
+def test_a_loss_that_reached_zero_is_learned_also_after_a_resume():
     first = loop.run(Learner(1), trial())
     report = next(first)  # its folder lives as long as the training
     assert all("untrained" not in later.metrics for later in loop.run(Learner(9), trial(), report.checkpoint))

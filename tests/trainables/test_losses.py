@@ -5,7 +5,6 @@ import importlib.util
 import inspect
 import itertools
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -34,9 +33,7 @@ NAMES = [f"{loss}-{similarity}" for loss, similarity in PAIRS]
     seed=st.integers(0, 999),
     reduction=st.sampled_from(list(REDUCTIONS)),
 )
-def test_the_order_of_the_batch_is_nothing(
-    loss: str, similarity: str, n: int, classes: int, seed: int, reduction: str
-) -> None:
+def test_the_order_of_the_batch_is_nothing(loss, similarity, n, classes, seed, reduction):
     z, labels = batch(n, 4, classes, seed)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     built = build(loss, similarity, reduction=reduction)
@@ -47,7 +44,7 @@ def test_the_order_of_the_batch_is_nothing(
 
 
 @pytest.mark.parametrize(("loss", "similarity"), PAIRS, ids=NAMES)
-def test_gradients_are_derivatives(loss: str, similarity: str) -> None:
+def test_gradients_are_derivatives(loss, similarity):
     z, labels = batch(7, 3, 3, seed=11)
     z.requires_grad_()
     for params in (
@@ -66,7 +63,7 @@ def test_gradients_are_derivatives(loss: str, similarity: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("edge", EDGES)
-def test_values_and_gradients_are_finite_at_edges(edge: str) -> None:
+def test_values_and_gradients_are_finite_at_edges(edge):
     embeddings, names = EDGES[edge]
     labels = torch.tensor(names, dtype=torch.long)
     for (loss, similarity), dtype in itertools.product(PAIRS, (torch.float32, torch.float64)):
@@ -81,7 +78,7 @@ def test_values_and_gradients_are_finite_at_edges(edge: str) -> None:
 
 
 @pytest.mark.parametrize(("loss", "similarity"), PAIRS, ids=NAMES)
-def test_without_positives_a_loss_is_zero(loss: str, similarity: str) -> None:
+def test_without_positives_a_loss_is_zero(loss, similarity):
     z, _ = batch(6, 3, 1, seed=5)
     for reduction in REDUCTIONS:
         value, gradient = value_and_gradient(build(loss, similarity, reduction=reduction), z, torch.arange(6))
@@ -90,13 +87,13 @@ def test_without_positives_a_loss_is_zero(loss: str, similarity: str) -> None:
         assert value == 0 and (gradient == 0).all()
 
 
-def losses_of_cross_entropy() -> list[tuple[str, str]]:
+def losses_of_cross_entropy():
     return [(loss, similarity) for loss, similarity in PAIRS if LOSSES[loss].family == "cross_entropy"]
 
 
 @pytest.mark.parametrize(("loss", "similarity"), losses_of_cross_entropy())
 @pytest.mark.parametrize("temperature", [0.001, 0.01, 0.1, 1.0, 10.0])
-def test_float32_and_autocast_agree_with_float64(loss: str, similarity: str, temperature: float) -> None:
+def test_float32_and_autocast_agree_with_float64(loss, similarity, temperature):
     z, labels = batch(24, 8, 4, seed=2, dtype=torch.bfloat16)  # values that every type holds exactly
     built = build(loss, similarity, temperature=temperature)
     expected, wanted = value_and_gradient(built, z.double(), labels)
@@ -120,9 +117,7 @@ def test_float32_and_autocast_agree_with_float64(loss: str, similarity: str, tem
     temperature=st.sampled_from([0.05, 0.5]),
     epsilon=st.sampled_from([0.0, 0.4]),
 )
-def test_with_one_positive_each_supcon_sincere_and_infonce_agree(
-    pairs: int, seed: int, similarity: str, temperature: float, epsilon: float
-) -> None:
+def test_with_one_positive_each_supcon_sincere_and_infonce_agree(pairs, seed, similarity, temperature, epsilon):
     z, _ = batch(2 * pairs, 4, 1, seed)
     labels = torch.arange(pairs).repeat(2)
     built = [
@@ -135,7 +130,7 @@ def test_with_one_positive_each_supcon_sincere_and_infonce_agree(
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 999), epsilon=st.floats(0, 3))
-def test_epsilon_lowers_a_loss_to_minus_epsilon_at_most(seed: int, epsilon: float) -> None:
+def test_epsilon_lowers_a_loss_to_minus_epsilon_at_most(seed, epsilon):
     z, labels = batch(9, 4, 3, seed)
     assume(bool((torch.bincount(labels) > 1).any()))
     for loss in ("supcon", "sincere"):
@@ -146,7 +141,7 @@ def test_epsilon_lowers_a_loss_to_minus_epsilon_at_most(seed: int, epsilon: floa
 # The orthonormal loss and its bound.
 
 
-def ocl_bound(labels: torch.Tensor, temperature: float) -> float:
+def ocl_bound(labels, temperature):
     """LOCAL, Theorem 3.2: sum over anchors of log(l - 1 + (|B| - l) e^{-1/t} ), each l the size of its class, plus the
     1/t that this way of writing takes out of the positive term. The appendix's (|B| - 1)/e is wrong."""
     counts, size = torch.bincount(labels)[labels].tolist(), len(labels)
@@ -162,7 +157,7 @@ def ocl_bound(labels: torch.Tensor, temperature: float) -> float:
     noise=st.sampled_from([0.0, 1e-3, 0.05, 1.0]),
     temperature=st.sampled_from([0.1, 0.5, 1.0, 3.0]),
 )
-def test_ocl_is_never_below_its_bound(n: int, classes: int, seed: int, noise: float, temperature: float) -> None:
+def test_ocl_is_never_below_its_bound(n, classes, seed, noise, temperature):
     z, labels = batch(n, 6, classes, seed)
     assume(bool((torch.bincount(labels) > 1).any()))
     z = torch.eye(6, dtype=z.dtype)[labels] + noise * z
@@ -173,7 +168,7 @@ def test_ocl_is_never_below_its_bound(n: int, classes: int, seed: int, noise: fl
             assert value == pytest.approx(ocl_bound(labels, temperature), abs=1e-9)
 
 
-def trained_class_cosines(loss: str, counts: tuple[int, ...], steps: int = 600) -> torch.Tensor:
+def trained_class_cosines(loss, counts, steps=600):
     """Cosines between the mean embeddings of classes, after training free embeddings [n d] on `loss` alone."""
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
     z = torch.randn(len(labels), 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
@@ -189,7 +184,7 @@ def trained_class_cosines(loss: str, counts: tuple[int, ...], steps: int = 600) 
     return means @ means.T
 
 
-def test_imbalance_draws_scl_minorities_together_and_not_ocl_ones() -> None:
+def test_imbalance_draws_scl_minorities_together_and_not_ocl_ones():
     """LOCAL's central claim, on 6/2/2: free embeddings trained with SCL leave the simplex (cosine -1/2), the two
     small classes closer to each other than to the large one; with OCL all classes stay orthogonal."""
     scl, ocl = trained_class_cosines("supcon", (6, 2, 2)), trained_class_cosines("ocl", (6, 2, 2))
@@ -213,7 +208,7 @@ def test_imbalance_draws_scl_minorities_together_and_not_ocl_ones() -> None:
     mining=st.sampled_from(["all", "hard", "semi_hard"]),
     reduction=st.sampled_from(["mean", "mean_nonzero"]),
 )
-def test_triplets_are_those_of_loops(n: int, classes: int, seed: int, soft: bool, mining: str, reduction: str) -> None:
+def test_triplets_are_those_of_loops(n, classes, seed, soft, mining, reduction):
     z, labels = batch(n, 3, classes, seed)
     s = SIMILARITIES["neg_euclidean"](z, z)
     terms = []
@@ -229,12 +224,12 @@ def test_triplets_are_those_of_loops(n: int, classes: int, seed: int, soft: bool
 
 
 @pytest.mark.parametrize("loss", ["triplet", "lifted_structured"])
-def test_no_tensor_is_cubic_in_the_batch(loss: str) -> None:
+def test_no_tensor_is_cubic_in_the_batch(loss):
     n, largest = 256, 0
     z, labels = batch(n, 8, 4, seed=0)
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             nonlocal largest
             out = func(*args, **(kwargs or {}))
             for tensor in out if isinstance(out, tuple | list) else [out]:
@@ -276,9 +271,7 @@ def test_no_tensor_is_cubic_in_the_batch(loss: str) -> None:
         (("proxy_anchor", "dot"), {}, ["similarity", "margin", "scale"]),
     ],
 )
-def test_unknown_names_and_wrong_values_are_named(
-    arguments: tuple[str, ...], params: dict[str, Any], says: list[str]
-) -> None:
+def test_unknown_names_and_wrong_values_are_named(arguments, params, says):
     with pytest.raises(ValueError, match=r".") as caught:
         build(*arguments, **params)
     for word in says:
@@ -286,7 +279,7 @@ def test_unknown_names_and_wrong_values_are_named(
 
 
 @pytest.mark.usefixtures("unchecked_shapes")
-def test_wrong_batches_are_named() -> None:
+def test_wrong_batches_are_named():
     z, labels = batch(6, 3, 2, seed=0)
     loss = build("supcon", "cosine")
     with pytest.raises(ValueError, match=r"labels.*one value per embedding.*6.*5"):
@@ -315,7 +308,7 @@ def spread(embeddings: torch.Tensor, labels: torch.Tensor, power: int = 2) -> to
     return embeddings.norm(dim=1).pow(power).mean()
 
 
-def test_a_loss_on_scores_from_a_users_package_has_all_similarities(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_on_scores_from_a_users_package_has_all_similarities(monkeypatch):
     monkeypatch.setattr(math, "hardest", hardest, raising=False)  # stands in for a module of the user's
     z, labels = batch(6, 3, 2, seed=0)
     value = build("math:hardest", "neg_arc_length", reduction="all_anchors", scale=3.0)(z, labels)
@@ -325,7 +318,7 @@ def test_a_loss_on_scores_from_a_users_package_has_all_similarities(monkeypatch:
         build("math:hardest", "cosine", size=3.0)
 
 
-def test_a_loss_on_embeddings_from_a_users_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_on_embeddings_from_a_users_package(monkeypatch):
     monkeypatch.setattr(math, "spread", spread, raising=False)
     z, labels = batch(6, 3, 2, seed=0)
     torch.testing.assert_close(build("math:spread", power=4)(z, labels), spread(z, labels, 4))
@@ -336,7 +329,7 @@ def test_a_loss_on_embeddings_from_a_users_package(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     "similarity", ["cosine", "dot", "neg_euclidean", "neg_euclidean_unit", "neg_sq_euclidean_unit"]
 )
-def test_pytorch_metric_learning_compares_as_we_do(similarity: str) -> None:
+def test_pytorch_metric_learning_compares_as_we_do(similarity):
     """Its triplet loss with our similarities as its distances is ours."""
     pytest.importorskip("pytorch_metric_learning")
     z, labels = batch(10, 4, 3, seed=4)
@@ -345,16 +338,16 @@ def test_pytorch_metric_learning_compares_as_we_do(similarity: str) -> None:
     torch.testing.assert_close(theirs(z, labels), ours(z, labels), rtol=1e-9, atol=1e-9)
 
 
-def metric_learning_losses() -> list[str]:
+def metric_learning_losses():
     """Names of all losses of the package, those that take no others' embeddings and those without weights too."""
     package = importlib.util.find_spec("pytorch_metric_learning")
     losses = importlib.import_module("pytorch_metric_learning.losses") if package else None
     base = losses.BaseMetricLossFunction if losses else None
-    return sorted(n for n, kind in vars(losses).items() if isinstance(kind, type) and issubclass(kind, base))  # type: ignore[arg-type]
+    return sorted(n for n, kind in vars(losses).items() if isinstance(kind, type) and issubclass(kind, base))
 
 
 def takes(kind: type, name: str) -> bool:
-    return any(name in inspect.signature(base.__init__).parameters for base in kind.__mro__ if base is not object)  # type: ignore[misc]
+    return any(name in inspect.signature(base.__init__).parameters for base in kind.__mro__ if base is not object)
 
 
 REFUSED = {
@@ -369,7 +362,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", metric_learning_losses())
-def test_a_loss_of_pytorch_metric_learning_by_its_path_alone_is_its_own_default(name: str) -> None:
+def test_a_loss_of_pytorch_metric_learning_by_its_path_alone_is_its_own_default(name):
     path, (z, _) = f"pytorch_metric_learning.losses:{name}", batch(24, 8, 4, seed=4)
     labels = torch.arange(4).repeat_interleave(6)  # SmoothAPLoss wants classes of one size
     kind = getattr(importlib.import_module("pytorch_metric_learning.losses"), name)
@@ -381,7 +374,7 @@ def test_a_loss_of_pytorch_metric_learning_by_its_path_alone_is_its_own_default(
         return
     check_loss(ALL_LOSSES.choose(path))
 
-    def computed(loss: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def computed(loss):
         loss = loss.double() if isinstance(loss, torch.nn.Module) else loss
         leaf = z.clone().requires_grad_()
         value = loss(leaf, labels)
@@ -395,7 +388,7 @@ def test_a_loss_of_pytorch_metric_learning_by_its_path_alone_is_its_own_default(
     assert ours[1].abs().max() > 0, "it trains"
 
 
-def test_the_table_tells_what_spaces_need() -> None:
+def test_the_table_tells_what_spaces_need():
     for name, loss in LOSSES.items():
         assert loss.name == name and loss.description
         for similarity in loss.similarities:

@@ -45,7 +45,7 @@ def job(loss: str, similarity: str | None, reduction: str | None, params: dict[s
 
 
 @pytest.fixture(scope="module")
-def joined(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
+def joined(tmp_path_factory):
     """What each process found, process by process and job by job."""
     folder = tmp_path_factory.mktemp("group")
     torch.save([job(*j) for j in JOBS], folder / "jobs.pt")
@@ -75,7 +75,7 @@ def joined(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize("index", range(len(JOBS)), ids=[f"{j[0]}-{j[1]}-{j[2]}" for j in JOBS])
-def test_the_group_equals_one_process(joined: list[list[Any]], index: int) -> None:
+def test_the_group_equals_one_process(joined, index):
     one = job(*JOBS[index])
     value, gradients, counts = joined_losses.value_and_gradients(joined_losses.encoder(5), one, slice(None))
     assert any(g.abs().max() > 1e-4 for g in gradients)

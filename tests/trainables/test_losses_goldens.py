@@ -1,8 +1,6 @@
 """Every reference value, in float64 and float32, with its gradient."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,18 +10,17 @@ from contrasweep.trainables.losses import LOSSES, Loss
 
 
 @pytest.fixture(scope="module")
-def reference(shared: Path) -> dict[str, Any]:
-    values: dict[str, Any] = json.loads((shared / "goldens" / "losses.json").read_text())
-    return values
+def reference(shared):
+    return json.loads((shared / "goldens" / "losses.json").read_text())
 
 
-def batch(case: dict[str, Any], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+def batch(case, dtype):
     ids = case["instance_ids"]
     embeddings = torch.tensor(case["embeddings"], dtype=dtype, requires_grad=True)
     return embeddings, torch.tensor(case["labels"]), None if ids is None else torch.tensor(ids)
 
 
-def complaint(golden: dict[str, Any], case: dict[str, Any], dtype: torch.dtype) -> str:
+def complaint(golden, case, dtype):
     """What is wrong with our value and gradient; empty if nothing."""
     loss = losses.build(golden["loss"], golden["similarity"], reduction=golden["reduction"], **golden["params"])
     embeddings, labels, ids = batch(case, dtype)
@@ -54,7 +51,7 @@ def complaint(golden: dict[str, Any], case: dict[str, Any], dtype: torch.dtype) 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 @pytest.mark.parametrize("name", [name for name, loss in LOSSES.items() if isinstance(loss, Loss) and not loss.learned])
-def test_values_and_gradients_are_the_reference(reference: dict[str, Any], name: str, dtype: torch.dtype) -> None:
+def test_values_and_gradients_are_the_reference(reference, name, dtype):
     """SigLIP, which learns numbers, is none of the reference's losses; `test_losses_weights` has it by loops."""
     if not (goldens := [g for g in reference["goldens"] if g["loss"] == name]):
         pytest.skip(f"the reference was written before {name}, whose values a test of its own compares with loops")
@@ -62,6 +59,6 @@ def test_values_and_gradients_are_the_reference(reference: dict[str, Any], name:
     assert not wrong, f"{len(wrong)} of {len(goldens)}:\n" + "\n".join(wrong[:10])
 
 
-def test_every_reference_value_has_a_loss(reference: dict[str, Any]) -> None:
+def test_every_reference_value_has_a_loss(reference):
     known = {g["loss"] for g in reference["goldens"]}
     assert len(known) >= 8 and known <= set(LOSSES)

@@ -25,13 +25,13 @@ def made(loss: str, similarity: str, reduction: str | None = None, **params: Any
     return built
 
 
-def value_and_gradient(function: Any, z: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def value_and_gradient(function, z, *args, **kwargs):
     z = z.clone().requires_grad_()
     value = function(z, *args, **kwargs)
     return value.detach(), torch.autograd.grad(value, z)[0]
 
 
-def batches(n: int, d: int, classes: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+def batches(n, d, classes, seed):
     generator = torch.Generator().manual_seed(seed)
     z = torch.randn(n, d, generator=generator, dtype=torch.float64)
     return z, torch.randint(classes, (n,), generator=generator)
@@ -49,17 +49,7 @@ def batches(n: int, d: int, classes: int, seed: int) -> tuple[torch.Tensor, torc
     temperature=st.sampled_from([0.01, 0.1, 1.0]),
     epsilon=st.sampled_from([0.0, 0.1, 3.0]),
 )
-def test_tiles_are_exact(
-    loss: str,
-    similarity: str,
-    n: int,
-    classes: int,
-    tile: int,
-    seed: int,
-    reduction: str,
-    temperature: float,
-    epsilon: float,
-) -> None:
+def test_tiles_are_exact(loss, similarity, n, classes, tile, seed, reduction, temperature, epsilon):
     options = {"epsilon": epsilon} if "epsilon" in LOSSES[loss].parameters else {}
     composed = made(loss, similarity, reduction, temperature=temperature, **options)
     z, ids = batches(n, 5, classes, seed)
@@ -70,7 +60,7 @@ def test_tiles_are_exact(
 
 
 @pytest.mark.parametrize("loss", ["supcon", "sincere", "ocl"])
-def test_large_batches_are_tiled(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_batches_are_tiled(loss, monkeypatch):
     z, ids = batches(tiled.DENSE_ROWS["cpu"] + 1, 8, 4, seed=0)
     composed = made(loss, "cosine")
     expected = composed.dense(z, ids)
@@ -78,21 +68,21 @@ def test_large_batches_are_tiled(loss: str, monkeypatch: pytest.MonkeyPatch) -> 
     torch.testing.assert_close(composed(z, ids), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_a_base_temperature_scales_tiles_too() -> None:
+def test_a_base_temperature_scales_tiles_too():
     z, ids = batches(30, 4, 3, seed=1)
     composed = made("supcon", "cosine", temperature=0.1, base_temperature=0.07)
     torch.testing.assert_close(composed.in_tiles(z, ids), composed.dense(z, ids), rtol=1e-12, atol=0)
 
 
 @pytest.mark.slow
-def test_tiles_hold_no_matrix_of_all_scores() -> None:
+def test_tiles_hold_no_matrix_of_all_scores():
     """The largest tensor made in a forward and backward pass has fewer elements than half the score matrix."""
     n = 3000
     z, ids = batches(n, 16, 10, seed=2)
     largest = 0
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             nonlocal largest
             out = func(*args, **(kwargs or {}))
             if isinstance(out, torch.Tensor):

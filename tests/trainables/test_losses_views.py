@@ -12,12 +12,12 @@ from contrasweep.trainables.losses.views import paired_rows
 VIEWS = [loss.name for loss in LOSSES.values() if isinstance(loss, ViewsLoss)]
 
 
-def two_views(n: int, d: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def two_views(n, d, seed=0):
     z, _ = batch(2 * n, d, 1, seed)
     return z, torch.arange(n).repeat(2)
 
 
-def barlow_twins_by_loops(a: torch.Tensor, b: torch.Tensor, weight: float) -> float:
+def barlow_twins_by_loops(a, b, weight):
     """Zbontar et al. 2021, equations 1 and 2: embeddings are centred along the batch, C has no epsilon."""
     n, d = a.shape
     total = 0.0
@@ -31,7 +31,7 @@ def barlow_twins_by_loops(a: torch.Tensor, b: torch.Tensor, weight: float) -> fl
     return total
 
 
-def vicreg_by_loops(a: torch.Tensor, b: torch.Tensor, form: str) -> float:
+def vicreg_by_loops(a, b, form):
     """Bardes et al. 2022, equations 1 to 6, with lambda = mu = 25, nu = 1, gamma = 1, epsilon = 1e-4."""
     n, d = a.shape
     s = sum(float(((a[i] - b[i]) ** 2).sum()) for i in range(n)) / n
@@ -49,7 +49,7 @@ def vicreg_by_loops(a: torch.Tensor, b: torch.Tensor, form: str) -> float:
     return 25 * (s / d if form == "code" else s) + 25 * (v / 2 if form == "code" else v) + c
 
 
-def test_barlow_twins_is_the_papers() -> None:
+def test_barlow_twins_is_the_papers():
     z, ids = two_views(7, 4)
     value = build("barlow_twins", redundancy=0.01, epsilon=0.0)(z, ids, ids)
     assert value.item() == pytest.approx(barlow_twins_by_loops(z[:7], z[7:], 0.01), rel=1e-12)
@@ -58,7 +58,7 @@ def test_barlow_twins_is_the_papers() -> None:
 
 
 @pytest.mark.parametrize("form", ["code", "paper"])
-def test_vicreg_is_the_papers(form: str) -> None:
+def test_vicreg_is_the_papers(form):
     z, ids = two_views(6, 3)
     z = 0.3 * z  # so that the hinge is open
     value = build("vicreg", form=form)(z, ids, ids)
@@ -66,13 +66,13 @@ def test_vicreg_is_the_papers(form: str) -> None:
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_gradients_are_derivatives(name: str) -> None:
+def test_gradients_are_derivatives(name):
     z, ids = two_views(5, 3)
     assert torch.autograd.gradcheck(lambda x: build(name)(x, ids, ids), (z.requires_grad_(),))
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_images_may_come_in_any_order_and_leftover_rows_count_nowhere(name: str) -> None:
+def test_images_may_come_in_any_order_and_leftover_rows_count_nowhere(name):
     z, ids = two_views(6, 3)
     order = torch.randperm(6, generator=torch.Generator().manual_seed(1))
     both = torch.cat([order, order + 6])
@@ -84,13 +84,13 @@ def test_images_may_come_in_any_order_and_leftover_rows_count_nowhere(name: str)
     assert more == value and (more_gradient[-1] == 0).all()
 
 
-def test_rows_of_an_image_are_paired_in_their_order() -> None:
+def test_rows_of_an_image_are_paired_in_their_order():
     first, second = paired_rows(torch.tensor([5, 2, 5, 2, 7, 5, 5]))
     assert sorted(zip(first.tolist(), second.tolist(), strict=True)) == [(0, 2), (1, 3), (5, 6)]
 
 
 @pytest.mark.parametrize("edge", EDGES)
-def test_values_and_gradients_are_finite_at_edges(edge: str) -> None:
+def test_values_and_gradients_are_finite_at_edges(edge):
     embeddings, names = EDGES[edge]
     ids = torch.tensor(names, dtype=torch.long)
     for name in VIEWS:
@@ -100,14 +100,14 @@ def test_values_and_gradients_are_finite_at_edges(edge: str) -> None:
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_without_a_pair_a_loss_is_zero(name: str) -> None:
+def test_without_a_pair_a_loss_is_zero(name):
     z, _ = batch(6, 3, 1, seed=5)
     value, gradient = value_and_gradient(build(name), z, torch.arange(6))
     assert value == 0 and (gradient == 0).all()
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_half_precision_is_computed_in_float32(name: str) -> None:
+def test_half_precision_is_computed_in_float32(name):
     z, ids = two_views(8, 4)
     z = z.bfloat16()
     single, _ = value_and_gradient(build(name), z.float(), ids)
@@ -116,7 +116,7 @@ def test_half_precision_is_computed_in_float32(name: str) -> None:
     assert half.item() == single.item() and gradient.dtype == torch.bfloat16
 
 
-def test_they_are_listed_with_their_parameters_and_nothing_else() -> None:
+def test_they_are_listed_with_their_parameters_and_nothing_else():
     chosen = LOSSES.choose({"name": "vicreg", "variance": 10})
     assert chosen.parameters["variance"] == 10 and "similarity" not in chosen.parameters
     assert LOSSES.choose(chosen.to_plain()) == chosen

@@ -1,7 +1,6 @@
 """Losses with weights of their own: the papers' equations in loops, and what is learned."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -18,11 +17,11 @@ CLASSES = 4
 PROXY_LOSSES = [loss.name for loss in LOSSES.values() if isinstance(loss, ProxyLoss)]
 
 
-def cosines(z: torch.Tensor, proxies: torch.Tensor) -> list[list[float]]:
+def cosines(z, proxies):
     return [[float(a @ b / (a.norm() * b.norm())) for b in proxies] for a in z]
 
 
-def proxy_anchor_by_loops(s: list[list[float]], labels: list[int], m: float, a: float) -> float:
+def proxy_anchor_by_loops(s, labels, m, a):
     """Kim et al. 2020, equation 4: alpha = 32, delta = .1."""
     pull, push = [], []
     for p in range(CLASSES):
@@ -34,7 +33,7 @@ def proxy_anchor_by_loops(s: list[list[float]], labels: list[int], m: float, a: 
     return sum(pull) / len(pull) + sum(push) / CLASSES
 
 
-def softmax_by_loops(s: list[list[float]], labels: list[int], own: Any, scale: float) -> float:
+def softmax_by_loops(s, labels, own, scale):
     """Deng et al. 2019, equation 3, with `own` in the place of cos(a_y + m)."""
     total = 0.0
     for row, y in zip(s, labels, strict=True):
@@ -44,7 +43,7 @@ def softmax_by_loops(s: list[list[float]], labels: list[int], own: Any, scale: f
 
 
 @pytest.mark.parametrize("name", PROXY_LOSSES)
-def test_losses_of_classes_are_the_papers(name: str) -> None:
+def test_losses_of_classes_are_the_papers(name):
     z, labels = batch(7, 5, 3, seed=2)  # a fourth class is not in the batch
     loss = build(name, dim=5, classes=CLASSES, margin=0.2, scale=6.0)
     assert isinstance(loss, ComposedProxyLoss) and loss.weights is not None
@@ -62,7 +61,7 @@ def test_losses_of_classes_are_the_papers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROXY_LOSSES)
-def test_at_a_proxy_and_at_zero_gradients_are_finite(name: str) -> None:
+def test_at_a_proxy_and_at_zero_gradients_are_finite(name):
     loss = build(name, dim=3, classes=3)
     assert isinstance(loss, ComposedProxyLoss) and loss.weights is not None
     z = torch.stack([loss.weights.rows[0], -loss.weights.rows[0], torch.zeros(3)]).detach()
@@ -70,7 +69,7 @@ def test_at_a_proxy_and_at_zero_gradients_are_finite(name: str) -> None:
     assert torch.isfinite(value) and torch.isfinite(gradient).all()
 
 
-def test_siglip_is_the_papers() -> None:
+def test_siglip_is_the_papers():
     """Zhai et al. 2023, algorithm 1: -1/B sum_ij log sigmoid(z_ij (t x_i.y_j + b)), two matrices and one batch."""
     loss = build("siglip", temperature=0.2, bias=-3.0, dim=4, classes=2)
     assert isinstance(loss, ComposedLoss) and isinstance(loss.weights, LearnedNumbers)
@@ -96,8 +95,8 @@ def test_siglip_is_the_papers() -> None:
 
 
 @pytest.mark.parametrize("kind", [SGD, AdamW])
-def test_a_rate_of_its_own_is_an_optimizer_of_its_own(kind: Any) -> None:
-    def weights() -> list[torch.Tensor]:
+def test_a_rate_of_its_own_is_an_optimizer_of_its_own(kind):
+    def weights():
         return [torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)]
 
     together, alone = weights(), weights()
@@ -113,7 +112,7 @@ def test_a_rate_of_its_own_is_an_optimizer_of_its_own(kind: Any) -> None:
     assert len(joined.state_dict()["each"]) == 2 and [len(p) for p in joined.parameters] == [2, 3]
 
 
-def test_the_memory_of_a_loss_is_counted() -> None:
+def test_the_memory_of_a_loss_is_counted():
     shape = (1, 8, 8)
     assert Settings(loss="arcface", projection={"name": "linear", "dim": 16}).loss_weights(shape, 1000) == 16_000
     assert Settings(loss="arcface", projection="none", encoder="cnn").loss_weights(shape, 10) % 10 == 0
@@ -131,7 +130,7 @@ def test_the_memory_of_a_loss_is_counted() -> None:
         (PairedSettings, {"loss": "siglip"}, "loss: a loss with weights of its own is trained by contrastive alone"),
     ],
 )
-def test_where_such_a_loss_does_not_fit_is_said_in_one_line(settings: Any, config: Any, message: str) -> None:
+def test_where_such_a_loss_does_not_fit_is_said_in_one_line(settings, config, message):
     with pytest.raises(SpecError, match=message) as raised:
         settings(**config)
     assert "\n" not in str(raised.value)

@@ -9,6 +9,6 @@ from contrasweep.trainables import METHODS
 
 
 @pytest.mark.parametrize("path", METHODS.values())
-def test_every_path_leads_to_a_trainable(path: str) -> None:
+def test_every_path_leads_to_a_trainable(path):
     module, name = path.split(":")
     assert isgeneratorfunction(unwrap(getattr(import_module(module), name)))

@@ -1,6 +1,5 @@
 """The contrastive trainable with queues, momentum encoders, losses of two views, and other datasets than its own."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ from to_the_bit import trained_and_resumed
 
 from contrasweep import AblationGrid, Arm, plan
 from contrasweep.data import resolve, stage
-from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import resolved_config
 from contrasweep.trainables import checkpoint
@@ -39,27 +37,27 @@ COMPARED: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def storage(tmp_path_factory):
     return tmp_path_factory.mktemp("storage")
 
 
 @pytest.fixture(scope="module")
-def digits(storage: Path) -> Manifest:
+def digits(storage):
     return resolve("digits-lt", folds=5, storage=str(storage), write=True)
 
 
-def trial(data: Manifest, fold: int | None = 0, **config: Any) -> Trial:
+def trial(data, fold=0, **config):
     return Trial("study", "arm", "contrasweep.trainables.contrastive:train", QUICK | config, data, fold, 0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMPARED)
-def test_each_trains_and_resumes_to_the_bit(digits: Manifest, tmp_path: Path, name: str) -> None:
+def test_each_trains_and_resumes_to_the_bit(digits, tmp_path, name):
     _, last = trained_and_resumed(train, trial(digits, **COMPARED[name]), tmp_path)
     assert last.metrics["knn1"] > 0.6 and np.isfinite(last.metrics["loss"])
 
 
-def test_a_clock_changes_no_other_number_and_goes_on(digits: Manifest) -> None:
+def test_a_clock_changes_no_other_number_and_goes_on(digits):
     one_view = trial(digits, **COMPARED["one view"])
     plain, clocked = (list(method(one_view)) for method in (train, timed.train))
     seconds = [dict(report.metrics).pop("processor_seconds") for report in clocked]
@@ -75,7 +73,7 @@ def test_a_clock_changes_no_other_number_and_goes_on(digits: Manifest) -> None:
 
 
 @pytest.mark.parametrize(("name", "parts"), [("moco", {"momentum_encoder", "queue"}), ("xbm", {"memory"})])
-def test_checkpoints_keep_the_queue(digits: Manifest, name: str, parts: set[str]) -> None:
+def test_checkpoints_keep_the_queue(digits, name, parts):
     running = train(trial(digits, **COMPARED[name]))
     report = next(running)
     assert report.checkpoint is not None
@@ -88,12 +86,12 @@ def test_checkpoints_keep_the_queue(digits: Manifest, name: str, parts: set[str]
         assert (averaged[f"network.{weight}"] - online[weight]).abs().max() > 1e-6
 
 
-def test_a_temperature_that_is_learned_is_reported(digits: Manifest) -> None:
+def test_a_temperature_that_is_learned_is_reported(digits):
     first, last = (r.metrics["temperature"] for r in train(trial(digits, **COMPARED["learnable temperature"])))
     assert first != last != 0.1 and 0.01 <= last < 1
 
 
-def test_what_is_not_set_is_no_part_of_a_trial(digits: Manifest) -> None:
+def test_what_is_not_set_is_no_part_of_a_trial(digits):
     """Trials of earlier studies keep their ids."""
     assert not {"targets", "learnable_temperature", "transfer"} & set(resolved_config(Settings().resolve(digits)))
     config = resolved_config(Settings(targets="moco", transfer=["digits"]).resolve(digits))
@@ -101,14 +99,14 @@ def test_what_is_not_set_is_no_part_of_a_trial(digits: Manifest) -> None:
     assert Settings(**config) == Settings(**config).resolve(digits)
 
 
-def test_a_queues_size_is_an_axis(digits: Manifest) -> None:
+def test_a_queues_size_is_an_axis(digits):
     arm = Arm("contrasweep.trainables.contrastive:train", config={"loss": "infonce", "targets": "moco"})
     grid = AblationGrid("q", {"moco": arm}, digits.uri, axes={"targets.size": [64, 256]}, folds=2, metric="knn1")
     assert sorted(t.config["targets"]["size"] for t in plan(grid).trials) == [64, 64, 256, 256]
 
 
 @pytest.mark.slow
-def test_frozen_features_are_scored_on_another_dataset(digits: Manifest, storage: Path) -> None:
+def test_frozen_features_are_scored_on_another_dataset(digits, storage):
     others = {"transfer": ["digits", "digits-lt?imbalance_factor=10"]}
     settings = Settings(**QUICK, **others).resolve(digits)
     names = [text.split("#")[0] for text in settings.transfer]
@@ -128,7 +126,7 @@ def test_frozen_features_are_scored_on_another_dataset(digits: Manifest, storage
     assert not any("_on_" in key for key in with_others[0].metrics)
 
 
-def test_another_dataset_must_be_there_with_the_content_of_the_plan(digits: Manifest) -> None:
+def test_another_dataset_must_be_there_with_the_content_of_the_plan(digits):
     with pytest.raises(DataError, match=r"there is no dataset 'digitz'; .*digits"):
         Settings(transfer=["digitz"]).resolve(digits)
     with pytest.raises(DataError, match=r"'mnist' is not staged; stage it with: contrasweep data stage mnist"):
@@ -138,7 +136,7 @@ def test_another_dataset_must_be_there_with_the_content_of_the_plan(digits: Mani
 
 
 @pytest.fixture(scope="module")
-def unlabelled(storage: Path, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+def unlabelled(storage, tmp_path_factory):
     folder = tmp_path_factory.mktemp("photos")
     random = np.random.default_rng(0)
     for i in range(40):
@@ -148,7 +146,7 @@ def unlabelled(storage: Path, tmp_path_factory: pytest.TempPathFactory) -> Manif
     return stage("images", str(storage / "datasets" / "photos"), source=folder)
 
 
-def test_images_without_labels_are_trained_on_and_scored_elsewhere(unlabelled: Manifest, storage: Path) -> None:
+def test_images_without_labels_are_trained_on_and_scored_elsewhere(unlabelled, storage):
     whole = resolve(unlabelled.uri, folds=None, storage=str(storage))
     assert whole.classes == () and whole.rows() == 40
     (report,) = train(trial(whole, None, loss="infonce", transfer=["digits"], batch_size=16, epochs=1))
@@ -159,7 +157,7 @@ def test_images_without_labels_are_trained_on_and_scored_elsewhere(unlabelled: M
 
 
 @pytest.mark.parametrize("config", [{}, {"loss": "ocl"}, {"loss": "infonce", "sampling": "class_balanced"}])
-def test_what_needs_labels_is_refused_by_the_plan(unlabelled: Manifest, config: dict[str, Any]) -> None:
+def test_what_needs_labels_is_refused_by_the_plan(unlabelled, config):
     grid = AblationGrid(
         "u", {"a": Arm("contrasweep.trainables.contrastive:train", config=config)}, unlabelled.uri, metric="loss"
     )

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from contrasweep.data import resolve
-from contrasweep.data.manifest import Manifest
 from contrasweep.results.notices import notice_lines
 from contrasweep.trainables import contrastive, loop, paired_images
 from contrasweep.trainables.contrastive import method as contrastive_method
@@ -19,18 +18,18 @@ from contrasweep.trainables.losses import LOSSES, Loss, build
 from contrasweep.trainables.losses.composed import ComposedLoss
 from contrasweep.trainables.losses.negatives import counted, share_below
 from contrasweep.trainables.losses.tiled import NegativeTally
-from contrasweep.trial import Report, Trial
+from contrasweep.trial import Trial
 
 torch.set_num_threads(1)
 
 
-def batch(rows: int = 24) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def batch(rows=24):
     generator = torch.Generator().manual_seed(4)
     z = torch.randn(rows, 5, generator=generator, dtype=torch.float64)
     return z, torch.randint(4, (rows,), generator=generator), torch.arange(rows) // 2
 
 
-def by_loops(z: torch.Tensor, ids: torch.Tensor) -> list[int]:
+def by_loops(z, ids):
     pairs = [(i, j) for i in range(len(z)) for j in range(len(z)) if ids[i] != ids[j]]
     return [sum(float(z[i] @ z[j]) < 0 for i, j in pairs), len(pairs)]
 
@@ -45,7 +44,7 @@ SIGNED = [
 
 
 @pytest.mark.parametrize(("name", "similarity"), SIGNED)
-def test_it_is_what_loops_count_and_the_loss_is_as_before(name: str, similarity: str) -> None:
+def test_it_is_what_loops_count_and_the_loss_is_as_before(name, similarity):
     z, labels, instances = batch()
     loss = build(name, similarity)
     assert isinstance(loss, ComposedLoss)
@@ -67,12 +66,12 @@ def test_it_is_what_loops_count_and_the_loss_is_as_before(name: str, similarity:
 
 
 @pytest.mark.parametrize(("name", "similarity"), [("sincere", "neg_arc_length"), ("vicreg", None)])
-def test_losses_whose_scores_have_no_sign_are_not_counted(name: str, similarity: str | None) -> None:
+def test_losses_whose_scores_have_no_sign_are_not_counted(name, similarity):
     loss = build(name, similarity)
     assert counted(loss) == (loss, None)
 
 
-def test_steps_without_negatives_count_nothing() -> None:
+def test_steps_without_negatives_count_nothing():
     nothing, some = torch.tensor([0, 0]), torch.tensor([1, 4])
     assert share_below([]) is None and share_below([nothing]) is None
     assert share_below([nothing, some, nothing]) == 0.25
@@ -81,25 +80,23 @@ def test_steps_without_negatives_count_nothing() -> None:
 Q: dict[str, Any] = {"encoder": {"name": "cnn", "width": 8}, "epochs": 2, "batch_size": 64, "device": "cpu"}
 
 
-def reports(digits: Manifest, loss: str, **config: Any) -> list[Report]:
+def reports(digits, loss, **config):
     settings = {**Q, "loss": {"name": loss, "temperature": 0.5}, **config}
     return list(
         contrastive.train(Trial("study", "arm", "contrasweep.trainables.contrastive:train", settings, digits, 0, 0))
     )
 
 
-def noticed(made: list[Report]) -> list[str]:
+def noticed(made):
     """What a table of this one trial says."""
     return notice_lines(pd.DataFrame([{"arm": "arm", **made[-1].metrics}]))
 
 
-def scores(made: list[Report]) -> list[dict[str, float]]:
+def scores(made):
     return [{name: value for name, value in r.metrics.items() if name != "ocl_equals_scl"} for r in made]
 
 
-def test_a_trial_that_never_leaves_the_cone_says_that_ocl_is_scl_and_is(
-    digits: Manifest, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_trial_that_never_leaves_the_cone_says_that_ocl_is_scl_and_is(digits, caplog):
     with caplog.at_level(logging.WARNING):
         slow = reports(digits, "ocl", learning_rate=1e-5)
         supcon = reports(digits, "supcon", learning_rate=1e-5)
@@ -112,9 +109,7 @@ def test_a_trial_that_never_leaves_the_cone_says_that_ocl_is_scl_and_is(
     assert "ocl_equals_scl" not in supcon[-1].metrics and supcon[-1].metrics["negative_cosines"] == 0
 
 
-def test_a_trial_with_negative_cosines_says_how_many_and_differs(
-    digits: Manifest, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_trial_with_negative_cosines_says_how_many_and_differs(digits, caplog):
     with caplog.at_level(logging.WARNING):
         made, supcon = (reports(digits, loss, learning_rate=0.3) for loss in ("ocl", "supcon"))
     assert made[-1].metrics["negative_cosines"] > 0.01 and made[-1].metrics["ocl_equals_scl"] == 0
@@ -123,11 +118,11 @@ def test_a_trial_with_negative_cosines_says_how_many_and_differs(
 
 
 @pytest.fixture
-def tallies(monkeypatch: pytest.MonkeyPatch) -> list[NegativeTally]:
+def tallies(monkeypatch):
     """What was counted in each step of what is trained."""
-    seen: list[NegativeTally] = []
+    seen = []
 
-    def kept(loss: Any) -> tuple[Any, NegativeTally | None]:
+    def kept(loss):
         loss, tally = counted(loss)
         assert tally is not None
         seen.append(tally)
@@ -137,18 +132,18 @@ def tallies(monkeypatch: pytest.MonkeyPatch) -> list[NegativeTally]:
     return seen
 
 
-def numbers(tallies: list[NegativeTally]) -> np.ndarray:
+def numbers(tallies):
     return np.array([tally.counts.tolist() for tally in tallies if tally.counts is not None])
 
 
-def test_every_step_counts_and_not_the_last_one_alone(digits: Manifest, tallies: list[NegativeTally]) -> None:
+def test_every_step_counts_and_not_the_last_one_alone(digits, tallies):
     (made,) = reports(digits, "ocl", learning_rate=0.3, epochs=1)
     counts = numbers(tallies)
     assert len(counts) > 3 and len(set(counts[:, 0])) > 2
     assert made.metrics["negative_cosines"] == counts[:, 0].sum() / counts[:, 1].sum()
 
 
-def test_a_small_batch_of_one_class_counts_nothing(digits: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_batch_of_one_class_counts_nothing(digits, monkeypatch):
     (made,) = reports(digits, "ocl", batch_size=2, epochs=1, learning_rate=1e-5)
     assert 0 <= made.metrics["negative_cosines"] <= 1
     monkeypatch.setattr(NegativeTally, "add", lambda self, scores, negatives: None)
@@ -158,14 +153,14 @@ def test_a_small_batch_of_one_class_counts_nothing(digits: Manifest, monkeypatch
 
 
 @pytest.mark.parametrize("targets", ["xbm", "moco"])
-def test_negatives_of_a_queue_count_too(digits: Manifest, tallies: list[NegativeTally], targets: str) -> None:
+def test_negatives_of_a_queue_count_too(digits, tallies, targets):
     reports(digits, "supcon", targets={"name": targets, "size": 256}, epochs=1)
     of_steps = numbers(tallies)[:, 1]
     in_batch = 128 * 128 if targets == "xbm" else 64 * 64
     assert of_steps[0] < in_batch < of_steps[-1]
 
 
-def test_a_resumed_trial_knows_what_was_before(digits: Manifest) -> None:
+def test_a_resumed_trial_knows_what_was_before(digits):
     settings = {**Q, "loss": "ocl", "checkpoint_every": 1, "learning_rate": 1e-5}
     trial = Trial("study", "arm", "contrasweep.trainables.contrastive:train", settings, digits, 0, 0)
     method = contrastive_method.build(trial)
@@ -180,7 +175,7 @@ def test_a_resumed_trial_knows_what_was_before(digits: Manifest) -> None:
         assert other.epoch(2)["ocl_equals_scl"] == float(not before)
 
 
-def test_paired_training_counts_z_and_l(digits: Manifest) -> None:
+def test_paired_training_counts_z_and_l(digits):
     settings = {
         "input": "single",
         "encoder": {"name": "resnet10", "width": 8, "stem": "small"},

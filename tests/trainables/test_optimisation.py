@@ -34,7 +34,7 @@ def steps(make: Any, count: int, ours: bool) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
-def test_the_update_is_torchs(name: str, weight_decay: float) -> None:
+def test_the_update_is_torchs(name, weight_decay):
     theirs = {
         "sgd": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=weight_decay),
         "adamw": lambda p: torch.optim.AdamW(p, 0.1, weight_decay=weight_decay),
@@ -48,7 +48,7 @@ def test_the_update_is_torchs(name: str, weight_decay: float) -> None:
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_loaded_state_continues_where_the_saved_one_was(name: str) -> None:
+def test_a_loaded_state_continues_where_the_saved_one_was(name):
     weights = [torch.randn(3, requires_grad=True), torch.randn(2, requires_grad=True)]
     first = OPTIMIZERS[name](weights, 0.1)
     for _ in range(3):
@@ -61,20 +61,20 @@ def test_a_loaded_state_continues_where_the_saved_one_was(name: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(weights, copies, strict=True))
 
 
-def test_a_parameter_that_the_loss_does_not_need_has_zero_gradient() -> None:
+def test_a_parameter_that_the_loss_does_not_need_has_zero_gradient():
     a, b, unused = (torch.tensor(v, requires_grad=True) for v in ([3.0], [0.0], [1.0]))
     gradients = gradients_of(SGD([a, b, unused], 0.1), a.square().sum() / 2 + 4 * b.sum())
     assert [g.item() for g in gradients] == [3, 4, 0]
 
 
-def test_the_cosine_ends_at_a_thousandth() -> None:
+def test_the_cosine_ends_at_a_thousandth():
     schedule = Schedule(lr=0.5, steps=100)
     assert schedule.at(0) == 0.5 and schedule.at(50) == pytest.approx(0.5 * 1.001 / 2)
     assert schedule.at(100) == pytest.approx(0.5e-3)
     assert Schedule(lr=0.5, steps=100, constant=True).at(99) == 0.5
 
 
-def test_the_warm_up_is_a_line_from_its_start_to_the_cosine() -> None:
+def test_the_warm_up_is_a_line_from_its_start_to_the_cosine():
     schedule = Schedule(lr=0.5, steps=100, warmup_steps=10)
     course = [schedule.at(step) for step in range(12)]
     assert course[0] == 0.01 and course[10] == Schedule(lr=0.5, steps=100).at(10)
@@ -83,12 +83,12 @@ def test_the_warm_up_is_a_line_from_its_start_to_the_cosine() -> None:
     assert course[11] < course[10]
 
 
-def test_an_unknown_optimizer_lists_the_known_ones() -> None:
+def test_an_unknown_optimizer_lists_the_known_ones():
     with pytest.raises(SpecError, match="known optimizers: adamw, lars, sgd"):
         OPTIMIZERS.choose("adamx")
 
 
-def test_an_optimizer_is_checked_against_its_own_constructor() -> None:
+def test_an_optimizer_is_checked_against_its_own_constructor():
     chosen = OPTIMIZERS.choose({"name": "adamw", "betas": [0.5, 0.9]}, defaults={"weight_decay": 0.1, "momentum": 0.5})
     built = chosen.build([torch.zeros(1, requires_grad=True)], 0.2)
     assert (built.lr, built.weight_decay, built.betas, built.eps) == (0.2, 0.1, (0.5, 0.9), 1e-8)

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import joined_trial
@@ -56,7 +55,7 @@ def children() -> list[psutil.Process]:
 
 
 @pytest.fixture(scope="module")
-def joined(digits: Manifest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+def joined(digits, tmp_path_factory):
     """What each of two ranks has of the first steps."""
     folder = tmp_path_factory.mktemp("group")
     (folder / "trials").write_bytes(pickle.dumps([trial(digits, **config) for config in FIRST_STEPS]))
@@ -71,9 +70,7 @@ def joined(digits: Manifest, tmp_path_factory: pytest.TempPathFactory) -> list[A
 
 @pytest.mark.slow
 @pytest.mark.parametrize("index", range(len(FIRST_STEPS) - 1))
-def test_two_ranks_have_the_loss_and_the_gradient_of_one_process(
-    digits: Manifest, joined: list[Any], index: int
-) -> None:
+def test_two_ranks_have_the_loss_and_the_gradient_of_one_process(digits, joined, index):
     value, gradients, state = joined_trial.first_step(trial(digits, **FIRST_STEPS[index]))
     assert max(float(g.abs().max()) for g in gradients) > 1e-4
     for loss, theirs, their_state in (rank[index] for rank in joined):
@@ -85,14 +82,14 @@ def test_two_ranks_have_the_loss_and_the_gradient_of_one_process(
 
 
 @pytest.mark.slow
-def test_chunks_are_encoded_on_every_rank(joined: list[Any]) -> None:
+def test_chunks_are_encoded_on_every_rank(joined):
     """Each chunk is normalised over the ranks, so this is no number of one process; the ranks agree to the bit."""
     (loss, gradients, _), (same, theirs, _) = (rank[-1] for rank in joined)
     assert loss == same and all(torch.equal(a, b) for a, b in zip(gradients, theirs, strict=True))
 
 
 @pytest.mark.slow
-def test_a_trial_of_two_processes_is_that_of_one_and_resumes_to_the_bit(digits: Manifest, tmp_path: Path) -> None:
+def test_a_trial_of_two_processes_is_that_of_one_and_resumes_to_the_bit(digits, tmp_path):
     (alone,) = list(train(trial(digits)))[-1:]
     running = train(trial(digits, **TWO))
     first = next(running)
@@ -108,12 +105,12 @@ def test_a_trial_of_two_processes_is_that_of_one_and_resumes_to_the_bit(digits: 
 
 
 @pytest.mark.long
-def test_a_killed_rank_ends_the_trial_as_a_whole_and_leaves_it_resumable(digits: Manifest, tmp_path: Path) -> None:
+def test_a_killed_rank_ends_the_trial_as_a_whole_and_leaves_it_resumable(digits, tmp_path):
     one = trial(digits, **TWO)
     whole = list(train(one))[-1]
     records = StudyRecords(str(tmp_path), "study")
 
-    def execution() -> Execution:
+    def execution():
         return Execution(one, train, records, metric="knn1")
 
     started = execution()
@@ -129,7 +126,7 @@ def test_a_killed_rank_ends_the_trial_as_a_whole_and_leaves_it_resumable(digits:
 
 
 @pytest.mark.long
-def test_ranks_end_with_the_process_that_started_them(digits: Manifest, tmp_path: Path) -> None:
+def test_ranks_end_with_the_process_that_started_them(digits, tmp_path):
     (tmp_path / "trial").write_bytes(pickle.dumps(trial(digits, **TWO)))
     script = f"""
 import pathlib, pickle, psutil, time
@@ -156,19 +153,19 @@ time.sleep(100)
         ({"resources": {"gpu": 2}}, "resources.gpu: there is no such field; did you mean 'gpus'"),
     ],
 )
-def test_what_cannot_be_divided_is_said_before_anything_is_spent(config: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_divided_is_said_before_anything_is_spent(config, message):
     with pytest.raises(SpecError, match=message):
         Settings(**config)
 
 
-def test_gpus_that_are_not_there_are_named(digits: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_that_are_not_there_are_named(digits, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     with pytest.raises(SpecError, match=r"resources: a trial needs a GPU for each .* got 4; this process sees 1 GPUs"):
         next(train(trial(digits, resources={"gpus": 4})))
 
 
-def test_the_plan_places_a_trial_on_as_many_gpus_as_it_says(digits: Manifest) -> None:
+def test_the_plan_places_a_trial_on_as_many_gpus_as_it_says(digits):
     config = QUICK | {"resources": {"gpus": 4}}
     study = AblationGrid(
         "g", {"arm": Arm("contrasweep.trainables.contrastive:train", config=config)}, digits.uri, metric="knn1"

@@ -12,7 +12,7 @@ from contrasweep.trainables import pytorch
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def imports_of(code: str, **environment: str) -> set[str]:
+def imports_of(code, **environment):
     """Which packages that train a process imported that ran `code`."""
     code += "\nimport sys; print('\\n', *({'torch', 'torchvision', 'scipy', 'sklearn', 'ray'} & set(sys.modules)))"
     paths = os.pathsep.join(map(str, (ROOT / "platform", ROOT)))
@@ -22,7 +22,7 @@ def imports_of(code: str, **environment: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-def test_settings_of_all_methods_and_the_schema_of_studies_need_no_pytorch() -> None:
+def test_settings_of_all_methods_and_the_schema_of_studies_need_no_pytorch():
     assert not imports_of(
         "from contrasweep.cli.catalogue import TABLES, descriptions, settings, with_method_settings\n"
         "from contrasweep.study.file import study_schema\n"
@@ -40,12 +40,12 @@ def test_settings_of_all_methods_and_the_schema_of_studies_need_no_pytorch() -> 
         {"loss": {"name": "vicreg", "form": "paper"}, "augmentation": {"name": "photos", "flip": 0.1}},
     ],
 )
-def test_settings_that_are_built_and_checked_need_no_pytorch(config: dict[str, object]) -> None:
+def test_settings_that_are_built_and_checked_need_no_pytorch(config):
     assert not imports_of(f"from contrasweep.trainables.contrastive import Settings\nSettings(**{config!r})")
 
 
 @pytest.mark.slow
-def test_a_first_plan_of_the_quickstart_imports_nothing_that_trains(tmp_path: Path) -> None:
+def test_a_first_plan_of_the_quickstart_imports_nothing_that_trains(tmp_path):
     """But SciPy, for what the design can decide."""
     imported = imports_of(
         "from contrasweep.cli import main\n"
@@ -57,7 +57,7 @@ def test_a_first_plan_of_the_quickstart_imports_nothing_that_trains(tmp_path: Pa
     assert imported <= {"scipy"}
 
 
-def test_what_stands_for_pytorch_is_pytorch() -> None:
+def test_what_stands_for_pytorch_is_pytorch():
     assert isinstance(torch.ones(1), pytorch.Tensor) and not isinstance([1.0], pytorch.Tensor)
     assert pytorch.torch.Tensor is torch.Tensor and pytorch.nn.Module is torch.nn.Module
     assert pytorch.F.relu is torch.nn.functional.relu

@@ -4,22 +4,21 @@ import numpy as np
 import pytest
 
 from contrasweep.data import open_dataset, resolve
-from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables import paired_images, raw_pixels
 from contrasweep.trial import Trial
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+def digits(tmp_path_factory):
     return resolve("digits-lt", folds=None, storage=str(tmp_path_factory.mktemp("data")), write=True)
 
 
-def trial(data: Manifest, fold: int | None = None, **config: int) -> Trial:
+def trial(data, fold=None, **config):
     return Trial("study", "arm", "contrasweep.trainables.raw_pixels:train", config, data, fold, 0)
 
 
-def test_the_nearest_training_image_votes(digits: Manifest) -> None:
+def test_the_nearest_training_image_votes(digits):
     (report,) = raw_pixels.train(trial(digits))
     fit, test = open_dataset(digits).parts(None)
     pixels, others = (np.asarray(part.array("image"), float).reshape(len(part.labels), -1) for part in (fit, test))
@@ -31,7 +30,7 @@ def test_the_nearest_training_image_votes(digits: Manifest) -> None:
     assert 0.85 < report.metrics["f1_macro"] < 1
 
 
-def test_it_reports_what_a_network_reports(digits: Manifest) -> None:
+def test_it_reports_what_a_network_reports(digits):
     (floor,) = raw_pixels.train(trial(digits, neighbours=5))
     settings = {"input": "single", "beta": 0.0, "epochs": 1, "encoder": {"name": "resnet10", "width": 8}}
     (network,) = paired_images.train(
@@ -41,7 +40,7 @@ def test_it_reports_what_a_network_reports(digits: Manifest) -> None:
     assert len(floor.items["recall"]) == len(network.items["recall"])
 
 
-def test_pairs_and_no_neighbours_are_refused(digits: Manifest) -> None:
+def test_pairs_and_no_neighbours_are_refused(digits):
     pairs = resolve("synthetic-pairs?pairs=20&size=8", folds=None, storage=digits.uri.rpartition("/datasets")[0])
     with pytest.raises(DataError, match=r"needs labelled images; synthetic-pairs\S* is of kind 'image-pair'"):
         next(raw_pixels.train(trial(pairs)))

@@ -1,8 +1,6 @@
 """What does not fit is refused when a study is planned, in one line that names the place, before a GPU is asked for."""
 
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -135,7 +133,7 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
 
 
 @pytest.fixture(scope="module")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def storage(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     (folder / "own_parts.py").write_text(OWN)
     (folder / "images").mkdir()
@@ -151,9 +149,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("trainable", "dataset", "config", "says"), REFUSED, ids=[row[3][:40] for row in REFUSED])
-def test_what_does_not_fit_is_one_line(
-    storage: Path, unchecked_shapes: None, trainable: str, dataset: str, config: Any, says: str
-) -> None:
+def test_what_does_not_fit_is_one_line(storage, unchecked_shapes, trainable, dataset, config, says):
     study = AblationGrid("s", {"a": Arm(trainable, config=config)}, dataset, metric="knn1")
     with pytest.raises(ContrasweepError) as raised:
         plan(study, storage=str(storage))
@@ -169,7 +165,7 @@ def test_what_does_not_fit_is_one_line(
         {"targets": "own_parts:Own"},
     ],
 )
-def test_what_fits_is_planned_with_its_parameters(storage: Path, config: Any) -> None:
+def test_what_fits_is_planned_with_its_parameters(storage, config):
     study = AblationGrid("s", {"a": Arm(CONTRASTIVE, config=config)}, "digits-lt", metric="knn1")
     (trial,) = plan(study, storage=str(storage)).trials
     for name, value in config.items():

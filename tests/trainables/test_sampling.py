@@ -1,7 +1,6 @@
 """What each sampler puts into an epoch."""
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from contrasweep.trainables.contrastive.sampling import SAMPLINGS
 from contrasweep.trainables.contrastive.settings import Settings
 
 
-def order(name: str, labels: torch.Tensor, seed: int = 0, batch: int = 8, per_class: int = 4) -> torch.Tensor:
+def order(name, labels, seed=0, batch=8, per_class=4):
     return SAMPLINGS[name](labels, torch.Generator().manual_seed(seed), batch, per_class)
 
 
@@ -22,9 +21,7 @@ def order(name: str, labels: torch.Tensor, seed: int = 0, batch: int = 8, per_cl
 @given(
     counts=st.lists(st.integers(1, 20), min_size=4, max_size=7), per_class=st.integers(1, 3), seed=st.integers(0, 99)
 )
-def test_m_per_class_has_m_rows_of_each_of_its_classes_in_every_batch(
-    counts: list[int], per_class: int, seed: int
-) -> None:
+def test_m_per_class_has_m_rows_of_each_of_its_classes_in_every_batch(counts, per_class, seed):
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
     batch = 4 * per_class
     drawn = order("m_per_class", labels, seed, batch, per_class)
@@ -38,14 +35,14 @@ def test_m_per_class_has_m_rows_of_each_of_its_classes_in_every_batch(
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)
-def test_an_epoch_is_that_of_its_seed(name: str) -> None:
+def test_an_epoch_is_that_of_its_seed(name):
     labels = torch.tensor([0] * 40 + [1] * 10 + [2] * 6)
     assert torch.equal(order(name, labels), order(name, labels))
     assert not torch.equal(order(name, labels), order(name, labels, seed=1))
     assert set(order(name, labels).tolist()) <= set(range(56)) and len(order(name, labels)) == 56
 
 
-def test_what_m_per_class_cannot_do_is_said(tmp_path: Path) -> None:
+def test_what_m_per_class_cannot_do_is_said(tmp_path):
     with pytest.raises(SpecError, match=r"batch_size: a batch holds 4 images of each of its classes .* got 30"):
         Settings(sampling="m_per_class", batch_size=30)
     digits = resolve("digits-lt", folds=None, storage=str(tmp_path), write=True)

@@ -9,7 +9,7 @@ import torch
 from contrasweep.trainables import seeding
 
 
-def test_reseeding_gives_the_numbers_of_manual_seed() -> None:
+def test_reseeding_gives_the_numbers_of_manual_seed():
     seeding.reseed(3, 1, "weights")
     drawn = torch.rand(5), np.random.rand(), random.random()
     torch.manual_seed(seeding.derive(3, 1, "weights"))
@@ -21,7 +21,7 @@ def test_reseeding_gives_the_numbers_of_manual_seed() -> None:
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="an accelerator has to be seeded too")
-def test_without_an_accelerator_nothing_is_kept_for_one() -> None:
+def test_without_an_accelerator_nothing_is_kept_for_one():
     seeding.reseed(0)
     kept = len(torch.cuda._queued_calls)
     for epoch in range(3):

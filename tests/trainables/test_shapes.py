@@ -13,7 +13,7 @@ from contrasweep.trainables.losses import build
 from contrasweep.trainables.review_helpfulness.networks.layers import masked_mean
 
 
-def test_wrong_shapes_and_types_are_refused() -> None:
+def test_wrong_shapes_and_types_are_refused():
     x, mask = torch.ones(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
     assert masked_mean(x, mask).shape == (2, 4)
     for wrong in (mask[:, :2], mask[:1], mask.float()):
@@ -21,7 +21,7 @@ def test_wrong_shapes_and_types_are_refused() -> None:
             masked_mean(x, wrong)
 
 
-def test_the_first_calls_of_each_test_are_checked_and_some_later_ones() -> None:
+def test_the_first_calls_of_each_test_are_checked_and_some_later_ones():
     x, wrong = torch.ones(2, 3, 4), torch.ones(1, 3, dtype=torch.bool)  # broadcasts: nothing but the check refuses it
     refused = []
     for call in range(1, 33):
@@ -35,13 +35,13 @@ def test_the_first_calls_of_each_test_are_checked_and_some_later_ones() -> None:
         masked_mean(x, wrong)
 
 
-def test_an_int_may_stand_for_a_float() -> None:
+def test_an_int_may_stand_for_a_float():
     z, labels = torch.randn(4, 3), torch.tensor([0, 0, 1, 1])
     assert torch.isfinite(build("supcon", "cosine", temperature=1)(z, labels))
 
 
 @pytest.mark.slow
-def test_nothing_is_checked_outside_the_tests() -> None:
+def test_nothing_is_checked_outside_the_tests():
     code = (
         "import sys, torch\n"
         "from contrasweep.trainables.review_helpfulness.networks.layers import masked_mean\n"

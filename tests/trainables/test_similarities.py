@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from contrasweep.trainables.similarities import SIMILARITIES, neg_arc_length, neg_euclidean, unit
 
 
-def points(n: int, d: int, seed: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+def points(n, d, seed, dtype=torch.float64):
     return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
 @pytest.mark.parametrize("name", SIMILARITIES)
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 999), n=st.integers(1, 6), m=st.integers(1, 6))
-def test_scores_are_in_range_and_turn_with_their_arguments(name: str, seed: int, n: int, m: int) -> None:
+def test_scores_are_in_range_and_turn_with_their_arguments(name, seed, n, m):
     similarity, a, b = SIMILARITIES[name], points(n, 4, seed), points(m, 4, seed + 1)
     scores = similarity(a, b)
     assert scores.shape == (n, m) and scores.dtype == a.dtype
@@ -26,7 +26,7 @@ def test_scores_are_in_range_and_turn_with_their_arguments(name: str, seed: int,
 
 
 @pytest.mark.parametrize("name", [name for name in SIMILARITIES if name != "dot"])
-def test_nothing_is_more_alike_than_a_duplicate(name: str) -> None:
+def test_nothing_is_more_alike_than_a_duplicate(name):
     similarity, z = SIMILARITIES[name], points(6, 4, 0)
     scores = similarity(z, z)
     torch.testing.assert_close(
@@ -36,14 +36,14 @@ def test_nothing_is_more_alike_than_a_duplicate(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n, s in SIMILARITIES.items() if s.project])
-def test_inner_products_are_those_of_projected_rows(name: str) -> None:
+def test_inner_products_are_those_of_projected_rows(name):
     similarity, z = SIMILARITIES[name], points(6, 4, 0)
     assert similarity.project is not None
     u = similarity.project(z)
     torch.testing.assert_close(similarity(z, z), u @ u.T)
 
 
-def test_values_by_hand() -> None:
+def test_values_by_hand():
     a, b = torch.tensor([[3.0, 4.0]]), torch.tensor([[4.0, -3.0]])  # orthogonal, of length 5
     expected = {
         "cosine": 0,
@@ -59,7 +59,7 @@ def test_values_by_hand() -> None:
 
 
 @pytest.mark.parametrize("angle", [1e-5, 1e-4, 1e-3, math.pi - 1e-4])
-def test_arc_lengths_of_near_duplicates_and_antipodes_hold_in_float32(angle: float) -> None:
+def test_arc_lengths_of_near_duplicates_and_antipodes_hold_in_float32(angle):
     """A float32 cosine clamped at 1 - 1e-7, as public codes have it, is off by up to 1.6e-4."""
     a = torch.tensor([[1.0, 0.0]])
     b = torch.tensor([[math.cos(angle), math.sin(angle)]])
@@ -67,14 +67,14 @@ def test_arc_lengths_of_near_duplicates_and_antipodes_hold_in_float32(angle: flo
     assert neg_arc_length(a, b).item() == pytest.approx(exact, abs=1e-7)
 
 
-def test_distances_of_near_duplicates_hold_in_float32() -> None:
+def test_distances_of_near_duplicates_hold_in_float32():
     """Through matrix products they are off by a third (more than 25 rows make torch.cdist use them by default)."""
     z = 10 + points(40, 16, 0, torch.float32) * 1e-3
     exact = torch.cdist(z.double(), z.double(), compute_mode="donot_use_mm_for_euclid_dist")
     torch.testing.assert_close(-neg_euclidean(z, z).double(), exact, rtol=1e-5, atol=1e-9)
 
 
-def test_a_zero_vector_stays_zero_with_zero_gradient() -> None:
+def test_a_zero_vector_stays_zero_with_zero_gradient():
     z = torch.tensor([[0.0, 0.0], [3.0, 4.0]], requires_grad=True)
     u = unit(z)
     (gradient,) = torch.autograd.grad(u.sum(), z)

@@ -4,7 +4,6 @@ import io
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ QUICK: dict[str, Any] = {"encoder": {"name": "mlp", "width": 32}, "epochs": 2, "
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+def digits(tmp_path_factory):
     return resolve("digits-lt", folds=3, storage=str(tmp_path_factory.mktemp("data")), write=True)
 
 
@@ -38,13 +37,13 @@ def trial(data: Manifest, **config: Any) -> Trial:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", [{}, {"sampling": "class_balanced", "targets": "moco", "loss": "infonce"}])
-def test_streamed_images_give_the_numbers_of_resident_ones(digits: Manifest, config: dict[str, Any]) -> None:
+def test_streamed_images_give_the_numbers_of_resident_ones(digits, config):
     resident, streamed = (numbers(list(train(trial(digits, **config, **more)))) for more in ({}, {"resident_gib": 0}))
     assert streamed == resident
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+def photos(tmp_path_factory):
     """Images of many sizes, as JPEG and PNG files, scaled to 24 pixels."""
     folder = tmp_path_factory.mktemp("photos")
     random = np.random.default_rng(0)
@@ -64,9 +63,7 @@ def encoded(patch: pytest.MonkeyPatch, folder: Path) -> Path:
     return folder / "cache"
 
 
-def test_images_that_stay_encoded_give_the_numbers_of_decoded_ones(
-    photos: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_that_stay_encoded_give_the_numbers_of_decoded_ones(photos, tmp_path, monkeypatch):
     quick = {"batch_size": 20, "retrieval": False}
     decoded = [numbers(list(train(trial(photos, **quick, resident_gib=gib)))) for gib in (8.0, 0.0)]
     cache = encoded(monkeypatch, tmp_path)
@@ -75,17 +72,13 @@ def test_images_that_stay_encoded_give_the_numbers_of_decoded_ones(
     assert list(cache.rglob("image.encoded")) and not list(cache.rglob("image.npy")), "no decoded copy was made"
 
 
-def test_a_trial_on_encoded_images_resumes_to_the_bit_in_the_middle_of_an_epoch(
-    photos: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_on_encoded_images_resumes_to_the_bit_in_the_middle_of_an_epoch(photos, tmp_path, monkeypatch):
     encoded(monkeypatch, tmp_path)
     one = trial(photos, batch_size=10, retrieval=False, resident_gib=0, reports_per_epoch=3, evaluate_every=2)
     trained_and_resumed(train, one, tmp_path, steps=[2])
 
 
-def test_encoded_images_are_read_as_arrays_too(
-    photos: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_encoded_images_are_read_as_arrays_too(photos, tmp_path, monkeypatch):
     expected = open_dataset(photos).parts(1)[0].array("image")
     rows, whole = np.array([3, 4, 0, 0, 7]), open_dataset(photos).split("train").array("image")
     cache = encoded(monkeypatch, tmp_path)
@@ -97,9 +90,7 @@ def test_encoded_images_are_read_as_arrays_too(
     assert np.array_equal(open_dataset(photos).split("train").array("image"), whole)
 
 
-def test_a_small_split_is_decoded_and_a_limit_that_is_no_number_is_named(
-    photos: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_split_is_decoded_and_a_limit_that_is_no_number_is_named(photos, tmp_path, monkeypatch):
     cache = encoded(monkeypatch, tmp_path)
     monkeypatch.setenv("CONTRASWEEP_DECODED_GIB", "1")
     open_dataset(photos).split("train")
@@ -109,7 +100,7 @@ def test_a_small_split_is_decoded_and_a_limit_that_is_no_number_is_named(
         open_dataset(photos).split("train")
 
 
-def test_a_missing_image_that_stays_encoded_is_named_where_it_is_read(tmp_path: Path) -> None:
+def test_a_missing_image_that_stays_encoded_is_named_where_it_is_read(tmp_path):
     writer = EncodedWriter(tmp_path / "image.npy")
     png = io.BytesIO()
     Image.new("L", (3, 2), 7).save(png, "PNG")
@@ -121,7 +112,7 @@ def test_a_missing_image_that_stays_encoded_is_named_where_it_is_read(tmp_path: 
         opened.read(np.arange(3))
 
 
-def test_moments_are_those_of_the_whole_array(digits: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moments_are_those_of_the_whole_array(digits, monkeypatch):
     part, _ = open_dataset(digits).parts(1)
     device = torch.device("cpu")
     monkeypatch.setattr(images, "CHUNK", {"cpu": 1000})
@@ -131,7 +122,7 @@ def test_moments_are_those_of_the_whole_array(digits: Manifest, monkeypatch: pyt
         assert [m.flatten().tolist() for m in opened.moments()] == [m.tolist() for m in expected]
 
 
-def test_rows_are_read_as_they_lie_in_the_mapped_array(digits: Manifest) -> None:
+def test_rows_are_read_as_they_lie_in_the_mapped_array(digits):
     part, _ = open_dataset(digits).parts(2)
     rows = np.array([5, 6, 7, 0, 0, 9, 8, len(part) - 1])
     assert np.array_equal(part.read("image", rows), part.array("image")[rows])
@@ -141,16 +132,14 @@ def test_rows_are_read_as_they_lie_in_the_mapped_array(digits: Manifest) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("resident_gib", [8.0, 0.0])
-def test_a_trial_resumes_to_the_bit_in_the_middle_of_an_epoch(
-    digits: Manifest, tmp_path: Path, resident_gib: float
-) -> None:
+def test_a_trial_resumes_to_the_bit_in_the_middle_of_an_epoch(digits, tmp_path, resident_gib):
     one = trial(digits, reports_per_epoch=3, resident_gib=resident_gib, evaluate_every=2)
     reports = trained_and_resumed(train, one, tmp_path, steps=(2, 4))
     assert [r.step for r in reports] == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.slow
-def test_parts_of_an_epoch_take_the_steps_of_the_epoch(digits: Manifest) -> None:
+def test_parts_of_an_epoch_take_the_steps_of_the_epoch(digits):
     """Without random numbers in the network, the same steps in the same order."""
     whole, parts = (list(train(trial(digits, reports_per_epoch=n)))[-1] for n in (1, 5))
     assert parts.step == 10 and parts.metrics["probe"] == whole.metrics["probe"]
@@ -158,16 +147,16 @@ def test_parts_of_an_epoch_take_the_steps_of_the_epoch(digits: Manifest) -> None
         list(train(trial(digits, reports_per_epoch=8)))
 
 
-def test_streamed_images_are_no_memory_of_the_device(digits: Manifest) -> None:
+def test_streamed_images_are_no_memory_of_the_device(digits):
     resident, streamed = (memory({"batch_size": 16, "resident_gib": gib}, digits).resident_bytes for gib in (8.0, 0.0))
     rows = digits.rows("train") + digits.rows("test")
     assert streamed - resident == 3 * 2 * 16 * 64 * 4 - rows * 64
 
 
-def test_a_prefetched_iterator_is_the_iterator() -> None:
+def test_a_prefetched_iterator_is_the_iterator():
     assert list(prefetched(iter(range(20)))) == list(range(20))
 
-    def fails() -> Iterator[int]:
+    def fails():
         yield 1
         raise ValueError("broken image")
 
@@ -219,9 +208,7 @@ except (RuntimeError, MemoryError):
 
 @pytest.mark.long
 @pytest.mark.parametrize("stays_encoded", [False, True])
-def test_a_dataset_of_ten_times_the_allowed_memory_is_trained_on(
-    stays_encoded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dataset_of_ten_times_the_allowed_memory_is_trained_on(stays_encoded, tmp_path, monkeypatch):
     """The limit is the kernel's, on what training may add to its buffers; resident images break it."""
     if stays_encoded:
         encoded(monkeypatch, tmp_path)

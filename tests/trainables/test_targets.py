@@ -2,14 +2,12 @@
 
 import copy
 import math
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from contrasweep.errors import SpecError
-from contrasweep.trainables.contrastive.prototypes import Prototypes
 from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.contrastive.targets import (
     TARGETS,
@@ -27,7 +25,7 @@ from contrasweep.trainables.losses import LOSSES, ComposedLoss, Loss, build
 from contrasweep.trainables.losses.batch import masks
 
 
-def network(seed: int = 0) -> torch.nn.Module:
+def network(seed=0):
     torch.manual_seed(seed)
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 5)).double()
 
@@ -41,7 +39,7 @@ def rows(n: int, first: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", [x.name for x in LOSSES.values() if isinstance(x, Loss) and not x.all_pairs])
-def test_between_a_batch_and_itself_a_loss_is_that_of_the_batch(name: str) -> None:
+def test_between_a_batch_and_itself_a_loss_is_that_of_the_batch(name):
     z = torch.randn(9, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     ids = torch.tensor([0, 0, 1, 1, 2, 2, 0, 1, 3])
     loss = build(name)
@@ -49,12 +47,12 @@ def test_between_a_batch_and_itself_a_loss_is_that_of_the_batch(name: str) -> No
     torch.testing.assert_close(loss.between(z, z, *masks(ids)), loss(z, ids, ids), rtol=1e-12, atol=1e-12)
 
 
-def test_moco_is_the_papers() -> None:
+def test_moco_is_the_papers():
     """He et al. 2020, equation 1: -log e^{q.k+/t} / (e^{q.k+/t} + sum over the queue), and equation 2."""
     online, t = network(), 0.07
     moco = Moco(online, 10, 5, size=6, momentum=0.9)
     loss = build("infonce", temperature=t)
-    queue: list[torch.Tensor] = []
+    queue = []
     followed = copy.deepcopy(online)
     for step in range(3):
         batch, ids = views(4, step), rows(4, 4 * step)
@@ -76,7 +74,7 @@ def test_moco_is_the_papers() -> None:
     assert len(moco.queue) == 6 and moco.queue.rows.tolist() == [6, 7, 8, 9, 10, 11]
 
 
-def test_moco_with_labels_has_positives_in_the_queue_and_never_an_image_itself() -> None:
+def test_moco_with_labels_has_positives_in_the_queue_and_never_an_image_itself():
     online = network()
     moco, loss = Moco(online, 10, 5, size=8, momentum=0.5), build("supcon", temperature=0.5)
     labels = torch.tensor([0, 1, 0])
@@ -96,7 +94,7 @@ def test_moco_with_labels_has_positives_in_the_queue_and_never_an_image_itself()
     assert value.item() == pytest.approx(sum(terms) / 3, rel=1e-12)
 
 
-def test_xbm_is_the_authors() -> None:
+def test_xbm_is_the_authors():
     """loss(batch, batch) + weight * loss(batch, memory), the memory with the batch in it (Wang et al. 2020)."""
     online, loss = network(), build("margin_contrastive", m_pos=1.0, m_neg=0.0)
     xbm = CrossBatchMemory(online, 10, 5, size=100, weight=0.5, start=2)
@@ -117,7 +115,7 @@ def test_xbm_is_the_authors() -> None:
     torch.testing.assert_close(value, loss(online(batch), labels) + 0.5 * against, rtol=1e-12, atol=1e-12)
 
 
-def test_byol_is_the_papers() -> None:
+def test_byol_is_the_papers():
     """Grill et al. 2020, equation 2 in both directions; the momentum from its base to 1 along a cosine."""
     online = network()
     torch.manual_seed(1)
@@ -140,28 +138,28 @@ def test_byol_is_the_papers() -> None:
     assert torch.autograd.gradcheck(lambda a: regression(a, z[0]), (q[0].detach().requires_grad_(),))
 
 
-def softmax(values: list[float], temperature: float) -> list[float]:
+def softmax(values, temperature):
     powers = [math.exp(value / temperature) for value in values]
     return [power / sum(powers) for power in powers]
 
 
-def cross_entropy(q: list[list[float]], p: list[list[float]]) -> float:
+def cross_entropy(q, p):
     return -sum(
         a * math.log(b) for one, other in zip(q, p, strict=True) for a, b in zip(one, other, strict=True)
     ) / len(q)
 
 
-def scored(prototypes: Prototypes, z: torch.Tensor) -> list[list[float]]:
+def scored(prototypes, z):
     return (F.normalize(z, dim=1) @ F.normalize(prototypes.rows, dim=1).T).tolist()
 
 
-def test_dino_is_the_papers() -> None:
+def test_dino_is_the_papers():
     """Caron et al. 2021, equations 1 to 4: the teacher sees the two first views, the student all three."""
     online = network()
     dino = Dino(online, 8, 5, prototypes=6, temperature=0.2, teacher_temperature=0.1, momentum=0.8, centre_momentum=0.7)
     dino.n_views = 3
     for part in dino.parts.values():
-        part.double()  # type: ignore[attr-defined]
+        part.double()
     followed, centre, ids = copy.deepcopy(dino.student), [0.0] * 6, torch.arange(4).repeat(3)
     for step in range(2):
         batch = torch.randn(12, 3, 2, 2, generator=torch.Generator().manual_seed(step), dtype=torch.float64)
@@ -190,7 +188,7 @@ def test_dino_is_the_papers() -> None:
         assert dino.centre.value.tolist() == pytest.approx(centre, rel=1e-9)
 
 
-def sinkhorn_by_loops(scores: list[list[float]], epsilon: float, iterations: int) -> list[list[float]]:
+def sinkhorn_by_loops(scores, epsilon, iterations):
     """Caron et al. 2020, algorithm 1 of the supplement: rows are samples here, classes there."""
     q = [[math.exp(x / epsilon) for x in row] for row in scores]
     n, k = len(q), len(q[0])
@@ -203,7 +201,7 @@ def sinkhorn_by_loops(scores: list[list[float]], epsilon: float, iterations: int
     return [[x * n for x in row] for row in q]
 
 
-def test_swav_is_the_papers() -> None:
+def test_swav_is_the_papers():
     """Caron et al. 2020, equations 1 and 2 over three views, of which two have codes."""
     online = network()
     swav = Swav(online, 8, 5, prototypes=3, temperature=0.3, epsilon=0.1)
@@ -221,7 +219,7 @@ def test_swav_is_the_papers() -> None:
     torch.testing.assert_close(balanced.sum(0), torch.full((3,), 4.0, dtype=torch.float64))
 
 
-def test_nnclr_is_the_papers() -> None:
+def test_nnclr_is_the_papers():
     """Dwibedi et al. 2021, equation 3 in both directions, the neighbours from a queue of first views."""
     online, t = network(), 0.2
     nnclr, loss, queue = Nnclr(online, 8, 5, size=6, width=7), build("infonce", temperature=t), None
@@ -246,7 +244,7 @@ def test_nnclr_is_the_papers() -> None:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_all_targets_give_a_loss_with_gradients_and_what_they_learn_is_kept(name: str) -> None:
+def test_all_targets_give_a_loss_with_gradients_and_what_they_learn_is_kept(name):
     online, loss = network().float(), build("infonce")
     targets = TARGETS.choose(name).build(online, 10, 5)
     for step in range(2):
@@ -260,7 +258,7 @@ def test_all_targets_give_a_loss_with_gradients_and_what_they_learn_is_kept(name
     assert {id(p) for p in targets.trained.parameters()} <= kept
 
 
-def test_a_queue_keeps_the_newest_rows_and_its_state() -> None:
+def test_a_queue_keeps_the_newest_rows_and_its_state():
     queue = EmbeddingQueue(5)
     for start in (0, 3, 6):
         ids = torch.arange(start, start + 3)
@@ -272,7 +270,7 @@ def test_a_queue_keeps_the_newest_rows_and_its_state() -> None:
 
 
 @pytest.mark.parametrize("name", ["infonce", "supcon", "sincere", "ocl"])
-def test_a_learned_temperature_is_the_temperature_with_its_derivative(name: str) -> None:
+def test_a_learned_temperature_is_the_temperature_with_its_derivative(name):
     z = torch.randn(8, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     ids = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
     temperature = LearnableTemperature(0.2).double()
@@ -283,7 +281,7 @@ def test_a_learned_temperature_is_the_temperature_with_its_derivative(name: str)
     there = build(name, temperature=temperature.value)
     torch.testing.assert_close(temperature.applied(loss)(z, ids, ids), there(z, ids, ids), rtol=1e-12, atol=1e-12)
 
-    def value(x: torch.Tensor, log_scale: torch.Tensor) -> torch.Tensor:
+    def value(x, log_scale):
         return ComposedLoss(loss.loss, loss.similarity, loss.reduction, loss.params, log_scale.exp())(x, ids, ids)
 
     assert torch.autograd.gradcheck(value, (z.requires_grad_(), temperature.log_scale))
@@ -316,7 +314,7 @@ def test_a_learned_temperature_is_the_temperature_with_its_derivative(name: str)
         ({"view_augmentations": ["nome"]}, "view_augmentations.0: there is no such augmentation, got 'nome'"),
     ],
 )
-def test_what_does_not_go_together_is_said_before_anything_is_spent(config: dict[str, Any], message: str) -> None:
+def test_what_does_not_go_together_is_said_before_anything_is_spent(config, message):
     with pytest.raises(SpecError, match=message) as raised:
         Settings(**config)
     assert "\n" not in str(raised.value)

@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ import torch
 from to_the_bit import trained_and_resumed
 
 from contrasweep.data import open_dataset, stage
-from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables.texts import Settings, memory, train
 from contrasweep.trainables.texts.method import Texts, pairs_of
@@ -28,7 +26,7 @@ QUICK: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def sick(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+def sick(shared, tmp_path_factory):
     """The first 900 training and 300 test pairs of SICK."""
     folder = tmp_path_factory.mktemp("sick")
     head, *lines = (shared / "data" / "sick" / "SICK.txt").read_text().splitlines()
@@ -39,11 +37,11 @@ def sick(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     return stage("sick", str(folder / "staged"), source=folder)
 
 
-def trial(data: Manifest, **config: Any) -> Trial:
+def trial(data, **config):
     return Trial("study", "arm", "contrasweep.trainables.texts:train", QUICK | config, data, None, 0)
 
 
-def test_sentences_are_alike_as_the_setting_says(sick: Manifest) -> None:
+def test_sentences_are_alike_as_the_setting_says(sick):
     part = open_dataset(sick).split("train")
     sides = [part.column(name).to_pylist() for name in ("premise", "hypothesis")]
     entailed = {(a, b) for a, b, label in zip(*sides, part.labels, strict=True) if sick.classes[label] == "ENTAILMENT"}
@@ -67,7 +65,7 @@ def test_sentences_are_alike_as_the_setting_says(sick: Manifest) -> None:
 
 
 @pytest.mark.slow
-def test_hard_negatives_are_of_the_batchs_premises_and_drawn_anew_each_epoch(sick: Manifest) -> None:
+def test_hard_negatives_are_of_the_batchs_premises_and_drawn_anew_each_epoch(sick):
     method = Texts(trial(sick, positives="entailed"), Settings(**QUICK, positives="entailed"))
     order = torch.arange(200)[None]
     (first, _, more, _), (_, _, later, _) = (next(method.batches(order, 0, None, epoch)) for epoch in (1, 2))
@@ -92,9 +90,7 @@ def test_hard_negatives_are_of_the_batchs_premises_and_drawn_anew_each_epoch(sic
         },
     ],
 )
-def test_it_learns_deterministically_and_resumes_bit_for_bit(
-    sick: Manifest, tmp_path: Path, config: dict[str, Any]
-) -> None:
+def test_it_learns_deterministically_and_resumes_bit_for_bit(sick, tmp_path, config):
     reports = trained_and_resumed(train, trial(sick, **config), tmp_path)
     assert reports[-1].metrics["loss"] < reports[0].metrics["loss"]
     assert 0.3 < reports[-1].metrics["spearman"] < 1 and "spearman" not in reports[0].metrics
@@ -102,7 +98,7 @@ def test_it_learns_deterministically_and_resumes_bit_for_bit(
     assert learned == ({"loss_temperature", "loss_bias"} if config.get("learnable_temperature") else set())
 
 
-def test_what_does_not_fit_is_refused_by_the_settings(sick: Manifest) -> None:
+def test_what_does_not_fit_is_refused_by_the_settings(sick):
     for wrong, said in (
         ({"positives": "groups"}, "groups have several positives"),
         ({"positives": "groups", "loss": "infonce"}, "groups have several positives"),
@@ -122,7 +118,7 @@ def test_what_does_not_fit_is_refused_by_the_settings(sick: Manifest) -> None:
         next(train(trial(sick, score="similarity")))
 
 
-def test_memory_grows_with_the_hard_negatives(sick: Manifest) -> None:
+def test_memory_grows_with_the_hard_negatives(sick):
     from contrasweep.cluster.memory import count
 
     two, three = (memory(QUICK | {"positives": name}, sick) for name in ("views", "entailed"))
@@ -132,7 +128,7 @@ def test_memory_grows_with_the_hard_negatives(sick: Manifest) -> None:
 
 
 @pytest.fixture
-def tiny_bert(tmp_path: Path, sick: Manifest) -> str:
+def tiny_bert(tmp_path, sick):
     """A BERT of two narrow layers with a vocabulary of SICK's words, made here."""
     package = pytest.importorskip("transformers", reason="pip install 'contrasweep[transformers]'")
     words = {
@@ -149,7 +145,7 @@ def tiny_bert(tmp_path: Path, sick: Manifest) -> str:
     return f"hf:{tmp_path}"
 
 
-def test_a_hugging_face_model_is_read_from_its_folder(sick: Manifest, tiny_bert: str, tmp_path: Path) -> None:
+def test_a_hugging_face_model_is_read_from_its_folder(sick, tiny_bert, tmp_path):
     settings = Settings(**QUICK | {"encoder": {"name": tiny_bert}}).resolve(sick)
     assert len(settings.encoder.parameters["sha256"]) == 64
     method = Texts(trial(sick, encoder=settings.encoder.to_plain()), settings)

@@ -17,7 +17,7 @@ def without(monkeypatch: pytest.MonkeyPatch, gone: str) -> None:
     """No module of ours finds this name; torch itself does."""
     plain = pkgutil.resolve_name
 
-    def resolve_name(name: str) -> object:
+    def resolve_name(name):
         if name == gone:
             raise AttributeError(name)
         return plain(name)
@@ -29,7 +29,7 @@ NAMES = ("add_", "mul_", "div_", "lerp_", "addcmul_", "addcdiv_", "sqrt")
 
 
 def test_without_operations_on_lists_each_tensor_has_the_same_numbers(monkeypatch, caplog):
-    def moved() -> list[torch.Tensor]:
+    def moved():
         torch.manual_seed(3)
         a, b, c = ([torch.rand(n) + 1 for n in (2, 5)] for _ in range(3))
         torch_internals.add_(a, b, alpha=-0.3)

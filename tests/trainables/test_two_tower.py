@@ -1,8 +1,6 @@
 """Two towers on real digits with class-name captions, and on images with captions of their own."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,6 @@ from to_the_bit import trained_and_resumed
 
 from contrasweep import AblationGrid, Arm, plan
 from contrasweep.data import resolve, stage
-from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables.two_tower import Settings, memory, train
 from contrasweep.trainables.two_tower.method import TwoTower, recalls
@@ -27,12 +24,12 @@ COLOURS = {"red": (220, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 220), 
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+def digits(tmp_path_factory):
     return resolve("digits", folds=None, storage=str(tmp_path_factory.mktemp("data")), write=True)
 
 
 @pytest.fixture(scope="module")
-def squares(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+def squares(tmp_path_factory):
     """Coloured squares, each with two captions in a file beside it."""
     folder, random = tmp_path_factory.mktemp("squares"), np.random.RandomState(0)
     for split, count in (("train", 96), ("test", 16)):
@@ -45,11 +42,11 @@ def squares(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     return stage("image-captions", str(folder / "staged"), source=folder)
 
 
-def trial(data: Manifest, fold: int | None = None, **config: Any) -> Trial:
+def trial(data, fold=None, **config):
     return Trial("study", "arm", PATH, QUICK | config, data, fold, 0)
 
 
-def test_recall_is_that_of_a_loop() -> None:
+def test_recall_is_that_of_a_loop():
     generator = torch.Generator().manual_seed(0)
     queries, found = torch.randn(30, 4, generator=generator), torch.randn(12, 4, generator=generator)
     pairs = torch.stack([torch.arange(40) % 30, torch.randint(12, (40,), generator=generator)], 1)
@@ -63,9 +60,7 @@ def test_recall_is_that_of_a_loop() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["clip", "siglip"])
 @pytest.mark.parametrize("learned", [True, False])
-def test_it_learns_classes_by_their_names_and_resumes_bit_for_bit(
-    digits: Manifest, tmp_path: Path, loss: str, learned: bool
-) -> None:
+def test_it_learns_classes_by_their_names_and_resumes_bit_for_bit(digits, tmp_path, loss, learned):
     config = {"loss": loss, "learnable_temperature": learned}
     first, *_, last = trained_and_resumed(train, trial(digits, **config), tmp_path)
     assert last.metrics["zero_shot"] == last.metrics["accuracy"] == last.items["zero_shot"].mean() > 0.6
@@ -78,9 +73,7 @@ def test_it_learns_classes_by_their_names_and_resumes_bit_for_bit(
 
 
 @pytest.mark.slow
-def test_captions_of_images_are_learned_and_other_images_are_classified_by_them(
-    squares: Manifest, tmp_path: Path
-) -> None:
+def test_captions_of_images_are_learned_and_other_images_are_classified_by_them(squares, tmp_path):
     method = TwoTower(trial(squares), Settings(**QUICK))
     assert len(method.captions.distinct) == 8 and method.captions.of_image[:2] == [[0, 1], [2, 3]]
     order = torch.arange(64)[None]
@@ -101,9 +94,7 @@ def test_captions_of_images_are_learned_and_other_images_are_classified_by_them(
     assert last["zero_shot_on_staged"] > 0.9 and "zero_shot" not in last and "accuracy" not in last
 
 
-def test_data_without_captions_or_classes_is_refused_at_plan(
-    digits: Manifest, staged: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_data_without_captions_or_classes_is_refused_at_plan(digits, staged, tmp_path):
     unlabelled = replace(digits, classes=())
     for data, said in (
         (unlabelled, "is of images without classes"),
@@ -124,15 +115,15 @@ def test_data_without_captions_or_classes_is_refused_at_plan(
         plan(study, storage=str(tmp_path))
 
 
-def test_what_the_texts_are_is_in_the_resolved_settings(digits: Manifest, squares: Manifest) -> None:
+def test_what_the_texts_are_is_in_the_resolved_settings(digits, squares):
     """So that a table says whether its captions are classes' names."""
     assert [Settings().resolve(data).captions for data in (digits, squares)] == ["classes", "dataset"]
 
 
-def test_memory_is_that_of_both_towers(digits: Manifest) -> None:
+def test_memory_is_that_of_both_towers(digits):
     from contrasweep.cluster.memory import count
 
-    def parameters(**config: Any) -> int:
+    def parameters(**config):
         workload = memory(QUICK | config, digits)
         return count(workload.build, workload.inputs, loss=workload.loss).parameters
 

@@ -26,7 +26,7 @@ def checkout(tmp_path, monkeypatch):
     return tmp_path
 
 
-def state(folder: Path) -> tuple[bool, bool]:
+def state(folder):
     version = code_of("own.method:train").version
     return version.commit == git(folder, "rev-parse", "HEAD").strip(), version.dirty
 

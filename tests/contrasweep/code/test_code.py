@@ -2,7 +2,6 @@
 
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 from command_line import python
@@ -36,7 +35,7 @@ FILES = {
 class Package:
     """Files of a folder that is on the path to import from."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
 
     def write(self, files):

@@ -11,7 +11,6 @@ from contrasweep.code import code_of, difference, pack, snapshot, unpack
 from contrasweep.code.version import parsed
 from contrasweep.errors import StorageError
 
-NAMES = st.lists(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), min_size=1, max_size=3).map("/".join)
 LINES = st.lists(st.sampled_from(["a = 1", "b = 2", "c = a", "", "# note", "d = 'x'"]), max_size=12)
 
 

@@ -17,11 +17,11 @@ FILES = Path(__file__).parent / "files"
 """Written by Lightning 2.6, transformers 5.24, torch's SummaryWriter and wandb 0.31 in short trainings."""
 
 
-def metrics_of(folder: Path, *sources: str) -> Metrics:
+def metrics_of(folder, *sources):
     return Metrics(sources, folder, folder / "lines.jsonl", folder)
 
 
-def ended(metrics: Metrics, output=()) -> list[tuple[int, dict[str, float]]]:
+def ended(metrics, output=()):
     """What is reported as the command ends; a revised report takes the place of the one before."""
     rows = []
     for report in metrics.reports(output, ended=True):
@@ -144,7 +144,7 @@ PROGRAMS = {
 def left(tmp_path):
     """A folder with what one of the programs has left there."""
 
-    def copy(program: str) -> Path:
+    def copy(program):
         folder = shutil.copytree(FILES / program, tmp_path / program)
         for packed in folder.rglob("*.gz"):
             packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))

@@ -1,12 +1,10 @@
 """A node cache of its own for every test."""
 
-from pathlib import Path
-
 import pytest
 
 
 @pytest.fixture(autouse=True)
-def node_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def node_cache(tmp_path, monkeypatch):
     folder = tmp_path / "node-cache"
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(folder))
     monkeypatch.delenv("CONTRASWEEP_DATA", raising=False)

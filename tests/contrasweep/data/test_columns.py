@@ -12,26 +12,26 @@ DTYPES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)] 
 
 
 @given(st.sampled_from(DTYPES), st.lists(st.integers(0, 127)), st.integers(0, 3), st.booleans())
-def test_numbers_are_those_that_pyarrow_gives(dtype: str, values: list[int], skipped: int, null: bool) -> None:
+def test_numbers_are_those_that_pyarrow_gives(dtype, values, skipped, null):
     column = pa.array([None, *values] if null else values, dtype.replace("float32", "float")).slice(skipped)
     np.testing.assert_array_equal(numbers(column), column.to_numpy(zero_copy_only=False))
     assert numbers(column).dtype == column.to_numpy(zero_copy_only=False).dtype
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_table_holds_what_pyarrow_makes_of_an_array(dtype: str) -> None:
+def test_a_table_holds_what_pyarrow_makes_of_an_array(dtype):
     array = np.arange(20).astype(dtype)[::2]
     assert table({"x": array}, {})["x"].combine_chunks().equals(pa.array(array))
 
 
-def test_masked_numbers_are_nulls_and_another_byte_order_is_refused() -> None:
+def test_masked_numbers_are_nulls_and_another_byte_order_is_refused():
     masked = np.ma.masked_array([1, 2, 3], mask=[False, True, False])
     assert table({"x": masked}, {})["x"].to_pylist() == [1, None, 3]
     with pytest.raises(pa.ArrowException, match=r"(?i)byte-swapped"):
         table({"x": np.arange(3, dtype=">i4")}, {})
 
 
-def test_the_digest_of_known_rows_stays() -> None:
+def test_the_digest_of_known_rows_stays():
     """Datasets are named by it."""
     rows = pa.table(
         {

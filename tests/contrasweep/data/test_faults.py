@@ -8,7 +8,6 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,25 +21,23 @@ from contrasweep.storage.store import open_store
 PASSING = ["500", "503", "cut", "short", "flip", "slow", "stall", "reset"]
 
 
-def images(manifest: Any) -> np.ndarray:
+def images(manifest):
     return np.concatenate([part.array("image") for part in open_dataset(manifest).parts(None)])
 
 
 @pytest.fixture
-def expected(tmp_path: Path) -> np.ndarray:
+def expected(tmp_path):
     return images(stage("digits-lt", str(tmp_path / "reference"))).copy()
 
 
 @pytest.fixture
-def staged(s3: Any) -> Any:
+def staged(s3):
     return stage("digits-lt", f"{s3.uri}/datasets/digits-lt")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", PASSING)
-def test_a_fault_that_passes_is_survived_while_reading(
-    fault: str, staged: Any, expected: np.ndarray, faults: Any, monkeypatch: Any, tmp_path: Path, caplog: Any
-) -> None:
+def test_a_fault_that_passes_is_survived_while_reading(fault, staged, expected, faults, monkeypatch, tmp_path, caplog):
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "other-node"))
     if fault == "stall":
         monkeypatch.setenv("CONTRASWEEP_S3_TIMEOUT_S", "1")
@@ -53,9 +50,7 @@ def test_a_fault_that_passes_is_survived_while_reading(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["500", "503", "cut", "short", "flip", "reset"])
-def test_a_fault_that_stays_is_an_error_that_names_the_object(
-    fault: str, staged: Any, faults: Any, monkeypatch: Any, tmp_path: Path
-) -> None:
+def test_a_fault_that_stays_is_an_error_that_names_the_object(fault, staged, faults, monkeypatch, tmp_path):
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "other-node"))
     monkeypatch.setenv("CONTRASWEEP_S3_ATTEMPTS", "3")
     faults.on("GET", "parquet", fault, "...")
@@ -66,7 +61,7 @@ def test_a_fault_that_stays_is_an_error_that_names_the_object(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["500", "503", "reset", "lost"])
-def test_a_fault_that_passes_is_survived_while_staging(fault: str, s3: Any, expected: np.ndarray, faults: Any) -> None:
+def test_a_fault_that_passes_is_survived_while_staging(fault, s3, expected, faults):
     faults.on("PUT", "digits-lt", fault)
     manifest = stage("digits-lt", f"{s3.uri}/datasets/digits-lt")
     assert len(faults.done) >= 3, "both shards and the manifest met it"
@@ -76,7 +71,7 @@ def test_a_fault_that_passes_is_survived_while_staging(fault: str, s3: Any, expe
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["500", "503", "cut", "short", "flip", "reset", "lost"])
-def test_a_large_file_survives_faults_of_its_parts(fault: str, s3: Any, faults: Any, tmp_path: Path) -> None:
+def test_a_large_file_survives_faults_of_its_parts(fault, s3, faults, tmp_path):
     (tmp_path / "in").write_bytes(os.urandom(20_000_000))
     store = open_store(s3.uri)
     faults.on("PUT", "large", fault if fault in ("500", "503", "reset", "lost") else "500")
@@ -89,7 +84,7 @@ def test_a_large_file_survives_faults_of_its_parts(fault: str, s3: Any, faults: 
 
 
 @pytest.mark.slow
-def test_a_lost_shard_is_named(staged: Any) -> None:
+def test_a_lost_shard_is_named(staged):
     store = open_store(staged.uri)
     shard = staged.splits["train"][0].file
     store.delete(shard)
@@ -101,7 +96,7 @@ def test_a_lost_shard_is_named(staged: Any) -> None:
 
 
 @pytest.mark.parametrize("change", ["truncated", "corrupted", "replaced"])
-def test_a_shard_that_was_changed_in_the_store_is_never_read(change: str, staged: Any) -> None:
+def test_a_shard_that_was_changed_in_the_store_is_never_read(change, staged):
     store, shard = open_store(staged.uri), staged.splits["train"][0].file
     data = store.read(shard)
     changed = {
@@ -115,14 +110,14 @@ def test_a_shard_that_was_changed_in_the_store_is_never_read(change: str, staged
     assert len(inspecting.verify(staged)) == 1
 
 
-def test_a_shard_of_other_rows_than_the_manifest_says_is_named(staged: Any) -> None:
+def test_a_shard_of_other_rows_than_the_manifest_says_is_named(staged):
     shard = staged.splits["train"][0]
     forged = replace(staged, splits={**staged.splits, "train": (replace(shard, rows=10**15),)})
     with pytest.raises(DataError, match=f"{shard.file} has 544 rows, its manifest says 1,000,000,000,000,000; stage"):
         images(forged)
 
 
-def test_a_changed_manifest_is_refused(staged: Any) -> None:
+def test_a_changed_manifest_is_refused(staged):
     store = open_store(staged.uri)
     fields = json.loads(store.read(MANIFEST))
     fields["classes"] = fields["classes"][::-1]
@@ -131,7 +126,7 @@ def test_a_changed_manifest_is_refused(staged: Any) -> None:
         resolve(staged.uri, folds=None, storage="unused")
 
 
-def test_two_nodes_that_stage_the_same_dataset_at_once_agree(s3: Any) -> None:
+def test_two_nodes_that_stage_the_same_dataset_at_once_agree(s3):
     with ThreadPoolExecutor(4) as pool:
         manifests = list(pool.map(lambda _: stage("digits", f"{s3.uri}/datasets/digits"), range(4)))
     assert len({manifest.digest for manifest in manifests}) == 1
@@ -139,8 +134,8 @@ def test_two_nodes_that_stage_the_same_dataset_at_once_agree(s3: Any) -> None:
     assert len(list(open_store(manifests[0].uri).list())) == 3
 
 
-def test_of_two_that_stage_different_datasets_in_one_place_one_wins_whole(s3: Any) -> None:
-    def attempt(factor: int) -> Any:
+def test_of_two_that_stage_different_datasets_in_one_place_one_wins_whole(s3):
+    def attempt(factor):
         try:
             return stage(f"digits-lt?imbalance_factor={factor}", f"{s3.uri}/datasets/x")
         except DataError as error:
@@ -154,9 +149,7 @@ def test_of_two_that_stage_different_datasets_in_one_place_one_wins_whole(s3: An
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "empty entry"])
-def test_a_damaged_cache_is_built_again(
-    damage: str, node_cache: Path, expected: np.ndarray, staged: Any, caplog: Any
-) -> None:
+def test_a_damaged_cache_is_built_again(damage, node_cache, expected, staged, caplog):
     images(staged)
     for file in (node_cache / "splits").glob("*/image.npy"):
         file.chmod(0o644)
@@ -177,8 +170,8 @@ def test_a_damaged_cache_is_built_again(
     assert "damaged" in caplog.text
 
 
-def test_a_full_disk_is_an_error_that_says_what_to_do(staged: Any, monkeypatch: Any, node_cache: Path) -> None:
-    def full(*args: Any) -> None:
+def test_a_full_disk_is_an_error_that_says_what_to_do(staged, monkeypatch, node_cache):
+    def full(*args):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(decoding, "decode_split", full)
@@ -187,13 +180,11 @@ def test_a_full_disk_is_an_error_that_says_what_to_do(staged: Any, monkeypatch: 
     assert [path.name for path in node_cache.glob("splits/*")] == []
 
 
-def test_a_full_disk_first_drops_what_is_longest_unused(
-    staged: Any, monkeypatch: Any, expected: np.ndarray, tmp_path: Path
-) -> None:
+def test_a_full_disk_first_drops_what_is_longest_unused(staged, monkeypatch, expected, tmp_path):
     images(stage("digits", str(tmp_path / "old")))
     real, calls = decoding.decode_split, []
 
-    def once_full(*args: Any) -> None:
+    def once_full(*args):
         calls.append(1)
         if len(calls) == 1:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -204,19 +195,17 @@ def test_a_full_disk_first_drops_what_is_longest_unused(
 
 
 def _die_while_decoding(uri: str, ready: Any) -> None:
-    def hang(manifest: Any, split: str, folder: Path, encoded: Any) -> None:
+    def hang(manifest, split, folder, encoded):
         (folder / "image.npy").write_bytes(b"half")
         ready.set()
         time.sleep(60)
 
-    decoding.decode_split = hang  # type: ignore[assignment]
+    decoding.decode_split = hang
     images(resolve(uri, folds=None, storage="unused"))
 
 
 @pytest.mark.slow
-def test_killed_while_decoding_leaves_no_lock_and_no_half_entry(
-    tmp_path: Path, expected: np.ndarray, node_cache: Path
-) -> None:
+def test_killed_while_decoding_leaves_no_lock_and_no_half_entry(tmp_path, expected, node_cache):
     manifest = stage("digits-lt", str(tmp_path / "local"))
     cache.evict(0)
     context = multiprocessing.get_context("spawn")
@@ -224,7 +213,7 @@ def test_killed_while_decoding_leaves_no_lock_and_no_half_entry(
     process = context.Process(target=_die_while_decoding, args=(manifest.uri, ready))
     process.start()
     assert ready.wait(60)
-    os.kill(process.pid, signal.SIGKILL)  # type: ignore[arg-type]
+    os.kill(process.pid, signal.SIGKILL)
     process.join()
     assert np.array_equal(images(manifest), expected)
     assert not list((node_cache / "splits").glob(".building-*"))

@@ -11,7 +11,7 @@ from contrasweep.data.manifest import Folds
 from contrasweep.errors import SpecError
 
 
-def sizes(assigned: np.ndarray, count: int) -> list[int]:
+def sizes(assigned, count):
     return np.bincount(assigned, minlength=count).tolist()
 
 
@@ -22,9 +22,7 @@ LABELS = st.lists(st.integers(0, 4), min_size=10, max_size=120)
 
 @settings(max_examples=60, deadline=None)
 @given(LABELS, st.integers(2, 10), st.integers(0, 3))
-def test_stratified_folds_differ_by_at_most_one_row_in_total_and_per_class(
-    labels: list[int], count: int, seed: int
-) -> None:
+def test_stratified_folds_differ_by_at_most_one_row_in_total_and_per_class(labels, count, seed):
     assigned = assign(labels, None, None, Folds(count, "stratified", seed))
     counted = sizes(assigned, count)
     assert sum(counted) == len(labels) and max(counted) - min(counted) <= 1
@@ -36,9 +34,7 @@ def test_stratified_folds_differ_by_at_most_one_row_in_total_and_per_class(
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(LABELS, st.integers(2, 6), st.integers(0, 3), st.data())
-def test_grouped_folds_never_split_a_group_and_none_is_empty(
-    labels: list[int], count: int, seed: int, data: st.DataObject
-) -> None:
+def test_grouped_folds_never_split_a_group_and_none_is_empty(labels, count, seed, data):
     names = st.one_of(st.text("abcd", max_size=2), st.none()) if data.draw(st.booleans()) else st.integers(0, 20)
     groups = data.draw(st.lists(names, min_size=len(labels), max_size=len(labels)))
     named = {group for group in groups if group not in (None, "")}
@@ -52,12 +48,12 @@ def test_grouped_folds_never_split_a_group_and_none_is_empty(
         assert len(set(assigned[np.asarray(groups) == group])) == 1
 
 
-def test_rows_without_a_group_are_dealt_one_by_one() -> None:
+def test_rows_without_a_group_are_dealt_one_by_one():
     assigned = assign([0, 1] * 10, ["", None] * 8 + ["a"] * 4, None, Folds(5, "grouped"))
     assert sizes(assigned, 5) == [4] * 5 and len(set(assigned[16:])) == 1
 
 
-def test_grouped_folds_are_balanced_where_groups_allow_it() -> None:
+def test_grouped_folds_are_balanced_where_groups_allow_it():
     random = np.random.RandomState(0)
     labels, groups = random.randint(0, 4, 2000), random.randint(0, 200, 2000)
     assigned = assign(labels, groups, None, Folds(5, "grouped"))
@@ -65,7 +61,7 @@ def test_grouped_folds_are_balanced_where_groups_allow_it() -> None:
     assert per_class.min() > 0.9 * per_class.mean() and per_class.max() < 1.1 * per_class.mean()
 
 
-def test_the_same_folds_on_any_machine() -> None:
+def test_the_same_folds_on_any_machine():
     """Values computed once: whoever changes them changes the folds of finished tables."""
     labels = [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert assign(labels, None, None, Folds(3)).tolist() == EXPECTED
@@ -73,7 +69,7 @@ def test_the_same_folds_on_any_machine() -> None:
     assert assign(labels, None, None, Folds(3, "stratified", 1)).tolist() != EXPECTED
 
 
-def test_given_folds_are_taken_as_they_are() -> None:
+def test_given_folds_are_taken_as_they_are():
     assert assign([0] * 4, None, [1, 0, 1, 0], Folds(2, "given")).tolist() == [1, 0, 1, 0]
     with pytest.raises(SpecError, match=r"its own folds \[0, 1\].*got 5; use folds=2"):
         assign([0] * 6, None, [1, 0, 1, 0, 1, 0], Folds(5, "given"))
@@ -89,12 +85,12 @@ def test_given_folds_are_taken_as_they_are() -> None:
         (Folds(2, "given"), "need a fold column"),
     ],
 )
-def test_what_cannot_be_dealt_is_a_spec_error(folds: Folds, message: str) -> None:
+def test_what_cannot_be_dealt_is_a_spec_error(folds, message):
     with pytest.raises(SpecError, match=message):
         assign([0] * 10, None, None, folds)
 
 
-def test_a_plan_knows_it_from_counts_alone() -> None:
+def test_a_plan_knows_it_from_counts_alone():
     check(Folds(5, "grouped"), 100, 5)
     for folds, rows, groups in [(Folds(6, "grouped"), 100, 5), (Folds(101), 100, None), (Folds(1), 100, None)]:
         with pytest.raises(SpecError):
@@ -103,7 +99,7 @@ def test_a_plan_knows_it_from_counts_alone() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=4, max_size=60))
-def test_every_part_of_every_fold_is_one_stretch_of_the_fold_order(assigned: list[int]) -> None:
+def test_every_part_of_every_fold_is_one_stretch_of_the_fold_order(assigned):
     assigned = [0, 1, 2, 3, *assigned]
     order, starts = fold_order(np.asarray(assigned), 4)
     assert len(order) == 2 * len(assigned) - assigned.count(3)

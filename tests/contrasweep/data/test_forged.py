@@ -27,7 +27,7 @@ def forged(folder: Path, image: pa.Array | None = None, **spec: object) -> Manif
     return described(folder, content_digest(table), **spec)
 
 
-def described(folder: Path, content: str, **spec: object) -> Manifest:
+def described(folder, content, **spec):
     file = folder / "train.parquet"
     shard = Shard("train.parquet", ROWS, file.stat().st_size, sha256(file), content)
     entry = {"dtype": "uint8", "shape": [8]} | spec
@@ -42,18 +42,18 @@ def read(manifest: Manifest) -> np.ndarray:
     return open_dataset(again).split("train").array("image")
 
 
-def one_line(error: pytest.ExceptionInfo[DataError]) -> str:
+def one_line(error):
     text = str(error.value)
     assert "\n" not in text and len(text) < 700
     return text
 
 
-def test_what_nobody_forged_is_read(tmp_path: Path) -> None:
+def test_what_nobody_forged_is_read(tmp_path):
     assert read(forged(tmp_path / "d")).tolist() == [[0] * 8] * ROWS
 
 
 @pytest.mark.parametrize("dtype", ["O", "object", "|O", "V8", "S8", "M8[s]", "complex64", "{'a': 'O'}", "u1, O", "no"])
-def test_a_column_of_objects_is_refused_before_anything_is_read(dtype: str, tmp_path: Path) -> None:
+def test_a_column_of_objects_is_refused_before_anything_is_read(dtype, tmp_path):
     manifest = forged(tmp_path / "d", dtype=dtype)
     with pytest.raises(DataError) as error:
         read(manifest)
@@ -73,9 +73,7 @@ def test_a_column_of_objects_is_refused_before_anything_is_read(dtype: str, tmp_
         (pa.array([1.0] * ROWS), {"encoding": "image", "shape": [2, 2, 3]}, "is stored as double"),
     ],
 )
-def test_a_column_that_is_stored_otherwise_names_the_shard(
-    image: pa.Array, spec: dict[str, object], says: str, tmp_path: Path
-) -> None:
+def test_a_column_that_is_stored_otherwise_names_the_shard(image, spec, says, tmp_path):
     manifest = forged(tmp_path / "d", image, **spec)
     with pytest.raises(DataError) as error:
         read(manifest)
@@ -84,7 +82,7 @@ def test_a_column_that_is_stored_otherwise_names_the_shard(
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1" + bytes(40) + b"PAR1", b"\x93NUMPY\x01\x00 no parquet"])
-def test_a_shard_that_is_no_parquet_file_names_it(content: bytes, tmp_path: Path) -> None:
+def test_a_shard_that_is_no_parquet_file_names_it(content, tmp_path):
     folder = tmp_path / "d"
     forged(folder)
     (folder / "train.parquet").write_bytes(content)
@@ -97,21 +95,21 @@ def test_a_shard_that_is_no_parquet_file_names_it(content: bytes, tmp_path: Path
 def archive(file: Path, **arrays: object) -> Path:
     ok = {"x": np.zeros((2, 28, 28), np.uint8), "y": np.zeros(2, np.int64)}
     whole = {f"{name}_{split}": array for split in ("train", "test") for name, array in ok.items()}
-    np.savez(file, **{**whole, **arrays})  # type: ignore[arg-type]
+    np.savez(file, **{**whole, **arrays})
     return file
 
 
 @pytest.mark.parametrize(
     "labels", [np.array(["a", "b"]), np.array([1j, 0]), np.zeros(2, "M8[s]"), np.zeros(2, [("a", "i4")])]
 )
-def test_labels_of_an_archive_that_are_no_numbers_are_refused(labels: np.ndarray, tmp_path: Path) -> None:
+def test_labels_of_an_archive_that_are_no_numbers_are_refused(labels, tmp_path):
     with pytest.raises(DataError) as error:
         stage("mnist", str(tmp_path / "to"), source=archive(tmp_path / "d.npz", y_train=labels))
     assert "y_train must be an array of numbers" in one_line(error)
 
 
 @pytest.mark.parametrize("how", ["header", "size", "method", "compressed"])
-def test_an_archive_that_was_tampered_with_is_one_line(how: str, tmp_path: Path) -> None:
+def test_an_archive_that_was_tampered_with_is_one_line(how, tmp_path):
     file = tmp_path / "d.npz"
     shape = (2**40, 2**20) if how == "size" else (2,)
     header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
@@ -131,7 +129,7 @@ def test_an_archive_that_was_tampered_with_is_one_line(how: str, tmp_path: Path)
     assert "cannot be read as a NumPy archive of plain arrays" in one_line(error)
 
 
-def test_the_manifest_of_every_staged_dataset_passes(tmp_path: Path) -> None:
+def test_the_manifest_of_every_staged_dataset_passes(tmp_path):
     manifest = stage("digits-lt", str(tmp_path / "to"))
     stored = json.loads((tmp_path / "to" / MANIFEST).read_text())
     assert stored["columns"]["image"]["dtype"] == "uint8" and manifest.columns == stored["columns"]

@@ -43,18 +43,18 @@ def good(folder: Path) -> Rows:
     return {"train": dict.fromkeys(CLASSES, 4), "test": dict.fromkeys(CLASSES, 2)}
 
 
-def renamed(train: str, test: str) -> Callable[[Path, Rows], None]:
-    def change(folder: Path, rows: Rows) -> None:
+def renamed(train, test):
+    def change(folder, rows):
         (folder / "train").rename(folder / train)
         (folder / "test").rename(folder / test)
 
     return change
 
 
-def added(path: str, data: bytes | None = None, label: str = "", split: str = "train") -> Callable[[Path, Rows], None]:
+def added(path, data=None, label="", split="train"):
     """Add a file: an image that counts for `label`, "": it does not count."""
 
-    def change(folder: Path, rows: Rows) -> None:
+    def change(folder, rows):
         file = Path(os.fsdecode(os.fsencode(folder) + b"/" + path.encode("latin-1")))
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(sources.png_bytes() if data is None else data)
@@ -153,7 +153,7 @@ def counts(manifest: Manifest) -> Rows:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tenth", range(10))
-def test_a_folder_as_people_have_it_is_staged_as_they_mean_it(tenth: int, tmp_path: Path) -> None:
+def test_a_folder_as_people_have_it_is_staged_as_they_mean_it(tenth, tmp_path):
     """A hundred folders: a good one with up to three things that people's folders have, and one around it."""
     for number in range(10 * tenth, 10 * tenth + 10):
         drawn, folder = random.Random(number), tmp_path / str(number) / "photos"
@@ -210,9 +210,7 @@ def flat(folder: Path, rows: Rows) -> None:
         (flat, "has no class folders"),
     ],
 )
-def test_a_folder_that_can_be_meant_in_two_ways_is_refused_in_a_line(
-    change: Callable[[Path, Rows], None], says: str, tmp_path: Path
-) -> None:
+def test_a_folder_that_can_be_meant_in_two_ways_is_refused_in_a_line(change, says, tmp_path):
     change(tmp_path / "photos", good(tmp_path / "photos"))
     with pytest.raises(DataError) as caught:
         stage("image-folder", str(tmp_path / "to"), source=tmp_path / "photos")
@@ -220,19 +218,19 @@ def test_a_folder_that_can_be_meant_in_two_ways_is_refused_in_a_line(
     assert not (tmp_path / "to" / "manifest.json").exists()
 
 
-def test_a_class_may_be_called_as_a_split_is(tmp_path: Path) -> None:
+def test_a_class_may_be_called_as_a_split_is(tmp_path):
     for name in ("train", "car", "bus"):
         sources.png(tmp_path / "photos" / name / "0.png", 8, 8)
     manifest = stage("image-folder", str(tmp_path / "to"), source=tmp_path / "photos")
     assert counts(manifest) == {"train": {"bus": 1, "car": 1, "train": 1}}
 
 
-def test_what_is_left_out_is_counted_by_its_kind(tmp_path: Path) -> None:
+def test_what_is_left_out_is_counted_by_its_kind(tmp_path):
     folder = tmp_path / "photos"
     rows = good(folder)
     for name in ("a GIF", "no suffix", "an image beside the classes", "checkpoints in a class", "a Mac's second file"):
         INSIDE[name](folder, rows)
-    rejected: Any = stage("image-folder", str(tmp_path / "to"), source=folder).source["rejected"]
+    rejected = stage("image-folder", str(tmp_path / "to"), source=folder).source["rejected"]
     assert {reason: entry["first"] for reason, entry in rejected.items()} == {
         "file .gif": ["dog/a.gif"],
         "file without suffix": ["dog/picture"],
@@ -243,9 +241,7 @@ def test_what_is_left_out_is_counted_by_its_kind(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_few_images_no_images_and_copies_are_said_in_stage_plan_and_report(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_few_images_no_images_and_copies_are_said_in_stage_plan_and_report(tmp_path, caplog):
     folder = tmp_path / "photos"
     rows = good(folder)
     emptied(folder, rows)
@@ -263,7 +259,7 @@ def test_few_images_no_images_and_copies_are_said_in_stage_plan_and_report(
     assert "fewer training rows than 4 folds: owl (3)" in noted and told[1] in noted and told[2] in noted
 
 
-def test_copies_are_kept_in_one_fold_where_that_is_asked(tmp_path: Path) -> None:
+def test_copies_are_kept_in_one_fold_where_that_is_asked(tmp_path):
     folder = tmp_path / "photos"
     good(folder)
     for i in range(8):
@@ -290,14 +286,14 @@ def tar(file: Path, labels: list[Any], extension: str = "png") -> Path:
 
 
 @pytest.mark.parametrize(("train", "test"), [("training-0", "testing-0"), ("Train-0", "eval-0"), ("train", "dev")])
-def test_a_test_file_is_never_one_of_training(train: str, test: str, tmp_path: Path) -> None:
+def test_a_test_file_is_never_one_of_training(train, test, tmp_path):
     tar(tmp_path / "tars" / f"{train}.tar", [0, 1, 1])
     tar(tmp_path / "tars" / f"{test}.tar", [0, 1])
     manifest = stage("webdataset", str(tmp_path / "to"), source=tmp_path / "tars")
     assert {split: manifest.rows(split) for split in manifest.splits} == {"train": 3, "test": 2}
 
 
-def test_a_file_of_neither_split_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_of_neither_split_is_named(tmp_path, caplog):
     for name in ("train-0", "test-0", "val-0", "extra-0"):
         tar(tmp_path / "tars" / f"{name}.tar", [0, 1])
     with caplog.at_level(logging.WARNING):
@@ -306,7 +302,7 @@ def test_a_file_of_neither_split_is_named(tmp_path: Path, caplog: pytest.LogCapt
 
 
 @pytest.mark.slow
-def test_a_tar_that_is_cut_anywhere_is_refused(tmp_path: Path) -> None:
+def test_a_tar_that_is_cut_anywhere_is_refused(tmp_path):
     whole = tar(tmp_path / "tars" / "train-0.tar", [i % 2 for i in range(12)])
     data, drawn = whole.read_bytes(), random.Random(11)
     last = len(data.rstrip(b"\0")) // tarfile.BLOCKSIZE * tarfile.BLOCKSIZE + 3 * tarfile.BLOCKSIZE
@@ -320,7 +316,7 @@ def test_a_tar_that_is_cut_anywhere_is_refused(tmp_path: Path) -> None:
     assert stage("webdataset", str(tmp_path / "to"), source=tmp_path / "tars").rows("train") == 12
 
 
-def test_tars_that_were_joined_are_not_read_in_part(tmp_path: Path) -> None:
+def test_tars_that_were_joined_are_not_read_in_part(tmp_path):
     one = tar(tmp_path / "tars" / "train-0.tar", [0, 1])
     one.write_bytes(2 * one.read_bytes())
     with pytest.raises(DataError, match="goes on behind its end"):
@@ -328,7 +324,7 @@ def test_tars_that_were_joined_are_not_read_in_part(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("label", [10**5, 2 * 10**9, 10**18])
-def test_a_label_that_no_dataset_of_this_size_has_is_refused(label: int, tmp_path: Path) -> None:
+def test_a_label_that_no_dataset_of_this_size_has_is_refused(label, tmp_path):
     tar(tmp_path / "tars" / "train-0.tar", [0, 1, label])
     with pytest.raises(DataError, match=rf"a label is {label:,}, of 3 samples; labels are class numbers from 0"):
         stage("webdataset", str(tmp_path / "to"), source=tmp_path / "tars")
@@ -355,7 +351,7 @@ def parquet(file: Path, labels: list[int | None], names: list[str] | None) -> No
         (([0, 2 * 10**9], None), None, "a label is 2,000,000,000, of 2 samples"),
     ],
 )
-def test_labels_of_parquet_files_that_are_none_are_refused(first: Any, second: Any, says: str, tmp_path: Path) -> None:
+def test_labels_of_parquet_files_that_are_none_are_refused(first, second, says, tmp_path):
     parquet(tmp_path / "data" / "train-0.parquet", *first)
     if second:
         parquet(tmp_path / "data" / "train-1.parquet", *second)
@@ -364,7 +360,7 @@ def test_labels_of_parquet_files_that_are_none_are_refused(first: Any, second: A
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_part_without_class_names_has_those_of_the_others(tmp_path: Path) -> None:
+def test_a_part_without_class_names_has_those_of_the_others(tmp_path):
     parquet(tmp_path / "data" / "train-0.parquet", [0, 1], None)
     parquet(tmp_path / "data" / "train-1.parquet", [1, 1], ["cat", "dog"])
     manifest = stage("hugging-face", str(tmp_path / "to"), source=tmp_path / "data")

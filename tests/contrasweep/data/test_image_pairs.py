@@ -13,7 +13,7 @@ from contrasweep.errors import DataError, SpecError
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """Four pairs of 16 x 16 colour images, and one of grey ones."""
     random = np.random.RandomState(3)
     for side in ("a", "b"):
@@ -36,20 +36,20 @@ def rows(folder: Path, manifest: Manifest, split: str = "train") -> dict[str, li
     return {n: part.column(n).to_pylist() for n in part.split.names if n not in manifest.columns}
 
 
-def test_a_list_that_excel_saved_is_read(folder: Path) -> None:
+def test_a_list_that_excel_saved_is_read(folder):
     """UTF-8 with a byte-order mark: the first column's name begins with it."""
     manifest = pairs(folder, "pre,post,label\r\na0.png,b0.png,0\r\na1.png,b1.png,1\r\n", "utf-8-sig")
     assert manifest.counts["train"]["classes"] == [1, 1]
 
 
-def test_anybodys_pairs_have_the_name_of_their_folder(folder: Path) -> None:
+def test_anybodys_pairs_have_the_name_of_their_folder(folder):
     text = "pre,post,label\na0.png,b0.png,0\na1.png,b1.png,1\n"
     assert pairs(folder, text, to="datasets/streets").name == "streets"
     assert resolve("streets", folds=2, storage=str(folder)).name == "streets"
     assert pairs(folder, text, to="datasets/image-pairs-size-8", size=8).name == "image-pairs?size=8"
 
 
-def test_rows_of_a_test_split_need_no_fold(folder: Path) -> None:
+def test_rows_of_a_test_split_need_no_fold(folder):
     text = "pre,post,label,fold,split\na0.png,b0.png,0,0,\na1.png,b1.png,1,1,train\na2.png,b2.png,1,,test\n"
     manifest = pairs(folder, text)
     assert rows(folder, manifest)["fold"] == [0, 1]
@@ -58,7 +58,7 @@ def test_rows_of_a_test_split_need_no_fold(folder: Path) -> None:
         assert open_dataset(manifest).parts(fold)[1].column("fold").to_pylist() == [fold]
 
 
-def test_rows_without_a_group_are_groups_of_their_own(folder: Path) -> None:
+def test_rows_without_a_group_are_groups_of_their_own(folder):
     """When the manifest counts groups and when folds are assigned."""
     text = "pre,post,label,group\na0.png,b0.png,0,\na1.png,b1.png,0,\na2.png,b2.png,0,g\na3.png,b3.png,0,g\n"
     assert pairs(folder, text, to="datasets/streets").counts["train"]["groups"] == 3
@@ -68,7 +68,7 @@ def test_rows_without_a_group_are_groups_of_their_own(folder: Path) -> None:
         resolve("streets", folds=4, storage=str(folder))
 
 
-def test_rows_without_a_group_may_lie_in_any_fold(folder: Path) -> None:
+def test_rows_without_a_group_may_lie_in_any_fold(folder):
     text = (
         "pre,post,label,group,fold,split\na0.png,b0.png,0,,0,\na1.png,b1.png,0,,1,\n"
         "a2.png,b2.png,0,g,1,\na3.png,b3.png,0,g,0,test\n"
@@ -82,7 +82,7 @@ GROUPS = (
 )
 
 
-def test_every_group_can_be_a_fold_of_its_own(folder: Path) -> None:
+def test_every_group_can_be_a_fold_of_its_own(folder):
     manifest = pairs(folder, GROUPS, folds="groups")
     assert rows(folder, manifest)["fold"] == [0, 1, 0], "in the order of the list"
     assert open_dataset(manifest).parts(0)[1].column("group").to_pylist() == ["west", "west"]
@@ -90,7 +90,7 @@ def test_every_group_can_be_a_fold_of_its_own(folder: Path) -> None:
         resolve(str(folder / "staged"), folds=3, storage="unused")
 
 
-def test_groups_of_one_colour_each(folder: Path) -> None:
+def test_groups_of_one_colour_each(folder):
     """Every side of a group has the mean and deviation that is asked for, whatever the colours were."""
     for i in range(4):
         for side in ("a", "b"):
@@ -109,18 +109,18 @@ def test_groups_of_one_colour_each(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("setting", [{"folds": "groups"}, {"normalise": "group"}])
-def test_what_goes_by_groups_needs_them(setting: dict[str, str], folder: Path) -> None:
+def test_what_goes_by_groups_needs_them(setting, folder):
     text = "pre,post,label,group\na0.png,b0.png,0,g\na1.png,b1.png,1,\n"
     with pytest.raises(DataError, match=r"pairs\.csv, line 3: this pair has no group"):
         pairs(folder, text, **setting)
 
 
-def test_one_group_cannot_be_held_out(folder: Path) -> None:
+def test_one_group_cannot_be_held_out(folder):
     with pytest.raises(DataError, match="all training rows are of the group 'g'; folds=groups needs two"):
         pairs(folder, "pre,post,label,group\na0.png,b0.png,0,g\na1.png,b1.png,1,g\n", folds="groups")
 
 
-def test_rows_without_a_crop_are_taken_whole(folder: Path) -> None:
+def test_rows_without_a_crop_are_taken_whole(folder):
     text = "pre,post,label,x,y,size\na0.png,b0.png,0,8,0,8\na1.png,b1.png,1,,,\n"
     manifest = pairs(folder, text, size=8)
     assert rows(folder, manifest)["x"] == [8, None]
@@ -178,16 +178,16 @@ def test_rows_without_a_crop_are_taken_whole(folder: Path) -> None:
         ("pre,label\na0.png,0\n", r"pairs\.csv has no column post"),
     ],
 )
-def test_what_is_wrong_is_named_by_line_and_rule(folder: Path, text: str, message: str) -> None:
+def test_what_is_wrong_is_named_by_line_and_rule(folder, text, message):
     with pytest.raises(DataError, match=message):
         pairs(folder, text)
 
 
-def test_cells_beyond_the_header_may_be_empty(folder: Path) -> None:
+def test_cells_beyond_the_header_may_be_empty(folder):
     assert pairs(folder, "pre,post,label\na0.png,b0.png,0,,\n").rows("train") == 1
 
 
-def test_grey_next_to_colour_is_not_cured_by_a_size(folder: Path) -> None:
+def test_grey_next_to_colour_is_not_cured_by_a_size(folder):
     text = "pre,post,label\na0.png,b0.png,0\nagrey.png,bgrey.png,0\n"
     for settings in ({}, {"size": 8}):
         with pytest.raises(
@@ -203,9 +203,7 @@ def test_grey_next_to_colour_is_not_cured_by_a_size(folder: Path) -> None:
     ("labels", "line", "value", "last", "among"),
     [((1, 3), 3, 3, 1, "1, 3"), ((10, 20), 2, 10, 1, "10, 20"), ((1, 1), 2, 1, 0, "1"), ((0, 2), 3, 2, 1, "0, 2")],
 )
-def test_numbers_that_leave_a_class_empty_are_refused(
-    folder: Path, labels: tuple[int, int], line: int, value: int, last: int, among: str
-) -> None:
+def test_numbers_that_leave_a_class_empty_are_refused(folder, labels, line, value, last, among):
     text = "pre,post,label\n" + "".join(f"a{i}.png,b{i}.png,{label}\n" for i, label in enumerate(labels))
     rule = rf"line {line}: labels that are numbers must run from 0 to {last} without a gap, got {value} among {among}"
     with pytest.raises(DataError, match=rf"pairs\.csv, {rule}: renumber them, or name .* --set classes="):
@@ -214,12 +212,12 @@ def test_numbers_that_leave_a_class_empty_are_refused(
     assert pairs(folder, text, classes=classes).classes == tuple(classes)
 
 
-def test_labels_that_are_no_numbers_are_sorted(folder: Path) -> None:
+def test_labels_that_are_no_numbers_are_sorted(folder):
     manifest = pairs(folder, "pre,post,label\na0.png,b0.png,wet\na1.png,b1.png,-1\na2.png,b2.png,3\n")
     assert manifest.classes == ("-1", "3", "wet")
 
 
-def test_a_label_without_a_name_is_named_by_line(folder: Path) -> None:
+def test_a_label_without_a_name_is_named_by_line(folder):
     text = "pre,post,label\na0.png,b0.png,0\na1.png,b1.png,2\n"
     with pytest.raises(
         DataError, match=r"pairs\.csv, line 3: label 2 has no name among the 2 of `classes`, which name 0 to 1"
@@ -227,7 +225,7 @@ def test_a_label_without_a_name_is_named_by_line(folder: Path) -> None:
         pairs(folder, text, classes=["dry", "wet"])
 
 
-def test_ids_are_kept_where_there_are_any(folder: Path) -> None:
+def test_ids_are_kept_where_there_are_any(folder):
     plain = pairs(folder, "pre,post,label\na0.png,b0.png,0\n")
     manifest = pairs(folder, "id,pre,post,label\n007,a0.png,b0.png,0\n", to="with-ids")
     assert rows(folder, manifest)["id"] == ["007"]

@@ -37,20 +37,20 @@ def staged(name: str, folder: Path, to: str = "staged", **settings: Any) -> Mani
     return stage(name, str(folder / to), source=where, settings={**sources.SETTINGS.get(name, {}), **settings})
 
 
-def test_every_dataset_has_a_source_here() -> None:
+def test_every_dataset_has_a_source_here():
     assert set(sources.SOURCES) == set(DATASETS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(DATASETS))
-def test_a_staged_dataset_is_whole_repeatable_and_readable(name: str, tmp_path: Path) -> None:
+def test_a_staged_dataset_is_whole_repeatable_and_readable(name, tmp_path):
     manifest = staged(name, tmp_path)
     check_staged(manifest, labelled=name not in ("images", "image-captions"))
     assert staged(name, tmp_path, "again").digest == manifest.digest
 
 
 @pytest.mark.parametrize("name", [name for name, entry in DATASETS.items() if entry.source])
-def test_a_source_that_is_not_one_is_a_data_error(name: str, tmp_path: Path) -> None:
+def test_a_source_that_is_not_one_is_a_data_error(name, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_bytes(b"not a dataset")
     for source in ("empty", "file", "missing"):
@@ -60,17 +60,17 @@ def test_a_source_that_is_not_one_is_a_data_error(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", list(DATASETS))
-def test_an_unknown_setting_is_a_spec_error(name: str, tmp_path: Path) -> None:
+def test_an_unknown_setting_is_a_spec_error(name, tmp_path):
     with pytest.raises(SpecError, match=rf"{name}.*no_such"):
         stage(name, str(tmp_path / "to"), source=tmp_path, settings={"no_such": 1})
 
 
-def test_a_dataset_that_cannot_be_downloaded_says_what_to_fetch(tmp_path: Path) -> None:
+def test_a_dataset_that_cannot_be_downloaded_says_what_to_fetch(tmp_path):
     with pytest.raises(DataError, match=r"sick cannot be downloaded: pass --source PATH, where PATH is SICK\.txt"):
         stage("sick", str(tmp_path / "to"))
 
 
-def test_captions_are_read_from_each_of_their_formats_alike(tmp_path: Path) -> None:
+def test_captions_are_read_from_each_of_their_formats_alike(tmp_path):
     """A table of CSV or JSON lines, texts beside the images, and Parquet with image bytes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -113,7 +113,7 @@ def test_captions_are_read_from_each_of_their_formats_alike(tmp_path: Path) -> N
         ("notes.md", "a dog", "has no captions of train: neither captions.csv"),
     ],
 )
-def test_captions_that_are_none_are_a_data_error(tmp_path: Path, file: str, text: str, said: str) -> None:
+def test_captions_that_are_none_are_a_data_error(tmp_path, file, text, said):
     sources.png(tmp_path / "source" / "0.png")
     (tmp_path / "source" / file).write_text(text)
     with pytest.raises(DataError, match=said):
@@ -123,12 +123,12 @@ def test_captions_that_are_none_are_a_data_error(tmp_path: Path, file: str, text
 # --- what each format means -------------------------------------------------------------------------------------
 
 
-def test_the_long_tail_profile_is_the_published_one() -> None:
+def test_the_long_tail_profile_is_the_published_one():
     assert labelled_images.long_tail(5000, 10, 100) == [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
     assert sum(labelled_images.long_tail(500, 100, 100)) == 10_847
 
 
-def test_the_long_tail_is_what_numpys_legacy_seed_0_picks() -> None:
+def test_the_long_tail_is_what_numpys_legacy_seed_0_picks():
     labels = np.arange(1000) % 10
     np.random.seed(0)
     expected = []
@@ -139,14 +139,14 @@ def test_the_long_tail_is_what_numpys_legacy_seed_0_picks() -> None:
     assert labelled_images.long_tailed(labels, 10, 50).tolist() == expected
 
 
-def test_a_source_that_is_already_long_tailed_is_kept_or_refused() -> None:
+def test_a_source_that_is_already_long_tailed_is_kept_or_refused():
     labels = np.repeat(np.arange(10), labelled_images.long_tail(500, 10, 100))
     assert labelled_images.long_tailed(labels, 10, 100).tolist() == list(range(len(labels)))
     with pytest.raises(SpecError, match=r"too few images.*class 1 has 299 of 387.*balanced"):
         labelled_images.long_tailed(labels, 10, 10)
 
 
-def test_bundled_digits_are_scikit_learns(tmp_path: Path) -> None:
+def test_bundled_digits_are_scikit_learns(tmp_path):
     from sklearn.datasets import load_digits
 
     dataset = open_dataset(resolve("digits", folds=None, storage=str(tmp_path)))
@@ -158,17 +158,17 @@ def test_bundled_digits_are_scikit_learns(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_cifar_images_are_upright_and_in_colour(tmp_path: Path) -> None:
+def test_cifar_images_are_upright_and_in_colour(tmp_path):
     manifest = staged("cifar10", tmp_path)
     image = open_dataset(manifest).split("test").array("image")[3]
     import tarfile
 
     with tarfile.open((tmp_path / "place").read_text()) as archive:
-        raw = pickle.load(archive.extractfile("cifar-10-batches-py/test_batch"))[b"data"][3]  # type: ignore[arg-type]
+        raw = pickle.load(archive.extractfile("cifar-10-batches-py/test_batch"))[b"data"][3]
     assert np.array_equal(image[..., 1], raw[1024:2048].reshape(32, 32))
 
 
-def test_image_pairs_are_cropped_where_the_list_says(tmp_path: Path) -> None:
+def test_image_pairs_are_cropped_where_the_list_says(tmp_path):
 
     dataset = open_dataset(staged("image-pairs", tmp_path).with_folds(None))
     part = dataset.split("train")
@@ -177,7 +177,7 @@ def test_image_pairs_are_cropped_where_the_list_says(tmp_path: Path) -> None:
     assert part.column("group").to_pylist()[:3] == ["tile0", "tile0", "tile1"]
 
 
-def test_xbd_keeps_classified_buildings_of_a_size(tmp_path: Path) -> None:
+def test_xbd_keeps_classified_buildings_of_a_size(tmp_path):
     manifest = staged("xbd", tmp_path)
     assert manifest.counts["train"] == {"classes": [5, 0, 5, 5], "groups": 5}
     rejected = manifest.source["rejected"]
@@ -188,14 +188,12 @@ def test_xbd_keeps_classified_buildings_of_a_size(tmp_path: Path) -> None:
     assert staged("xbd", tmp_path, "by-disaster", group="disaster").counts["train"]["groups"] == 3
 
 
-def test_xbd_draws_the_papers_counts_from_buildings_with_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_xbd_draws_the_papers_counts_from_buildings_with_images(tmp_path, monkeypatch):
     sources.xbd(tmp_path / "xbd")
     (tmp_path / "xbd" / "train" / "images" / "fire_00000001_post_disaster.png").unlink()
     monkeypatch.setattr(xbd, "PAPER_COUNTS", (4, 7, 2, 1))
 
-    def drawn(to: str, seed: int) -> Manifest:
+    def drawn(to, seed):
         settings = {"size": 16, "match_paper_counts": True, "seed": seed}
         return stage("xbd", str(tmp_path / to), source=tmp_path / "xbd", settings=settings)
 
@@ -211,13 +209,13 @@ def test_xbd_draws_the_papers_counts_from_buildings_with_images(
     assert len({tuple(entry) for entry in tiles.values()}) > 1
 
 
-def test_xbd_crops_are_square_about_the_building() -> None:
+def test_xbd_crops_are_square_about_the_building():
     assert xbd.crop_box((100, 100, 120, 110), 0.0, 1024, 1024) == (100, 95, 120, 115)
     assert xbd.crop_box((100, 100, 120, 110), 0.5, 1024, 1024) == (90, 85, 130, 125)
     assert xbd.crop_box((0, 1000, 20, 1020), 0.5, 1024, 1024) == (0, 990, 30, 1024)
 
 
-def test_xbd_reads_the_published_labels(shared: Path) -> None:
+def test_xbd_reads_the_published_labels(shared):
     features = xbd._features(shared / "data" / "xbd_sample" / "joplin-tornado_00000050_post_disaster.json")
     boxes = [xbd.bounds(feature["wkt"]) for feature in features]
     assert len(boxes) == len(features) > 10
@@ -229,15 +227,15 @@ def test_xbd_reads_the_published_labels(shared: Path) -> None:
 
 
 class Exploit:
-    def __init__(self, target: str) -> None:
+    def __init__(self, target):
         self.target = target
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return os.mkdir, (self.target,)
 
 
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: {b"data": x}, lambda x: np.array([x], dtype=object)])
-def test_a_pickle_that_would_run_something_is_refused(wrap: Any, tmp_path: Path) -> None:
+def test_a_pickle_that_would_run_something_is_refused(wrap, tmp_path):
     target = tmp_path / "executed"
     with pytest.raises(
         DataError, match=r"forged is not a pickle of plain arrays and is not loaded \(it asks for posix.mkdir\)"
@@ -246,20 +244,20 @@ def test_a_pickle_that_would_run_something_is_refused(wrap: Any, tmp_path: Path)
     assert not target.exists()
 
 
-def test_an_array_of_objects_is_refused() -> None:
+def test_an_array_of_objects_is_refused():
     with pytest.raises(DataError, match="array of Python objects"):
         safety.unpickle(pickle.dumps([np.array([1, "a"], dtype=object)]), "forged")
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_plain_pickles_of_every_protocol_are_read(protocol: int) -> None:
+def test_plain_pickles_of_every_protocol_are_read(protocol):
     value = {b"data": np.arange(6, dtype=np.uint8).reshape(2, 3), "names": ["a", b"b"], "n": np.int64(3)}
     read = safety.unpickle(pickle.dumps(value, protocol=protocol), "plain")
     assert np.array_equal(read[b"data"], value[b"data"])
     assert next(value for key, value in read.items() if key != b"data") in (["a", b"b"], [b"a", b"b"])
 
 
-def test_cifar_refuses_forged_files(tmp_path: Path) -> None:
+def test_cifar_refuses_forged_files(tmp_path):
     target = tmp_path / "executed"
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
@@ -270,7 +268,7 @@ def test_cifar_refuses_forged_files(tmp_path: Path) -> None:
     assert not target.exists()
 
 
-def test_an_npz_of_objects_is_refused(tmp_path: Path) -> None:
+def test_an_npz_of_objects_is_refused(tmp_path):
     np.savez(tmp_path / "d.npz", x_train=np.array([Exploit(str(tmp_path / "executed"))], dtype=object))
     with pytest.raises(DataError, match="plain arrays"):
         stage("mnist", str(tmp_path / "to"), source=tmp_path / "d.npz")
@@ -278,7 +276,7 @@ def test_an_npz_of_objects_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../up", "a/../../up", "/root", "C:\\x", "..\\up"])
-def test_a_name_that_leaves_the_folder_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_name_that_leaves_the_folder_is_refused(name, tmp_path):
     with pytest.raises(DataError, match="points outside"):
         safety.check_member(name, "archive")
     (tmp_path / "pairs.csv").write_text(f"pre,post,label\n{name},{name},0\n")
@@ -286,7 +284,7 @@ def test_a_name_that_leaves_the_folder_is_refused(name: str, tmp_path: Path) -> 
         stage("image-pairs", str(tmp_path / "to"), source=tmp_path / "pairs.csv")
 
 
-def test_a_zip_bomb_is_refused(tmp_path: Path) -> None:
+def test_a_zip_bomb_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x.csv", b"0" * 2**20)
     with (
@@ -306,7 +304,7 @@ def png(width: int, height: int, bits: int, kind: int, data: bytes) -> bytes:
     )
 
 
-def test_broken_images_and_bombs_are_counted_by_name_and_left_out(tmp_path: Path) -> None:
+def test_broken_images_and_bombs_are_counted_by_name_and_left_out(tmp_path):
     (tmp_path / "source").mkdir()
     source = sources.image_folder(tmp_path / "source")
     cats = tmp_path / "source" / "train" / "cat"
@@ -323,7 +321,7 @@ def test_broken_images_and_bombs_are_counted_by_name_and_left_out(tmp_path: Path
     assert inspecting.show(manifest)["source"]["rejected"]["broken image"]["count"] == 4
 
 
-def test_missing_images_of_a_list_are_counted_by_name(tmp_path: Path) -> None:
+def test_missing_images_of_a_list_are_counted_by_name(tmp_path):
     path = sources.image_pairs(tmp_path)
     (tmp_path / "post" / "1.png").unlink()
     manifest = stage("image-pairs", str(tmp_path / "to"), source=path)
@@ -331,7 +329,7 @@ def test_missing_images_of_a_list_are_counted_by_name(tmp_path: Path) -> None:
     assert manifest.source["rejected"]["missing image"]["first"] == ["pre/1.png | post/1.png"] * 2
 
 
-def test_images_of_several_sizes_are_staged_as_they_are(tmp_path: Path) -> None:
+def test_images_of_several_sizes_are_staged_as_they_are(tmp_path):
     sources.image_folder(tmp_path)
     tall = tmp_path / "train" / "dog" / "tall.png"
     sources.png(tall, 40, 20)
@@ -350,7 +348,7 @@ def test_images_of_several_sizes_are_staged_as_they_are(tmp_path: Path) -> None:
     assert open_dataset(manifest).split("train").array("image").shape == (13, 10, 10, 3)
 
 
-def test_a_truncated_idx_file_is_named(tmp_path: Path) -> None:
+def test_a_truncated_idx_file_is_named(tmp_path):
     sources.idx(tmp_path)
     path = tmp_path / "train-labels-idx1-ubyte"
     path.write_bytes(path.read_bytes()[:-5])
@@ -360,13 +358,13 @@ def test_a_truncated_idx_file_is_named(tmp_path: Path) -> None:
         stage("mnist", str(tmp_path / "to"), source=tmp_path)
 
 
-def png16(kind: int, channels: int) -> bytes:
+def png16(kind, channels):
     """A PNG of 16 bits a channel, 8 x 8: Pillow writes only grey ones."""
     row = b"\0" + (np.arange(8 * channels) * 1000).astype(">u2").tobytes()
     return png(8, 8, 16, kind, row * 8)
 
 
-def deep_images() -> dict[str, bytes]:
+def deep_images():
 
     result = {f"png-{kind}": png16(kind, channels) for kind, channels in ((0, 1), (2, 3), (4, 2), (6, 4))}
     for dtype in ("uint16", "int32", "float32"):
@@ -376,7 +374,7 @@ def deep_images() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", list(deep_images()))
-def test_an_image_of_more_than_8_bits_a_channel_is_refused(name: str) -> None:
+def test_an_image_of_more_than_8_bits_a_channel_is_refused(name):
     """Pillow clips some of them and takes the high byte of others; what they mean is the owner's to say."""
     for read in (images.probe, images.decode):
         with pytest.raises(
@@ -390,13 +388,13 @@ def test_an_image_of_more_than_8_bits_a_channel_is_refused(name: str) -> None:
     [(kind, mode) for kind in ("PNG", "TIFF", "WEBP") for mode in ("1", "L", "LA", "P", "RGB", "RGBA")]
     + [("BMP", mode) for mode in ("1", "L", "P", "RGB")],
 )
-def test_images_of_8_bits_or_fewer_a_channel_are_read(kind: str, mode: str) -> None:
+def test_images_of_8_bits_or_fewer_a_channel_are_read(kind, mode):
 
     Image.new("RGB", (8, 8), (255, 255, 255)).convert(mode).save(file := io.BytesIO(), kind)
     assert np.unique(images.decode(file.getvalue())).tolist() == [255]
 
 
-def test_deep_images_are_counted_with_what_to_do(tmp_path: Path) -> None:
+def test_deep_images_are_counted_with_what_to_do(tmp_path):
     reason = "more than 8 bits a channel, convert to 8 bit first"
     path = sources.image_pairs(tmp_path / "pairs")
     (tmp_path / "pairs" / "post" / "1.png").write_bytes(png16(2, 3))
@@ -419,7 +417,7 @@ def test_deep_images_are_counted_with_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sides", "uid"), [(("pre", "post"), None), (("pre",), None), (("post",), ""), (("pre", "post"), 7)]
 )
-def test_an_xbd_building_without_uid_is_counted_and_left_out(sides: tuple[str, ...], uid: Any, tmp_path: Path) -> None:
+def test_an_xbd_building_without_uid_is_counted_and_left_out(sides, uid, tmp_path):
     """Two buildings without one are not the same building."""
     sources.xbd(tmp_path / "xbd")
     for side in sides:
@@ -451,7 +449,7 @@ def test_an_xbd_building_without_uid_is_counted_and_left_out(sides: tuple[str, .
         ],
     ],
 )
-def test_settings_have_bounds(place: str, value: float, rule: str, tmp_path: Path) -> None:
+def test_settings_have_bounds(place, value, rule, tmp_path):
     name, setting = place.split(".")
     with pytest.raises(SpecError, match=rf"{place}: .*{rule}, got {value}"):
         staged(name, tmp_path, **{setting: value})
@@ -461,7 +459,7 @@ def test_settings_have_bounds(place: str, value: float, rule: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("name", "classes"), [("webdataset", ("cat", "dog", "owl")), ("hugging-face", ("cat", "dog"))])
-def test_images_of_archives_are_those_of_their_files(name: str, classes: tuple[str, ...], tmp_path: Path) -> None:
+def test_images_of_archives_are_those_of_their_files(name, classes, tmp_path):
     manifest = staged(name, tmp_path)
     assert manifest.classes == classes and set(manifest.splits) == {"train", "test"}
     assert manifest.rows("train") == {"webdataset": 11, "hugging-face": 7}[name]
@@ -488,16 +486,16 @@ def test_images_of_archives_are_those_of_their_files(name: str, classes: tuple[s
         ("hugging-face", {"label": "kind"}, "known columns of class numbers: label"),
     ],
 )
-def test_what_is_not_in_an_archive_is_named(name: str, settings: dict[str, str], message: str, tmp_path: Path) -> None:
+def test_what_is_not_in_an_archive_is_named(name, settings, message, tmp_path):
     with pytest.raises(DataError, match=message):
         staged(name, tmp_path, **settings)
 
 
-def test_a_label_may_be_a_field_of_the_samples_json(tmp_path: Path) -> None:
+def test_a_label_may_be_a_field_of_the_samples_json(tmp_path):
     assert staged("webdataset", tmp_path, label="json:kind").counts["train"]["classes"][:2] == [0, 11]
 
 
-def test_archives_without_training_files_or_of_another_kind_are_named(tmp_path: Path) -> None:
+def test_archives_without_training_files_or_of_another_kind_are_named(tmp_path):
     (tmp_path / "tars").mkdir()
     with pytest.raises(DataError, match=r"tars has no \.tar files"):
         stage("webdataset", str(tmp_path / "a"), source=tmp_path / "tars")
@@ -509,7 +507,7 @@ def test_archives_without_training_files_or_of_another_kind_are_named(tmp_path: 
         stage("webdataset", str(tmp_path / "a"), source=tmp_path / "tars")
 
 
-def test_neither_image_of_a_synthetic_pair_tells_its_label_alone(tmp_path: Path) -> None:
+def test_neither_image_of_a_synthetic_pair_tells_its_label_alone(tmp_path):
     """The share that is blue after is the lakes' and the flood's; less the share before, the label's share."""
     pairs = open_dataset(staged("synthetic-pairs", tmp_path, pairs=100, size=16)).split("train")
     labels = np.asarray(pairs.column("label"))
@@ -522,6 +520,6 @@ def test_neither_image_of_a_synthetic_pair_tells_its_label_alone(tmp_path: Path)
     assert abs(np.corrcoef(labels, water["pre"])[0, 1]) < 0.3
 
 
-def _blue(images: np.ndarray) -> np.ndarray:
+def _blue(images):
     values = np.asarray(images).astype(int)
     return (values[..., 2] > values[..., 1]).mean((1, 2))

@@ -1,7 +1,6 @@
 """OMBRIA by event: tiles go to the event that their number lies in, and each event is a fold."""
 
 import csv
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ TILES = (1, 30, *(number for start in EVENT_STARTS for number in (start, start +
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     for side in ("before", "after"):
         for tile in TILES:
             pixels = np.random.RandomState(tile).randint(0, 200, (8, 8, 3)).astype(np.uint8)
@@ -31,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("events", "groups"), [("all", range(10)), ("split", range(0, 10, 2))])
-def test_every_event_is_held_out_once(events: str, groups: range, folder: Path) -> None:
+def test_every_event_is_held_out_once(events, groups, folder):
     manifest = stage("ombria", str(folder / events), source=folder, settings={"events": events})
     assert manifest.folds is not None and manifest.folds.count == len(groups)
     data = open_dataset(manifest)
@@ -41,18 +40,18 @@ def test_every_event_is_held_out_once(events: str, groups: range, folder: Path) 
         assert f"event-{event}" not in train.column("group").to_pylist()
 
 
-def test_the_other_events_decide(folder: Path) -> None:
+def test_the_other_events_decide(folder):
     manifest = stage("ombria", str(folder / "split"), source=folder, settings={"events": "split"})
     groups = open_dataset(manifest.with_folds(None)).split("test").column("group").to_pylist()
     assert groups == [f"event-{event}" for event in range(1, 10, 2) for _ in range(2)]
 
 
-def test_the_lists_own_folds_are_the_default(folder: Path) -> None:
+def test_the_lists_own_folds_are_the_default(folder):
     manifest = stage("ombria", str(folder / "blocks"), source=folder)
     assert manifest.folds is not None and manifest.folds.count == 2
 
 
-def test_a_tile_without_a_number_is_of_no_event(folder: Path) -> None:
+def test_a_tile_without_a_number_is_of_no_event(folder):
     path = folder / "pairs_5class.csv"
     path.write_text(path.read_text().replace("S2_before_0030.png", "S2_before.png"))
     with pytest.raises(DataError, match=r"line 3: S2_before\.png has no tile number, as S2_before_0001\.png has"):

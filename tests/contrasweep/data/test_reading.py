@@ -22,13 +22,13 @@ from contrasweep.storage.store import open_store
 
 
 @pytest.fixture
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def storage(request, tmp_path):
     kind = getattr(request, "param", "folder")
     return str(tmp_path / "runs") if kind == "folder" else str(request.getfixturevalue("s3").uri)
 
 
 @pytest.mark.parametrize("storage", ["folder", "s3"], indirect=True)
-def test_parts_are_the_rows_they_say(storage: str) -> None:
+def test_parts_are_the_rows_they_say(storage):
     manifest = resolve("digits-lt", folds=5, storage=storage, write=True)
     assert manifest.uri.startswith(storage)
     dataset = open_dataset(manifest)
@@ -45,7 +45,7 @@ def test_parts_are_the_rows_they_say(storage: str) -> None:
     assert sorted(seen) == list(range(len(whole)))
 
 
-def test_no_part_is_a_copy_and_writing_to_one_stays_private(tmp_path: Path) -> None:
+def test_no_part_is_a_copy_and_writing_to_one_stays_private(tmp_path):
     manifest = resolve("digits", folds=4, storage=str(tmp_path))
     train, test = open_dataset(manifest).parts(1)
     mapped = [array for part in (train, test) for array in [part.array("image")]]
@@ -56,7 +56,7 @@ def test_no_part_is_a_copy_and_writing_to_one_stays_private(tmp_path: Path) -> N
     assert np.array_equal(again, before)
 
 
-def test_folds_that_do_not_exist_are_spec_errors(tmp_path: Path) -> None:
+def test_folds_that_do_not_exist_are_spec_errors(tmp_path):
     storage = str(tmp_path)
     with pytest.raises(SpecError, match="1397 rows cannot fill 1398 folds"):
         resolve("digits", folds=1398, storage=storage)
@@ -71,7 +71,7 @@ def test_folds_that_do_not_exist_are_spec_errors(tmp_path: Path) -> None:
         dataset.split("test").array("pre")
 
 
-def test_folds_change_the_digest_and_seeds_of_naming_do_not(tmp_path: Path) -> None:
+def test_folds_change_the_digest_and_seeds_of_naming_do_not(tmp_path):
     storage = str(tmp_path)
     digests = {resolve("digits-lt", folds=folds, storage=storage).digest for folds in (None, 4, 5)}
     assert len(digests) == 3
@@ -80,12 +80,12 @@ def test_folds_change_the_digest_and_seeds_of_naming_do_not(tmp_path: Path) -> N
     assert resolve("digits-lt?imbalance_factor=20", folds=5, storage=storage).digest not in digests
 
 
-def test_a_plan_writes_nothing_into_the_storage(tmp_path: Path) -> None:
+def test_a_plan_writes_nothing_into_the_storage(tmp_path):
     resolve("digits", folds=5, storage=str(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_name_is_found_where_it_was_staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_found_where_it_was_staged(tmp_path, monkeypatch):
     storage = str(tmp_path / "runs")
     staged = stage("digits?", f"{storage}/datasets/mnist")  # a stand-in under another name
     assert resolve("mnist", folds=None, storage=storage).uri == staged.uri
@@ -113,13 +113,13 @@ def test_a_name_is_found_where_it_was_staged(tmp_path: Path, monkeypatch: pytest
         ("digits-lt?imbalance_factor=x", "digits-lt.imbalance_factor"),
     ],
 )
-def test_what_cannot_be_resolved_is_one_line_that_helps(name: str, message: str, tmp_path: Path) -> None:
+def test_what_cannot_be_resolved_is_one_line_that_helps(name, message, tmp_path):
     with pytest.raises((DataError, SpecError), match=message) as raised:
         resolve(name, folds=5, storage=str(tmp_path))
     assert "\n" not in str(raised.value)
 
 
-def test_a_bundled_dataset_is_staged_once_and_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundled_dataset_is_staged_once_and_mended(tmp_path, monkeypatch):
     first = resolve("digits", folds=5, storage=str(tmp_path))
     with monkeypatch.context() as patched:
         patched.setattr(staging, "stage", None)
@@ -132,7 +132,7 @@ def test_a_bundled_dataset_is_staged_once_and_mended(tmp_path: Path, monkeypatch
 # --- the digest -------------------------------------------------------------------------------------------------
 
 
-def test_the_digest_does_not_depend_on_how_parquet_was_written(tmp_path: Path) -> None:
+def test_the_digest_does_not_depend_on_how_parquet_was_written(tmp_path):
     import pyarrow.parquet as pq
 
     table = columns.table(
@@ -157,7 +157,7 @@ def test_the_digest_does_not_depend_on_how_parquet_was_written(tmp_path: Path) -
     assert content_digest(changed) != expected, "a null is not a zero"
 
 
-def test_where_an_importers_tables_end_does_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_an_importers_tables_end_does_not_show(tmp_path, monkeypatch):
     from contrasweep.data.importers import labelled_images
 
     monkeypatch.setattr(staging, "SHARD_BYTES", 10_000)
@@ -177,9 +177,7 @@ def test_where_an_importers_tables_end_does_not_show(tmp_path: Path, monkeypatch
 # --- the node's cache -------------------------------------------------------------------------------------------
 
 
-def test_the_cache_stays_within_its_limit_and_drops_the_longest_unused(
-    tmp_path: Path, node_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_stays_within_its_limit_and_drops_the_longest_unused(tmp_path, node_cache, monkeypatch):
     used = []
     for factor in (10, 20, 30):
         open_dataset(stage(f"digits-lt?imbalance_factor={factor}", str(tmp_path / str(factor)))).split("train")
@@ -193,7 +191,7 @@ def test_the_cache_stays_within_its_limit_and_drops_the_longest_unused(
     assert not used[1] & left and used[0] <= left and used[2] <= left
 
 
-def test_an_evicted_part_stays_readable(tmp_path: Path, node_cache: Path) -> None:
+def test_an_evicted_part_stays_readable(tmp_path, node_cache):
     part = open_dataset(resolve("digits", folds=None, storage=str(tmp_path))).split("train")
     expected = part.array("image").sum()
     assert cache.evict(0) > 0
@@ -206,17 +204,17 @@ def _read(uri: str, count: Any, results: Any) -> None:
 
     real = decoding.decode_split
 
-    def counted(*args: Any) -> None:
+    def counted(*args):
         with count.get_lock():
             count.value += 1
         real(*args)
 
-    decoding.decode_split = counted  # type: ignore[assignment]
+    decoding.decode_split = counted
     results.put(int(open_dataset(resolve(uri, folds=None, storage="")).split("train").array("image").sum()))
 
 
 @pytest.mark.slow
-def test_trials_that_start_at_once_decode_once(tmp_path: Path) -> None:
+def test_trials_that_start_at_once_decode_once(tmp_path):
     manifest = stage("digits", str(tmp_path / "d"))
     context = multiprocessing.get_context("fork")
     count, results = context.Value("i", 0), context.Queue()
@@ -229,7 +227,7 @@ def test_trials_that_start_at_once_decode_once(tmp_path: Path) -> None:
     assert count.value == 1 and len(sums) == 1
 
 
-def test_a_cache_that_cannot_be_written_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_says_so(tmp_path, monkeypatch):
     manifest = stage("digits", str(tmp_path / "d"))
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "file"))
@@ -243,7 +241,7 @@ def test_a_cache_that_cannot_be_written_says_so(tmp_path: Path, monkeypatch: pyt
 # --- order ------------------------------------------------------------------------------------------------------
 
 
-def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone(tmp_path: Path) -> None:
+def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone(tmp_path):
     part = open_dataset(resolve("digits", folds=5, storage=str(tmp_path))).parts(0)[0]
     order = np.concatenate(list(part.batches(64, seed=3, epoch=2)))
     assert sorted(order) == list(range(len(part)))
@@ -257,17 +255,17 @@ def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone(tmp_path: Path) -
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> tuple[list[str], np.ndarray]:
+def files(tmp_path):
     manifest = stage("digits", str(tmp_path / "digits"))
     images = open_dataset(manifest).split("train").array("image")
     return [str(tmp_path / "digits" / shard.file) for shard in manifest.splits["train"]], images
 
 
-def _decoded(values: list[bytes]) -> np.ndarray:
+def _decoded(values):
     return np.frombuffer(b"".join(values), np.uint8).reshape(-1, 8, 8, 1)
 
 
-def test_datasets_opens_the_files(files: Any, tmp_path: Path) -> None:
+def test_datasets_opens_the_files(files, tmp_path):
     datasets = pytest.importorskip("datasets")
     loaded = datasets.load_dataset(
         "parquet", data_files={"train": files[0]}, cache_dir=str(tmp_path / "hf"), split="train"
@@ -275,7 +273,7 @@ def test_datasets_opens_the_files(files: Any, tmp_path: Path) -> None:
     assert np.array_equal(_decoded(loaded["image"]), files[1])
 
 
-def test_duckdb_opens_the_files(files: Any) -> None:
+def test_duckdb_opens_the_files(files):
     duckdb = pytest.importorskip("duckdb")
     result = duckdb.sql(
         f"select label, count(*) from read_parquet({files[0]}) group by label order by label"
@@ -285,13 +283,13 @@ def test_duckdb_opens_the_files(files: Any) -> None:
     assert np.array_equal(_decoded([row[0] for row in images]), files[1])
 
 
-def test_polars_opens_the_files(files: Any) -> None:
+def test_polars_opens_the_files(files):
     polars = pytest.importorskip("polars")
     assert np.array_equal(_decoded(polars.read_parquet(files[0])["image"].to_list()), files[1])
 
 
 @pytest.mark.long
-def test_ray_data_opens_the_files(files: Any, tmp_path: Path) -> None:
+def test_ray_data_opens_the_files(files, tmp_path):
     code = (
         "import ray, json, sys; ray.init(num_cpus=1, include_dashboard=False, logging_level='ERROR')\n"
         "rows = ray.data.read_parquet(json.loads(sys.argv[1])).take_all()\n"
@@ -306,7 +304,7 @@ def test_ray_data_opens_the_files(files: Any, tmp_path: Path) -> None:
     assert done.stdout.split()[-2:] == [str(len(files[1])), str(int(files[1].sum()))], done.stderr[-2000:]
 
 
-def test_the_shape_is_in_the_files_metadata(files: Any) -> None:
+def test_the_shape_is_in_the_files_metadata(files):
     import pyarrow.parquet as pq
 
     metadata = pq.read_schema(files[0][0]).field("image").metadata
@@ -318,7 +316,7 @@ def test_the_shape_is_in_the_files_metadata(files: Any) -> None:
 # --- the command line -------------------------------------------------------------------------------------------
 
 
-def test_the_commands_stage_list_show_and_verify(tmp_path: Path) -> None:
+def test_the_commands_stage_list_show_and_verify(tmp_path):
     from typer.testing import CliRunner
 
     from contrasweep.cli.data import app

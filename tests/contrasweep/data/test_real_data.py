@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,44 +9,42 @@ import pytest
 from benchmarks.stage_real_data import SOURCES
 
 from contrasweep.data import open_dataset, resolve
-from contrasweep.data.manifest import Manifest
 from contrasweep.data.resolving import find
 
 ROOT = Path(__file__).resolve().parents[3]
-Staged = Callable[[str], str]
 
 
-def read(place: str, folds: int | None = None) -> Manifest:
+def read(place, folds=None):
     return resolve(place, folds=folds, storage="unused")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SOURCES if "?" not in name])
-def test_what_a_newcomer_stages_is_verified(name: str, staged: Staged) -> None:
+def test_what_a_newcomer_stages_is_verified(name, staged):
     manifest = find(staged(name), storage="unused")
     assert manifest.splits and all(manifest.rows(split) for split in manifest.splits)
 
 
-def test_cifar10_lt(staged: Staged) -> None:
+def test_cifar10_lt(staged):
     manifest = read(staged("cifar10-lt"))
     assert manifest.counts["train"]["classes"] == [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
     assert manifest.counts["test"]["classes"] == [1000] * 10
 
 
-def test_mnist(shared: Path, staged: Staged) -> None:
+def test_mnist(shared, staged):
     train, test = open_dataset(read(staged("mnist"))).parts(None)
     with np.load(shared / "data" / "mnist" / "mnist.npz") as published:
         assert np.array_equal(train.array("image")[..., 0], published["x_train"])
         assert np.array_equal(test.labels, published["y_test"])
 
 
-def test_sick(staged: Staged) -> None:
+def test_sick(staged):
     manifest = read(staged("sick"))
     assert {split: manifest.rows(split) for split in manifest.splits} == {"train": 4439, "dev": 495, "test": 4906}
 
 
 @pytest.mark.slow
-def test_ombria(staged: Staged) -> None:
+def test_ombria(staged):
     manifest = read(staged("ombria"), folds=5)
     counts = np.array(manifest.counts["train"]["classes"])
     assert np.round(100 * counts / counts.sum()).astype(int).tolist() == [45, 21, 17, 11, 6]
@@ -59,7 +56,7 @@ def test_ombria(staged: Staged) -> None:
 
 
 @pytest.mark.slow
-def test_the_newcomers_script_stages_what_is_there_and_skips_the_rest(tmp_path: Path) -> None:
+def test_the_newcomers_script_stages_what_is_there_and_skips_the_rest(tmp_path):
     script = [sys.executable, str(ROOT / "benchmarks" / "stage_real_data.py")]
     command = [*script, "--shared", str(tmp_path / "nothing"), "--storage", str(tmp_path / "runs")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

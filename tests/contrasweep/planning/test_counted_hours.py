@@ -21,7 +21,7 @@ EXAMPLE = str(ROOT / "docs/cluster/example-inventory.yaml")
 CONFIG = {"loss": "supcon", "encoder": {"name": "resnet18"}, "epochs": 10, "batch_size": 64}
 
 
-def seconds(gpu: Gpu | None, tmp_path: Path, **config: object) -> float | None:
+def seconds(gpu, tmp_path, **config):
     """Of a trial on digits, as a plan for hosts with this GPU counts it."""
     study = AblationGrid(
         "s", {"a": Arm("contrasweep.trainables.contrastive:train", config=CONFIG | config)}, "digits", folds=5

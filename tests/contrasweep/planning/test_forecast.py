@@ -235,11 +235,11 @@ def test_the_inventory_in_the_documentation_works(tmp_path):
     assert done.exit_code == 0 and "L4 or H100" in done.output
 
 
-def test_seeds_on_one_test_split_of_groups_are_warned_of() -> None:
+def test_seeds_on_one_test_split_of_groups_are_warned_of():
     floods = SimpleNamespace(name="floods", counts={"train": {"groups": 5}, "test": {"groups": 3}})
     digits = SimpleNamespace(name="digits", counts={"test": {"classes": [9]}})
     on_test = SimpleNamespace(table_folds=None, table_datasets=[floods, digits])
-    assert [line.partition(";")[0] for line in group_warnings(on_test)] == [  # type: ignore[arg-type]
+    assert [line.partition(";")[0] for line in group_warnings(on_test)] == [
         "floods: verdicts hold for the 3 groups of the test split"
     ]
-    assert group_warnings(SimpleNamespace(table_folds=5, table_datasets=[floods])) == []  # type: ignore[arg-type]
+    assert group_warnings(SimpleNamespace(table_folds=5, table_datasets=[floods])) == []

@@ -26,7 +26,7 @@ DECLARED = re.compile(r"\b(scl|ocl|lr|accuracy)\b")
 
 
 @pytest.fixture(scope="module")
-def storage(tmp_path_factory) -> str:
+def storage(tmp_path_factory):
     """Two arms, two learning rates, three seeds, with made-up values."""
     folder = str(tmp_path_factory.mktemp("named"))
     arms = {"scl": cs.Arm(train), "ocl": cs.Arm(train)}

@@ -14,7 +14,7 @@ VALUES = {"a": 0.6, "b": 0.7}
 
 
 @pytest.fixture
-def grid(tmp_path) -> cs.Results:
+def grid(tmp_path):
     """Two arms, two values of an axis, three folds, reports of three steps; values are made up."""
     arms = {arm: cs.Arm("toy:train") for arm in VALUES}
     study = cs.AblationGrid("g", arms, "digits-lt", axes={"lr": [0.1, 1.0]}, folds=3)

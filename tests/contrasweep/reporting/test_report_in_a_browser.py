@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ DOCUMENT = StudyDocument(name="read-by-people", metric="f1_macro", arms=("a", "b
 
 
 @pytest.fixture(scope="module")
-def page_file(tmp_path_factory) -> Path:
+def page_file(tmp_path_factory):
     """2 arms x 4 batch sizes x 5 folds with made-up numbers; one trial failed."""
     rng = np.random.default_rng(0)
     rows = [
@@ -49,7 +48,7 @@ def page_file(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def seen() -> Iterator[Callable[..., list]]:
+def seen():
     """seen(file, width, height, *codes): the values of `codes` in the opened page, one after the other, and the errors
     of its scripts. One browser for all of them, which takes seconds to start."""
     with asyncio.Runner() as loop, contextlib.ExitStack() as opened:

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from contrasweep.reporting.data import TrialData
-from contrasweep.reporting.figures import Bars, Lines
+from contrasweep.reporting.figures import Bars
 from contrasweep.reporting.searching import importance_figures, slice_figures
 from contrasweep.storage.study_document import StudyDocument
 
@@ -26,28 +26,28 @@ SEARCH = pd.DataFrame(
 )
 
 
-def slices() -> dict[str, Lines]:
+def slices():
     figures = slice_figures(TrialData(SEARCH, DOCUMENT, search=SEARCH))
     assert all("2 that were pruned or have no score are left out" in figure.caption for figure in figures)
     return {figure.title.removeprefix("Slice: "): figure.chart for figure in figures}
 
 
-def test_the_score_at_which_a_trial_was_pruned_is_no_point_of_a_slice() -> None:
+def test_the_score_at_which_a_trial_was_pruned_is_no_point_of_a_slice():
     for chart in slices().values():
         assert list(chart.dots[0].y) == [0.8, 0.7]
 
 
-def test_a_scale_is_logarithmic_where_the_space_is() -> None:
+def test_a_scale_is_logarithmic_where_the_space_is():
     assert {name: chart.log_x for name, chart in slices().items()} == {"lr": True, "dropout": False, "act": False}
 
 
-def test_a_choice_has_a_slice_of_its_options() -> None:
+def test_a_choice_has_a_slice_of_its_options():
     chart = slices()["act"]
     assert list(chart.x_names) == ["relu", "gelu"]
     assert [round(x) for x in chart.dots[0].x] == [0, 1]
 
 
-def test_importance_is_sorted_within_each_arm() -> None:
+def test_importance_is_sorted_within_each_arm():
     importance = pd.DataFrame(
         {
             "arm": ["a", "a"],

@@ -18,7 +18,7 @@ from contrasweep.storage.study_document import StudyDocument
 ARMS = {"good": 0.2, "fair": 0.1, "poor": 0.0}
 
 
-def frame_of(datasets: int, arms=ARMS) -> pd.DataFrame:
+def frame_of(datasets, arms=ARMS):
     rng = np.random.default_rng(0)
     return pd.DataFrame(
         [

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from contrasweep.results.items import ItemReader, item_values
-from contrasweep.rows import ItemColumns
 from contrasweep.storage.record import Status
 
 
@@ -15,7 +14,7 @@ def test_what_is_read_ahead_is_read_at_once_and_never_again():
     """Each reader waits for another one: alone it would wait for ever."""
     both, asked = threading.Barrier(2, timeout=300), []
 
-    def read(trial_id: str) -> ItemColumns:
+    def read(trial_id):
         asked.append(trial_id)
         both.wait()
         return {"accuracy": np.array([float(trial_id)])}
@@ -29,7 +28,7 @@ def test_what_is_read_ahead_is_read_at_once_and_never_again():
 
 
 def test_a_folder_is_read_as_it_is_asked_for():
-    asked: list[str] = []
+    asked = []
     items = ItemReader(lambda trial_id: asked.append(trial_id) or {}, remote=False)
     items.ahead(["1", "2"])
     assert asked == []
@@ -41,9 +40,9 @@ def test_a_folder_is_read_as_it_is_asked_for():
 def test_where_the_first_trial_says_that_none_is_wanted_no_other_is_read():
     """Its metric is not the mean of its items' scores."""
     frame = pd.DataFrame({"trial_id": list("abc"), "status": [Status.DONE] * 3})
-    asked: list[str] = []
+    asked = []
 
-    def read(trial_id: str) -> ItemColumns:
+    def read(trial_id):
         asked.append(trial_id)
         return {"accuracy": np.array([0.0, 1.0])}
 

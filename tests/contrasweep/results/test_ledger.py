@@ -22,11 +22,11 @@ def ledger(storage, *entries) -> Ledger:
     return book
 
 
-def asked(name: str) -> Asked:
+def asked(name):
     return Asked(name, {"trainable": "candidates:train"}, f"{abs(hash(name)):016x}"[:16])
 
 
-def decided(number: int, incumbent: int, *, kept: bool, stage: str = "confirm", p: float = 0.5) -> Decided:
+def decided(number, incumbent, *, kept, stage="confirm", p=0.5):
     return Decided(number, incumbent, "keep" if kept else "discard", stage, kept, 8, 16, 0.1, 0.4, p=p)
 
 

@@ -175,7 +175,7 @@ def test_a_trial_that_is_killed_as_it_ends_loses_nothing(keep, tmp_path, monkeyp
     expected, deletions = records.read_one(trial_id).metrics, 0
     while True:
         deletions += 1
-        done: list[str] = []
+        done = []
         delete = LocalStore.delete
 
         def dies(self, key, done=done, after=deletions, delete=delete):

@@ -43,7 +43,7 @@ FILES = {
 class Thesis:
     """A folder with a package and a study in it, and the command line there."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder, self.edits = folder, 0
         self.records = StudyRecords(str(folder / "contrasweep-runs"), "own")
 

@@ -76,7 +76,7 @@ def trained(results: Results) -> dict[str, tuple[str, float]]:
     return {i: (str(record.status), record.metrics["accuracy"]) for i, record in everything.items()}
 
 
-def from_scratch(study: Sweep, storage: Path) -> Results:
+def from_scratch(study, storage):
     """What a study comes to in an empty storage, each trial trained in this process."""
     planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
     code = CurrentCode(planned.study.functions)
@@ -127,10 +127,10 @@ def test_an_extended_sweep_comes_to_what_the_larger_sweep_comes_to(tmp_path, cap
 
 
 def test_more_gpu_hours_are_spent(tmp_path):
-    def study(hours: float) -> Sweep:
+    def study(hours):
         return declared(trials_per_arm=None, budget=ArmBudget(trials=6, gpu_hours=hours))
 
-    def searched(results: Results) -> int:
+    def searched(results):
         return sum(record.notes.phase is Phase.SEARCH for record in results.search_records.values())
 
     first = searched(run(study(1e-9), storage=str(tmp_path), tracking=None))

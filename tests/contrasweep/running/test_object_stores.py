@@ -1,9 +1,6 @@
 """A study whose data and storage both lie on an object store, killed and resumed. Google's protocol, without the kill,
 is in tests/test_own_parts.py."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 from drivers import ray_folder, start_driver
 from raylets import wait_for
@@ -23,15 +20,13 @@ arms:
 
 
 @pytest.fixture(params=["s3", "az"])
-def storage(request: pytest.FixtureRequest) -> str:
+def storage(request):
     """The address of an empty place on a server of this protocol."""
-    server: Any = request.getfixturevalue(request.param)
+    server = request.getfixturevalue(request.param)
     return server if request.param == "az" else server.uri
 
 
-def test_a_study_from_a_store_to_it_survives_a_kill(
-    storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_from_a_store_to_it_survives_a_kill(storage, tmp_path, monkeypatch):
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "cache"))
     manifest = stage("digits-lt", f"{storage}/lake/digits-lt")
     study = tmp_path / "study.yaml"

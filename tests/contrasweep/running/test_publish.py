@@ -31,7 +31,7 @@ def test_a_store_that_shows_all_and_was_not_written_to_is_left_alone(mlflow_uri,
     server = module.Server
     monkeypatch.setattr(module, "Server", lambda *given: asked.append(1) or server(*given))
 
-    def again() -> int:
+    def again():
         """Publish; how often MLflow was asked, and whether it has all trials."""
         asked.clear()
         tracked = TrackedStudy.of("shown", plan.trials, metric="accuracy", storage=records.storage)
@@ -40,7 +40,7 @@ def test_a_store_that_shows_all_and_was_not_written_to_is_left_alone(mlflow_uri,
         assert len(children()) == len(plan.trials)
         return len(asked)
 
-    def children() -> list[str]:
+    def children():
         experiment = client.get_experiment_by_name("shown")
         runs = client.search_runs([experiment.experiment_id])
         return [run.info.run_id for run in runs if "trial_id" in run.data.tags]

@@ -64,7 +64,7 @@ class Watch:
 
 @pytest.mark.long
 @pytest.mark.skipif(bool(postgres_missing()), reason=postgres_missing())
-def test_six_secrets_are_nowhere(s3: Any, s3_client: Any, tmp_path: Path) -> None:
+def test_six_secrets_are_nowhere(s3, s3_client, tmp_path):
     (tmp_path / "study.yaml").write_text(STUDY)
     temporary = Path("/tmp") / f"cs-secret-{os.getpid()}"  # short: a Unix socket's path has at most 107 characters
     environment = os.environ | SECRETS
@@ -72,10 +72,10 @@ def test_six_secrets_are_nowhere(s3: Any, s3_client: Any, tmp_path: Path) -> Non
         "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]),
         "RAY_TMPDIR": str(temporary),
     }
-    shown: dict[str, str] = {}
+    shown = {}
     with postgres(SECRETS["CONTRASWEEP_TRACKING_PASSWORD"]) as address, Watch() as watch:
 
-        def contrasweep(*words: str) -> int:
+        def contrasweep(*words):
             command = [sys.executable, "-m", "contrasweep", *words]
             done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
             shown[words[0]] = done.stdout + done.stderr
@@ -154,7 +154,7 @@ PLAIN = [
         *((url, url) for url in PLAIN),
     ],
 )
-def test_a_text_is_shown_without_its_passwords(text: str, shown: str) -> None:
+def test_a_text_is_shown_without_its_passwords(text, shown):
     assert redacted(text) == shown
 
 
@@ -189,7 +189,7 @@ def test_what_is_shown_is_shown_the_same_again(text):
     assert "://" in text or redacted(text) == text
 
 
-def test_an_address_is_shown_without_its_password_and_stays_in_its_process() -> None:
+def test_an_address_is_shown_without_its_password_and_stays_in_its_process():
     import pickle
 
     address = TrackingAddress("postgresql://u:hun%40ter2@h/d")
@@ -200,14 +200,14 @@ def test_an_address_is_shown_without_its_password_and_stays_in_its_process() -> 
         pickle.dumps(address)
 
 
-def test_a_password_among_the_arguments_is_refused_without_repeating_it() -> None:
+def test_a_password_among_the_arguments_is_refused_without_repeating_it():
     with pytest.raises(SpecError, match="can be read by every user") as caught:
         check_arguments(["run", "study.yaml", "--tracking", "postgresql://u:hunter2@h/d"])
     assert "hunter2" not in str(caught.value) and "CONTRASWEEP_TRACKING_PASSWORD_FILE" in str(caught.value)
     check_arguments(["run", "a:B", "--set", "arms.a.config.token=x", "--tracking", "postgresql://u@h/d"])
 
 
-def test_a_password_comes_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_password_comes_from_a_file(tmp_path, monkeypatch):
     monkeypatch.delenv("PW", raising=False)
     monkeypatch.setenv("PW_FILE", str(tmp_path / "pw"))
     with pytest.raises(SpecError, match=r"PW_FILE.*cannot be read"):

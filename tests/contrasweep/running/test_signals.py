@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -20,7 +19,7 @@ WORDS = ("run", "study.yaml", "--storage", "runs", "--tracking", "none")
 NUMBERS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
-def start_in_import(module: str, body: str, folder: Path) -> Driver:
+def start_in_import(module, body, folder):
     """`contrasweep plan` of a study, once it has come to `body` in the import of `module`: a trainable or a library."""
     waits = folder / "waits"
     ready = f"def ready():\n    open({str(waits)!r}, 'w').close()\n"
@@ -35,7 +34,7 @@ def start_in_import(module: str, body: str, folder: Path) -> Driver:
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_a_signal_in_an_import_that_swallows_every_exception(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_signal_in_an_import_that_swallows_every_exception(number, tmp_path):
     """Before a command begins: `typer` is what the command line imports first."""
     driver = start_in_import("typer", "try:\n    wait()\nexcept BaseException:\n    pass\nwait()", tmp_path)
     driver.send_signal(number)
@@ -53,7 +52,7 @@ SCRIPT = "from contrasweep.cli import program\nprogram()"
 
 
 @pytest.mark.parametrize("words", [["-m", "contrasweep"], ["-X", "dev", "-mcontrasweep"], ["bin/contrasweep"]])
-def test_a_signal_while_the_package_itself_is_imported(words: list[str], tmp_path: Path) -> None:
+def test_a_signal_while_the_package_itself_is_imported(words, tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "contrasweep").write_text(SCRIPT)
     (tmp_path / "sitecustomize.py").write_text(EARLY)
@@ -65,7 +64,7 @@ def test_a_signal_while_the_package_itself_is_imported(words: list[str], tmp_pat
     assert (done.returncode, done.stdout, done.stderr) == (130, "", LINE)
 
 
-def test_signals_stay_those_of_a_program_that_imports_the_package(tmp_path: Path) -> None:
+def test_signals_stay_those_of_a_program_that_imports_the_package(tmp_path):
     """Also of a process that the command line starts by multiprocessing, which has the arguments of its parent."""
     asks = "import signal\nimport contrasweep\nprint(signal.pthread_sigmask(signal.SIG_BLOCK, []), flush=True)\n"
     (tmp_path / "asking.py").write_text(asks)
@@ -94,13 +93,13 @@ BODIES = {
 
 
 @pytest.mark.parametrize("case", BODIES)
-def test_an_interrupt_ends_the_command_whatever_it_meets(case: str, tmp_path: Path) -> None:
+def test_an_interrupt_ends_the_command_whatever_it_meets(case, tmp_path):
     driver = start_in_import("trainable", BODIES[case], tmp_path)
     driver.send_signal(signal.SIGTERM)
     assert driver.communicate() == ("", LINE) and driver.returncode == 130
 
 
-def test_a_second_ctrl_c_ends_what_the_first_one_undoes(tmp_path: Path) -> None:
+def test_a_second_ctrl_c_ends_what_the_first_one_undoes(tmp_path):
     undoes = tmp_path / "undoes"
     body = f"try:\n    wait()\nfinally:\n    open({str(undoes)!r}, 'w').close()\n    time.sleep(600)"
     driver = start_in_import("trainable", body, tmp_path)
@@ -112,7 +111,7 @@ def test_a_second_ctrl_c_ends_what_the_first_one_undoes(tmp_path: Path) -> None:
     assert driver.communicate() == ("", LINE) and driver.returncode == 130
 
 
-def test_a_signal_to_a_forked_child_is_the_childs(tmp_path: Path) -> None:
+def test_a_signal_to_a_forked_child_is_the_childs(tmp_path):
     child = "    os.write(writes, b'x')\n    time.sleep(600)\n"
     parent = "os.read(reads, 1)\nos.kill(child, 15)\nprint('ended by', os.waitpid(child, 0)[1], flush=True)\nwait()"
     body = f"reads, writes = os.pipe()\nchild = os.fork()\nif not child:\n{child}{parent}"
@@ -122,7 +121,7 @@ def test_a_signal_to_a_forked_child_is_the_childs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["schema"], ["list", "methods"], ["--help"]], ids=" ".join)
-def test_a_pipe_that_nobody_reads_ends_a_command_without_a_word(words: list[str], tmp_path: Path) -> None:
+def test_a_pipe_that_nobody_reads_ends_a_command_without_a_word(words, tmp_path):
     """As behind `| head`: one that prints more than a pipe takes, one that prints less, and Typer's own text."""
     reads, writes = os.pipe()
     os.close(reads)
@@ -132,14 +131,14 @@ def test_a_pipe_that_nobody_reads_ends_a_command_without_a_word(words: list[str]
     assert (done.returncode, done.stderr) == (1, b"")
 
 
-def test_another_pipe_that_breaks_is_said(tmp_path: Path) -> None:
+def test_another_pipe_that_breaks_is_said(tmp_path):
     (tmp_path / "contrasweep_study.py").write_text("raise BrokenPipeError('of a helper')")
     done = python("-m", "contrasweep", "plan", "contrasweep_study:STUDY", cwd=tmp_path)
     assert done.returncode == 2 and "BrokenPipeError: of a helper" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_closed_standard_output_is_not_written_to(tmp_path: Path) -> None:
+def test_a_closed_standard_output_is_not_written_to(tmp_path):
     command = [sys.executable, "-m", "contrasweep", "list", "methods"]
     done = subprocess.run(command, stderr=subprocess.PIPE, cwd=tmp_path, preexec_fn=lambda: os.close(1))
     assert (done.returncode, done.stderr) == (0, b"")
@@ -153,7 +152,7 @@ def started(driver: Driver, name: str) -> list[psutil.Process]:
 
 
 @pytest.mark.long
-def test_a_signal_while_ray_starts(tmp_path: Path) -> None:
+def test_a_signal_while_ray_starts(tmp_path):
     (tmp_path / "study.yaml").write_text(STUDY.format(trainable="toy:train"))
     with ray_folder() as ray:
         driver = start_driver(*WORDS, folder=tmp_path, ray=ray)
@@ -163,7 +162,7 @@ def test_a_signal_while_ray_starts(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_gcs_that_dies_while_ray_starts_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_gcs_that_dies_while_ray_starts_is_said_in_one_line(tmp_path):
     (tmp_path / "study.yaml").write_text(STUDY.format(trainable="toy:train"))
     with ray_folder() as ray:
         driver = start_driver(*WORDS, folder=tmp_path, ray=ray)
@@ -178,7 +177,7 @@ def test_a_gcs_that_dies_while_ray_starts_is_said_in_one_line(tmp_path: Path) ->
 
 
 @pytest.mark.long
-def test_a_signal_at_any_moment_of_a_study(tmp_path: Path) -> None:
+def test_a_signal_at_any_moment_of_a_study(tmp_path):
     """After some eighths of the time that the command takes: 130 and one line, or 0 where it had ended."""
     (tmp_path / "study.yaml").write_text(STUDY.format(trainable="toy:train"))
     began, took, ended = time.monotonic(), None, []

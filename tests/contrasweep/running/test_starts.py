@@ -1,7 +1,5 @@
 """Arms that start from the checkpoints of another study: which trials, in what order, and what is said; without Ray."""
 
-from pathlib import Path
-
 import pytest
 
 import contrasweep as cs
@@ -36,7 +34,7 @@ train.start_settings = ()
 class Studies:
     """A study `before` and one that starts from it, of methods in files that a test edits; no Ray."""
 
-    def __init__(self, folder: Path, storage: str = "") -> None:
+    def __init__(self, folder, storage=""):
         self.folder, self.storage = folder, storage or str(folder / "storage")
         for name in ("first", "second", "other"):
             self.write(name, "VALUE = 0.5")
@@ -44,17 +42,17 @@ class Studies:
         self.after = self.grid("after", {"none": cs.Arm("second:train"), "a": self.arm(), "b": self.arm("b")})
 
     @staticmethod
-    def arm(arm: str = "a", **start: str) -> cs.Arm:
+    def arm(arm="a", **start):
         return cs.Arm("second:train", start=cs.Start("before", arm, **start))
 
     @staticmethod
-    def grid(name: str, arms: dict[str, cs.Arm], **fields: object) -> cs.AblationGrid:
+    def grid(name, arms, **fields):
         return cs.AblationGrid(name, arms, "digits-lt", **{"folds": 2, "seeds": [0, 1], **fields})
 
-    def write(self, name: str, value: str) -> None:
+    def write(self, name, value):
         (self.folder / f"{name}.py").write_text(f"{METHOD}\n{value}\n")
 
-    def run(self, grid: cs.AblationGrid, **options: object) -> int:
+    def run(self, grid, **options):
         """What `run` does, but for the engine; the number of trials that were trained."""
         plan = cs.plan(grid, storage=self.storage)
         records, code = StudyRecords(self.storage, grid.name), CurrentCode({})
@@ -64,8 +62,8 @@ class Studies:
             self.execution(trial, records)
         return len(left)
 
-    def execution(self, trial: cs.Trial, records: StudyRecords, steps: int = 9) -> Execution:
-        namespace: dict[str, object] = {}
+    def execution(self, trial, records, steps=9):
+        namespace = {}
         path = self.folder / f"{trial.trainable.partition(':')[0]}.py"
         exec(compile(path.read_text(), str(path), "exec"), namespace)
         code = StudyCode(records, CurrentCode({}), print).of(trial)
@@ -74,7 +72,7 @@ class Studies:
             steps -= 1
         return execution
 
-    def weights(self, study: str) -> dict[tuple[str, int, int], str]:
+    def weights(self, study):
         records = StudyRecords(self.storage, study)
         found = {}
         for trial_id, record in records.read(sorted(records.finished())).items():

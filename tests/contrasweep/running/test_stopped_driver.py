@@ -3,7 +3,6 @@ calls unchanged code unchanged."""
 
 import signal
 import socket
-from pathlib import Path
 
 import pytest
 from drivers import ray_folder, start_driver
@@ -30,7 +29,7 @@ arms:
 """
 
 
-def test_a_trial_that_was_to_be_stopped_is_no_trial_of_other_code(tmp_path: Path) -> None:
+def test_a_trial_that_was_to_be_stopped_is_no_trial_of_other_code(tmp_path):
     process = tmp_path / "driver.pid"
     (tmp_path / "study.yaml").write_text(STUDY.format(driver=process))
     records = StudyRecords(str(tmp_path / "runs"), "halted")

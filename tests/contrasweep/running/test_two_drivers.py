@@ -1,15 +1,12 @@
 """Two runs of one study on one S3 prefix: the second is refused, and takes over once the first is killed."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
 
 import pytest
 from drivers import Driver, ray_folder, start_driver
 from raylets import wait_for
 
-from contrasweep.storage.checkpoints import Checkpoints, Saved
+from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.records import StudyRecords
 
 pytestmark = pytest.mark.long
@@ -25,29 +22,29 @@ arms:
 class Drivers:
     """Runs of one study; `trained` has the (trial, epoch) that any of them trained."""
 
-    def __init__(self, folder: Path, storage: str, environment: dict[str, str], opened: ExitStack) -> None:
+    def __init__(self, folder, storage, environment, opened):
         self.folder, self.log, self.gate = folder, folder / "trained", folder / "gate"
         (folder / "study.yaml").write_text(STUDY.format(log=self.log, gate=self.gate))
         self.records = StudyRecords(storage, "two-drivers")
         self.environment, self.opened = environment, opened
         self.processes: list[Driver] = []
 
-    def start(self) -> Driver:
+    def start(self):
         words = ["run", "study.yaml", "--storage", self.records.storage, "--tracking", "none", "--max-concurrent", "1"]
         ray = self.opened.enter_context(ray_folder())
         self.processes.append(start_driver(*words, folder=self.folder, ray=ray, environment=self.environment))
         return self.processes[-1]
 
-    def checkpoint(self, trial_id: str) -> Saved | None:
+    def checkpoint(self, trial_id):
         return Checkpoints(self.records.store, self.records.key(trial_id, "checkpoint")).latest()
 
     @property
-    def trained(self) -> list[str]:
+    def trained(self):
         return self.log.read_text().splitlines() if self.log.exists() else []
 
 
 @pytest.fixture
-def drivers(s3: Any, tmp_path: Path) -> Iterator[Drivers]:
+def drivers(s3, tmp_path):
     with ExitStack() as opened:
         drivers = Drivers(tmp_path, s3.uri, s3.env, opened)
         yield drivers
@@ -56,7 +53,7 @@ def drivers(s3: Any, tmp_path: Path) -> Iterator[Drivers]:
             process.communicate()
 
 
-def test_of_two_runs_on_one_prefix_one_trains_and_the_next_takes_over(drivers: Drivers) -> None:
+def test_of_two_runs_on_one_prefix_one_trains_and_the_next_takes_over(drivers):
     first = drivers.start()
     wait_for(lambda: drivers.records.finished() or first.poll() is not None)
     assert first.poll() is None, first.communicate()

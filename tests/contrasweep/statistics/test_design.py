@@ -596,7 +596,7 @@ def test_one_seed_errs_within_alpha_by_what_an_earlier_study_says_of_seeds(seeds
 
 
 @given(st.lists(st.sets(st.sampled_from("abcdef"), min_size=1), min_size=1, max_size=5), st.sampled_from([None, "a"]))
-def test_the_size_of_a_family_is_the_number_of_its_pairs(cells: list[set[str]], reference: str | None) -> None:
+def test_the_size_of_a_family_is_the_number_of_its_pairs(cells, reference):
     pairs = [[frozenset(pair) for pair in pairs_of(sorted(arms), reference)] for arms in cells]
     assert family_size(cells, reference) == len({pair for of_cell in pairs for pair in of_cell})
     assert family_size(cells, reference, "cells") == sum(map(len, pairs))

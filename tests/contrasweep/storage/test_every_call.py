@@ -10,13 +10,10 @@ import random
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from benchmarks.fault_proxy import Faults, faulty_proxy
-from store_faults import STUDY, Ended, RequestFaults, live
+from benchmarks.fault_proxy import faulty_proxy
+from store_faults import STUDY, RequestFaults, live
 
 from contrasweep.data import stage
 from contrasweep.storage.records import StudyRecords
@@ -36,7 +33,7 @@ MET = {
 class Life:
     """One study in a storage of its own, from its command to its table."""
 
-    def __init__(self, folder: Path, storage: str, data: str, proxy: Faults | None, half: int) -> None:
+    def __init__(self, folder, storage, data, proxy, half):
         """`half`: the call before which the process is killed in any case, so that a second one goes on."""
         self.folder, self.proxy, self.half = folder, proxy, half
         self.storage = storage or str(folder / "storage")
@@ -44,7 +41,7 @@ class Life:
         (folder / "tmp").mkdir(parents=True)
         (folder / "study.yaml").write_text(STUDY.format(data=data))
 
-    def until(self, n: int, fault: str) -> Ended:
+    def until(self, n, fault):
         """Live until the process ends that meets `fault` at its n-th call, of those of the whole life."""
         if n <= self.half:
             return self.run(n, fault)
@@ -54,7 +51,7 @@ class Life:
         ended.calls = killed.calls[: self.half] + ended.calls
         return ended
 
-    def run(self, n: int = 0, fault: str = "") -> Ended:
+    def run(self, n=0, fault=""):
         """Run the command, which meets `fault` at its n-th call."""
         if self.proxy is None:
             return live(self.folder, self.storage, n, fault)
@@ -64,12 +61,12 @@ class Life:
         ended.calls = plan.calls
         return ended
 
-    def records(self) -> dict[str, bytes]:
+    def records(self):
         """The record of each trial that has one."""
         records = StudyRecords(self.storage, "life")
         return {trial_id: records.record_bytes(trial_id) for trial_id in records.finished()}
 
-    def results(self) -> dict[str, Any]:
+    def results(self):
         """What each trial has reported, without the times."""
         records = StudyRecords(self.storage, "life")
         return {
@@ -81,7 +78,7 @@ class Life:
             for trial_id, record in records.read(records.finished()).items()
         }
 
-    def trained(self) -> Counter[str]:
+    def trained(self):
         """(trial, epoch) -> how often it was trained."""
         return Counter(self.log.read_text().splitlines() if self.log.exists() else ())
 
@@ -89,7 +86,7 @@ class Life:
 class Lives:
     """The lives of one study on one kind of storage. In each the process is killed once; the first are calm else."""
 
-    def __init__(self, folder: Path, s3: Any = None, proxy: Faults | None = None) -> None:
+    def __init__(self, folder, s3=None, proxy=None):
         self.folder, self.s3, self.proxy, self.number, self.half = folder, s3, proxy, 0, 0
         self.data = stage("digits-lt", str(folder / "lake")).uri
         whole = self.begin().run()
@@ -101,17 +98,17 @@ class Lives:
         self.calls, self.results, self.epochs = ended.calls, calm.results(), calm.trained().total()
         assert len(self.results) == 2 and len(calm.trained()) == 4 and self.epochs <= 5
 
-    def begin(self) -> Life:
+    def begin(self):
         self.number += 1
         storage = f"{self.s3.uri}/{self.number}" if self.s3 else ""
         return Life(self.folder / str(self.number), storage, self.data, self.proxy, self.half)
 
-    def numbers(self, fault: str) -> list[int]:
+    def numbers(self, fault):
         """The calls that can meet this fault."""
         met = MET["s3" if self.s3 else "folder", fault]
         return [n for n, call in enumerate(self.calls, 1) if re.search(met, call)]
 
-    def broken_by(self, n: int, fault: str) -> str:
+    def broken_by(self, n, fault):
         """What a fault at the n-th call breaks; "" for nothing."""
         life = self.begin()
         met = life.until(n, fault)
@@ -141,13 +138,13 @@ class Lives:
         return "; ".join(found)
 
 
-def table_of(ended: Ended) -> str:
+def table_of(ended):
     """The table and the verdicts among what a command prints."""
     return ended.printed.partition("life on digits-lt")[2].partition("records:")[0]
 
 
 @pytest.fixture
-def lives(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lives]:
+def lives(request, tmp_path):
     """Those on the storage that the test's parameter names."""
     kind = getattr(request, "param", "") or REPLAYED.split()[0]
     if kind == "folder":
@@ -158,7 +155,7 @@ def lives(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lives]:
         yield Lives(tmp_path, s3, proxy)
 
 
-def all_broken(lives: Lives, chosen: list[tuple[int, str]]) -> list[str]:
+def all_broken(lives, chosen):
     name = "s3" if lives.s3 else "folder"
     found = {f"{name} {n} {fault}": lives.broken_by(n, fault) for n, fault in chosen}
     return [f"{fault}: {what}" for fault, what in found.items() if what]
@@ -171,7 +168,7 @@ all_of_them = pytest.mark.skipif(bool(REPLAYED), reason="CONTRASWEEP_STORE_FAULT
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("lives", ["folder", pytest.param("s3", marks=pytest.mark.nightly)], indirect=True)
-def test_no_fault_of_a_tenth_of_all_calls_costs_a_result(lives: Lives) -> None:
+def test_no_fault_of_a_tenth_of_all_calls_costs_a_result(lives):
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     every = [(n, fault) for kind, fault in MET if (kind == "s3") == bool(lives.s3) for n in lives.numbers(fault)]
@@ -183,14 +180,14 @@ def test_no_fault_of_a_tenth_of_all_calls_costs_a_result(lives: Lives) -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(("lives", "fault"), list(MET), indirect=["lives"])
-def test_no_fault_of_any_call_costs_a_result(lives: Lives, fault: str) -> None:
+def test_no_fault_of_any_call_costs_a_result(lives, fault):
     assert lives.numbers(fault)
     assert not all_broken(lives, [(n, fault) for n in lives.numbers(fault)])
 
 
 @pytest.mark.skipif(not REPLAYED, reason="CONTRASWEEP_STORE_FAULT names no fault")
 @pytest.mark.nightly
-def test_a_fault_is_replayed_by_its_number(lives: Lives) -> None:
+def test_a_fault_is_replayed_by_its_number(lives):
     _, n, fault = REPLAYED.split(maxsplit=2)
     what = lives.broken_by(int(n), fault)
     assert not what

@@ -8,8 +8,6 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from benchmarks.tracking_services import wait_until
@@ -22,7 +20,7 @@ CLOUDS = [pytest.param("gs", marks=pytest.mark.long), pytest.param("az", marks=p
 
 
 @pytest.fixture(params=["folder", "s3", *CLOUDS])
-def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def storage(request, tmp_path, monkeypatch):
     monkeypatch.setattr(lease_module, "HEARTBEAT_S", 0.1)
     monkeypatch.setattr(lease_module, "EXPIRY_S", 0.6)
     monkeypatch.setattr(lease_module, "POLL_S", 0.05)
@@ -33,16 +31,16 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.fixture
-def messages() -> list[str]:
+def messages():
     return []
 
 
 @pytest.fixture
-def a_lease(storage: str, messages: list[str]) -> Any:
+def a_lease(storage, messages):
     """Leases as different machines have them: none sees the processes of another."""
-    leases: list[Lease] = []
+    leases = []
 
-    def make(host: str) -> Lease:
+    def make(host):
         lease = Lease(StudyRecords(storage, "study"), messages.append)
         lease.holder = replace(lease.holder, host=host, process=f"machine of {host}")
         leases.append(lease)
@@ -53,9 +51,7 @@ def a_lease(storage: str, messages: list[str]) -> Any:
         lease._end.set()
 
 
-def test_a_second_driver_is_refused_while_the_first_lives(
-    a_lease: Any, messages: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_driver_is_refused_while_the_first_lives(a_lease, messages, monkeypatch):
     monkeypatch.setattr(lease_module, "EXPIRY_S", 300.0)
     first = a_lease("one")
     first.acquire()
@@ -73,9 +69,7 @@ def test_a_second_driver_is_refused_while_the_first_lives(
 
 
 @pytest.mark.slow
-def test_a_driver_that_died_is_succeeded_and_one_that_only_slept_learns_of_it(
-    a_lease: Any, messages: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_that_died_is_succeeded_and_one_that_only_slept_learns_of_it(a_lease, messages, monkeypatch):
     first = a_lease("one")
     awake = threading.Event()
     newest = first.newest
@@ -92,11 +86,11 @@ def test_a_driver_that_died_is_succeeded_and_one_that_only_slept_learns_of_it(
     assert newest()[1].token == second.holder.token, "the first has touched nothing"
 
 
-def test_of_many_that_start_at_once_one_runs(a_lease: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_that_start_at_once_one_runs(a_lease, monkeypatch):
     monkeypatch.setattr(lease_module, "EXPIRY_S", 300.0)
 
-    def attempt(number: int) -> Lease | None:
-        lease: Lease = a_lease(f"host{number}")
+    def attempt(number):
+        lease = a_lease(f"host{number}")
         try:
             lease.acquire()
         except StudyHeld:
@@ -107,14 +101,14 @@ def test_of_many_that_start_at_once_one_runs(a_lease: Any, monkeypatch: pytest.M
         assert sum(lease is not None for lease in pool.map(attempt, range(6))) == 1
 
 
-def test_a_half_written_lease_is_waited_for_and_then_taken(storage: str, a_lease: Any) -> None:
+def test_a_half_written_lease_is_waited_for_and_then_taken(storage, a_lease):
     StudyRecords(storage, "study").store.write("study/lease/00000004.json", b'{"host"')
     lease = a_lease("one")
     lease.acquire()
     assert lease.generation == 5
 
 
-def test_a_holder_whose_lease_cannot_be_read_for_a_moment_keeps_it(storage: str, a_lease: Any) -> None:
+def test_a_holder_whose_lease_cannot_be_read_for_a_moment_keeps_it(storage, a_lease):
     lease = a_lease("one")
     lease.acquire()
     store, key = StudyRecords(storage, "study").store, f"study/lease/{lease.generation:08d}.json"
@@ -134,12 +128,12 @@ with exclusive_driver(StudyRecords(sys.argv[1], "study")):
 
 
 @pytest.mark.slow
-def test_a_killed_driver_of_this_machine_is_succeeded_at_once(tmp_path: Path) -> None:
+def test_a_killed_driver_of_this_machine_is_succeeded_at_once(tmp_path):
     """With the times that users have: a process that has ended here is seen to have ended."""
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    messages: list[str] = []
+    messages = []
     with pytest.raises(StudyHeld, match=f"process {holder.pid} on"):
         Lease(StudyRecords(str(tmp_path), "study"), messages.append).acquire()
     holder.send_signal(signal.SIGKILL)
@@ -163,21 +157,19 @@ processes.machine = lambda: "another boot:another namespace:"
 class Clock:
     """A clock that goes on by what is slept, and by nothing else."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 0.0
 
-    def monotonic(self) -> float:
+    def monotonic(self):
         return self.now
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds):
         self.now += seconds
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["folder", "s3"])
-def test_a_killed_driver_of_another_host_is_succeeded_within_a_minute(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_driver_of_another_host_is_succeeded_within_a_minute(kind, tmp_path, request, monkeypatch):
     """With the times that users have, on a clock that only the waiting moves: nothing here can see the other host's
     processes, and it renews no more."""
     storage = str(tmp_path) if kind == "folder" else request.getfixturevalue("s3").uri
@@ -188,7 +180,7 @@ def test_a_killed_driver_of_another_host_is_succeeded_within_a_minute(
     finally:
         holder.kill()
         holder.communicate()
-    messages: list[str] = []
+    messages = []
     clock = Clock()
     monkeypatch.setattr(lease_module, "time", clock)
     lease = Lease(StudyRecords(storage, "study"), messages.append)
@@ -203,14 +195,14 @@ def test_a_killed_driver_of_another_host_is_succeeded_within_a_minute(
     assert lease.generation == 2 and not lease.lost
 
 
-def test_a_storage_that_is_away_says_nothing_of_the_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_storage_that_is_away_says_nothing_of_the_holder(tmp_path, monkeypatch):
     """The holder lives and cannot renew, because the storage answers nobody for longer than a lease lasts."""
     clock, renewals = Clock(), 0
     monkeypatch.setattr(lease_module, "time", clock)
     second = Lease(StudyRecords(str(tmp_path), "study"), lambda message: None)
     elsewhere = Holder(host="elsewhere", pid=1, process="another boot", token="first")
 
-    def newest() -> tuple[int, Holder]:
+    def newest():
         nonlocal renewals
         renewals += 1
         if renewals == 2:
@@ -223,8 +215,8 @@ def test_a_storage_that_is_away_says_nothing_of_the_holder(tmp_path: Path, monke
     assert renewals == 4
 
 
-def test_a_folder_without_hard_links_is_a_storage_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_links(*args: Any) -> None:
+def test_a_folder_without_hard_links_is_a_storage_too(tmp_path, monkeypatch):
+    def no_links(*args):
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", no_links)
@@ -237,7 +229,7 @@ def test_a_folder_without_hard_links_is_a_storage_too(tmp_path: Path, monkeypatc
     assert store.read("copy") == store.read("claim")
 
 
-def test_a_server_with_conditions_is_known(s3: Any) -> None:
+def test_a_server_with_conditions_is_known(s3):
     store = StudyRecords(s3.uri, "study").store
     assert store.has_conditional_writes()
     assert list(store.list()) == []

@@ -1,7 +1,5 @@
 """One retry for all that an S3 server and the wire do: what passes costs nothing, what stays is one error in time."""
 
-from typing import Any
-
 import pytest
 
 from contrasweep.errors import StorageDenied, StorageError
@@ -10,7 +8,7 @@ from contrasweep.storage.s3 import S3Store
 
 
 @pytest.fixture
-def store(s3: Any, faults: Any) -> S3Store:
+def store(s3, faults):
     store = S3Store(s3.uri)
     store.write("there", b"content")
     return store
@@ -18,9 +16,7 @@ def store(s3: Any, faults: Any) -> S3Store:
 
 @pytest.mark.parametrize("fault", ["cut", "reset", "short", "500"])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_a_fault_in_the_answer_that_there_is_no_object_is_no_other_answer(
-    fault: str, method: str, store: S3Store, faults: Any
-) -> None:
+def test_a_fault_in_the_answer_that_there_is_no_object_is_no_other_answer(fault, method, store, faults):
     faults.on(method, "missing", fault, fault)
     if method == "HEAD":
         assert not store.exists("missing")
@@ -32,9 +28,7 @@ def test_a_fault_in_the_answer_that_there_is_no_object_is_no_other_answer(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["there", "missing"])
-def test_a_body_of_a_byte_now_and_then_ends_at_the_deadline(
-    key: str, s3: Any, store: S3Store, faults: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_body_of_a_byte_now_and_then_ends_at_the_deadline(key, s3, store, faults, monkeypatch):
     monkeypatch.setenv("CONTRASWEEP_S3_TIMEOUT_S", "1")
     monkeypatch.setenv("CONTRASWEEP_S3_DEADLINE_S", "2")
     faults.on("GET", key, "drip", "...")
@@ -44,17 +38,13 @@ def test_a_body_of_a_byte_now_and_then_ends_at_the_deadline(
         S3Store(s3.uri, patient=True).read(key)
 
 
-def test_one_dripping_answer_is_asked_for_again(
-    s3: Any, store: S3Store, faults: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_dripping_answer_is_asked_for_again(s3, store, faults, monkeypatch):
     monkeypatch.setenv("CONTRASWEEP_S3_TIMEOUT_S", "1")
     faults.on("GET", "there", "drip")
     assert S3Store(s3.uri).read("there") == b"content"
 
 
-def test_a_refusal_is_final_after_a_second_and_not_logged(
-    store: S3Store, faults: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refusal_is_final_after_a_second_and_not_logged(store, faults, caplog):
     faults.on("PUT", "new", "403", "...")
     with pytest.raises(StorageDenied, match=r"could not write .*/new 4 times \(403 AccessDenied\); .* denies access"):
         store.write("new", b"x")
@@ -62,13 +52,13 @@ def test_a_refusal_is_final_after_a_second_and_not_logged(
     assert not caplog.records
 
 
-def test_a_refusal_that_passes_is_survived(store: S3Store, faults: Any) -> None:
+def test_a_refusal_that_passes_is_survived(store, faults):
     faults.on("PUT", "new", "403", "403")
     assert store.write("new", b"x")
     assert store.read("new") == b"x"
 
 
-def test_a_server_that_was_there_is_waited_for(store: S3Store, faults: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_was_there_is_waited_for(store, faults, monkeypatch):
     """Far more often than a server that never answered is asked."""
     monkeypatch.setattr(s3_retry, "MAX_WAIT_S", 0.02)
     faults.on("GET", "there", *["reset"] * 20)
@@ -76,22 +66,20 @@ def test_a_server_that_was_there_is_waited_for(store: S3Store, faults: Any, monk
     assert len(faults.done) == 20
 
 
-def test_a_full_disk_here_is_no_fault_of_the_server(store: S3Store, tmp_path: Any) -> None:
+def test_a_full_disk_here_is_no_fault_of_the_server(store, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"could not read .*there \(.*Not a directory.*a file of this machine"):
         store.get_file("there", tmp_path / "file" / "to")
 
 
 @pytest.mark.parametrize(("fault", "ours"), [("lost", True), ("reset", False)])
-def test_what_is_there_after_a_second_try_is_ours_only_if_we_wrote_it(
-    fault: str, ours: bool, s3: Any, store: S3Store, faults: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_there_after_a_second_try_is_ours_only_if_we_wrote_it(fault, ours, s3, store, faults, monkeypatch):
     """Both tries of a writer meet `412`: after its own write whose answer was lost, and after that of another."""
     faults.on("PUT", "claim", fault)
     if not ours:
         again = s3_retry.Retry._again
 
-        def another_writes(retry: s3_retry.Retry, *args: Any) -> bool:
+        def another_writes(retry, *args):
             monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
             return S3Store(s3.uri).write("claim", b"theirs", if_absent=True) and again(retry, *args)
 

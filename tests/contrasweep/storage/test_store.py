@@ -8,23 +8,21 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from contrasweep.errors import BrokenFileError, StorageError
 from contrasweep.storage import s3_retry
 from contrasweep.storage.s3 import S3Store
-from contrasweep.storage.store import LocalStore, Store, open_store
+from contrasweep.storage.store import LocalStore, open_store
 
 CLOUDS = [pytest.param("gs", marks=pytest.mark.long), pytest.param("az", marks=pytest.mark.long)]
 
 
 @pytest.fixture(params=["folder", "s3", "fsspec", *CLOUDS])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def store(request, tmp_path):
     if request.param == "fsspec":
         return open_store(f"memory://{tmp_path.name}-{uuid.uuid4().hex}/storage")
     if request.param == "folder":
@@ -34,7 +32,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return open_store(request.getfixturevalue(request.param))
 
 
-def test_what_is_written_is_read(store: Store) -> None:
+def test_what_is_written_is_read(store):
     assert store.write("a/b.json", b"first")
     assert store.read("a/b.json") == b"first"
     assert store.write("a/b.json", b"second")
@@ -42,7 +40,7 @@ def test_what_is_written_is_read(store: Store) -> None:
     assert store.exists("a/b.json")
 
 
-def test_an_object_that_is_replaced_by_one_of_equal_length_has_another_etag(store: Store) -> None:
+def test_an_object_that_is_replaced_by_one_of_equal_length_has_another_etag(store):
     etags = []
     for content in (b"one", b"two"):
         store.write("records/a/record.json", content)
@@ -51,14 +49,12 @@ def test_an_object_that_is_replaced_by_one_of_equal_length_has_another_etag(stor
 
 
 @pytest.mark.parametrize("way", ["write", "if absent", "put_file"])
-def test_a_file_is_on_the_disk_whole_before_its_name_is(
-    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_on_the_disk_whole_before_its_name_is(way, tmp_path, monkeypatch):
     """A name that is on the disk before its content stands for zeros after a power cut."""
     (tmp_path / "source").write_bytes(b"content")
-    events: list[tuple[str, int]] = []
+    events = []
 
-    def told(owner: Any, name: str, size: Callable[..., int]) -> None:
+    def told(owner, name, size):
         plain = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *args: (events.append((name, size(*args))), plain(*args))[1])
 
@@ -73,20 +69,20 @@ def test_a_file_is_on_the_disk_whole_before_its_name_is(
     assert events == [("fsync", 7), ("link" if way == "if absent" else "replace", 7)]
 
 
-def test_an_empty_object_is_an_object(store: Store) -> None:
+def test_an_empty_object_is_an_object(store):
     store.write("empty", b"")
     assert store.exists("empty")
     assert store.read("empty") == b""
 
 
 @pytest.mark.parametrize("key", ["with space/ä%+&?.bin", "deep/" * 20 + "leaf"])
-def test_any_key_comes_back_from_the_listing(store: Store, key: str) -> None:
+def test_any_key_comes_back_from_the_listing(store, key):
     store.write(key, b"1")
     assert list(store.list()) == [key]
     assert store.read(key) == b"1"
 
 
-def test_a_missing_object_is_file_not_found(store: Store, tmp_path: Path) -> None:
+def test_a_missing_object_is_file_not_found(store, tmp_path):
     assert not store.exists("nothing")
     with pytest.raises(FileNotFoundError):
         store.read("nothing")
@@ -95,17 +91,17 @@ def test_a_missing_object_is_file_not_found(store: Store, tmp_path: Path) -> Non
     assert not (tmp_path / "out").exists()
 
 
-def test_if_absent_keeps_the_first(store: Store) -> None:
+def test_if_absent_keeps_the_first(store):
     assert store.write("k", b"first", if_absent=True)
     assert not store.write("k", b"second", if_absent=True)
     assert not store.write("k", b"first", if_absent=True), "equal bytes by another writer are no success of ours"
     assert store.read("k") == b"first"
 
 
-def test_of_many_writers_if_absent_lets_one_win(store: Store) -> None:
+def test_of_many_writers_if_absent_lets_one_win(store):
     barrier = threading.Barrier(8)
 
-    def claim(i: int) -> bool:
+    def claim(i):
         barrier.wait()
         return store.write("claim", str(i).encode(), if_absent=True)
 
@@ -115,7 +111,7 @@ def test_of_many_writers_if_absent_lets_one_win(store: Store) -> None:
     assert store.read("claim") == str(won.index(True)).encode()
 
 
-def test_the_listing_is_sorted_and_by_prefix(store: Store) -> None:
+def test_the_listing_is_sorted_and_by_prefix(store):
     keys = ["b", "a/2", "a/10", "a-c", "a/x/1", "ab/1"]
     for key in keys:
         store.write(key, b"")
@@ -125,7 +121,7 @@ def test_the_listing_is_sorted_and_by_prefix(store: Store) -> None:
     assert list(store.list("none/")) == []
 
 
-def test_a_listing_of_several_pages_is_whole(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_of_several_pages_is_whole(s3, monkeypatch):
     store = S3Store(s3.uri)
     listed = store._client.list_objects_v2
     monkeypatch.setattr(store._client, "list_objects_v2", lambda **place: listed(**place, MaxKeys=2))
@@ -135,7 +131,7 @@ def test_a_listing_of_several_pages_is_whole(s3: Any, monkeypatch: pytest.Monkey
     assert list(store.list()) == keys == list(store.etags("records/", "record.json"))
 
 
-def test_delete_removes_and_forgives(store: Store) -> None:
+def test_delete_removes_and_forgives(store):
     store.write("k", b"1")
     store.delete("k")
     store.delete("k")
@@ -143,7 +139,7 @@ def test_delete_removes_and_forgives(store: Store) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1000, 17_000_001])
-def test_files_travel_whole(store: Store, tmp_path: Path, size: int) -> None:
+def test_files_travel_whole(store, tmp_path, size):
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_bytes(os.urandom(size))
     target.write_bytes(b"old")
@@ -153,17 +149,17 @@ def test_files_travel_whole(store: Store, tmp_path: Path, size: int) -> None:
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["in", "out"]
 
 
-def test_check_writable_leaves_nothing(store: Store) -> None:
+def test_check_writable_leaves_nothing(store):
     store.check_writable()
     assert list(store.list()) == []
 
 
-def test_a_store_survives_pickling(store: Store) -> None:
+def test_a_store_survives_pickling(store):
     store.write("k", b"1")
     assert open_store(pickle.loads(pickle.dumps(store)).uri).read("k") == b"1"
 
 
-def test_a_folder_that_is_a_file_is_a_storage_error(tmp_path: Path) -> None:
+def test_a_folder_that_is_a_file_is_a_storage_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be written"):
         LocalStore(tmp_path / "file").check_writable()
@@ -171,7 +167,7 @@ def test_a_folder_that_is_a_file_is_a_storage_error(tmp_path: Path) -> None:
         LocalStore(tmp_path / "file").write("k", b"")
 
 
-def test_a_folder_that_cannot_be_read_is_an_error_and_never_an_empty_one(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_read_is_an_error_and_never_an_empty_one(tmp_path):
     store = open_store(str(tmp_path))
     assert list(store.list("records/")) == [] and store.etags("records/", "record.json") == {}
     (tmp_path / "records").symlink_to("records")
@@ -180,13 +176,11 @@ def test_a_folder_that_cannot_be_read_is_an_error_and_never_an_empty_one(tmp_pat
             ask()
 
 
-def test_a_name_that_was_given_is_ours_though_the_answer_to_it_was_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_was_given_is_ours_though_the_answer_to_it_was_lost(tmp_path, monkeypatch):
     """As on NFS, whose client asks again and hears that the name exists."""
     link = os.link
 
-    def lose_the_answer(source: Path, target: Path) -> None:
+    def lose_the_answer(source, target):
         link(source, target)
         raise FileExistsError(target)
 
@@ -197,21 +191,19 @@ def test_a_name_that_was_given_is_ours_though_the_answer_to_it_was_lost(
     assert not store.write("lease", b"another's", if_absent=True) and store.read("lease") == b"mine"
 
 
-def test_an_unknown_scheme_is_a_storage_error() -> None:
+def test_an_unknown_scheme_is_a_storage_error():
     with pytest.raises(StorageError, match="a folder, an s3:// address, or one that fsspec knows"):
         open_store("gz://bucket/x")
     with pytest.raises(StorageError, match="needs a bucket"):
         open_store("s3://")
 
 
-def test_a_missing_bucket_is_named(s3: object) -> None:
+def test_a_missing_bucket_is_named(s3):
     with pytest.raises(StorageError, match=r"s3://no-such-bucket/x.*bucket does not exist"):
         S3Store("s3://no-such-bucket/x").check_writable()
 
 
-def test_a_server_that_is_not_there_is_named(
-    monkeypatch: pytest.MonkeyPatch, s3: object, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_server_that_is_not_there_is_named(monkeypatch, s3, caplog):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("CONTRASWEEP_S3_ATTEMPTS", "3")
     monkeypatch.setattr(s3_retry, "FIRST_WAIT_S", 0.01)
@@ -220,7 +212,7 @@ def test_a_server_that_is_not_there_is_named(
     assert [record.message.split("; ")[1][:15] for record in caplog.records] == ["attempt 2 of 3 ", "attempt 3 of 3 "]
 
 
-def test_no_credentials_are_named(monkeypatch: pytest.MonkeyPatch, s3: object, tmp_path: Path) -> None:
+def test_no_credentials_are_named(monkeypatch, s3, tmp_path):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
@@ -230,7 +222,7 @@ def test_no_credentials_are_named(monkeypatch: pytest.MonkeyPatch, s3: object, t
 
 
 @pytest.mark.long  # gcsfs tries six times
-def test_a_file_system_whose_server_is_not_there_is_one_line() -> None:
+def test_a_file_system_whose_server_is_not_there_is_one_line():
     pytest.importorskip("gcsfs")
     nobody = {"STORAGE_EMULATOR_HOST": "http://127.0.0.1:9", "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
     words = [sys.executable, "-m", "contrasweep", "studies", "--storage", "gs://nobody/x"]
@@ -243,19 +235,19 @@ def test_a_file_system_whose_server_is_not_there_is_one_line() -> None:
 
 
 @pytest.mark.slow
-def test_another_tools_object_is_read_without_a_digest(s3: object) -> None:
+def test_another_tools_object_is_read_without_a_digest(s3):
     import boto3
 
-    store = S3Store(s3.uri)  # type: ignore[attr-defined]
+    store = S3Store(s3.uri)
     boto3.session.Session().client("s3").put_object(Bucket=store.bucket, Key=store.prefix + "theirs", Body=b"abc")
     assert store.read("theirs") == b"abc"
 
 
-def test_an_object_whose_bytes_were_changed_is_never_read(s3: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_whose_bytes_were_changed_is_never_read(s3, monkeypatch):
     import boto3
 
     monkeypatch.setattr(s3_retry, "FIRST_WAIT_S", 0.01)
-    store = S3Store(s3.uri)  # type: ignore[attr-defined]
+    store = S3Store(s3.uri)
     stated = {"sha256": hashlib.sha256(b"what was written").hexdigest()}
     boto3.session.Session().client("s3").put_object(
         Bucket=store.bucket, Key=store.prefix + "k", Body=b"what there is", Metadata=stated
@@ -264,7 +256,7 @@ def test_an_object_whose_bytes_were_changed_is_never_read(s3: object, monkeypatc
         store.read("k")
 
 
-def test_an_object_larger_than_what_is_read_is_named(store: Store) -> None:
+def test_an_object_larger_than_what_is_read_is_named(store):
     store.write("big", b"x" * 100)
     assert store.read("big", 100) == b"x" * 100
     with pytest.raises(BrokenFileError, match=r"big is broken .it has 100 bytes, and 99 are read"):

@@ -77,7 +77,7 @@ MEASURED = st.fixed_dictionaries(
 TRIAL = Trial("s", "a", "m:f", {}, Manifest("d", "/d", "image", {}))
 
 
-def comparable(record: Record) -> Record:
+def comparable(record):
     """NaN is not equal to itself."""
     metrics = {name: "NaN" if math.isnan(value) else value for name, value in record.metrics.items()}
     return replace(record, metrics=metrics)

@@ -134,7 +134,7 @@ def test_a_grid_is_searched_as_far_as_the_epochs_go(tmp_path):
     assert len(searched(ended, "toy")) == 6
 
 
-def with_dev(planned: SweepPlan, **fields) -> SweepPlan:
+def with_dev(planned, **fields):
     """The plan on the same data with a dev split: the training rows once more, so that they are not the test rows."""
     splits = {**planned.data.splits, "dev": planned.data.splits["train"]}
     data = dataclasses.replace(planned.data, splits=splits)

@@ -17,12 +17,12 @@ from contrasweep.tracking.mlflow.address import TrackingAddress, checked_uri
 from contrasweep.tracking.mlflow.client import new_client
 
 
-def _dump(database: Path) -> list[str]:
+def _dump(database):
     with contextlib.closing(sqlite3.connect(database)) as connection:
         return list(connection.iterdump())
 
 
-def test_a_database_whose_writer_was_killed_is_used_again(mlflow_uri: str, tmp_path: Path) -> None:
+def test_a_database_whose_writer_was_killed_is_used_again(mlflow_uri, tmp_path):
     """The journal of a writer that was killed within a transaction is rolled back, and nothing else is lost."""
     database = tmp_path / "mlflow.db"
     before = _dump(database)
@@ -39,7 +39,7 @@ def test_a_database_whose_writer_was_killed_is_used_again(mlflow_uri: str, tmp_p
 
 
 @pytest.mark.slow
-def test_a_database_that_a_killed_process_was_making_is_made_anew(tmp_path: Path) -> None:
+def test_a_database_that_a_killed_process_was_making_is_made_anew(tmp_path):
     """MLflow's own steps fail on what the earlier ones left: the tables are whole, or not there."""
     uri, fresh = f"sqlite:///{tmp_path}/mlflow.db", tmp_path / ".mlflow.db.new"
     code = f"""
@@ -58,7 +58,7 @@ new_client(TrackingAddress({uri!r}))
     assert not fresh.exists()
 
 
-def test_a_locked_database_is_waited_for(mlflow_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_database_is_waited_for(mlflow_uri, tmp_path, monkeypatch):
     with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)) as other:
         other.execute("begin exclusive")
         with monkeypatch.context() as impatient:
@@ -75,13 +75,11 @@ def test_a_locked_database_is_waited_for(mlflow_uri: str, tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("read_only", ["mlflow.db", "."])
-def test_a_database_that_cannot_be_written_is_one_line(
-    read_only: str, mlflow_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_cannot_be_written_is_one_line(read_only, mlflow_uri, tmp_path, monkeypatch):
     denied = tmp_path / read_only  # `root` may write to anything, so that a mode would show nothing
     access, mkdir = os.access, os.mkdir
 
-    def denied_mkdir(path: str, *mode: int) -> None:
+    def denied_mkdir(path, *mode):
         if Path(path).parent == denied:
             raise PermissionError
         mkdir(path, *mode)

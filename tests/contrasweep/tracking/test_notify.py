@@ -7,9 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,11 +44,11 @@ class Heard:
 
 
 @pytest.fixture
-def heard() -> Iterator[Heard]:
+def heard():
     told = Heard()
 
     class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+        def do_POST(self):
             told.posts.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
             status, headers, body = told.answers.pop(0) if told.answers else (200, {}, b"ok")
             self.send_response(status)
@@ -61,7 +59,7 @@ def heard() -> Iterator[Heard]:
 
         do_GET = do_POST
 
-        def log_message(self, *_: Any) -> None: ...
+        def log_message(self, *_): ...
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -72,18 +70,18 @@ def heard() -> Iterator[Heard]:
 
 
 @pytest.fixture
-def records(tmp_path: Path) -> StudyRecords:
+def records(tmp_path):
     return StudyRecords(str(tmp_path / "runs"), "s")
 
 
-def live(records: StudyRecords, **fields: Any) -> None:
+def live(records, **fields):
     """Write what a driver of now keeps in the storage."""
     state = RunState("s", "accuracy", "max", records.storage, 8, 0, 2.0, time.time(), host="node-7", pid=4711)
     state.updated = time.time()
     LIVE_FILE.write(records.store, f"{records.study}/{LIVE}", asdict(replace(state, **fields)))
 
 
-def beside(records: StudyRecords, *addresses: str) -> TrackingProcess:
+def beside(records, *addresses):
     trackers = replace(checked_tracking(None), notify=addresses)
     return TrackingProcess(trackers, TrackedStudy(records.study), records)
 
@@ -125,7 +123,7 @@ def test_a_driver_that_hangs_is_named_once_and_again_only_after_it_has_lived(hea
     clock = [1000.0]
     monkeypatch.setattr(notify.time, "monotonic", lambda: clock[0])
     notifier = Notifier([], records, time.time())
-    sent: list[str] = []
+    sent = []
     monkeypatch.setattr(notifier, "_send", lambda event, *_: (sent.append(event), notifier._told.add(event)))
     for seconds in (0.0, SILENT_S + 1, 1.0):
         if not seconds:

@@ -1,6 +1,5 @@
 """Pairs to train on without any download: real handwritten digits, paired, as the platform stages pairs."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from sklearn.datasets import load_digits
 from contrasweep.data import columns, resolve, stage
 from contrasweep.data.content import Content, Importer
 from contrasweep.data.importers import DATASETS
-from contrasweep.data.manifest import Folds, Manifest
+from contrasweep.data.manifest import Folds
 from contrasweep.study import dotted
 from contrasweep.trial import Trial
 
@@ -29,7 +28,6 @@ QUICK: dict[str, Any] = {
     "evaluate_every": 1,
     "artifacts": "none",
 }
-MakeTrial = Callable[..., Trial]
 
 
 def digit_pairs(source: Path, settings: Any) -> Content:
@@ -59,7 +57,7 @@ def digit_pairs(source: Path, settings: Any) -> Content:
 
 
 @pytest.fixture(scope="session")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+def pairs(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(DATASETS, "digit-pairs", Importer(digit_pairs, "digits in pairs", "BSD"))
         place = str(tmp_path_factory.mktemp("pairs"))
@@ -68,8 +66,8 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 
 
 @pytest.fixture(scope="session")
-def make_trial(pairs: Manifest) -> MakeTrial:
-    def make(fold: int | None = 0, seed: int = 0, data: Manifest = pairs, **config: Any) -> Trial:
+def make_trial(pairs):
+    def make(fold=0, seed=0, data=pairs, **config):
         return Trial(
             "study",
             "arm",

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score
-from torch import Tensor
 
 from contrasweep.trainables.paired import metrics
 from contrasweep.trainables.paired.settings import ALPHAS, SAMPLERS, PairedSettings, alpha
@@ -19,14 +18,14 @@ from contrasweep.trainables.paired_images.views import PairPolicy, apply_pair, d
 LABELS = torch.tensor([0] * 50 + [1] * 17 + [2] * 4 + [3])
 
 
-def drawn(seed: int = 0) -> torch.Generator:
+def drawn(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
 @given(size=st.integers(2, 20), seed=st.integers(0, 50))
 @settings(max_examples=15, deadline=None)
-def test_every_sampler_gives_the_same_number_of_full_batches(name: str, size: int, seed: int) -> None:
+def test_every_sampler_gives_the_same_number_of_full_batches(name, size, seed):
     batches = SAMPLERS[name](LABELS, size, drawn(seed))
     assert batches.shape == (len(LABELS) // size, size)
     assert batches.min() >= 0 and batches.max() < len(LABELS)
@@ -38,13 +37,13 @@ def test_every_sampler_gives_the_same_number_of_full_batches(name: str, size: in
             assert torch.bincount(LABELS[batch])[LABELS[batch]].min() >= 2
 
 
-def test_class_balanced_batches_show_rare_classes_as_often() -> None:
+def test_class_balanced_batches_show_rare_classes_as_often():
     labels = LABELS.repeat(40)
     counts = torch.bincount(labels[SAMPLERS["class_balanced"](labels, 16, drawn())].flatten())
     assert counts.min() > 0.8 * counts.max()
 
 
-def test_couples_keep_the_classes_frequencies() -> None:
+def test_couples_keep_the_classes_frequencies():
     labels = LABELS.repeat(20)
     counts = torch.bincount(labels[SAMPLERS["at_least_2_per_class"](labels, 8, drawn())].flatten()).double()
     assert (counts / counts.sum() - torch.bincount(labels) / len(labels)).abs().max() < 0.02
@@ -52,19 +51,19 @@ def test_couples_keep_the_classes_frequencies() -> None:
 
 @given(area=st.floats(0.3, 1.0), dihedral=st.booleans(), seed=st.integers(0, 1000))
 @settings(max_examples=30, deadline=None)
-def test_both_images_of_a_pair_get_one_geometry(area: float, dihedral: bool, seed: int) -> None:
+def test_both_images_of_a_pair_get_one_geometry(area, dihedral, seed):
     images = torch.rand(5, 3, 12, 12, generator=drawn(seed))
     draws = draw_pair(PairPolicy(crop_area=area, dihedral=dihedral, jitter=0.0), 5, drawn(seed))
     pre, post = apply_pair(images, images, draws)
     assert torch.equal(pre, post)
 
 
-def symmetries(image: Tensor) -> list[Tensor]:
+def symmetries(image):
     turned = [torch.rot90(image, k, (1, 2)) for k in range(4)]
     return turned + [t.flip(2) for t in turned]
 
 
-def test_dihedral_views_are_the_eight_symmetries_and_nothing_else() -> None:
+def test_dihedral_views_are_the_eight_symmetries_and_nothing_else():
     image = torch.rand(3, 8, 8, generator=drawn())
     views, _ = apply_pair(
         *(image.repeat(200, 1, 1, 1),) * 2,
@@ -78,7 +77,7 @@ def test_dihedral_views_are_the_eight_symmetries_and_nothing_else() -> None:
     assert seen == set(range(8))
 
 
-def test_light_differs_between_the_images_and_stays_in_range() -> None:
+def test_light_differs_between_the_images_and_stays_in_range():
     grey = torch.full((400, 1, 4, 4), 0.5)
     pre, post = apply_pair(grey, grey, draw_pair(PairPolicy(crop_area=1.0, dihedral=False, jitter=0.06), 400, drawn()))
     assert pre.min() >= 0 and pre.max() <= 1
@@ -89,19 +88,19 @@ def test_light_differs_between_the_images_and_stays_in_range() -> None:
 
 
 @pytest.mark.parametrize("name", ALPHAS)
-def test_alpha_starts_at_alpha_zero_and_never_rises(name: str) -> None:
+def test_alpha_starts_at_alpha_zero_and_never_rises(name):
     course = [alpha(name, epoch, 50, 0.9) for epoch in range(50)]
     assert course[0] == pytest.approx(0.9)
     assert all(0 <= later <= earlier for earlier, later in itertools.pairwise(course))
     assert (course[-1] < course[0]) == (name != "const")
 
 
-def test_alpha_falls_inversely_to_the_epochs_by_default_as_the_paper_says() -> None:
+def test_alpha_falls_inversely_to_the_epochs_by_default_as_the_paper_says():
     assert [alpha(PairedSettings().alpha_schedule, epoch, 50) for epoch in range(4)] == [1, 1 / 2, 1 / 3, 1 / 4]
     assert alpha("parabolic", 25, 50) == pytest.approx(0.75)
 
 
-def test_scores_agree_with_scikit_learn_and_shots_with_the_counts() -> None:
+def test_scores_agree_with_scikit_learn_and_shots_with_the_counts():
     rng = np.random.default_rng(0)
     labels, predicted = rng.integers(4, size=(2, 300))
     counts = torch.tensor([500, 100, 20, 19])
@@ -117,7 +116,7 @@ def test_scores_agree_with_scikit_learn_and_shots_with_the_counts() -> None:
 @pytest.mark.slow
 @given(rows=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40))
 @settings(max_examples=50, deadline=None)
-def test_scores_of_rows_average_to_accuracy_and_mean_recall(rows: list[tuple[int, int]]) -> None:
+def test_scores_of_rows_average_to_accuracy_and_mean_recall(rows):
     predicted, labels = torch.tensor(rows).T
     by_item = metrics.by_item(predicted, labels)
     assert np.mean(by_item["correct"]) == pytest.approx(accuracy_score(labels, predicted))
@@ -126,7 +125,7 @@ def test_scores_of_rows_average_to_accuracy_and_mean_recall(rows: list[tuple[int
         assert np.mean(by_item["recall"]) == pytest.approx(balanced_accuracy_score(labels, predicted))
 
 
-def test_geometry_knows_collapsed_orthogonal_and_simplex_centres() -> None:
+def test_geometry_knows_collapsed_orthogonal_and_simplex_centres():
     labels = torch.arange(4).repeat(5)
     eye = torch.eye(4)
     for centres, mean, largest in ((eye, 0.0, 0.0), (torch.ones(4, 4), 1.0, 1.0), (eye - 0.25, -1 / 3, 1 / 3)):
@@ -139,7 +138,7 @@ def test_geometry_knows_collapsed_orthogonal_and_simplex_centres() -> None:
 
 
 @pytest.mark.slow
-def test_one_scale_serves_both_sides_of_the_pairs() -> None:
+def test_one_scale_serves_both_sides_of_the_pairs():
     pre, post = (torch.randint(0, high, (7, 3, 5, 5), dtype=torch.uint8, generator=drawn()) for high in (100, 255))
     mean, std = moments((pre, post))
     together = torch.cat([pre, post]).double() / 255

@@ -1,8 +1,6 @@
 """The colour baseline: its statistics against NumPy, one report like a network's, and the errors."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,16 +8,13 @@ import pytest
 from contrasweep.data import open_dataset, resolve
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables.paired import colour_baseline
-from contrasweep.trial import Trial
-
-MakeTrial = Callable[..., Trial]
 
 
-def baseline_of(trial: Trial, **config: object) -> Trial:
+def baseline_of(trial, **config):
     return replace(trial, trainable="contrasweep.trainables.paired.colour_baseline:train", config=config)
 
 
-def test_colours_are_moments_and_quantiles_of_each_channel() -> None:
+def test_colours_are_moments_and_quantiles_of_each_channel():
     images = np.random.default_rng(0).integers(0, 256, (3, 4, 5, 2), dtype=np.uint8)
     statistics = colour_baseline.colours(images)
     assert statistics.shape == (3, 14)
@@ -29,7 +24,7 @@ def test_colours_are_moments_and_quantiles_of_each_channel() -> None:
 
 
 @pytest.mark.slow
-def test_it_reports_once_what_a_network_reports(make_trial: MakeTrial) -> None:
+def test_it_reports_once_what_a_network_reports(make_trial):
     trial = baseline_of(make_trial(), rounds=20)
     (report,) = colour_baseline.train(trial)
     (again,) = colour_baseline.train(trial)
@@ -41,9 +36,7 @@ def test_it_reports_once_what_a_network_reports(make_trial: MakeTrial) -> None:
     assert {"f1_macro", "f1_class_2", "accuracy_medium"} <= set(report.metrics)
 
 
-def test_hue_saturation_and_value_are_read_too_where_asked(
-    make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hue_saturation_and_value_are_read_too_where_asked(make_trial, monkeypatch):
     seen = []
     colours = colour_baseline.colours
     monkeypatch.setattr(colour_baseline, "colours", lambda images: seen.append(colours(images)) or colours(images))
@@ -61,7 +54,7 @@ def test_hue_saturation_and_value_are_read_too_where_asked(
 
 
 @pytest.mark.slow
-def test_it_asks_for_no_gpu(make_trial: MakeTrial) -> None:
+def test_it_asks_for_no_gpu(make_trial):
     data = make_trial().data
     pair, pre = (colour_baseline.memory({"input": side}, data) for side in ("pair", "pre"))
     assert pair.device == pre.device == "cpu"
@@ -69,9 +62,7 @@ def test_it_asks_for_no_gpu(make_trial: MakeTrial) -> None:
 
 
 @pytest.mark.slow
-def test_on_floods_both_sides_tell_more_than_the_one_before(
-    staged: Callable[[str], str], make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_floods_both_sides_tell_more_than_the_one_before(staged, make_trial, monkeypatch):
     """By the statistics of every 64th pixel, which take a tenth of the time of all."""
     colours = colour_baseline.colours
     monkeypatch.setattr(colour_baseline, "colours", lambda images: colours(images[:, ::8, ::8]))
@@ -83,7 +74,7 @@ def test_on_floods_both_sides_tell_more_than_the_one_before(
     assert pair > pre + 0.05
 
 
-def test_errors_name_what_is_wrong(make_trial: MakeTrial, tmp_path: Path) -> None:
+def test_errors_name_what_is_wrong(make_trial, tmp_path):
     digits = resolve("digits", folds=None, storage=str(tmp_path))
     with pytest.raises(DataError, match="needs image pairs; digits is of kind 'image'"):
         next(colour_baseline.train(replace(baseline_of(make_trial()), data=digits)))

@@ -2,14 +2,13 @@
 
 import pytest
 import torch
-from torch import Tensor
 
 from contrasweep.trainables.paired_images.colours import LEVELS, LIMIT, Colours, count, statistics
 from contrasweep.trainables.paired_images.network import image_model
 from contrasweep.trainables.paired_images.settings import Settings
 
 
-def images(n: int, channels: int = 3, seed: int = 0) -> Tensor:
+def images(n, channels=3, seed=0):
     """Noise about a colour of each image's own."""
     generator = torch.Generator().manual_seed(seed)
     base = torch.randint(60, 190, (n, channels, 1, 1), generator=generator)
@@ -17,7 +16,7 @@ def images(n: int, channels: int = 3, seed: int = 0) -> Tensor:
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_turning_an_image_changes_no_number(channels: int) -> None:
+def test_turning_an_image_changes_no_number(channels):
     pre, post = images(5, channels).float() / 255, images(5, channels, 1).float() / 255
     for plain, turned in zip(
         statistics([pre, post]), statistics([pre.flip(2).transpose(2, 3), post.flip(3)]), strict=True
@@ -26,7 +25,7 @@ def test_turning_an_image_changes_no_number(channels: int) -> None:
         torch.testing.assert_close(plain, turned, atol=1e-6, rtol=1e-5)
 
 
-def test_numbers_are_normal_over_the_training_part_and_keep_the_order_of_values() -> None:
+def test_numbers_are_normal_over_the_training_part_and_keep_the_order_of_values():
     sides = (images(300), images(300, seed=1))
     numbers = torch.cat(Colours.of(sides)(*sides))
     raw = torch.cat(statistics([side.float() / 255 for side in sides]))
@@ -35,20 +34,20 @@ def test_numbers_are_normal_over_the_training_part_and_keep_the_order_of_values(
     assert (numbers[order, 0].diff() >= 0).all() and numbers[:, 0].unique().numel() > LEVELS / 2
 
 
-def test_what_is_unlike_the_training_part_stays_within_limits() -> None:
+def test_what_is_unlike_the_training_part_stays_within_limits():
     colours = Colours.of((images(50), images(50, seed=1)))
     for extreme in (torch.zeros(2, 3, 12, 12, dtype=torch.uint8), torch.full((2, 3, 12, 12), 255, dtype=torch.uint8)):
         for side in colours(extreme, extreme):
             assert side.isfinite().all() and float(side.abs().max()) <= LIMIT
 
 
-def test_levels_are_of_the_training_part_alone() -> None:
+def test_levels_are_of_the_training_part_alone():
     pre, post, colours = images(40), images(40, seed=1), Colours.of((images(60, seed=2), images(60, seed=3)))
     alone = torch.cat([torch.cat(colours(a[None], b[None])) for a, b in zip(pre, post, strict=True)]).reshape(40, 2, -1)
     torch.testing.assert_close(torch.stack(colours(pre, post), 1), alone)
 
 
-def test_a_branch_reaches_z_and_the_classifier_and_learns() -> None:
+def test_a_branch_reaches_z_and_the_classifier_and_learns():
     settings = Settings(
         encoder={"name": "resnet10", "width": 8, "stem": "small"}, classifier={"hidden": 16}, colour_units=12
     )
@@ -60,10 +59,10 @@ def test_a_branch_reaches_z_and_the_classifier_and_learns() -> None:
     assert plain.latent is not None and other.latent is not None
     assert torch.equal(plain.latent, other.latent)  # l is of the encoder's maps
     (plain.z.sum() + plain.logits.sum()).backward()
-    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.branch.parameters())  # type: ignore[union-attr]
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.branch.parameters())
 
 
-def test_many_channels_and_odd_sizes_have_numbers_too() -> None:
+def test_many_channels_and_odd_sizes_have_numbers_too():
     generator = torch.Generator().manual_seed(0)
     sides = tuple(torch.randint(0, 256, (130, 13, 15, 15), generator=generator, dtype=torch.uint8) for _ in range(2))
     for side in Colours.of(sides)(*sides):

@@ -1,9 +1,6 @@
 """The network of a finished trial as a module: pairs of raw images give what the trial's own evaluation gives."""
 
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,14 +11,11 @@ from contrasweep.trainables.paired.fitting import EVAL_BATCH_ROWS, PairedTrainin
 from contrasweep.trainables.paired_images import load_model, train
 from contrasweep.trainables.paired_images.inputs import ImageInputs
 from contrasweep.trainables.paired_images.settings import Settings
-from contrasweep.trial import Trial
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", [{"centre": "dataset"}, {"centre": "item"}, {"centre": "both"}, {"colour_units": 8}])
-def test_a_module_embeds_raw_pairs_as_in_its_trial(
-    make_trial: Callable[..., Trial], tmp_path: Path, config: dict[str, Any]
-) -> None:
+def test_a_module_embeds_raw_pairs_as_in_its_trial(make_trial, tmp_path, config):
     trial = make_trial(epochs=1, **config)
     for report in train(trial):
         shutil.copytree(report.checkpoint, tmp_path / "saved")

@@ -1,6 +1,5 @@
 """The network: l, the joint forward, z, BatchNorm modes, weights files."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,11 +7,10 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from contrasweep.errors import SpecError
 from contrasweep.study import dotted
-from contrasweep.trainables.paired.network import Joint, chosen, latent, rank
+from contrasweep.trainables.paired.network import chosen, latent, rank
 from contrasweep.trainables.paired_images.network import image_model, train_mode
 from contrasweep.trainables.paired_images.settings import Settings
 
@@ -23,13 +21,13 @@ SMALL: dict[str, Any] = {
 }
 
 
-def build(shape: tuple[int, int, int] = (3, 16, 16), classes: int = 3, **config: Any) -> Joint:
+def build(shape=(3, 16, 16), classes=3, **config):
     torch.manual_seed(0)
     settings = Settings(**dotted.merge(SMALL, dotted.expand(config)))
     return image_model(settings.for_images(shape), shape, classes)
 
 
-def materialised(pre: list[Tensor], post: list[Tensor], blocks: str, size: tuple[int, int], weighting: str) -> Tensor:
+def materialised(pre, post, blocks, size, weighting):
     """The paper's wording: resize each difference map, concatenate all channels, average, flatten, normalise."""
     resized = []
     for i in chosen(blocks):
@@ -54,9 +52,7 @@ def materialised(pre: list[Tensor], post: list[Tensor], blocks: str, size: tuple
     seed=st.integers(0, 100),
 )
 @settings(max_examples=40, deadline=None)
-def test_the_shortcut_for_l_is_the_materialised_map(
-    blocks: str, weighting: str, size: int, channels: int, seed: int
-) -> None:
+def test_the_shortcut_for_l_is_the_materialised_map(blocks, weighting, size, channels, seed):
     generator = torch.Generator().manual_seed(seed)
     maps = [
         [torch.randn(3, channels * 2**i, 32 // 2**i, 32 // 2**i, generator=generator) for i in range(4)]
@@ -69,7 +65,7 @@ def test_the_shortcut_for_l_is_the_materialised_map(
     )
 
 
-def test_l_of_the_network_is_that_of_its_stages() -> None:
+def test_l_of_the_network_is_that_of_its_stages():
     model = build(beta=0.5).eval()
     pre, post = torch.randn(2, 4, 3, 16, 16, generator=torch.Generator().manual_seed(0)).unbind(0)
     with torch.no_grad():
@@ -84,19 +80,19 @@ def test_l_of_the_network_is_that_of_its_stages() -> None:
 @pytest.mark.parametrize(
     ("side", "stem", "dimensions"), [(128, "imagenet", 64), (224, "imagenet", 196), (64, "imagenet", 16)]
 )
-def test_the_size_of_l_is_stage_threes(side: int, stem: str, dimensions: int) -> None:
+def test_the_size_of_l_is_stage_threes(side, stem, dimensions):
     model = build((3, side, side), **{"encoder.stem": stem}).eval()
     with torch.no_grad():
         out = model(*torch.zeros(2, 1, 3, side, side).unbind(0))
     assert out.latent is not None and out.latent.shape == (1, dimensions)
 
 
-def test_both_sides_go_through_the_encoder_together() -> None:
+def test_both_sides_go_through_the_encoder_together():
     """BatchNorm takes its statistics from both sides at once: in two forwards each side would have its own, and a
     shift common to all pairs would be gone after the first BatchNorm."""
     model = build()
     train_mode(model)
-    seen: list[Tensor] = []
+    seen = []
     model.encoder.bn1.register_forward_hook(lambda module, args, output: seen.append(output.detach()))
     pre = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     post = 1.5 * pre + 2.0
@@ -109,7 +105,7 @@ def test_both_sides_go_through_the_encoder_together() -> None:
     assert together > 0.1 and (apart[1] - apart[0]).abs().mean() < 1e-5
 
 
-def test_z_is_the_normalised_difference_of_unit_embeddings() -> None:
+def test_z_is_the_normalised_difference_of_unit_embeddings():
     sides = torch.randn(2, 6, 3, 16, 16, generator=torch.Generator().manual_seed(2)).unbind(0)
     unit, raw = (build(z_norm=flag).eval()(*sides) for flag in (True, False))
     torch.testing.assert_close(unit.z.norm(dim=1), torch.ones(6))
@@ -118,7 +114,7 @@ def test_z_is_the_normalised_difference_of_unit_embeddings() -> None:
     torch.testing.assert_close(raw.e_post.norm(dim=1), torch.ones(6))
 
 
-def test_a_pair_without_any_change_has_no_nan() -> None:
+def test_a_pair_without_any_change_has_no_nan():
     model = build()
     same = torch.randn(4, 3, 16, 16)
     out = model.eval()(same, same)
@@ -127,7 +123,7 @@ def test_a_pair_without_any_change_has_no_nan() -> None:
     assert all(g.isfinite().all() for g in gradients)
 
 
-def test_single_images_have_neither_l_nor_a_difference() -> None:
+def test_single_images_have_neither_l_nor_a_difference():
     out = build(input="single", beta=0.0).eval()(torch.randn(5, 3, 16, 16))
     assert out.latent is None and out.z.shape == (5, 16) and out.logits.shape == (5, 3)
     assert out.z is out.e_post
@@ -135,14 +131,14 @@ def test_single_images_have_neither_l_nor_a_difference() -> None:
         Settings(**SMALL, input="single", beta=0.5)
 
 
-def test_l_needs_a_dimension_for_every_class() -> None:
+def test_l_needs_a_dimension_for_every_class():
     with pytest.raises(SpecError, match="a dimension for each of the 17 classes"):
         build(classes=17)
     assert build(classes=17, beta=0.0) is not None
 
 
 @pytest.mark.parametrize("maps", [[(1, 1)], [(2, 2), (1, 1)], [(3, 5)], [(4, 4), (2, 2), (1, 1), (1, 1)]])
-def test_l_has_no_more_dimensions_than_its_stages_have_places(maps: list[tuple[int, int]]) -> None:
+def test_l_has_no_more_dimensions_than_its_stages_have_places(maps):
     generator, size = torch.Generator().manual_seed(0), (4, 4)
     pre, post = ([torch.randn(40, 2, *m, generator=generator) for m in maps] for _ in range(2))
     spans = latent([*pre, *pre][: len(maps)], post, blocks="-".join(str(i + 1) for i in range(len(maps))), size=size)
@@ -150,7 +146,7 @@ def test_l_has_no_more_dimensions_than_its_stages_have_places(maps: list[tuple[i
     assert spanned <= min(rank(maps, size), 16) and (spanned == rank(maps, size) or len(maps) > 1)
 
 
-def test_maps_too_small_for_the_classes_are_warned_of() -> None:
+def test_maps_too_small_for_the_classes_are_warned_of():
     settings = Settings(
         encoder={"name": "resnet10", "width": 8, "stem": "imagenet"}, latent={"size": 4, "blocks": "4"}, image_size=32
     )
@@ -159,7 +155,7 @@ def test_maps_too_small_for_the_classes_are_warned_of() -> None:
 
 
 @pytest.mark.parametrize(("bn", "moves"), [("train", True), ("frozen", False)])
-def test_frozen_batchnorm_keeps_its_statistics(bn: str, moves: bool) -> None:
+def test_frozen_batchnorm_keeps_its_statistics(bn, moves):
     model = build(**{"encoder.bn": bn})
     train_mode(model, bn)
     before = {name: value.clone() for name, value in model.named_buffers()}
@@ -167,20 +163,20 @@ def test_frozen_batchnorm_keeps_its_statistics(bn: str, moves: bool) -> None:
     assert any(not torch.equal(value, before[name]) for name, value in model.named_buffers()) is moves
 
 
-def test_groupnorm_does_not_see_the_batch() -> None:
+def test_groupnorm_does_not_see_the_batch():
     model = build(**{"encoder.bn": "groupnorm", "encoder.width": 16})
     train_mode(model, "groupnorm")
     sides = torch.randn(2, 6, 3, 16, 16).unbind(0)
     torch.testing.assert_close(model(*sides).z[:2], model(*(side[:2] for side in sides)).z, atol=1e-5, rtol=1e-4)
 
 
-def test_frozen_batchnorm_without_weights_is_warned_of() -> None:
+def test_frozen_batchnorm_without_weights_is_warned_of():
     with pytest.warns(UserWarning, match="bn 'frozen' .* BatchNorm does nothing here; give pretrained weights"):
         build(**{"encoder.bn": "frozen"})
 
 
 @pytest.mark.parametrize("width", [16, 28, 44, 128])  # 28 and 44: a stage of no multiple of 16 channels
-def test_groupnorm_has_groups_of_sixteen_or_more_at_every_width(width: int) -> None:
+def test_groupnorm_has_groups_of_sixteen_or_more_at_every_width(width):
     norms = [
         m
         for m in build(**{"encoder.bn": "groupnorm", "encoder.width": width}).modules()
@@ -189,14 +185,14 @@ def test_groupnorm_has_groups_of_sixteen_or_more_at_every_width(width: int) -> N
     assert norms and all(norm.num_channels // norm.num_groups >= 16 and norm.num_groups <= 32 for norm in norms)
 
 
-def test_groupnorm_of_a_narrow_network_is_refused_and_says_what_works() -> None:
+def test_groupnorm_of_a_narrow_network_is_refused_and_says_what_works():
     with pytest.raises(SpecError, match=r"encoder\.width: groupnorm needs a width of 16 or more.*'train' or 'frozen'"):
         build(**{"encoder.bn": "groupnorm", "encoder.width": 12})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backbone", ["resnet18", "resnet34", "resnet50"])
-def test_torchvisions_weights_load_and_give_its_features(backbone: str, tmp_path: Path) -> None:
+def test_torchvisions_weights_load_and_give_its_features(backbone, tmp_path):
     import torchvision
 
     torch.manual_seed(0)
@@ -211,7 +207,7 @@ def test_torchvisions_weights_load_and_give_its_features(backbone: str, tmp_path
     assert ours.dims == ((256, 512, 1024, 2048) if backbone == "resnet50" else (64, 128, 256, 512))
 
 
-def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+def test_weights_that_do_not_fit_are_refused(tmp_path):
     torch.save({"conv1.weight": torch.zeros(1)}, tmp_path / "weights.pt")
     torch.save([1, 2], tmp_path / "list.pt")
     (tmp_path / "garbage.pt").write_bytes(b"no weights")
@@ -225,14 +221,14 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
             build(**{"encoder.pretrained": str(path)})
 
 
-def test_weights_of_a_checkpoint_load_too(tmp_path: Path) -> None:
+def test_weights_of_a_checkpoint_load_too(tmp_path):
     state = build().encoder.state_dict()
     torch.save({"state_dict": state, "epoch": 3}, tmp_path / "checkpoint.pt")
     loaded = build(**{"encoder.pretrained": str(tmp_path / "checkpoint.pt")}).encoder.state_dict()
     assert all(torch.equal(loaded[name], value) for name, value in state.items())
 
 
-def test_bfloat16_is_within_tolerance() -> None:
+def test_bfloat16_is_within_tolerance():
     model = build().eval()
     sides = torch.randn(2, 8, 3, 16, 16, generator=torch.Generator().manual_seed(3)).unbind(0)
     with torch.no_grad():

@@ -21,7 +21,7 @@ def simplex(classes: int) -> Tensor:
     return torch.nn.functional.normalize(centred, dim=1)
 
 
-def contrast(loss: str, points: Tensor, temperature: float) -> float:
+def contrast(loss, points, temperature):
     return float(losses.build(loss, "dot", reduction="all_anchors", temperature=temperature)(points, LABELS))
 
 
@@ -36,18 +36,18 @@ def contrast(loss: str, points: Tensor, temperature: float) -> float:
         ("ocl", "simplex", 0.1, 0.757480),
     ],
 )
-def test_values_at_the_two_optima(loss: str, points: str, temperature: float, value: float) -> None:
+def test_values_at_the_two_optima(loss, points, temperature, value):
     where = torch.eye(4, dtype=torch.float64) if points == "orthonormal" else simplex(4)
     assert contrast(loss, where[LABELS], temperature) == pytest.approx(value, abs=1e-6)
 
 
-def outputs(labels: Tensor, classes: int = 3) -> Outputs:
+def outputs(labels, classes=3):
     generator = torch.Generator().manual_seed(1)
     z, latent = (torch.nn.functional.normalize(torch.randn(len(labels), 8, generator=generator)) for _ in range(2))
     return Outputs(z, latent, torch.randn(len(labels), classes, generator=generator), torch.ones(len(labels)), z)
 
 
-def test_the_sum_is_alpha_times_contrast_plus_the_rest_times_wce() -> None:
+def test_the_sum_is_alpha_times_contrast_plus_the_rest_times_wce():
     labels = torch.tensor([0, 0, 1, 1, 2])
     out, declared = outputs(labels), PairedSettings(beta=0.25)
     objective = Objective(declared, labels, 3, torch.device("cpu"))
@@ -60,7 +60,7 @@ def test_the_sum_is_alpha_times_contrast_plus_the_rest_times_wce() -> None:
     )
 
 
-def test_wce_reductions_differ_by_the_mean_weight_of_the_batch() -> None:
+def test_wce_reductions_differ_by_the_mean_weight_of_the_batch():
     train, batch = torch.tensor([0] * 8 + [1] * 2), torch.tensor([0, 1, 1])
     out = outputs(batch, classes=2)
     values = [
@@ -74,7 +74,7 @@ def test_wce_reductions_differ_by_the_mean_weight_of_the_batch() -> None:
 
 
 @pytest.mark.parametrize("kind", ["balanced", "root", "effective_number", "none"])
-def test_rare_classes_never_weigh_less_and_absent_ones_do_not_break(kind: str) -> None:
+def test_rare_classes_never_weigh_less_and_absent_ones_do_not_break(kind):
     weights = class_weights(kind, torch.tensor([0] * 90 + [1] * 9 + [3]), 4)
     assert weights.isfinite().all()
     assert weights[0] <= weights[1] <= weights[3]
@@ -84,7 +84,7 @@ def test_rare_classes_never_weigh_less_and_absent_ones_do_not_break(kind: str) -
 
 @pytest.mark.parametrize("batch", [[0, 1], [0, 0], [0, 1, 2], [2]])
 @pytest.mark.parametrize("loss", ["supcon", "ocl"])
-def test_tiny_batches_have_finite_losses_and_gradients(batch: list[int], loss: str) -> None:
+def test_tiny_batches_have_finite_losses_and_gradients(batch, loss):
     labels = torch.tensor(batch)
     z = torch.randn(len(batch), 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
     unit = torch.nn.functional.normalize(z, dim=1)
@@ -98,7 +98,7 @@ def test_tiny_batches_have_finite_losses_and_gradients(batch: list[int], loss: s
         assert terms["contrast_z"].item() == 0 and not gradient.any()
 
 
-def test_more_classes_than_dimensions_is_warned_of() -> None:
+def test_more_classes_than_dimensions_is_warned_of():
     with pytest.warns(UserWarning, match=r"projection\.dim 2 cannot hold 3"):
         Objective(PairedSettings(projection={"dim": 2}), torch.tensor([0, 1, 2]), 3, torch.device("cpu"))
 
@@ -112,7 +112,7 @@ def test_more_classes_than_dimensions_is_warned_of() -> None:
         (PairedSettings(alpha=0.9, alpha_schedule="const", epochs=3), False),
     ],
 )
-def test_a_classifier_that_is_never_trained_is_warned_of(declared: PairedSettings, never: bool) -> None:
+def test_a_classifier_that_is_never_trained_is_warned_of(declared, never):
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         Objective(declared, torch.tensor([0, 1, 2]), 3, torch.device("cpu"))
@@ -135,6 +135,6 @@ def test_a_classifier_that_is_never_trained_is_warned_of(declared: PairedSetting
         ({"betta": 1}, "betta"),
     ],
 )
-def test_wrong_settings_name_their_place(config: dict[str, object], place: str) -> None:
+def test_wrong_settings_name_their_place(config, place):
     with pytest.raises(SpecError, match=place):
         PairedSettings(**config)

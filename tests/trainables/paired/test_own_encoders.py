@@ -1,8 +1,6 @@
 """Encoders of paired images that are somebody else's: by dotted path, torchvision's and timm's by name."""
 
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,7 +54,7 @@ def raises(shape):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def own(tmp_path_factory):
     folder = tmp_path_factory.mktemp("package")
     (folder / "own_pairs.py").write_text(OWN)
     sys.path.insert(0, str(folder))
@@ -85,9 +83,7 @@ def trial(pairs: Manifest, **config: Any) -> Trial:
     ("encoder", "beta"),
     [({"name": "own_pairs:Four", "width": 4}, 0.5), ("own_pairs:Row", 0), ("timm:test_resnet", 0.5)],
 )
-def test_a_pair_is_trained_with_an_own_encoder_and_resumes(
-    encoder: Any, beta: float, pairs: Manifest, tmp_path: Path
-) -> None:
+def test_a_pair_is_trained_with_an_own_encoder_and_resumes(encoder, beta, pairs, tmp_path):
     if encoder == "timm:test_resnet":
         pytest.importorskip("timm")
     one = trial(pairs, encoder=encoder, beta=beta, **{"latent.size": 4} if beta else {})
@@ -98,13 +94,13 @@ def test_a_pair_is_trained_with_an_own_encoder_and_resumes(
     assert outputs.z.shape == (3, 8) and (outputs.latent is None) == (beta == 0)
 
 
-def test_torchvisions_models_go_by_name_without_l(pairs: Manifest) -> None:
+def test_torchvisions_models_go_by_name_without_l(pairs):
     encoder = Settings(**trial(pairs, encoder="mobilenet_v3_small", beta=0, image_size=32).config).encoder
     maps = encoder.build((3, 32, 32)).eval()(torch.zeros(2, 3, 32, 32))
     assert [list(part.shape) for part in maps] == [[2, 1024, 1, 1]]
 
 
-def test_weights_are_part_of_a_trial_by_their_digest(pairs: Manifest, tmp_path: Path) -> None:
+def test_weights_are_part_of_a_trial_by_their_digest(pairs, tmp_path):
     file = tmp_path / "weights.pt"
     small = {"name": "resnet10", "width": 8}
     net = Settings(encoder=small | {"stem": "small"}).encoder.build((3, 16, 16))
@@ -135,9 +131,7 @@ def test_weights_are_part_of_a_trial_by_their_digest(pairs: Manifest, tmp_path: 
         ({"encoder": "resnet19"}, "encoder: there is no such encoder, got 'resnet19'; did you mean 'resnet18'?"),
     ],
 )
-def test_what_does_not_fit_is_said_by_the_plan_in_one_line(
-    config: dict[str, Any], says: str, pairs: Manifest, unchecked_shapes: None
-) -> None:
+def test_what_does_not_fit_is_said_by_the_plan_in_one_line(config, says, pairs, unchecked_shapes):
     with pytest.raises(SpecError) as caught:
         trial(pairs, **config)
     assert says in str(caught.value) and len(str(caught.value).splitlines()) == 1

@@ -1,13 +1,10 @@
 """Settings of the family: resolved from the manifest's content alone, and old flat keys that say the new ones."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 
-from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import field_help, resolved_config
 from contrasweep.study import dotted
@@ -17,7 +14,6 @@ from contrasweep.trainables.paired_images import settings as images
 from contrasweep.trainables.paired_images import train
 from contrasweep.trainables.paired_images.encoders import stage_side
 from contrasweep.trainables.paired_texts import settings as texts
-from contrasweep.trial import Trial
 
 CLASSES = (images.Settings, texts.Settings)
 
@@ -32,9 +28,7 @@ CLASSES = (images.Settings, texts.Settings)
         ({"input": "post", "augmentation": {"name": "pairs", "jitter": 0.0}}, {"augmentation.jitter": 0.0}),
     ],
 )
-def test_every_automatic_value_becomes_concrete(
-    pairs: Manifest, given: dict[str, Any], expected: Mapping[str, Any]
-) -> None:
+def test_every_automatic_value_becomes_concrete(pairs, given, expected):
     settings = images.Settings(**given).resolve(pairs)
     config = resolved_config(settings)
     flat = dotted.flatten(config)
@@ -44,7 +38,7 @@ def test_every_automatic_value_becomes_concrete(
 
 
 @pytest.mark.slow
-def test_the_name_of_a_dataset_decides_nothing(pairs: Manifest, make_trial: Callable[..., Trial]) -> None:
+def test_the_name_of_a_dataset_decides_nothing(pairs, make_trial):
     for given in ({}, {"input": "pre_single", "beta": 0.0}):
         resolved = [images.Settings(**given).resolve(replace(pairs, name=name)) for name in ("mnist", "cifar10", "")]
         assert resolved[0] == resolved[1] == resolved[2]
@@ -57,25 +51,25 @@ def test_the_name_of_a_dataset_decides_nothing(pairs: Manifest, make_trial: Call
 @pytest.mark.parametrize("side", [33, 64])
 @pytest.mark.parametrize("stem", ["small", "imagenet"])
 @pytest.mark.parametrize("encoder", ["resnet10", "resnet50"])
-def test_the_sides_of_stages_are_those_of_the_network(side: int, stem: str, encoder: str) -> None:
+def test_the_sides_of_stages_are_those_of_the_network(side, stem, encoder):
     network = images.Settings(encoder={"name": encoder, "stem": stem}).encoder.build((3, 64, 64)).eval()
     with torch.no_grad():
         maps = network(torch.zeros(1, 3, side, side))
     assert [m.shape[2:] for m in maps] == [(stage_side(side, stem, stage),) * 2 for stage in (1, 2, 3, 4)]
 
 
-def test_where_a_trial_runs_is_no_part_of_its_resolved_settings() -> None:
+def test_where_a_trial_runs_is_no_part_of_its_resolved_settings():
     for cls in CLASSES:
         assert resolved_config(cls(device="auto")) == resolved_config(cls())
         assert "device" not in resolved_config(cls())
 
 
 @pytest.mark.parametrize("cls", [*CLASSES, Latent, CrossEntropy, Classifier, colour_baseline.Settings])
-def test_every_setting_has_a_word_of_help(cls: Any) -> None:
+def test_every_setting_has_a_word_of_help(cls):
     assert [name for name, text in field_help(cls).items() if not text] == []
 
 
-def test_data_of_another_kind_is_refused_before_anything_is_spent(pairs: Manifest) -> None:
+def test_data_of_another_kind_is_refused_before_anything_is_spent(pairs):
     texts_of = replace(pairs, kind="text-pair")
     for settings in (images.Settings(), images.Settings(input="single", beta=0.0), colour_baseline.Settings()):
         with pytest.raises(DataError, match="is of kind 'text-pair'"):
@@ -84,7 +78,7 @@ def test_data_of_another_kind_is_refused_before_anything_is_spent(pairs: Manifes
         texts.Settings().resolve(pairs)
 
 
-def test_views_that_do_not_suit_the_input_are_refused() -> None:
+def test_views_that_do_not_suit_the_input_are_refused():
     with pytest.raises(SpecError, match=r"augmentation: .*does not suit input 'pair', got 'photos'"):
         images.Settings(augmentation="photos")
     with pytest.raises(SpecError, match=r"augmentation: .*does not suit input 'single', got 'pairs'"):

@@ -1,8 +1,6 @@
 """Sentence pairs: words, the encoder's padding, and the same guarantees as image pairs, on real SICK pairs."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +8,6 @@ import torch
 from to_the_bit import numbers, trained_and_resumed
 
 from contrasweep.data import resolve
-from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.trainables.paired_texts import Settings, train
 from contrasweep.trainables.paired_texts.inputs import TextInputs
@@ -30,20 +27,20 @@ QUICK: dict[str, Any] = {
 
 
 @pytest.fixture(scope="session")
-def sick(staged: Callable[[str], str]) -> Manifest:
+def sick(staged):
     return resolve(staged("sick"), folds=None, storage="unused")
 
 
-def trial(data: Manifest, **config: Any) -> Trial:
+def trial(data, **config):
     return Trial("study", "arm", "contrasweep.trainables.paired_texts:train", QUICK | config, data, None, 0)
 
 
-def test_words() -> None:
+def test_words():
     assert tokens("A man's 2 dogs, running!") == ["a", "man", "'", "s", "2", "dogs", ",", "running", "!"]
     assert vocabulary([["b", "a", "b"], ["a", "c"]], min_count=2) == {"a": 2, "b": 3}
 
 
-def test_padding_does_not_show_in_the_features() -> None:
+def test_padding_does_not_show_in_the_features():
     torch.manual_seed(0)
     encoder = ConvolutionEncoder(20, width=8, dropout=0.0).eval()
     words = torch.tensor([[3, 4, 5, 0, 0, 0, 0, 0]])
@@ -54,7 +51,7 @@ def test_padding_does_not_show_in_the_features() -> None:
 
 
 @pytest.mark.slow
-def test_the_vocabulary_is_the_training_parts(sick: Manifest) -> None:
+def test_the_vocabulary_is_the_training_parts(sick):
     inputs = TextInputs(trial(sick), Settings(**QUICK), torch.device("cpu"))
     trained_on = torch.cat(inputs.sides["train"]).unique()
     assert len(trained_on[trained_on > UNKNOWN]) == inputs.reader.size - 2
@@ -62,7 +59,7 @@ def test_the_vocabulary_is_the_training_parts(sick: Manifest) -> None:
 
 
 @pytest.mark.slow
-def test_views_hide_words_and_never_padding(sick: Manifest) -> None:
+def test_views_hide_words_and_never_padding(sick):
     inputs = TextInputs(trial(sick), Settings(**QUICK | {"augmentation": {"word_dropout": 0.5}}), torch.device("cpu"))
     rows = torch.arange(50)
     for plain, view in zip(inputs.plain("train", rows), inputs.epoch(0, 1)(rows, slice(0, 50)), strict=True):
@@ -72,7 +69,7 @@ def test_views_hide_words_and_never_padding(sick: Manifest) -> None:
 
 
 @pytest.mark.slow
-def test_it_learns_deterministically_and_resumes_bit_for_bit(sick: Manifest, tmp_path: Path) -> None:
+def test_it_learns_deterministically_and_resumes_bit_for_bit(sick, tmp_path):
     one = trial(sick, loss="ocl", beta=0.5)
     reports = trained_and_resumed(train, one, tmp_path)
     assert numbers([next(train(one))]) == numbers(reports[:1])
@@ -82,11 +79,11 @@ def test_it_learns_deterministically_and_resumes_bit_for_bit(sick: Manifest, tmp
 
 
 @pytest.mark.slow
-def test_it_trains_without_l(sick: Manifest) -> None:
+def test_it_trains_without_l(sick):
     metrics = next(train(trial(sick, loss="supcon", beta=0.0))).metrics
     assert metrics["contrast_z"] > 0 and "contrast_l" not in metrics
 
 
-def test_images_are_refused(sick: Manifest) -> None:
+def test_images_are_refused(sick):
     with pytest.raises(DataError, match="trains on text pairs"):
         next(train(trial(replace(sick, kind="image"))))

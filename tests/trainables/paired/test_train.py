@@ -3,9 +3,7 @@
 import random
 import shutil
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,6 @@ import torch
 from to_the_bit import numbers, trained_and_resumed
 
 from contrasweep.data import open_dataset, resolve
-from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables.paired import fitting
 from contrasweep.trainables.paired.fitting import PairedTraining
@@ -24,9 +21,7 @@ from contrasweep.trainables.paired.tables import class_names
 from contrasweep.trainables.paired_images import train
 from contrasweep.trainables.paired_images.inputs import ImageInputs, moments
 from contrasweep.trainables.paired_images.settings import Settings
-from contrasweep.trial import Trial
 
-MakeTrial = Callable[..., Trial]
 STILL = {"name": "pairs", "dihedral": False}
 SYSTEMS: dict[str, dict[str, Any]] = {
     "scl": {"loss": "supcon", "beta": 0.0},
@@ -38,7 +33,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_system_learns_and_reports_scores_and_geometry(make_trial: MakeTrial, system: str) -> None:
+def test_every_system_learns_and_reports_scores_and_geometry(make_trial, system):
     reports = list(train(make_trial(**SYSTEMS[system], epochs=6, alpha=0.5, learning_rate=3e-3, augmentation=STILL)))
     assert [r.step for r in reports] == list(range(1, 7))
     first, last = reports[0].metrics, reports[-1].metrics
@@ -67,7 +62,7 @@ def test_every_system_learns_and_reports_scores_and_geometry(make_trial: MakeTri
 
 
 @pytest.mark.slow
-def test_the_same_trial_gives_the_same_numbers_to_the_bit(make_trial: MakeTrial) -> None:
+def test_the_same_trial_gives_the_same_numbers_to_the_bit(make_trial):
     trial = make_trial(n_views=2)
     runs = []
     for _ in range(2):
@@ -82,16 +77,12 @@ def test_the_same_trial_gives_the_same_numbers_to_the_bit(make_trial: MakeTrial)
 @pytest.mark.parametrize(
     "config", [{}, {"optimizer": "sgd", "sampler": "at_least_2_per_class", "encoder.bn": "frozen"}]
 )
-def test_resumed_in_mid_training_it_continues_bit_for_bit(
-    make_trial: MakeTrial, tmp_path: Path, config: dict[str, Any]
-) -> None:
+def test_resumed_in_mid_training_it_continues_bit_for_bit(make_trial, tmp_path, config):
     trained_and_resumed(train, make_trial(epochs=4, **config), tmp_path, steps=[2])
 
 
 @pytest.mark.slow
-def test_that_a_trial_is_stuck_is_said_once_also_after_a_resume(
-    make_trial: MakeTrial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_that_a_trial_is_stuck_is_said_once_also_after_a_resume(make_trial, tmp_path, monkeypatch, caplog):
     stuck = {"collapsed": 1.0, "collapse_value": 2.0}
     monkeypatch.setattr(fitting.diagnostics, "of_batch", lambda *_: stuck)
     trial = make_trial(epochs=3)
@@ -104,7 +95,7 @@ def test_that_a_trial_is_stuck_is_said_once_also_after_a_resume(
 
 
 @pytest.mark.slow
-def test_arms_of_a_replicate_start_alike(make_trial: MakeTrial) -> None:
+def test_arms_of_a_replicate_start_alike(make_trial):
     """Same weights, same order, same views for every loss: with alpha 0 the arms cannot be told apart."""
     runs = [numbers(list(train(make_trial(loss=loss, alpha=0.0, beta=0.0)))) for loss in ("supcon", "ocl")]
     for (_, first, _), (_, second, _) in zip(*runs, strict=True):
@@ -114,7 +105,7 @@ def test_arms_of_a_replicate_start_alike(make_trial: MakeTrial) -> None:
         }
 
 
-def test_what_happens_to_a_row_does_not_depend_on_the_batch_size(make_trial: MakeTrial) -> None:
+def test_what_happens_to_a_row_does_not_depend_on_the_batch_size(make_trial):
     trial = make_trial()
     inputs = ImageInputs(trial, Settings(**trial.config), torch.device("cpu"))
     rows, views = torch.arange(12), inputs.epoch(0, 0, 1, "view 1")
@@ -124,7 +115,7 @@ def test_what_happens_to_a_row_does_not_depend_on_the_batch_size(make_trial: Mak
         torch.testing.assert_close(whole[i], torch.cat([half[i] for half in halves]))
 
 
-def test_class_weights_are_counted_on_the_training_fold_only(make_trial: MakeTrial, pairs: Manifest) -> None:
+def test_class_weights_are_counted_on_the_training_fold_only(make_trial, pairs):
     weights = set()
     for fold in range(5):
         trial = make_trial(fold=fold)
@@ -135,7 +126,7 @@ def test_class_weights_are_counted_on_the_training_fold_only(make_trial: MakeTri
     assert len(weights) > 1
 
 
-def test_pixels_are_scaled_by_the_training_fold_only(make_trial: MakeTrial) -> None:
+def test_pixels_are_scaled_by_the_training_fold_only(make_trial):
     means = set()
     for fold in range(5):
         trial = make_trial(fold=fold)
@@ -146,7 +137,7 @@ def test_pixels_are_scaled_by_the_training_fold_only(make_trial: MakeTrial) -> N
     assert len(means) == 5
 
 
-def test_pixels_of_one_level_are_all_counted() -> None:
+def test_pixels_of_one_level_are_all_counted():
     pixels = torch.zeros(70, 1, 512, 512, dtype=torch.uint8)  # 18,350,080 values, more than float32 counts singly
     pixels[:7] = 255
     mean, std = moments((pixels,))
@@ -154,12 +145,12 @@ def test_pixels_of_one_level_are_all_counted() -> None:
 
 
 @pytest.mark.slow
-def test_embeddings_of_one_dimension_have_tables_too(make_trial: MakeTrial) -> None:
+def test_embeddings_of_one_dimension_have_tables_too(make_trial):
     last = list(train(make_trial(epochs=1, projection={"dim": 1}, artifacts="tables")))[-1]
     assert "embeddings.parquet" in last.artifacts
 
 
-def test_an_evaluation_that_is_not_finite_is_an_error(make_trial: MakeTrial) -> None:
+def test_an_evaluation_that_is_not_finite_is_an_error(make_trial):
     trial = make_trial()
     settings = Settings(**trial.config)
     run = PairedTraining(trial, ImageInputs(trial, settings, torch.device("cpu")))
@@ -168,7 +159,7 @@ def test_an_evaluation_that_is_not_finite_is_an_error(make_trial: MakeTrial) -> 
         run.test()
 
 
-def test_centred_on_the_pair_the_scene_goes_and_the_shift_stays(make_trial: MakeTrial) -> None:
+def test_centred_on_the_pair_the_scene_goes_and_the_shift_stays(make_trial):
     trial = make_trial(centre="item")
     inputs = ImageInputs(trial, Settings(**trial.config), torch.device("cpu"))
     rows = torch.arange(5)
@@ -180,7 +171,7 @@ def test_centred_on_the_pair_the_scene_goes_and_the_shift_stays(make_trial: Make
     torch.testing.assert_close(brighter[0], pre, atol=1e-5, rtol=1e-5)
 
 
-def test_centred_on_both_colours_a_network_sees_each_in_channels_of_its_own(make_trial: MakeTrial) -> None:
+def test_centred_on_both_colours_a_network_sees_each_in_channels_of_its_own(make_trial):
     seen = {}
     for centre in ("dataset", "item", "both"):
         trial = make_trial(centre=centre)
@@ -193,7 +184,7 @@ def test_centred_on_both_colours_a_network_sees_each_in_channels_of_its_own(make
 
 @pytest.mark.slow
 @pytest.mark.parametrize("input_", ["pre", "post"])
-def test_one_side_fed_twice_shows_no_difference(make_trial: MakeTrial, input_: str) -> None:
+def test_one_side_fed_twice_shows_no_difference(make_trial, input_):
     last = list(train(make_trial(input=input_, augmentation={"name": "pairs", "jitter": 0.0})))[-1].metrics
     assert last["z_raw"] == 0.0 and not {"centre_cosine", "collapsed"} & set(last) and last["nonfinite_steps"] == 0.0
     assert np.isfinite(list(last.values())).all()
@@ -201,13 +192,13 @@ def test_one_side_fed_twice_shows_no_difference(make_trial: MakeTrial, input_: s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("input_", ["pre_single", "post_single"])
-def test_one_side_as_a_single_image(make_trial: MakeTrial, input_: str) -> None:
+def test_one_side_as_a_single_image(make_trial, input_):
     last = list(train(make_trial(input=input_, beta=0.0, n_views=2)))[-1].metrics
     assert last["z_raw"] == pytest.approx(1.0, abs=1e-5) and last["anchors"] == 1.0
 
 
 @pytest.mark.slow
-def test_single_images_of_the_long_tailed_digits(tmp_path: Path, make_trial: MakeTrial) -> None:
+def test_single_images_of_the_long_tailed_digits(tmp_path, make_trial):
     digits = resolve("digits-lt", folds=None, storage=str(tmp_path))
     config = {"input": "single", "beta": 0.0, "n_views": 2, "epochs": 2, "batch_size": 64}
     last = list(train(make_trial(fold=None, data=digits, **config)))[-1].metrics
@@ -228,13 +219,13 @@ def test_single_images_of_the_long_tailed_digits(tmp_path: Path, make_trial: Mak
         {"alpha": 1.0, "alpha_schedule": "const"},
     ],
 )
-def test_no_setting_makes_nan(make_trial: MakeTrial, config: dict[str, Any]) -> None:
+def test_no_setting_makes_nan(make_trial, config):
     for report in train(make_trial(**({"epochs": 1} | config))):
         assert np.isfinite(list(report.metrics.values())).all() and report.metrics["nonfinite_steps"] == 0
 
 
 @pytest.mark.slow
-def test_artifacts_are_tables_that_agree_with_the_metrics(make_trial: MakeTrial, pairs: Manifest) -> None:
+def test_artifacts_are_tables_that_agree_with_the_metrics(make_trial, pairs):
     running = train(make_trial(epochs=1, artifacts="figures"))
     report = next(running)
     table = pq.read_table(report.artifacts["embeddings.parquet"])
@@ -256,9 +247,7 @@ def test_artifacts_are_tables_that_agree_with_the_metrics(make_trial: MakeTrial,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("limit", "said"), [(-1.1, 1), (1.1, 0)])
-def test_centres_above_the_limit_are_warned_of(
-    make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch, limit: float, said: int
-) -> None:
+def test_centres_above_the_limit_are_warned_of(make_trial, monkeypatch, limit, said):
     monkeypatch.setattr(fitting, "COLLAPSED", limit)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -266,7 +255,7 @@ def test_centres_above_the_limit_are_warned_of(
     assert sum("shift common to all pairs" in str(w.message) for w in caught) == said
 
 
-def test_errors_name_what_is_wrong(make_trial: MakeTrial, tmp_path: Path) -> None:
+def test_errors_name_what_is_wrong(make_trial, tmp_path):
     with pytest.raises(SpecError, match="a batch must not be larger"):
         next(train(make_trial(batch_size=1000)))
     with pytest.raises(DataError, match="kind 'image'; digit-pairs is of kind 'image-pair'"):

@@ -1,6 +1,5 @@
 """A small corpus of random texts, regions and labels, and small settings for each of the eight models."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -37,10 +36,10 @@ def random_corpus(products: int = 6, reviews: int = 4, *, seed: int = 0, images:
     """Each product has `reviews` reviews of 3 to 9 words with labels 0, 2, 4, ... in random order."""
     rng = np.random.default_rng(seed)
 
-    def tokens(low: int, high: int) -> np.ndarray:
+    def tokens(low, high):
         return rng.integers(2, WORDS, rng.integers(low, high))
 
-    def regions() -> np.ndarray:
+    def regions():
         return rng.normal(size=(rng.integers(1, 4) if images else 0, ROI_DIM)).astype(np.float16)
 
     rows = products * reviews
@@ -60,7 +59,7 @@ def random_corpus(products: int = 6, reviews: int = 4, *, seed: int = 0, images:
     )
 
 
-def random_inputs(seed: int = 0) -> Inputs:
+def random_inputs(seed=0):
     generator = torch.Generator().manual_seed(seed)
     words = [torch.rand(WORDS, WORD_DIM, generator=generator) - 0.5 for _ in range(2)]
     characters = torch.randint(2, 20, (WORDS, 5), generator=generator)
@@ -69,21 +68,21 @@ def random_inputs(seed: int = 0) -> Inputs:
 
 
 @pytest.fixture
-def corpus() -> Corpus:
+def corpus():
     return random_corpus()
 
 
 @pytest.fixture
-def inputs() -> Inputs:
+def inputs():
     return random_inputs()
 
 
 @pytest.fixture
-def make_trainer() -> Callable[..., Trainer]:
+def make_trainer():
     """make_trainer(model, corpus, model settings, **settings): a Trainer of small size, all of whose parts are
     `corpus`."""
 
-    def make(model: str, corpus: Corpus, options: Mapping[str, Any] | None = None, **more: Any) -> Trainer:
+    def make(model, corpus, options=None, **more):
         settings = Settings(model={"name": model, **SMALL[model], **(options or {})}, device="cpu", **more)
         inputs = replace(random_inputs(), helpful_threshold=settings.helpful_threshold)
         return Trainer(settings, Prepared(dict.fromkeys(("train", "dev", "test"), corpus), inputs, {}), (0, None))
@@ -92,11 +91,11 @@ def make_trainer() -> Callable[..., Trainer]:
 
 
 @pytest.fixture
-def quiet() -> Callable[[str], dict[str, Any]]:
+def quiet():
     """quiet(model): settings of the model that take the noise out of its training."""
     return lambda model: {"dropout": 0.0, **QUIET.get(model, {})}
 
 
 @pytest.fixture
-def make_corpus() -> Callable[..., Corpus]:
+def make_corpus():
     return random_corpus

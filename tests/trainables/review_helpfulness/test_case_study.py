@@ -1,7 +1,5 @@
 """The scores of single reviews that a trial keeps, and what two models say of one product's."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,7 +19,7 @@ TINY |= {"sampler": {"groups": 8, "max_groups": 8, "num_negatives": 3}}
 
 
 @pytest.mark.slow
-def test_a_product_is_shown_with_its_reviews_and_the_scores_of_two_models(tmp_path: Path) -> None:
+def test_a_product_is_shown_with_its_reviews_and_the_scores_of_two_models(tmp_path):
     storage = str(tmp_path / "runs")
     name = "contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=30&roi_dim=8"
     manifest = stage(name, f"{storage}/datasets/planted")

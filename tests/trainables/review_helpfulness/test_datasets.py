@@ -8,14 +8,12 @@ import pickle
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from staged_data import check_staged
 
 from contrasweep.data import open_dataset, resolve, stage
-from contrasweep.data.manifest import Manifest
 from contrasweep.data.resolving import default_place, find
 from contrasweep.errors import DataError, NotStagedError, SpecError
 from contrasweep.trainables.review_helpfulness.datasets import mcr_reviews, reviews
@@ -25,7 +23,7 @@ CLOTHING, MCR, SYNTHETIC = (f"{PACKAGE}:{name}_REVIEWS" for name in ("CLOTHING",
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "node-cache"))
     monkeypatch.delenv("CONTRASWEEP_DATA", raising=False)
 
@@ -101,7 +99,7 @@ def mcr(folder: Path) -> Path:
 SOURCES: dict[str, Callable[[Path], Path | None]] = {CLOTHING: clothing, MCR: mcr, SYNTHETIC: lambda folder: None}
 
 
-def here(name: str, folder: Path, to: str = "staged", **settings: Any) -> Manifest:
+def here(name, folder, to="staged", **settings):
     """The dataset `name`, staged from a source in `folder`."""
     place = folder / "source"
     if not place.exists():
@@ -112,14 +110,14 @@ def here(name: str, folder: Path, to: str = "staged", **settings: Any) -> Manife
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_staged_dataset_is_whole_repeatable_and_readable(name: str, tmp_path: Path) -> None:
+def test_a_staged_dataset_is_whole_repeatable_and_readable(name, tmp_path):
     manifest = here(name, tmp_path)
     check_staged(manifest)
     assert here(name, tmp_path, "again").digest == manifest.digest
 
 
 @pytest.mark.parametrize("name", [CLOTHING, MCR])
-def test_a_source_that_is_not_one_is_a_data_error(name: str, tmp_path: Path) -> None:
+def test_a_source_that_is_not_one_is_a_data_error(name, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_bytes(b"not a dataset")
     for source in ("empty", "file", "missing"):
@@ -128,12 +126,12 @@ def test_a_source_that_is_not_one_is_a_data_error(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_an_unknown_setting_is_a_spec_error(name: str, tmp_path: Path) -> None:
+def test_an_unknown_setting_is_a_spec_error(name, tmp_path):
     with pytest.raises(SpecError, match=rf"{name}.*no_such"):
         stage(name, str(tmp_path / "to"), source=tmp_path, settings={"no_such": 1})
 
 
-def test_what_is_not_staged_is_named_with_the_command_that_stages_it(tmp_path: Path) -> None:
+def test_what_is_not_staged_is_named_with_the_command_that_stages_it(tmp_path):
     with pytest.raises(NotStagedError) as caught:
         resolve(f"{MCR}?category=Toys", folds=None, storage=str(tmp_path))
     place = f"{tmp_path}/datasets/{PACKAGE}-MCR_REVIEWS-category-Toys"
@@ -143,7 +141,7 @@ def test_what_is_not_staged_is_named_with_the_command_that_stages_it(tmp_path: P
     assert resolve(f"{MCR}?category=Toys", folds=None, storage=str(tmp_path)).name == f"{MCR}?category=Toys"
 
 
-def test_synthetic_reviews_are_staged_on_demand_and_are_the_same_for_ever(tmp_path: Path) -> None:
+def test_synthetic_reviews_are_staged_on_demand_and_are_the_same_for_ever(tmp_path):
     manifest = find(SYNTHETIC, storage=str(tmp_path))
     assert manifest.digest.startswith("cb129eeed282") and manifest.synthetic
 
@@ -151,17 +149,17 @@ def test_synthetic_reviews_are_staged_on_demand_and_are_the_same_for_ever(tmp_pa
 @pytest.mark.parametrize(
     ("votes", "label"), [(1, 0), (2, 1), (3, 1), (4, 2), (7, 2), (8, 3), (15, 3), (16, 4), (1000, 4)]
 )
-def test_votes_to_label(votes: int, label: int) -> None:
+def test_votes_to_label(votes, label):
     assert reviews.label(votes) == label
 
 
-def test_the_market_of_mcr_reviews_says_what_is_relevant(tmp_path: Path) -> None:
+def test_the_market_of_mcr_reviews_says_what_is_relevant(tmp_path):
     amazon, lazada = here(MCR, tmp_path), here(MCR, tmp_path, "lazada", market="lazada")
     assert [one.source["relevance_threshold"] for one in (amazon, lazada)] == [1, 0]
     assert default_place(MCR, dict(amazon.source["settings"])) != default_place(MCR, dict(lazada.source["settings"]))
 
 
-def test_mcr_reviews_keep_features_order_and_products_apart(tmp_path: Path) -> None:
+def test_mcr_reviews_keep_features_order_and_products_apart(tmp_path):
     dataset = open_dataset(here(MCR, tmp_path))
     train, products = dataset.split("train"), dataset.split("products")
     roi = dict(
@@ -181,12 +179,12 @@ def test_mcr_reviews_keep_features_order_and_products_apart(tmp_path: Path) -> N
     assert not split_of[0] & split_of[1] and not split_of[1] & split_of[2] and not split_of[0] & split_of[2]
 
 
-def test_synthetic_features_are_labelled(tmp_path: Path) -> None:
+def test_synthetic_features_are_labelled(tmp_path):
     assert not here(CLOTHING, tmp_path).synthetic
     assert here(CLOTHING, tmp_path, "b", synthetic_roi=2, roi_dim=8).synthetic
 
 
-def test_real_clothing_reviews(staged: Callable[[str], str]) -> None:
+def test_real_clothing_reviews(staged):
     manifest = resolve(staged(CLOTHING), folds=None, storage="unused")
     labels = np.sum([manifest.counts[split]["classes"] for split in ("train", "dev", "test")], axis=0)
     assert labels.tolist() == [4043, 3626, 2494, 1446, 701]
@@ -194,14 +192,14 @@ def test_real_clothing_reviews(staged: Callable[[str], str]) -> None:
 
 
 class Exploit:
-    def __init__(self, target: str) -> None:
+    def __init__(self, target):
         self.target = target
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return os.mkdir, (self.target,)
 
 
-def test_forged_region_features_are_refused(tmp_path: Path) -> None:
+def test_forged_region_features_are_refused(tmp_path):
     target = tmp_path / "executed"
     (tmp_path / "x.pth").write_bytes(pickle.dumps([{"x": Exploit(str(target))}]))
     with pytest.raises(DataError, match="not loaded"):

@@ -1,7 +1,6 @@
 """The ranker of a finished trial as a module: it scores reviews as its trial's best epoch did."""
 
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from contrasweep.trial import Trial
 
 
 @pytest.mark.slow
-def test_a_module_scores_as_the_best_epoch_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_scores_as_the_best_epoch_did(tmp_path, monkeypatch):
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "cache"))
     data = stage(
         "contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=30&roi_dim=8",

@@ -1,8 +1,6 @@
 """Reference values: float64 brute force, checked against independent code. 1e-9 in float64, 1e-5 in float32."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,29 +35,29 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
 
 
 @pytest.fixture(scope="module")
-def goldens(shared: Path) -> dict[str, Any]:
+def goldens(shared):
     return json.loads((shared / "goldens" / "mrhp.json").read_text())
 
 
-def close(result: Any, expected: Any, tolerance: float = 1e-9) -> None:
+def close(result, expected, tolerance=1e-9):
     np.testing.assert_allclose(
         np.asarray(result, dtype=float), np.asarray(expected, dtype=float), rtol=tolerance, atol=tolerance
     )
 
 
-def test_every_contrastive_case_is_tested(goldens: dict[str, Any]) -> None:
+def test_every_contrastive_case_is_tested(goldens):
     assert [case["name"] for case in goldens["contrastive"]] == list(CASES)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("number", range(len(CASES)), ids=CASES)
-def test_contrastive_values_and_gradients(goldens: Any, number: int, form: str, dtype: torch.dtype) -> None:
+def test_contrastive_values_and_gradients(goldens, number, form, dtype):
     case, tolerance = goldens["contrastive"][number], TOLERANCE[dtype]
     expected = case["results"][form]
     ids = case.get("product_ids_excluded_as_negatives")
 
-    def loss(reduction: str, **more: Any) -> tuple[float, dict[str, torch.Tensor]]:
+    def loss(reduction, **more):
         x = {k: torch.tensor(v, dtype=dtype, requires_grad=True) for k, v in case["inputs"].items()}
         value = adaptive_contrastive_loss(
             **x,
@@ -87,14 +85,14 @@ def test_contrastive_values_and_gradients(goldens: Any, number: int, form: str, 
             close(gradients[name], gradient, tolerance)
 
 
-def test_the_loss_is_a_sphere(goldens: dict[str, Any]) -> None:
+def test_the_loss_is_a_sphere(goldens):
     """Theorem 1: the sum equals the squared distances from o/2, less a constant."""
     for case in goldens["contrastive"]:
         result = case["results"]["adaptive"]
         close(result["loss_sum"], result["hyperspherical_sum_squares"] - result["C"])
 
 
-def test_helpful_rows_only(goldens: dict[str, Any]) -> None:
+def test_helpful_rows_only(goldens):
     case = goldens["contrastive_batch_selection"]
     rows = torch.tensor(case["labels"]) >= case["helpful_threshold"]
     x = {name: torch.tensor(values, dtype=torch.float64)[rows] for name, values in case["inputs"].items()}
@@ -108,7 +106,7 @@ def test_helpful_rows_only(goldens: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["pairs", "pairs_kink_value_only"])
-def test_ranking_of_pairs(goldens: dict[str, Any], name: str) -> None:
+def test_ranking_of_pairs(goldens, name):
     case = goldens["ranking"][name]
     x = [torch.tensor(case[side], dtype=torch.float64, requires_grad=True) for side in ("pos", "neg")]
     total = pairwise_ranking_loss(*x, beta=case["beta"], reduction="sum")
@@ -121,7 +119,7 @@ def test_ranking_of_pairs(goldens: dict[str, Any], name: str) -> None:
 
 
 @pytest.mark.parametrize("margin", ["fixed_margin_1", "label_difference_margin"])
-def test_ranking_of_groups(goldens: dict[str, Any], margin: str) -> None:
+def test_ranking_of_groups(goldens, margin):
     case = goldens["ranking"]["grouped_num_neg_3"]
     scores = torch.tensor(case["scores"], dtype=torch.float64, requires_grad=True)
     groups, labels = scores.view(3, 4), torch.tensor(case["labels"]).view(3, 4)
@@ -132,7 +130,7 @@ def test_ranking_of_groups(goldens: dict[str, Any], margin: str) -> None:
     close(scores.grad, case[margin]["grad"])
 
 
-def test_pair_sampling(goldens: dict[str, Any]) -> None:
+def test_pair_sampling(goldens):
     for case in goldens["pair_sampling"]:
         result = [
             {"pos": p, "neg_candidates": n.tolist()} for p, n in pair_candidates(case["labels"], case["interval"])
@@ -140,7 +138,7 @@ def test_pair_sampling(goldens: dict[str, Any]) -> None:
         assert result == case["out"], case
 
 
-def test_metrics_of_each_product(goldens: dict[str, Any]) -> None:
+def test_metrics_of_each_product(goldens):
     for group in goldens["metrics"]["groups"]:
         rows = len(group["labels"])
         result = per_product(
@@ -151,7 +149,7 @@ def test_metrics_of_each_product(goldens: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("threshold", [0, 1])
-def test_metrics_of_interleaved_products(goldens: dict[str, Any], threshold: int) -> None:
+def test_metrics_of_interleaved_products(goldens, threshold):
     case = goldens["metrics"]
     products, labels, scores = zip(*case["flat_interleaved_rows_product_label_score"], strict=True)
     for form in (list(products), np.array(products)):
@@ -172,14 +170,14 @@ def test_metrics_of_interleaved_products(goldens: dict[str, Any], threshold: int
     )
 
 
-def test_votes_to_label(goldens: dict[str, Any]) -> None:
+def test_votes_to_label(goldens):
     case = goldens["votes_to_label"]
     for votes, wanted in zip(case["votes"], case["labels"], strict=True):
         if votes > 0:  # a review without votes is no row
             assert label(votes) == wanted
 
 
-def test_token_distances(goldens: dict[str, Any]) -> None:
+def test_token_distances(goldens):
     case = goldens["token_distances"]
     x, y = (torch.tensor([case[name]], dtype=torch.float64) for name in ("X", "Y"))
     masks = (torch.tensor([case[name]], dtype=torch.bool) for name in ("mask_X", "mask_Y"))
@@ -189,7 +187,7 @@ def test_token_distances(goldens: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_interaction_module(goldens: dict[str, Any], dtype: torch.dtype) -> None:
+def test_interaction_module(goldens, dtype):
     case = goldens["interaction_module"]
     module = Interaction(4, depth=len(case["layers"])).to(dtype)
     with torch.no_grad():
@@ -207,7 +205,7 @@ def test_interaction_module(goldens: dict[str, Any], dtype: torch.dtype) -> None
     close(module(x, context, mask)[0].detach(), case["Q_after_each_layer"][-1], TOLERANCE[dtype])
 
 
-def test_product_aware_attention(goldens: dict[str, Any]) -> None:
+def test_product_aware_attention(goldens):
     case = goldens["baselines"]["product_aware_attention"]
     module = ProductAwareAttention(4).double()
     with torch.no_grad():
@@ -226,7 +224,7 @@ def test_product_aware_attention(goldens: dict[str, Any]) -> None:
     assert not np.allclose(masked_mean(result, review.mask)[0].detach(), case["mean_over_padded_length"])
 
 
-def test_kernel_pooling(goldens: dict[str, Any]) -> None:
+def test_kernel_pooling(goldens):
     case = goldens["baselines"]["kernel_pooling_dai2018"]
     similarity = torch.tensor([case["similarity"]], dtype=torch.float64)
     query, document = (torch.tensor([case[name]], dtype=torch.bool) for name in ("query_mask", "doc_mask"))
@@ -234,7 +232,7 @@ def test_kernel_pooling(goldens: dict[str, Any]) -> None:
     close(kernel_centres(11), case["mus"])
 
 
-def test_kernel_pooling_of_mcrs_code(goldens: dict[str, Any]) -> None:
+def test_kernel_pooling_of_mcrs_code(goldens):
     case = goldens["baselines"]["kernel_pooling_mcr_repo"]
     similarity = torch.tensor([case["similarity"]], dtype=torch.float64)
     masks = [torch.ones(1, n, dtype=torch.bool) for n in similarity.shape[1:]]
@@ -243,7 +241,7 @@ def test_kernel_pooling_of_mcrs_code(goldens: dict[str, Any]) -> None:
     close(sorted(kernel_centres(8)), case["mus"])
 
 
-def test_bimpm_matching(goldens: dict[str, Any]) -> None:
+def test_bimpm_matching(goldens):
     case = goldens["baselines"]["bimpm_cosine"]
     v1, v2, w = (torch.tensor(case[name], dtype=torch.float64) for name in ("v1", "v2", "w"))
     pairwise = torch.tensor(case["pairwise"], dtype=torch.float64)

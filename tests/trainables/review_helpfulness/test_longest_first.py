@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from contrasweep.data import resolve
-from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.trainables import review_helpfulness
 from contrasweep.trainables.review_helpfulness import longest_first
@@ -16,7 +15,7 @@ SMALL = {"word_dim": 8, "epochs": 1, "max_tokens": 32, "sampler": {"max_groups":
 
 
 @pytest.fixture(scope="module")
-def reviews(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+def reviews(tmp_path_factory):
     return resolve(
         "contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=60",
         folds=None,
@@ -25,7 +24,7 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     )
 
 
-def test_it_is_the_floor_that_a_ranker_reports(reviews: Manifest) -> None:
+def test_it_is_the_floor_that_a_ranker_reports(reviews):
     (floor,) = longest_first.train(Trial("s", "a", "t", {"max_tokens": 32}, reviews, None, 0))
     *_, ranker = review_helpfulness.train(Trial("s", "a", "t", SMALL, reviews, None, 0))
     assert floor.step == 1 and floor.metrics["map"] == pytest.approx(ranker.metrics["length_map"])
@@ -33,20 +32,20 @@ def test_it_is_the_floor_that_a_ranker_reports(reviews: Manifest) -> None:
     assert set(floor.items) <= set(ranker.items) and len(floor.items["map"]) == 12
 
 
-def test_words_beyond_what_a_ranker_reads_count_for_nothing(reviews: Manifest) -> None:
+def test_words_beyond_what_a_ranker_reads_count_for_nothing(reviews):
     """All reviews are as long as one word, so that their order in the data decides."""
     (floor,) = longest_first.train(Trial("s", "a", "t", {"max_tokens": 1}, reviews, None, 0))
     (all_words,) = longest_first.train(Trial("s", "a", "t", {}, reviews, None, 0))
     assert floor.metrics["map"] != all_words.metrics["map"]
 
 
-def test_it_needs_reviews(tmp_path) -> None:
+def test_it_needs_reviews(tmp_path):
     with pytest.raises(DataError, match="digits is of kind 'image'"):
         Settings().resolve(resolve("digits", folds=2, storage=str(tmp_path)))
 
 
 @pytest.mark.parametrize(("own", "chosen", "wanted"), [(None, None, 1), (0, None, 0), (0, 2, 2)])
-def test_the_threshold_is_the_datasets_unless_one_is_chosen(reviews: Manifest, own, chosen, wanted) -> None:
+def test_the_threshold_is_the_datasets_unless_one_is_chosen(reviews, own, chosen, wanted):
     said = {} if own is None else {"relevance_threshold": own}
     data = replace(reviews, source={**reviews.source, **said})
     config = {} if chosen is None else {"relevance_threshold": chosen}
@@ -63,7 +62,7 @@ def test_the_threshold_is_the_datasets_unless_one_is_chosen(reviews: Manifest, o
 
 
 @pytest.mark.parametrize("own", ["0", 4, 1.5])
-def test_a_threshold_that_is_no_label_is_refused(reviews: Manifest, own: object) -> None:
+def test_a_threshold_that_is_no_label_is_refused(reviews, own):
     data = replace(reviews, source={**reviews.source, "relevance_threshold": own})
     with pytest.raises(DataError, match="relevance_threshold must be a label from 0 to 3"):
         Settings().resolve(data)

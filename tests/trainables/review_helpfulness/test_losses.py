@@ -13,12 +13,12 @@ seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(1, 7)
 
 
-def features(rows: int, seed: int, dim: int = 4) -> list[torch.Tensor]:
+def features(rows, seed, dim=4):
     generator = torch.Generator().manual_seed(seed)
     return [torch.randn(rows, dim, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(4)]
 
 
-def loops(x: list[torch.Tensor], o_pos: float, o_neg: float, products: list[int]) -> float:
+def loops(x, o_pos, o_neg, products):
     """Eq. 33 as it is written, pair by pair."""
     total = 0.0
     for a in range(4):
@@ -35,7 +35,7 @@ def loops(x: list[torch.Tensor], o_pos: float, o_neg: float, products: list[int]
 
 @settings(max_examples=25, deadline=None)
 @given(sizes, seeds, st.floats(1, 2), st.floats(-0.3, 0.3))
-def test_it_is_the_papers_sum(rows: int, seed: int, o_pos: float, o_neg: float) -> None:
+def test_it_is_the_papers_sum(rows, seed, o_pos, o_neg):
     x, products = features(rows, seed), [i // 2 for i in range(rows)]
     result = adaptive_contrastive_loss(
         *x, o_pos=o_pos, o_neg=o_neg, reduction="sum", product_ids=products, mask_same_product=True
@@ -45,7 +45,7 @@ def test_it_is_the_papers_sum(rows: int, seed: int, o_pos: float, o_neg: float) 
 
 @settings(max_examples=25, deadline=None)
 @given(sizes, seeds)
-def test_order_of_rows_and_scale_of_vectors_do_not_matter(rows: int, seed: int) -> None:
+def test_order_of_rows_and_scale_of_vectors_do_not_matter(rows, seed):
     x = features(rows, seed)
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
     expected = adaptive_contrastive_loss(*x, o_pos=2.0, o_neg=0.0)
@@ -54,7 +54,7 @@ def test_order_of_rows_and_scale_of_vectors_do_not_matter(rows: int, seed: int) 
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(2, 7), seeds, st.floats(1, 2), st.floats(-0.3, 0.3))
-def test_the_optimum_lies_where_theorem_1_says(rows: int, seed: int, o_pos: float, o_neg: float) -> None:
+def test_the_optimum_lies_where_theorem_1_says(rows, seed, o_pos, o_neg):
     """The gradient with respect to a similarity is 2s - o."""
     s = torch.linspace(-1, 1, 9, dtype=torch.float64, requires_grad=True)
     # Two-dimensional unit vectors: all but v_r point along x; v_r has cosine s with them. One row, three positives.
@@ -67,14 +67,14 @@ def test_the_optimum_lies_where_theorem_1_says(rows: int, seed: int, o_pos: floa
             assert gradient.sum().item() == pytest.approx(3 * (2 * value.item() - o_pos), abs=1e-9)
 
 
-def test_no_rows_give_zero_that_can_be_differentiated() -> None:
+def test_no_rows_give_zero_that_can_be_differentiated():
     x = features(0, 0)
     loss = adaptive_contrastive_loss(*x, o_pos=2.0, o_neg=0.0)
     loss.backward()
     assert loss.item() == 0 and all(v.grad is not None for v in x)
 
 
-def test_a_zero_vector_has_a_gradient_of_ordinary_size() -> None:
+def test_a_zero_vector_has_a_gradient_of_ordinary_size():
     x = [
         torch.zeros(2, 3, requires_grad=True),
         *(v.detach().float()[:, :3].requires_grad_() for v in features(2, 1)[1:]),
@@ -83,7 +83,7 @@ def test_a_zero_vector_has_a_gradient_of_ordinary_size() -> None:
     assert 0 < x[0].grad.abs().max() < 100
 
 
-def test_detached_weights_move_the_optimum() -> None:
+def test_detached_weights_move_the_optimum():
     x = features(3, 5)
     kept, detached = (
         torch.autograd.grad(adaptive_contrastive_loss(*x, o_pos=2.0, o_neg=0.0, detach_weights=d), x)
@@ -92,7 +92,7 @@ def test_detached_weights_move_the_optimum() -> None:
     assert not torch.allclose(kept[0], detached[0])
 
 
-def test_wrong_options_are_one_line() -> None:
+def test_wrong_options_are_one_line():
     x = features(2, 0)
     with pytest.raises(SpecError, match=r"reduction: .*'mean'.*balanced"):
         adaptive_contrastive_loss(*x, o_pos=2.0, o_neg=0.0, reduction="mean")
@@ -104,7 +104,7 @@ def test_wrong_options_are_one_line() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 5), st.integers(1, 4), seeds, st.floats(0.1, 2))
-def test_ranking_reductions_agree(groups: int, negatives: int, seed: int, beta: float) -> None:
+def test_ranking_reductions_agree(groups, negatives, seed, beta):
     generator = torch.Generator().manual_seed(seed)
     p, n = torch.randn(groups, generator=generator), torch.randn(groups, negatives, generator=generator)
     each = pairwise_ranking_loss(p, n, beta=beta, reduction="none")
@@ -116,11 +116,11 @@ def test_ranking_reductions_agree(groups: int, negatives: int, seed: int, beta: 
     assert flat.item() == pytest.approx(oracle, abs=1e-4)
 
 
-def test_no_pairs_give_zero() -> None:
+def test_no_pairs_give_zero():
     assert pairwise_ranking_loss(torch.zeros(0), torch.zeros(0), beta=1.0, reduction="mean").item() == 0
 
 
-def test_binary_helpfulness() -> None:
+def test_binary_helpfulness():
     scores, labels = torch.tensor([0.0, 2.0]), torch.tensor([1, 2])
     expected = -(torch.log(torch.sigmoid(torch.tensor([-0.0, 2.0])))).mean()
     torch.testing.assert_close(bce(scores[None], labels[None], 2), expected)

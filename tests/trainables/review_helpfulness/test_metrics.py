@@ -12,7 +12,7 @@ rows = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 4), st.floats(-
 
 @settings(max_examples=60, deadline=None)
 @given(rows, st.integers(0, 2))
-def test_ideal_order_is_best_and_all_values_are_shares(data: list[tuple[str, int, float]], threshold: int) -> None:
+def test_ideal_order_is_best_and_all_values_are_shares(data, threshold):
     products, labels, scores = zip(*data, strict=True)
     result = per_product(labels=labels, scores=scores, products=products, threshold=threshold).mean()
     ideal = per_product(labels=labels, scores=labels, products=products, threshold=threshold).mean()
@@ -22,7 +22,7 @@ def test_ideal_order_is_best_and_all_values_are_shares(data: list[tuple[str, int
 
 @settings(max_examples=40, deadline=None)
 @given(rows)
-def test_only_the_order_counts(data: list[tuple[str, int, float]]) -> None:
+def test_only_the_order_counts(data):
     products, labels, scores = zip(*data, strict=True)
     scores = [round(s, 3) for s in scores]  # apart by more than what a shift rounds away
     expected = per_product(labels=labels, scores=scores, products=products, threshold=1).mean()
@@ -30,13 +30,13 @@ def test_only_the_order_counts(data: list[tuple[str, int, float]]) -> None:
     assert shifted == expected
 
 
-def test_ties_keep_the_order_of_rows() -> None:
+def test_ties_keep_the_order_of_rows():
     first = per_product(labels=[4, 0], scores=[0, 0], products=[1, 1], threshold=1).mean()
     last = per_product(labels=[0, 4], scores=[0, 0], products=[1, 1], threshold=1).mean()
     assert (first["map"], last["map"]) == (1.0, 0.5)
 
 
-def test_a_score_that_is_no_number_is_refused() -> None:
+def test_a_score_that_is_no_number_is_refused():
     with pytest.raises(SpecError, match="finite"):
         per_product(labels=[1, 2], scores=[0.0, float("nan")], products=[1, 1], threshold=0).mean()
     with pytest.raises(SpecError, match="equally long"):
@@ -44,7 +44,7 @@ def test_a_score_that_is_no_number_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_random_order_has_its_expectation() -> None:
+def test_random_order_has_its_expectation():
     """One relevant review of two: its average precision is 1 or 1/2, so 3/4 on average."""
     result = random_order_metrics(labels=[4, 0], products=["a", "a"], threshold=1, draws=2000)
     assert result.values["map"][0] == pytest.approx(0.75, abs=0.02)

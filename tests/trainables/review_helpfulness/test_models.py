@@ -1,9 +1,6 @@
 """What holds for every model in `MODELS`; a new one is tested by being in the table."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +8,8 @@ import torch
 
 from contrasweep.trainables import checkpoint
 from contrasweep.trainables.review_helpfulness import MODELS
-from contrasweep.trainables.review_helpfulness.batch import Batch, Corpus
-from contrasweep.trainables.review_helpfulness.trainer import Trainer
 
 every_model = pytest.mark.parametrize("model", MODELS)
-MakeTrainer = Callable[..., Trainer]
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 SEQUENCES = {
     "text_p": "mask_p",
@@ -26,13 +20,13 @@ SEQUENCES = {
 }
 
 
-def scores(trainer: Trainer, batch: Batch) -> torch.Tensor:
+def scores(trainer, batch):
     trainer.model.eval()
     with torch.no_grad():
         return trainer.model(batch).score
 
 
-def longer(batch: Batch, by: int, *, fill: int) -> Batch:
+def longer(batch, by, *, fill):
     """The batch with `by` more invalid positions in every sequence, all invalid ones holding `fill`."""
     changed = {}
     for name, mask_name in SEQUENCES.items():
@@ -46,7 +40,7 @@ def longer(batch: Batch, by: int, *, fill: int) -> Batch:
 
 @pytest.mark.slow
 @every_model
-def test_a_score_does_not_depend_on_batch_mates(model: str, corpus: Corpus, make_trainer: MakeTrainer) -> None:
+def test_a_score_does_not_depend_on_batch_mates(model, corpus, make_trainer):
     trainer = make_trainer(model, corpus)
     rows = np.arange(len(corpus))
     together = scores(trainer, corpus.batch(rows))
@@ -58,7 +52,7 @@ def test_a_score_does_not_depend_on_batch_mates(model: str, corpus: Corpus, make
 
 
 @every_model
-def test_padding_reaches_no_score(model: str, corpus: Corpus, make_trainer: MakeTrainer) -> None:
+def test_padding_reaches_no_score(model, corpus, make_trainer):
     trainer = make_trainer(model, corpus)
     batch = corpus.batch(np.arange(8))
     expected = scores(trainer, batch)
@@ -67,7 +61,7 @@ def test_padding_reaches_no_score(model: str, corpus: Corpus, make_trainer: Make
 
 
 @every_model
-def test_valid_positions_reach_the_score(model: str, corpus: Corpus, make_trainer: MakeTrainer) -> None:
+def test_valid_positions_reach_the_score(model, corpus, make_trainer):
     """The counterpart of the test above: otherwise a constant would pass it."""
     trainer = make_trainer(model, corpus)
     batch = corpus.batch(np.arange(8))
@@ -80,7 +74,7 @@ def test_valid_positions_reach_the_score(model: str, corpus: Corpus, make_traine
 
 @every_model
 @pytest.mark.parametrize("images", [True, False])
-def test_gradients_reach_every_parameter(model: str, images: bool, make_trainer: MakeTrainer, make_corpus: Any) -> None:
+def test_gradients_reach_every_parameter(model, images, make_trainer, make_corpus):
     corpus = make_corpus(images=images)
     trainer = make_trainer(model, corpus)
     trainer.model.train()
@@ -96,9 +90,7 @@ def test_gradients_reach_every_parameter(model: str, images: bool, make_trainer:
 
 @pytest.mark.slow
 @every_model
-def test_it_learns_twelve_products_by_heart(
-    model: str, make_trainer: MakeTrainer, make_corpus: Any, quiet: Any
-) -> None:
+def test_it_learns_twelve_products_by_heart(model, make_trainer, make_corpus, quiet):
     corpus = make_corpus(products=12, reviews=4, seed=3)
     trainer = make_trainer(model, corpus, quiet(model), learning_rate=1e-2, sampler={"groups": 8, "num_negatives": 3})
     before = trainer.evaluate_part(corpus).mean()["map"]
@@ -111,9 +103,7 @@ def test_it_learns_twelve_products_by_heart(
 
 @pytest.mark.slow
 @every_model
-def test_resumed_training_is_the_same_to_the_bit(
-    model: str, corpus: Corpus, make_trainer: MakeTrainer, tmp_path: Path
-) -> None:
+def test_resumed_training_is_the_same_to_the_bit(model, corpus, make_trainer, tmp_path):
     whole = make_trainer(model, corpus)
     first = [whole.train_epoch(1)]
     whole.select(1, 0.5)
@@ -136,7 +126,7 @@ def test_resumed_training_is_the_same_to_the_bit(
     [{"loss": "bce"}, {"loss": {"margin": "label_diff"}}, {"sampler": {"interval": 0, "num_negatives": 1}}],
     ids=str,
 )
-def test_every_loss_trains(settings: dict[str, Any], corpus: Corpus, make_trainer: MakeTrainer) -> None:
+def test_every_loss_trains(settings, corpus, make_trainer):
     trainer = make_trainer("prh_net", corpus, **settings)
     before = trainer.score(corpus)
     metrics = trainer.train_epoch(1)
@@ -146,7 +136,7 @@ def test_every_loss_trains(settings: dict[str, Any], corpus: Corpus, make_traine
 
 
 @every_model
-def test_a_modality_that_is_hidden_does_not_matter(model: str, corpus: Corpus, make_trainer: MakeTrainer) -> None:
+def test_a_modality_that_is_hidden_does_not_matter(model, corpus, make_trainer):
     """Reviews without images all look alike to their image side: one zero region."""
     blind = replace(
         corpus,

@@ -3,7 +3,6 @@
 import dataclasses
 import sys
 import types
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked, resolved_config
-from contrasweep.trainables.review_helpfulness.batch import Batch, Corpus, HelpfulnessModel, Inputs, Output, Sequences
+from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
 from contrasweep.trainables.review_helpfulness.corpora import Prepared
 from contrasweep.trainables.review_helpfulness.metrics import relation_distances
 from contrasweep.trainables.review_helpfulness.models import MODELS
@@ -30,10 +29,8 @@ from contrasweep.trainables.review_helpfulness.networks.sse_cross import swap_pa
 from contrasweep.trainables.review_helpfulness.settings import Settings
 from contrasweep.trainables.review_helpfulness.trainer import BestWeights, PlateauSchedule, Trainer
 
-MakeTrainer = Callable[..., Trainer]
 
-
-def test_pooling_of_rows_without_valid_positions_is_zero() -> None:
+def test_pooling_of_rows_without_valid_positions_is_zero():
     x, mask = torch.randn(2, 3, 4), torch.tensor([[True, False, True], [False] * 3])
     assert not masked_mean(x, mask)[1].any() and not masked_max(x, mask)[1].any()
     torch.testing.assert_close(masked_mean(x, mask)[0], x[0, [0, 2]].mean(0))
@@ -43,7 +40,7 @@ def test_pooling_of_rows_without_valid_positions_is_zero() -> None:
     assert torch.equal(last_valid(x, torch.tensor([[True, True, False], [True] * 3])), torch.stack([x[0, 1], x[1, 2]]))
 
 
-def test_joining_with_a_gap() -> None:
+def test_joining_with_a_gap():
     a, b = (
         Sequences(torch.ones(1, 2, 1), torch.ones(1, 2, dtype=bool)),
         Sequences(torch.ones(1, 1, 1), torch.ones(1, 1, dtype=bool)),
@@ -53,20 +50,20 @@ def test_joining_with_a_gap() -> None:
     assert join(a, b).x.shape == (1, 3, 1)
 
 
-def test_reversed_gradient() -> None:
+def test_reversed_gradient():
     x = torch.ones(2, requires_grad=True)
     (3 * reverse_gradient(x)).sum().backward()
     assert x.grad is not None and x.grad.tolist() == [-3, -3]
 
 
-def test_the_graph_in_slices_is_the_graph() -> None:
+def test_the_graph_in_slices_is_the_graph():
     """Value and gradient as from the formula written with all pairs at once; 70 nodes are three slices."""
     torch.manual_seed(0)
     graph, mask = CoherentGraph(4, layers=1, hidden=3).double(), torch.ones(2, 70, dtype=torch.bool)
     mask[0, 50:] = False
     x = torch.randn(2, 70, 4, dtype=torch.float64, requires_grad=True)
 
-    def formula(x: torch.Tensor) -> torch.Tensor:
+    def formula(x):
         pairs = torch.cat([x[:, :, None].expand(2, 70, 70, 4), x[:, None].expand(2, 70, 70, 4)], dim=-1)
         both = torch.cat([graph.query[0].weight, graph.key[0].weight], dim=1)
         scores = (torch.relu(pairs @ both.T + graph.query[0].bias) @ graph.weight[0].weight.T)[..., 0]
@@ -83,7 +80,7 @@ def test_the_graph_in_slices_is_the_graph() -> None:
         torch.testing.assert_close(a, b)
 
 
-def test_interaction_keeps_reading_the_original_features(corpus: Corpus, make_trainer: MakeTrainer) -> None:
+def test_interaction_keeps_reading_the_original_features(corpus, make_trainer):
     """With another second layer for one stream, no other stream changes."""
     trainer = make_trainer("proposed", corpus)
     trainer.model.eval()
@@ -98,7 +95,7 @@ def test_interaction_keeps_reading_the_original_features(corpus: Corpus, make_tr
 @pytest.mark.parametrize(
     "options", [{"adaptive": False}, {"contrastive": False}, {"interaction": False}, {"head": "mlp"}], ids=str
 )
-def test_the_ablations_change_the_model(options: dict[str, Any], corpus: Corpus, make_trainer: MakeTrainer) -> None:
+def test_the_ablations_change_the_model(options, corpus, make_trainer):
     whole, less = make_trainer("proposed", corpus), make_trainer("proposed", corpus, options)
     whole, less = whole.train_epoch(1), less.train_epoch(1)
     assert whole["loss"] != less["loss"]
@@ -106,7 +103,7 @@ def test_the_ablations_change_the_model(options: dict[str, Any], corpus: Corpus,
     assert 0 < whole["contrastive_rows"] <= 32
 
 
-def test_partners_of_swaps() -> None:
+def test_partners_of_swaps():
     labels, rng = np.repeat([0, 1, 2], [50, 30, 1]), np.random.default_rng(0)
     rows = np.arange(80)
     same = swap_partners(labels, rows, odds=1e12, rng=rng)
@@ -117,7 +114,7 @@ def test_partners_of_swaps() -> None:
     assert swap_partners(labels, alone, odds=1e12, rng=rng).tolist() == [80]
 
 
-def test_swaps_happen_in_training_only_and_leave_the_data_alone(corpus: Corpus, make_trainer: MakeTrainer) -> None:
+def test_swaps_happen_in_training_only_and_leave_the_data_alone(corpus, make_trainer):
     trainer, rows = make_trainer("sse_cross", corpus, {"image_swap": 1.0, "text_swap": 0.0}), np.arange(8)
     kept = [tokens.copy() for tokens in corpus.review_regions]
     batch = corpus.batch(rows)
@@ -128,14 +125,14 @@ def test_swaps_happen_in_training_only_and_leave_the_data_alone(corpus: Corpus, 
     assert np.array_equal(trainer.score(corpus), trainer.score(corpus))
 
 
-def test_one_row_cannot_be_normalised(corpus: Corpus, make_trainer: MakeTrainer) -> None:
+def test_one_row_cannot_be_normalised(corpus, make_trainer):
     trainer = make_trainer("sse_cross", corpus)
     trainer.model.train()
     with pytest.raises(SpecError, match="more than one row"):
         trainer.model(corpus.batch(np.arange(1)))
 
 
-def test_distances_of_every_relation(corpus: Corpus, make_trainer: MakeTrainer) -> None:
+def test_distances_of_every_relation(corpus, make_trainer):
     for model in ("proposed", "mcr"):
         trainer = make_trainer(model, corpus)
         rows, output, _ = next(trainer.outputs(corpus))
@@ -146,7 +143,7 @@ def test_distances_of_every_relation(corpus: Corpus, make_trainer: MakeTrainer) 
         assert all(v.shape == (len(rows),) and (v >= 0).all() for v in distances.values())
 
 
-def test_plateau_halves_after_more_than_its_patience() -> None:
+def test_plateau_halves_after_more_than_its_patience():
     plateau = PlateauSchedule(lr=1.0, factor=0.5, patience=2)
     rates = []
     for value in (0.5, 0.5, 0.4, 0.5, 0.6, 0.6, 0.6, 0.6):
@@ -155,7 +152,7 @@ def test_plateau_halves_after_more_than_its_patience() -> None:
     assert rates == [1, 1, 1, 0.5, 0.5, 0.5, 0.5, 0.25]
 
 
-def test_the_first_of_equally_good_epochs_is_kept() -> None:
+def test_the_first_of_equally_good_epochs_is_kept():
     best, model = BestWeights(), torch.nn.Linear(1, 1)
     for epoch, value in enumerate((0.2, 0.7, 0.7), start=1):
         torch.nn.init.constant_(model.weight, epoch)
@@ -178,13 +175,13 @@ def test_the_first_of_equally_good_epochs_is_kept() -> None:
         ({"learning_rte": 1e-3}, "learning_rte"),
     ],
 )
-def test_wrong_settings_are_one_line(config: dict[str, Any], message: str) -> None:
+def test_wrong_settings_are_one_line(config, message):
     with pytest.raises(SpecError, match=message) as caught:
         Settings(**config)
     assert "\n" not in str(caught.value)
 
 
-def test_settings_reach_the_model(corpus: Corpus, make_trainer: MakeTrainer) -> None:
+def test_settings_reach_the_model(corpus, make_trainer):
     trainer = make_trainer("proposed", corpus, {"dim": 8, "depth": 3, "o_neg": 0.1}, helpful_threshold=3)
     model = trainer.model
     assert (model.score.in_features, len(model.interaction["text_p"].layers)) == (5 * 8, 3)
@@ -193,7 +190,7 @@ def test_settings_reach_the_model(corpus: Corpus, make_trainer: MakeTrainer) -> 
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_resolved_settings_are_all_settings(model: str) -> None:
+def test_resolved_settings_are_all_settings(model):
     resolved = resolved_config(Settings(model=model))
     assert Settings(**resolved) == Settings(model=model)
     assert set(resolved["model"]) == {"name", *(field.name for field in dataclasses.fields(MODELS[model].settings))}
@@ -215,9 +212,7 @@ class OwnModel(HelpfulnessModel):
         return Output(self.weight * batch.mask_r.sum(1))
 
 
-def test_a_model_of_ones_own_is_named_by_its_path(
-    corpus: Corpus, inputs: Inputs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_of_ones_own_is_named_by_its_path(corpus, inputs, monkeypatch):
     module = types.ModuleType("own_models")
     module.OwnModel = OwnModel
     monkeypatch.setitem(sys.modules, "own_models", module)

@@ -11,7 +11,7 @@ labels = st.lists(st.integers(0, 4), min_size=1, max_size=12)
 
 @settings(max_examples=60, deadline=None)
 @given(labels, st.integers(0, 2))
-def test_candidates_are_the_rule_written_out(truth: list[int], interval: int) -> None:
+def test_candidates_are_the_rule_written_out(truth, interval):
     levels = sorted(set(truth), reverse=True)
     kept = levels[: max(0, len(levels) - 1 - interval)]
     result = pair_candidates(truth, interval)
@@ -23,7 +23,7 @@ def test_candidates_are_the_rule_written_out(truth: list[int], interval: int) ->
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=4, max_size=30), st.integers(0, 99))
-def test_groups_stay_in_their_product(rows: list[tuple[int, int]], seed: int) -> None:
+def test_groups_stay_in_their_product(rows, seed):
     products, truth = np.array(rows).T
     sampler = GroupSampler(truth, products, interval=1, num_negatives=3)
     groups = sampler.epoch(seed)
@@ -37,7 +37,7 @@ def test_groups_stay_in_their_product(rows: list[tuple[int, int]], seed: int) ->
     assert np.array_equal(np.concatenate([*batches, np.empty((0, 4), int)]), groups)
 
 
-def test_rare_labels_are_drawn_more_often() -> None:
+def test_rare_labels_are_drawn_more_often():
     """Labels 4, 1, 0, 0, 0: weights 1 - 1/5 for the 1 and 1 - 3/5 for each 0, so the 1 has .8 of 2.0."""
     sampler = GroupSampler([4, 1, 0, 0, 0], [0] * 5, interval=1, num_negatives=2000)
     assert [c.positive for c in sampler.candidates] == [0]
@@ -46,7 +46,7 @@ def test_rare_labels_are_drawn_more_often() -> None:
     assert abs((drawn == 4).mean() - 0.2) < 0.04
 
 
-def test_an_epoch_can_be_shortened_and_changes() -> None:
+def test_an_epoch_can_be_shortened_and_changes():
     truth, products = np.tile([4, 2, 0], 20), np.repeat(np.arange(20), 3)
     sampler = GroupSampler(truth, products, interval=0, num_negatives=1, max_groups=7)
     first, second = sampler.epoch(1), sampler.epoch(2)

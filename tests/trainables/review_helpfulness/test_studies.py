@@ -15,17 +15,17 @@ GRIDS = {name: value for name, value in vars(studies).items() if isinstance(valu
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_every_arm_has_settings(name: str) -> None:
+def test_every_arm_has_settings(name):
     for arm in GRIDS[name].arms.values():
         Settings(**arm.config)
 
 
 @pytest.mark.parametrize("name", ["MAIN_TABLE", "MAIN_TABLE_SMALL", "MAIN_TABLE_PLANTED"])
-def test_the_main_table_has_the_eight_models(name: str) -> None:
+def test_the_main_table_has_the_eight_models(name):
     assert list(GRIDS[name].arms) == list(MODELS) and len(MODELS) == 8
 
 
-def test_the_papers_scale_is_the_default() -> None:
+def test_the_papers_scale_is_the_default():
     settings = Settings(**studies.MAIN_TABLE.arms["proposed"].config)
     options = settings.model.settings
     assert (options.dim, options.depth, options.o_pos, options.o_neg, options.contrastive_weight) == (
@@ -43,19 +43,19 @@ def test_the_papers_scale_is_the_default() -> None:
 
 
 @pytest.mark.parametrize("study", [value for value in vars(claims).values() if isinstance(value, AblationGrid)])
-def test_reports_call_the_data_as_the_committed_ones_do(study: AblationGrid) -> None:
+def test_reports_call_the_data_as_the_committed_ones_do(study):
     report = (REPORTS / f"{study.name}.md").read_text()
     synthetic = " (synthetic)" * ("SYNTHETIC" in study.data)
     assert report.startswith(f"**{study.name} on {(study.labels or {})[study.data]}{synthetic}: {study.metric} ")
 
 
-def test_synthetic_data_is_named_so() -> None:
+def test_synthetic_data_is_named_so():
     for grid in GRIDS.values():
         assert ("SYNTHETIC" in grid.data) == ("synthetic" in grid.name)
 
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("u", [0.0, 0.5, 1.0])
-def test_values_of_the_spaces_are_settings(model: str, u: float) -> None:
+def test_values_of_the_spaces_are_settings(model, u):
     point = {name: parameter.at(u) for name, parameter in studies.SPACES[model].items()}
     Settings(**dotted.merge(studies.SEARCH.arms[model].config, dotted.expand(point)))

@@ -1,8 +1,6 @@
 """The trainable from a staged dataset to its last report, on the synthetic set with a planted signal."""
 
 import dataclasses
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +8,10 @@ import pytest
 from to_the_bit import trained_and_resumed
 
 from contrasweep.data import open_dataset, resolve, stage
-from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.trainables.review_helpfulness import MODELS, Settings, train
 from contrasweep.trainables.review_helpfulness.corpora import Products, Reviews, hold_out, load, prepare
-from contrasweep.trial import Report, Trial
+from contrasweep.trial import Trial
 
 TINY: dict[str, Any] = {
     "word_dim": 8,
@@ -27,30 +24,30 @@ TINY: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def own_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTRASWEEP_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+def planted(tmp_path_factory):
     return stage(
         "contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=30&roi_dim=8",
         str(tmp_path_factory.mktemp("planted")),
     )
 
 
-def trial(data: Manifest, fold: int | None = None, seed: int = 0, **config: Any) -> Trial:
+def trial(data, fold=None, seed=0, **config):
     return Trial("study", "arm", "contrasweep.trainables.review_helpfulness:train", TINY | config, data, fold, seed)
 
 
-def numbers(report: Report) -> dict[str, float]:
+def numbers(report):
     return dict(report.metrics)
 
 
 @pytest.mark.slow
-def test_reports_and_items(planted: Manifest) -> None:
+def test_reports_and_items(planted):
     reports = list(train(trial(planted, model={"name": "prh_net", "dim": 8})))
     assert [report.step for report in reports] == [1, 2, 3]
     assert all(
@@ -66,14 +63,14 @@ def test_reports_and_items(planted: Manifest) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["proposed", "sse_cross"])
-def test_resumed_after_any_report_it_gives_the_same_to_the_bit(model: str, planted: Manifest, tmp_path: Path) -> None:
+def test_resumed_after_any_report_it_gives_the_same_to_the_bit(model, planted, tmp_path):
     """Dropout, swaps, the learning rate's course and the best epoch's weights all survive."""
     small = {"depth": 1, "region_layers": 1} if model == "proposed" else {}
     config = {"model": {"name": model, "dim": 8, **small}, "plateau": {"patience": 0}}
     assert len(trained_and_resumed(train, trial(planted, **config), tmp_path, steps=(1, 2, 3))) == 3
 
 
-def test_the_datasets_name_changes_nothing(planted: Manifest) -> None:
+def test_the_datasets_name_changes_nothing(planted):
     nameless = dataclasses.replace(planted, name="")
     model = {"name": "prh_net", "dim": 8}
     runs = [list(train(trial(data, model=model, epochs=1))) for data in (planted, nameless)]
@@ -81,14 +78,14 @@ def test_the_datasets_name_changes_nothing(planted: Manifest) -> None:
 
 
 @pytest.mark.slow
-def test_training_stops_when_nothing_gets_better(planted: Manifest) -> None:
+def test_training_stops_when_nothing_gets_better(planted):
     config = {"model": {"name": "prh_net", "dim": 4}, "learning_rate": 1e-9, "patience": 2, "epochs": 20}
     reports = list(train(trial(planted, **config)))
     assert len(reports) == 3 and reports[-1].metrics["best_epoch"] == 1
     assert "map" in reports[-1].metrics
 
 
-def test_arms_see_the_same_groups(planted: Manifest) -> None:
+def test_arms_see_the_same_groups(planted):
     """Replicates are paired: with the same seed another loss draws the same positives and negatives."""
     configs = [{"model": "prh_net", "loss": {"margin": margin}} for margin in ("fixed", "label_diff")]
     runs = [load(trial(planted, **config), Settings(**TINY, **config), (0, None)) for config in configs]
@@ -97,7 +94,7 @@ def test_arms_see_the_same_groups(planted: Manifest) -> None:
     assert np.array_equal(runs[0].inputs.review_words, runs[1].inputs.review_words)
 
 
-def test_hidden_modalities(planted: Manifest) -> None:
+def test_hidden_modalities(planted):
     base = load(trial(planted), Settings(**TINY), (0, None)).corpora["test"]
     blind = load(trial(planted), Settings(**TINY, use_images=False), (0, None)).corpora["test"]
     deaf = load(trial(planted), Settings(**TINY, use_text=False), (0, None)).corpora["test"]
@@ -106,20 +103,20 @@ def test_hidden_modalities(planted: Manifest) -> None:
     assert np.array_equal(base.label, blind.label) and np.array_equal(base.label, deaf.label)
 
 
-def test_folds_keep_products_apart(planted: Manifest) -> None:
+def test_folds_keep_products_apart(planted):
     dealt = resolve(planted.uri, folds=5, storage="unused")
     prepared = load(trial(dealt, fold=1), Settings(**TINY), (0, 1))
     owners = [set(prepared.corpora[part].product.tolist()) for part in ("train", "dev", "test")]
     assert all(owners) and not owners[0] & owners[1] and not owners[0] & owners[2] and not owners[1] & owners[2]
 
 
-def test_a_dataset_of_images_is_refused(planted: Manifest) -> None:
+def test_a_dataset_of_images_is_refused(planted):
     with pytest.raises(DataError, match="kind 'image'; review_helpfulness trains on reviews"):
         next(train(trial(dataclasses.replace(planted, kind="image"))))
 
 
 @pytest.mark.slow
-def test_distances_of_the_test_part(planted: Manifest) -> None:
+def test_distances_of_the_test_part(planted):
     model = {"name": "proposed", "dim": 8, "depth": 1, "region_layers": 1}
     config = {"model": model, "distances": True, "epochs": 1}
     last = list(train(trial(planted, **config)))[-1]
@@ -129,7 +126,7 @@ def test_distances_of_the_test_part(planted: Manifest) -> None:
         list(train(trial(planted, **config, use_images=False)))
 
 
-def test_a_review_of_which_nothing_is_left_is_dropped_and_a_product_is_not() -> None:
+def test_a_review_of_which_nothing_is_left_is_dropped_and_a_product_is_not():
     nothing = np.zeros((0, 1), dtype=np.float16)
     products = Products(["a", "b"], ["", "shoe"], ["", ""], ["x", "y"], ["", ""], [nothing] * 2)
     train_part = Reviews(
@@ -143,7 +140,7 @@ def test_a_review_of_which_nothing_is_left_is_dropped_and_a_product_is_not() -> 
     assert prepared.inputs.categories == 2
 
 
-def test_held_out_products_do_not_depend_on_the_order_of_rows() -> None:
+def test_held_out_products_do_not_depend_on_the_order_of_rows():
     nothing = np.zeros((0, 1), dtype=np.float16)
     names = [f"p{i}" for i in range(10)]
     products = Products(names, names, names, names, names, [nothing] * 10)
@@ -156,7 +153,7 @@ def test_held_out_products_do_not_depend_on_the_order_of_rows() -> None:
     assert not set(train_part.product) & set(dev.product)
 
 
-def test_the_planted_set_says_that_it_is_synthetic(planted: Manifest) -> None:
+def test_the_planted_set_says_that_it_is_synthetic(planted):
     assert planted.synthetic and "SYNTHETIC" in planted.name
     dataset = open_dataset(planted)
     train_part = dataset.split("train")
@@ -165,7 +162,7 @@ def test_the_planted_set_says_that_it_is_synthetic(planted: Manifest) -> None:
 
 
 @pytest.mark.slow
-def test_models_that_see_images_beat_those_that_only_read(tmp_path: Path) -> None:
+def test_models_that_see_images_beat_those_that_only_read(tmp_path):
     """Half of the helpfulness shows in the words, half in the regions."""
     data = stage("contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=60", str(tmp_path))
     small = {"epochs": 3, "sampler": {**TINY["sampler"], "max_groups": 120}, "word_dim": 16}

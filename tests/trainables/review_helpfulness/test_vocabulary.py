@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,12 +23,12 @@ from contrasweep.trainables.review_helpfulness.vocabulary import (
 from contrasweep.trial import Trial
 
 
-def test_tokenize() -> None:
+def test_tokenize():
     assert tokenize("Don't BUY it!!") == ["don't", "buy", "it", "!", "!"]
     assert tokenize(None) == tokenize("") == []
 
 
-def test_rare_words_are_dropped_and_not_replaced() -> None:
+def test_rare_words_are_dropped_and_not_replaced():
     vocabulary = Vocabulary.build(["a b", "a b", "a c", None], min_count=2)
     assert vocabulary.words == ("a", "b")
     assert vocabulary.encode("c a x b a", max_tokens=10).tolist() == [2, 3, 2]
@@ -38,12 +37,12 @@ def test_rare_words_are_dropped_and_not_replaced() -> None:
     assert len(vocabulary) == 4
 
 
-def test_equally_frequent_words_are_numbered_by_spelling() -> None:
+def test_equally_frequent_words_are_numbered_by_spelling():
     assert Vocabulary.build(["b a", "a b"], 1).words == Vocabulary.build(["a b", "b a"], 1).words == ("a", "b")
 
 
 @pytest.mark.parametrize("header", ["", "2 3\n"], ids=["glove", "fasttext"])
-def test_word_vectors_from_a_file(header: str, tmp_path: Path) -> None:
+def test_word_vectors_from_a_file(header, tmp_path):
     file = tmp_path / "vectors.txt"
     file.write_text(header + "a 1 2 3\nnew york 9 9 9\nzzz 4 5 6\n")
     vocabulary = Vocabulary.build(["a b"], 1)
@@ -55,7 +54,7 @@ def test_word_vectors_from_a_file(header: str, tmp_path: Path) -> None:
     assert (np.abs(drawn) < 0.25).all() and drawn.std() > 0
 
 
-def test_word_vectors_of_another_size_are_refused(tmp_path: Path) -> None:
+def test_word_vectors_of_another_size_are_refused(tmp_path):
     file = tmp_path / "vectors.txt"
     file.write_text("a 1 2\n")
     vocabulary = Vocabulary.build(["a"], 1)
@@ -65,7 +64,7 @@ def test_word_vectors_of_another_size_are_refused(tmp_path: Path) -> None:
         word_vectors(vocabulary, 3, np.random.default_rng(0), read_vectors(tmp_path / "none", 3))
 
 
-def test_staged_word_vectors_are_those_of_the_file_and_part_of_what_a_trial_is(tmp_path: Path) -> None:
+def test_staged_word_vectors_are_those_of_the_file_and_part_of_what_a_trial_is(tmp_path):
     file, storage = tmp_path / "vectors.vec", tmp_path / "runs"
     rows = [" ".join([word, *(str(i / 8) for i in range(n, n + 8))]) for n, word in enumerate(("item", "synthetic"))]
     file.write_text("\n".join(["2 8", *rows]) + "\n")
@@ -90,7 +89,7 @@ def test_staged_word_vectors_are_those_of_the_file_and_part_of_what_a_trial_is(t
         load(trial, replace(staged, word_vectors=str(staged.word_vectors).replace("glove", "other")), (0,))
 
 
-def test_characters() -> None:
+def test_characters():
     vocabulary = Vocabulary.build(["aab", "aab"], 1)
     characters = Characters.build(vocabulary.words)
     assert characters.characters == ("a", "b") and len(characters) == 4

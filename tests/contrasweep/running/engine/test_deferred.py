@@ -45,7 +45,7 @@ class Run(Driver):
         return sorted((record.arm, record.status.value) for record in self.shown.records)
 
 
-def test_what_fits_no_host_waits_and_runs_when_a_larger_one_joins(tmp_path: Path) -> None:
+def test_what_fits_no_host_waits_and_runs_when_a_larger_one_joins(tmp_path):
     cluster = Cluster("T4")
     run = Run(tmp_path, cluster.hosts)
     assert [run.next_arm() for _ in range(3)] == ["small", "small", None]
@@ -59,7 +59,7 @@ def test_what_fits_no_host_waits_and_runs_when_a_larger_one_joins(tmp_path: Path
     assert run.statuses() == [("large", "done")] * 2 + [("small", "done")] * 2
 
 
-def test_it_is_infeasible_once_no_host_is_expected_and_nothing_runs(tmp_path: Path) -> None:
+def test_it_is_infeasible_once_no_host_is_expected_and_nothing_runs(tmp_path):
     cluster = Cluster("T4")
     run = Run(tmp_path, cluster.hosts)
     assert [run.next_arm() for _ in range(3)] == ["small", "small", None]
@@ -71,7 +71,7 @@ def test_it_is_infeasible_once_no_host_is_expected_and_nothing_runs(tmp_path: Pa
     assert run.shown.records[-1].notes.refused_by == "1 x (4 cores, 16.0 GiB, 1 T4 of 14.7 GiB)"
 
 
-def test_an_autoscaler_has_more_time_and_a_lost_host_still_counts() -> None:
+def test_an_autoscaler_has_more_time_and_a_lost_host_still_counts():
     cluster = Cluster("T4", "H100")
     cluster.after(hosts.JOIN_QUIET_S + 1, "T4")
     assert cluster.hosts.poll() is None and "H100" in str(cluster.hosts.inventory)
@@ -83,7 +83,7 @@ def test_an_autoscaler_has_more_time_and_a_lost_host_still_counts() -> None:
 
 
 @pytest.mark.parametrize("larger", [False, True])
-def test_a_later_run_takes_it_up_where_a_host_fits_it_by_then(larger: bool, tmp_path: Path) -> None:
+def test_a_later_run_takes_it_up_where_a_host_fits_it_by_then(larger, tmp_path):
     first = Run(tmp_path, Hosts())
     assert [first.next_arm() for _ in range(3)] == ["small", "small", "finished"]
     infeasible = {record.trial_id: record for record in first.shown.records}
@@ -97,7 +97,7 @@ def test_a_later_run_takes_it_up_where_a_host_fits_it_by_then(larger: bool, tmp_
     assert now == ({} if larger else infeasible), "without a record while it runs; else as it was"
 
 
-def test_a_record_that_a_lost_worker_had_written_stands(tmp_path: Path) -> None:
+def test_a_record_that_a_lost_worker_had_written_stands(tmp_path):
     """Given up by the engine, the trial keeps what its worker wrote before it was lost."""
     run = Run(tmp_path, Hosts())
     active = run.next()
@@ -108,7 +108,7 @@ def test_a_record_that_a_lost_worker_had_written_stands(tmp_path: Path) -> None:
     assert run.shown.records == [run.records.read_one(active.trial.id)] == [written]
 
 
-def test_a_trial_is_handed_out_again_as_often_as_it_may_lose_its_host(tmp_path: Path) -> None:
+def test_a_trial_is_handed_out_again_as_often_as_it_may_lose_its_host(tmp_path):
     run = Run(tmp_path, Hosts())
     active = run.next()
     assert isinstance(active, ActiveTrial)
@@ -120,7 +120,7 @@ def test_a_trial_is_handed_out_again_as_often_as_it_may_lose_its_host(tmp_path: 
     assert run.loop.requeue(trial_id)
 
 
-def test_a_trial_that_was_stopped_and_goes_on_keeps_its_seconds(tmp_path: Path) -> None:
+def test_a_trial_that_was_stopped_and_goes_on_keeps_its_seconds(tmp_path):
     run = Run(tmp_path, Hosts())
     active = run.next()
     assert isinstance(active, ActiveTrial)

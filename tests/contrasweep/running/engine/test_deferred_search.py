@@ -69,7 +69,7 @@ ALL_DONE = [(arm, phase, "done") for arm in ("large", "small") for phase in ["co
 
 
 @pytest.fixture
-def calm(tmp_path: Path) -> dict[str, object]:
+def calm(tmp_path):
     """The best of each arm where both kinds of host are there from the beginning."""
     run = Run(tmp_path / "calm", Cluster("T4", "H100"))
     run.to_the_end()
@@ -77,7 +77,7 @@ def calm(tmp_path: Path) -> dict[str, object]:
     return run.best()
 
 
-def test_other_arms_go_on_while_candidates_of_one_wait(tmp_path: Path) -> None:
+def test_other_arms_go_on_while_candidates_of_one_wait(tmp_path):
     cluster = Cluster("T4")
     run = Run(tmp_path / "runs", cluster, trials_per_arm=MAX_WAITING_PER_ARM + 2)
     begun = [run.next() for _ in range(4)]
@@ -93,7 +93,7 @@ def test_other_arms_go_on_while_candidates_of_one_wait(tmp_path: Path) -> None:
     assert {status for _, _, status in run.statuses()} == {"done"}
 
 
-def test_what_was_refused_is_taken_up_when_a_host_joins_while_its_search_goes_on(tmp_path: Path) -> None:
+def test_what_was_refused_is_taken_up_when_a_host_joins_while_its_search_goes_on(tmp_path):
     cluster = Cluster("T4")
     run = Run(tmp_path / "runs", cluster, arms={"small": ARMS["small"]})
     first, second = run.next(), run.next()
@@ -116,7 +116,7 @@ def test_what_was_refused_is_taken_up_when_a_host_joins_while_its_search_goes_on
     assert run.best() == calm.best()
 
 
-def test_a_search_that_is_over_stays_so_and_the_run_says_it(tmp_path: Path) -> None:
+def test_a_search_that_is_over_stays_so_and_the_run_says_it(tmp_path):
     cluster = Cluster("T4")
     run = Run(tmp_path / "runs", cluster)
     first = run.next()
@@ -132,7 +132,7 @@ def test_a_search_that_is_over_stays_so_and_the_run_says_it(tmp_path: Path) -> N
     run.end_searched(first)
 
 
-def test_what_an_earlier_run_refused_is_taken_up_and_may_win(tmp_path: Path, calm: dict[str, object]) -> None:
+def test_what_an_earlier_run_refused_is_taken_up_and_may_win(tmp_path, calm):
     first = Run(tmp_path / "runs", Cluster("T4"))
     assert set(first.to_the_end()) == {"small"}
     assert first.statuses()[:3] == [("large", "search", "infeasible")] * 3
@@ -145,7 +145,7 @@ def test_what_an_earlier_run_refused_is_taken_up_and_may_win(tmp_path: Path, cal
     assert larger.best() == calm
 
 
-def test_one_after_another_waits_no_longer_than_before_a_host_joins(tmp_path: Path) -> None:
+def test_one_after_another_waits_no_longer_than_before_a_host_joins(tmp_path):
     """With one slot an arm asks only once its last candidate is told."""
     cluster = Cluster("T4")
     run = Run(tmp_path / "runs", cluster, slots=1)
@@ -156,7 +156,7 @@ def test_one_after_another_waits_no_longer_than_before_a_host_joins(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("epochs", "again"), [(9, True), (6, False)])
-def test_what_was_refused_keeps_to_the_budget_that_others_have_spent(epochs: int, again: bool, tmp_path: Path) -> None:
+def test_what_was_refused_keeps_to_the_budget_that_others_have_spent(epochs, again, tmp_path):
     """Two configurations of three epochs have been trained; a third, which was refused, fits into nine epochs."""
     fields = {"trials_per_arm": None, "budget": {"epochs": 9}, "arms": {"large": ARMS["large"]}}
     run = Run(tmp_path, Cluster("T4", "H100"), **fields)
@@ -176,7 +176,7 @@ def test_what_was_refused_keeps_to_the_budget_that_others_have_spent(epochs: int
     assert (following.trial == refused, following.notes.phase) == (again, Phase.SEARCH if again else Phase.CONFIRM)
 
 
-def test_hosts_that_are_not_larger_refuse_again_and_the_record_says_which(tmp_path: Path) -> None:
+def test_hosts_that_are_not_larger_refuse_again_and_the_record_says_which(tmp_path):
     Run(tmp_path, Cluster("T4")).to_the_end()
     again = Run(tmp_path, Cluster("T4", "T4"))
     assert again.to_the_end() == []

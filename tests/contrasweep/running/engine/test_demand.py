@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from demanding import FOLDER
@@ -32,7 +30,7 @@ arms:
 """
 
 
-def placed(*nodes: Node, footprint: Footprint | None = None):
+def placed(*nodes, footprint=None):
     study = AblationGrid("s", {"a": Arm(train, resources=footprint)}, "d", folds=5)
     placements = Placements(Footprints(study, Inventory(nodes), Learned()))
     trials = make_plan(study, lambda name: DATA).trials
@@ -62,7 +60,7 @@ def test_trials_that_wait_are_placed_by_what_the_first_one_took():
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayCluster]:
+def cluster(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setenv(FOLDER, str(tmp_path))
     with contextlib.closing(RayCluster()) as cluster:
@@ -72,9 +70,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayClus
 
 
 @pytest.mark.long
-def test_all_trials_are_demanded_at_once_and_those_that_wait_move_to_a_host_that_joins(
-    cluster: RayCluster, tmp_path: Path
-) -> None:
+def test_all_trials_are_demanded_at_once_and_those_that_wait_move_to_a_host_that_joins(cluster, tmp_path):
     (tmp_path / "study.yaml").write_text(STUDY)
     words = ["run", "study.yaml", "--storage", "runs", "--tracking", "none"]
     asked = {"RAY_ADDRESS": f"{cluster.host}:{cluster.gcs_port}", "RAY_AUTH_MODE": "disabled"}

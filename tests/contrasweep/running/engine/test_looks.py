@@ -9,7 +9,7 @@ from sweeps import sweep
 from contrasweep import AblationGrid, Arm, Replicates, SpecError, StorageError
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
-from contrasweep.storage.interim_log import LookLog, read_looks
+from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import load_study, to_plain
 
@@ -31,7 +31,7 @@ def value(trial):
     return MEANS[trial.arm] + 0.03 * noise(trial.arm, trial.config.get("batch_size"), trial.fold, trial.seed)
 
 
-def log_of(storage, name="looked-at") -> LookLog:
+def log_of(storage, name="looked-at"):
     log = read_looks(StudyRecords(str(storage), name))
     assert log is not None
     return log

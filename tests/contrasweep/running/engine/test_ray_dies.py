@@ -5,12 +5,10 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
-from drivers import SUPPORT, Driver, ray_folder, start_driver
+from drivers import SUPPORT, ray_folder, start_driver
 from raylets import QUICK, RayCluster, kill, wait_for
 
 from contrasweep.storage.records import StudyRecords
@@ -28,28 +26,28 @@ arms:
 class Run:
     """`contrasweep run` with a Ray of its own, whose files lie below `ray`."""
 
-    def __init__(self, folder: Path, ray: Path) -> None:
+    def __init__(self, folder, ray):
         self.folder, self.ray = folder, ray
         (folder / "study.yaml").write_text(STUDY)
         self.records = StudyRecords(str(folder / "runs"), "ray-dies")
 
-    def start(self) -> Driver:
+    def start(self):
         words = ["run", "study.yaml", "--storage", "runs", "--tracking", "none"]
         return start_driver(*words, folder=self.folder, ray=self.ray, environment={"TMPDIR": str(self.folder)})
 
-    def wait_for_a_record(self, process: Driver) -> None:
+    def wait_for_a_record(self, process):
         wait_for(lambda: self.records.finished() or process.poll() is not None)
         assert process.poll() is None, process.communicate()[1]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
+def run(tmp_path):
     with ray_folder() as ray:
         yield Run(tmp_path, ray)
 
 
 @pytest.mark.parametrize("victim", ["gcs_server", "raylet"])
-def test_a_death_of_ray_is_said_in_one_line(victim: str, run: Run) -> None:
+def test_a_death_of_ray_is_said_in_one_line(victim, run):
     process = run.start()
     run.wait_for_a_record(process)
     dead = [p for p in psutil.Process(process.pid).children(recursive=True) if p.name() == victim]
@@ -62,7 +60,7 @@ def test_a_death_of_ray_is_said_in_one_line(victim: str, run: Run) -> None:
     assert line == f"contrasweep: Ray is gone (its {victim} has died); {says}"
 
 
-def test_a_gcs_that_is_killed_in_its_first_moment_is_said_soon(run: Run) -> None:
+def test_a_gcs_that_is_killed_in_its_first_moment_is_said_soon(run):
     process, gcs = run.start(), None
     while gcs is None:
         assert process.poll() is None, process.communicate()[1]
@@ -77,7 +75,7 @@ def test_a_gcs_that_is_killed_in_its_first_moment_is_said_soon(run: Run) -> None
 
 
 @pytest.fixture
-def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Run, RayCluster]]:
+def remote(tmp_path, monkeypatch):
     """A run on a cluster that others have started, found by its address."""
     monkeypatch.setitem(QUICK, "RAY_gcs_rpc_server_reconnect_timeout_s", "60")  # as it is without us: raylets wait
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # as the cluster; an earlier test's own Ray may have left another
@@ -92,7 +90,7 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Ru
         cluster.close()
 
 
-def test_the_death_of_a_head_elsewhere_is_said_in_one_line(remote: tuple[Run, RayCluster]) -> None:
+def test_the_death_of_a_head_elsewhere_is_said_in_one_line(remote):
     run, cluster = remote
     process = run.start()
     run.wait_for_a_record(process)
@@ -107,7 +105,7 @@ def test_the_death_of_a_head_elsewhere_is_said_in_one_line(remote: tuple[Run, Ra
     assert re.fullmatch(rf"contrasweep: Ray is gone \(its head at {head_at} does not answer\); {says}", line), line
 
 
-def test_a_head_that_hangs_for_a_while_loses_nothing(remote: tuple[Run, RayCluster]) -> None:
+def test_a_head_that_hangs_for_a_while_loses_nothing(remote):
     run, cluster = remote
     process = run.start()
     run.wait_for_a_record(process)

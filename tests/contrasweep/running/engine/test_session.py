@@ -3,8 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from drivers import SUPPORT, start_driver
@@ -23,7 +21,7 @@ arms:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayCluster]:
+def cluster(monkeypatch):
     """A cluster that asks for no token."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]))
     cluster = RayCluster()
@@ -35,15 +33,13 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayCluster]:
         cluster.close()
 
 
-def _statuses(name: str, folder: Path) -> list[str]:
+def _statuses(name, folder):
     (folder / f"{name}.yaml").write_text(STUDY.format(name=name))
     records = cs.run(folder / f"{name}.yaml", storage=str(folder / "runs"), tracking=None).records
     return [str(record.status) for record in records.read(records.finished()).values()]
 
 
-def test_a_local_run_a_run_on_a_cluster_and_a_local_run(
-    cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_local_run_a_run_on_a_cluster_and_a_local_run(cluster, tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     assert _statuses("here", tmp_path) == ["done", "done"]
     assert "RAY_AUTH_MODE" not in os.environ, "Ray's own has a token, and sets it"
@@ -53,7 +49,7 @@ def test_a_local_run_a_run_on_a_cluster_and_a_local_run(
     assert _statuses("here-again", tmp_path) == ["done", "done"]
 
 
-def test_studies_of_a_session_share_one_ray_that_ends_with_it(tmp_path: Path) -> None:
+def test_studies_of_a_session_share_one_ray_that_ends_with_it(tmp_path):
     """In a process of its own, since other tests may keep a Ray in this one."""
     for name in ("first", "second"):
         (tmp_path / f"{name}.yaml").write_text(STUDY.format(name=name))
@@ -74,7 +70,7 @@ def test_studies_of_a_session_share_one_ray_that_ends_with_it(tmp_path: Path) ->
     assert done.stdout == "[True, True] 1 True\nFalse\n", done.stderr
 
 
-def test_trials_that_never_begin_are_not_said_to_have_crashed(cluster: RayCluster, tmp_path: Path) -> None:
+def test_trials_that_never_begin_are_not_said_to_have_crashed(cluster, tmp_path):
     (tmp_path / "study.yaml").write_text(STUDY.format(name="token"))
     asked = {"RAY_ADDRESS": f"{cluster.host}:{cluster.gcs_port}", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
     words = ["run", "study.yaml", "--storage", "runs", "--tracking", "none"]

@@ -27,13 +27,13 @@ ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture(params=["folder", "s3"])
-def records(request: pytest.FixtureRequest, tmp_path: Path) -> StudyRecords:
+def records(request, tmp_path):
     storage = tmp_path / "runs" if request.param == "folder" else request.getfixturevalue("s3").uri
     return StudyRecords(str(storage), "s")
 
 
 @pytest.fixture
-def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_wait(monkeypatch):
     """Every attempt asks each time, as one that was stopped for long does."""
     monkeypatch.setattr(attempts, "ASK_AFTER_S", 0.0)
 
@@ -42,7 +42,7 @@ def begun(trial: Trial, records: StudyRecords) -> Execution:
     return Execution(trial, train, records, metric="accuracy")
 
 
-def left(records: StudyRecords) -> dict[str, bytes]:
+def left(records):
     return {key: records.store.read(key) for key in records.store.list("s/")}
 
 
@@ -80,7 +80,7 @@ def test_one_that_is_stopped_within_a_step_writes_none_of_it(trial, records, no_
                 before.update(left(records))
             yield report
 
-    before: dict[str, bytes] = {}
+    before = {}
     first = Execution(trial, stopped, records, metric="accuracy")
     first.advance()
     with pytest.raises(AttemptSuperseded):
@@ -91,7 +91,7 @@ def test_one_that_is_stopped_within_a_step_writes_none_of_it(trial, records, no_
 def test_one_that_is_stopped_while_it_saves_does_not_set_the_checkpoint_back(trial, records, no_wait, monkeypatch):
     first, put_file, stops = begun(trial, records), records.store.put_file, iter([True])
 
-    def stopped(key: str, path: Path) -> None:
+    def stopped(key, path):
         put_file(key, path)
         if next(stops, False):
             finish(begun(trial, records))

@@ -1,7 +1,6 @@
 """Checkpoints that are stored while training goes on."""
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from contrasweep.running.worker.attempt import CheckpointWriter, Snapshot
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.checkpoints import Checkpoints, Extra
 from contrasweep.storage.records import StudyRecords
-from contrasweep.trial import Report, Trial
+from contrasweep.trial import Report
 
 WAIT_S = 60.0  # for what must happen; nothing here takes so long
 MOMENT_S = 1e-9  # passes with each report, so that `advance` returns it and does not wait for its checkpoint
@@ -22,11 +21,11 @@ MOMENT_S = 1e-9  # passes with each report, so that `advance` returns it and doe
 class Stored:
     """Takes snapshots, each when it is let."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.contents: list[tuple[int, str]] = []
         self.begun, self.let = threading.Event(), threading.Event()
 
-    def __call__(self, snapshot: Snapshot) -> None:
+    def __call__(self, snapshot):
         self.begun.set()
         assert self.let.wait(WAIT_S)
         self.contents.append((snapshot.step, (snapshot.folder / "n").read_text()))
@@ -54,11 +53,11 @@ def test_of_those_that_wait_only_the_newest_is_stored_as_it_was(tmp_path):
 
 
 def test_what_fails_is_raised_with_the_next_and_nothing_more_is_stored(tmp_path):
-    def fails(snapshot: Snapshot) -> None:
+    def fails(snapshot):
         seen.append(snapshot.step)
         raise StorageError("the bucket is gone")
 
-    seen: list[int] = []
+    seen = []
     writer = CheckpointWriter(fails, tmp_path / "scratch")
     writer.put(snapshot(tmp_path / "state", 1))
     for call in (writer.drain, lambda: writer.put(snapshot(tmp_path / "state", 2)), writer.drain):
@@ -73,12 +72,12 @@ def test_training_goes_on_while_a_checkpoint_is_stored(trial, s3, monkeypatch):
     records, trained = StudyRecords(s3.uri, "s"), threading.Event()
     put_file = records.store.put_file
 
-    def waits(key: str, path: Path) -> None:
+    def waits(key, path):
         if "checkpoint" in key:
             assert trained.wait(WAIT_S)
         put_file(key, path)
 
-    def counted(trial: Trial, resume: Path | None = None) -> Iterator[Report]:
+    def counted(trial, resume=None):
         yield from train(trial, resume)
         trained.set()
 
@@ -98,7 +97,7 @@ def test_a_storage_that_fails_meanwhile_leaves_no_record(trial, s3, monkeypatch)
     records = StudyRecords(s3.uri, "s")
     put_file = records.store.put_file
 
-    def fails(key: str, path: Path) -> None:
+    def fails(key, path):
         if "checkpoint" in key:
             raise StorageError("the bucket is gone")
         put_file(key, path)
@@ -120,13 +119,13 @@ def test_a_trial_that_ends_early_keeps_the_checkpoint_that_was_whole(trial, s3, 
     records, begun, let = StudyRecords(s3.uri, "s"), threading.Event(), threading.Event()
     put_file = records.store.put_file
 
-    def slow(key: str, path: Path) -> None:
+    def slow(key, path):
         put_file(key, path)
         if "checkpoint/2/" in key:
             begun.set()
             assert let.wait(WAIT_S)
 
-    def counted(trial: Trial, resume: Path | None = None) -> Iterator[Report]:
+    def counted(trial, resume=None):
         for report in train(trial, resume):
             yield report
             if report.step == 1:
@@ -147,18 +146,18 @@ def test_a_trial_that_ends_early_keeps_the_checkpoint_that_was_whole(trial, s3, 
 
 
 def test_a_fresh_trial_reads_nothing_and_writes_each_thing_once(trial, s3, monkeypatch):
-    def once(trial: Trial, resume: Path | None = None) -> Iterator[Report]:
+    def once(trial, resume=None):
         yield Report(1, {"accuracy": 0.5}, items={"hits": [1.0]})
 
     records = StudyRecords(s3.uri, "s")
-    written: list[str] = []
+    written = []
     write = records.store.write
 
-    def noted(key: str, content: bytes, **options: bool) -> bool:
+    def noted(key, content, **options):
         written.append(key.rpartition("/")[2])
         return write(key, content, **options)
 
-    def refused(*of: object) -> None:
+    def refused(*of):
         raise AssertionError(f"it was asked for {of[0]}")
 
     monkeypatch.setattr(records.store, "write", noted)

@@ -41,7 +41,7 @@ sys.stdin.read()
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV, None], ids=["killed", "crashed", "ended"])
-def test_what_a_worker_leaves_is_killed(how: signal.Signals | None) -> None:
+def test_what_a_worker_leaves_is_killed(how):
     """But a daemon that has left the group and executed a program of its own."""
     worker = subprocess.Popen(
         [sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -66,7 +66,7 @@ def test_what_a_worker_leaves_is_killed(how: signal.Signals | None) -> None:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("running")
-def test_a_killed_worker_is_lost_though_its_child_lives(ray_core: None, tmp_path: Path) -> None:
+def test_a_killed_worker_is_lost_though_its_child_lives(ray_core, tmp_path):
     """The child has the worker's sockets, in a session of its own. Without a guard this run waits for it for ever."""
     arms = {"killed": Arm("misbehaving:is_killed_beside_its_child")}
     results = run(
