@@ -343,7 +343,7 @@ CODE = [
     "credentials/__init__.py",
     "study.json",
     "package/core.yaml",
-    "platform/contrasweep/data/shards.py",
+    *(f"platform/contrasweep/{name}.py" for name in ("__init__", "data/__init__", "data/shards")),
 ]
 
 

@@ -22,7 +22,6 @@ from contrasweep.rows import row_tuples
 from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.code_files import write_code
 from contrasweep.storage.record import CodeRef, Record, Status
-from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.mlflow.description import describe_run, final_tags
 from contrasweep.tracking.tracker import TrackedStudy
 
@@ -354,10 +353,8 @@ def test_the_html_report_and_mlflows_tags_have_the_code_and_what_was_archived(st
 
 def test_values_that_are_nearly_alike_are_rows_of_their_own_everywhere(tmp_path):
     axes = {"lr": [0.12345678, 0.12345679], "u": ["x y", "x"], "v": ["z", "y z"]}
-    plan = make_plan(AblationGrid("near", {"a": Arm(train)}, "d", axes=axes, folds=5), lambda name: DATA)
-    records = StudyRecords(str(tmp_path), "near")
-    records.claim(study_document(plan))
-    write_planned(records, plan.to_frame())
+    grid = AblationGrid("near", {"a": Arm(train)}, "d", axes=axes, folds=5)
+    plan, records = declared(make_plan(grid, lambda name: DATA), tmp_path)
     scores = {}
     for number, cell in enumerate(plan.cells):
         scores[tuple(cell.axes.values())] = number / 10

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from made_up import declared, train
+from made_up import declared
 
 from contrasweep import AblationGrid, Arm, SpecError, load
 from contrasweep.data.manifest import Folds, Manifest, Shard
@@ -20,6 +20,11 @@ from contrasweep.storage.record import Cause, Record, Status
 
 SHARDS = {"train": (Shard("a", 100, 1, "aa"),), "test": (Shard("b", 40, 1, "bb"),)}
 DATA = Manifest("d", "/nowhere", "image", SHARDS, folds=Folds(5))
+
+
+def train(trial, resume=None):
+    """By its name, a trial's id and noise."""
+    yield
 
 
 def study(tmp_path, value, *, items=None, status=lambda trial: Status.DONE, arms="ab", **fields):
