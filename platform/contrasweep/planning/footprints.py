@@ -21,16 +21,7 @@ from contrasweep.cluster.packing import (
 )
 from contrasweep.errors import SpecError
 from contrasweep.imports import TRAINING, in_one_line, is_installed
-from contrasweep.planning.learned import (
-    CPU,
-    HOST_PRIOR,
-    MARGIN,
-    MARGIN_UNMEASURED,
-    Learned,
-    Peak,
-    calibration_key,
-    cell_key,
-)
+from contrasweep.planning.learned import CPU, MARGIN, MARGIN_UNMEASURED, Learned, Peak, calibration_key, cell_key
 from contrasweep.storage.record import TrialNotes
 from contrasweep.study.study import Study
 from contrasweep.study.trainables import find_trainable
@@ -107,30 +98,6 @@ class Footprints:
         if placement not in self._slots:
             self._slots[placement] = sum(slots_on(placement, node) * node.count for node in self.inventory.nodes)
         return self._slots[placement]
-
-    def together(self, trial: Trial, slots: int, beside_gib: float = 0.0) -> Footprint:
-        """Return what one process needs that trains `slots` such trials.
-
-        Of their memory, what a process holds anyway counts once. `beside_gib` is host memory of each trial's own
-        process beside it.
-        """
-        slot = self.of(trial).footprint
-        work = self._workload(trial, cell_of(trial))
-
-        def grown(on_type: OnType) -> OnType:
-            base = self.learned.gpu.constants(calibration_key(on_type.gpu, work.architecture))[0] if work else 0.0
-            memory = _times(slots, on_type.gpu_memory_gib, base)
-            return replace(on_type, gpu_memory_gib=memory, gpu_busy=min(1.0, slots * on_type.gpu_busy))
-
-        several = replace(
-            slot,
-            gpu_memory_gib=_times(slots, slot.gpu_memory_gib, 0.0),
-            gpu_busy=min(1.0, slots * slot.gpu_busy),
-            host_memory_gib=_times(slots, slot.host_memory_gib, HOST_PRIOR[0]) + slots * beside_gib,
-        )
-        if isinstance(several, LearnedFootprint):
-            return replace(several, types=tuple(map(grown, several.types)))
-        return several
 
     def missing(self, trials: Iterable[Trial]) -> Trial | None:
         """Return the trial that needs least if none of `trials` fits a host; else None."""
@@ -319,12 +286,6 @@ def cell_of(trial: Trial) -> Cell:
     """Return what `trial` has in common with its replicates: its cell."""
     text = trial.config.text if isinstance(trial.config, canonical.Config) else canonical.dumps(trial.config)
     return trial.trainable, text, trial.data.digest
-
-
-def _times(slots: int, gib: float, base: float) -> float:
-    """Return the memory of a process that trains `slots` trials; one takes `gib`, of which `base` is needed once."""
-    base = min(base, gib)
-    return base + slots * (gib - base)
 
 
 def _rounded(gib: float) -> float:
