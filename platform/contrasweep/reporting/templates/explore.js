@@ -345,7 +345,7 @@ const choose = (name, words) => {
   list.value = state[name];
   list.addEventListener("change", () => { state[name] = list.value; state.zoom = false; show(); });
 };
-const saved = location.hash.startsWith("#trials?") && !explore.opened;
+const saved = location.hash.startsWith("#trials?");
 if (saved) {
   const said = new URLSearchParams(location.hash.slice(8)), known = name => named(name) >= 0;
   for (const name of ["q", "sort"]) state[name] = said.get(name) ?? "";
@@ -361,7 +361,6 @@ if (saved) {
   } catch { /* an address that somebody has changed */ }
   order = sorted();
 }
-explore.opened = true;
 choose("kind", KINDS);
 choose("x", columns.map(column => column.name).filter((_, j) => j !== trial));
 choose("y", numbers.map(j => columns[j].name));

@@ -10,24 +10,23 @@ const dim = () => {
 const make = (tag, text) => { const node = document.createElement(tag); node.textContent = text ?? ""; return node; };
 const short = value => typeof value === "number" ? String(+value.toPrecision(5)) : value;
 
-const dress = part => {  // again a part of a served page that was replaced
-part.querySelectorAll("#theme").forEach(button => button.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; dim(); }));
+document.querySelectorAll("#theme").forEach(button => button.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; dim(); }));
 
-part.querySelectorAll(".key").forEach(key => key.addEventListener("click", () => {
+document.querySelectorAll(".key").forEach(key => key.addEventListener("click", () => {
   const name = key.dataset.name;
   hidden.has(name) ? hidden.delete(name) : hidden.add(name);
   dim();
 }));
 dim();
 
-part.querySelectorAll("select[data-shows]").forEach(select => {
+document.querySelectorAll("select[data-shows]").forEach(select => {
   const show = () => document.querySelectorAll(`[data-group="${select.dataset.shows}"]`).forEach(
     box => box.classList.toggle("off", box.dataset.option !== select.value));
   select.addEventListener("change", show);
   show();
 });
 
-part.querySelectorAll(".command button").forEach(button => button.addEventListener("click", async () => {
+document.querySelectorAll(".command button").forEach(button => button.addEventListener("click", async () => {
   const text = button.parentElement.querySelector("pre").textContent;
   try { await navigator.clipboard.writeText(text); } catch {
     const area = document.createElement("textarea");
@@ -37,9 +36,7 @@ part.querySelectorAll(".command button").forEach(button => button.addEventListen
   setTimeout(() => { button.textContent = "copy"; }, 1200);
 }));
 
-part.querySelectorAll(".trials").forEach(explore);
-};
-dress(document);
+document.querySelectorAll(".trials").forEach(explore);
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", dim);
 addEventListener("beforeprint", () => document.querySelectorAll(".plot").forEach(box => box.draw(true)));
