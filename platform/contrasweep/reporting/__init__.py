@@ -242,7 +242,6 @@ def report_data(results: Results, table: Table) -> ReportData:
         overall=results.table(["arm"], [], table.metric) if results.axes else None,
         names=results.names,
         curves=curves,
-        system=results.system(),
         storage=results.records.store.uri,
         links=results.run_urls,
         of_sweep=trials.trials_of_sweep(results),

@@ -38,7 +38,6 @@ class TrialData:
     document: StudyDocument  # with the metric of the report
     names: DisplayNames = NONE  # what is shown in place of declared names; settings that were searched keep theirs
     curves: pd.DataFrame | None = None  # trial_id, step, metrics; of a search's trials too
-    system: pd.DataFrame | None = None  # trial_id, step, time and what was in use, of trials of 10 s and more
     search: pd.DataFrame | None = None  # as `results.search.search_frame` has it
     importance: pd.DataFrame | None = None  # as `results.search.importance` has it
 

@@ -13,13 +13,13 @@ import pandas as pd
 from markupsafe import Markup
 
 from contrasweep.reporting import searching, slices
+from contrasweep.reporting.costs import budget_section
 from contrasweep.reporting.curves import curves_section
 from contrasweep.reporting.data import ReportData, Variables
 from contrasweep.reporting.datasets import datasets_section
 from contrasweep.reporting.formats import render_template
 from contrasweep.reporting.svg import COLOURS
 from contrasweep.reporting.trials import TONES, figures_section, items_section, trials_section
-from contrasweep.reporting.utilisation import budget_section
 from contrasweep.results.answer import Answer
 from contrasweep.storage.record import Phase, Status
 
@@ -176,7 +176,7 @@ SECTIONS: Mapping[str, tuple[str, Callable[[ReportData], Variables]]] = {
     "figures": ("Figures of trials", lambda data: figures_section(data.images)),
     "items": ("Item by item", lambda data: items_section(data)),
     "trials": ("All trials", trials_section),
-    "budget": ("Budget and GPUs", budget_section),
+    "budget": ("Costs", budget_section),
     "failures": ("Failures", _failures),
     "numbers": ("What the numbers mean", _numbers),
     "again": ("To run it again", _again),

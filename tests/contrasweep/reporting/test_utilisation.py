@@ -1,17 +1,13 @@
-"""What a study's trials used over time: measured, kept beside their reports, drawn, and told to MLflow."""
+"""What a study's trials used over time: measured, kept beside their reports, and told to MLflow."""
 
 import time
 
-import numpy as np
 import pandas as pd
-import pytest
 from reports import report_of
 
 from contrasweep.cluster.usage import Meter
 from contrasweep.data.manifest import Manifest
 from contrasweep.reporting.page import html_report
-from contrasweep.reporting.svg import draw
-from contrasweep.reporting.utilisation import use_figures
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage import compact
 from contrasweep.storage.records import StudyRecords
@@ -50,29 +46,6 @@ def test_it_is_kept_beside_the_reports_and_read_for_all_trials_at_once(tmp_path)
     assert list(frame["process_memory_gib"]) == [1.0, 2.0] and set(frame["trial_id"]) == {trial.id}
     assert records.metrics(trial.id)[0].keys() == {"step", "time", "accuracy"}
     assert system_metrics(records.system(trial.id)[0]) == {"system/process_memory_gib": 1.0}
-
-
-def frame(**columns):
-    times = np.arange(0.0, 300.0, 10.0)
-    base = {"trial_id": ["a"] * 30 + ["b"] * 30, "step": 0, "time": [*times, *times]}
-    return pd.DataFrame(base | columns)
-
-
-def shown(system):
-    return use_figures(system)
-
-
-def test_the_report_shows_what_gpus_did_over_the_study():
-    system = frame(gpu_utilization_percentage=80.0, cpu_utilization_percentage=30.0, gpu_memory_gib=4.0)
-    busy, held, cores = shown(system)
-    assert (busy.title, cores.title) == ("How busy GPUs were", "How busy the hosts' cores were")
-    assert "minutes since" in draw(busy.chart) and "80" in draw(busy.chart)
-    assert "GPU memory" in held.title and "8" in draw(held.chart), "two trials hold four each"
-
-
-@pytest.mark.parametrize("system", [None, frame().head(2), frame().assign(time=5.0), frame()])
-def test_without_measurements_there_is_nothing_to_show(system):
-    assert shown(system) == []
 
 
 def test_the_report_names_what_shows_a_failed_trial_s_log():
