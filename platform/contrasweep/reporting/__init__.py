@@ -19,7 +19,6 @@ from contrasweep.reporting.page import html_report
 from contrasweep.reporting.paper import PaperTable
 from contrasweep.reporting.search_notes import search_notes
 from contrasweep.results.answer import Versus
-from contrasweep.results.items import by_item
 from contrasweep.results.joined import check_single
 from contrasweep.results.notices import archived_changes, code_diff
 from contrasweep.results.results import Results
@@ -232,7 +231,6 @@ def report_data(results: Results, table: Table) -> ReportData:
     )
     links = read_links(results.records)
     curves = results.curves([*results.trial_records, *results.search_records])
-    compared = by_item(results.items, frame, results.trial_records, results.axes, results.document.reference)
     groups = trials.tables_over_groups(results)
     table = replace(table, notes=tuple(dict.fromkeys([*table.notes, *results.broken_notes()])))
     return ReportData(
@@ -247,7 +245,6 @@ def report_data(results: Results, table: Table) -> ReportData:
         of_sweep=trials.trials_of_sweep(results),
         images=trials.figures(results.records, frame, results.trial_records, results.axes),
         search=results.search if len(results.search) else None,
-        by_item=compared,
         over_groups=groups,
         importance=results.importance(),
         spent=_spent(results),

@@ -14,7 +14,6 @@ from contrasweep.results.advice import Advice
 from contrasweep.results.answer import Answer
 from contrasweep.results.rendering import NONE, DisplayNames
 from contrasweep.results.table import Table
-from contrasweep.rows import FrameRow
 from contrasweep.shell import command_line
 from contrasweep.storage.record import COUNTING
 from contrasweep.storage.records import LOG
@@ -84,7 +83,6 @@ class ReportData(TrialData):
     links: Mapping[str, str] = field(default_factory=dict)  # trial id -> MLflow run
     of_sweep: pd.DataFrame | None = None  # all trials of a sweep: phase, searched settings, and what `frame` has
     images: list[tuple[str, bytes]] = field(default_factory=list)  # figures of single trials: caption, PNG
-    by_item: list[FrameRow] = field(default_factory=list)  # comparisons over test items of single trials
     over_groups: list[Table] = field(default_factory=list)  # tables over the test items of all folds
     spent: pd.DataFrame | None = None  # one row a trial that ended, of a search too, with its arm, phase and costs
     search_notes: SearchNotes = field(default_factory=SearchNotes)

@@ -66,18 +66,6 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class HeatMap:
-    """A grid of shaded cells with their `values` [rows][columns]; NaN stays empty."""
-
-    title: str
-    rows: Sequence[str]
-    columns: Sequence[str]
-    values: Sequence[Sequence[float]]
-    row_label: str
-    column_label: str
-
-
-@dataclass(frozen=True)
 class Ranks:
     """Mean ranks on a line from 1 to the number of names, 1 is best; `cliques` are names that do not differ."""
 
@@ -87,7 +75,7 @@ class Ranks:
     cliques: Sequence[Sequence[str]]
 
 
-Chart = Lines | Bars | HeatMap | Ranks
+Chart = Lines | Bars | Ranks
 
 
 @dataclass(frozen=True)

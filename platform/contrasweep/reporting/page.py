@@ -19,7 +19,7 @@ from contrasweep.reporting.data import ReportData, Variables
 from contrasweep.reporting.datasets import datasets_section
 from contrasweep.reporting.formats import render_template
 from contrasweep.reporting.svg import COLOURS
-from contrasweep.reporting.trials import TONES, figures_section, items_section, trials_section
+from contrasweep.reporting.trials import TONES, figures_section, trials_section
 from contrasweep.results.answer import Answer
 from contrasweep.storage.record import Phase, Status
 
@@ -105,7 +105,7 @@ def _table(data: ReportData) -> Variables:
 
 
 def _slices(data: ReportData) -> Variables:
-    shown = [*slices.slices(data), *slices.interaction_figures(data), *slices.variance_figures(data)]
+    shown = [*slices.slices(data), *slices.variance_figures(data)]
     return {"shown": shown} if shown else {}
 
 
@@ -170,11 +170,11 @@ SECTIONS: Mapping[str, tuple[str, Callable[[ReportData], Variables]]] = {
     "table": ("The table", _table),
     "advice": ("What would decide", lambda data: {"advice": data.advice} if data.advice else {}),
     "datasets": ("Datasets", datasets_section),
-    "slices": ("Slices and interactions", _slices),
+    "slices": ("Slices", _slices),
     "curves": ("Learning curves", curves_section),
     "search": ("Search", _search),
     "figures": ("Figures of trials", lambda data: figures_section(data.images)),
-    "items": ("Item by item", lambda data: items_section(data)),
+    "items": ("Item by item", lambda data: {"tables": data.over_groups} if data.over_groups else {}),
     "trials": ("All trials", trials_section),
     "budget": ("Costs", budget_section),
     "failures": ("Failures", _failures),

@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from contrasweep.reporting.data import ReportData
-from contrasweep.reporting.figures import Bars, Dots, Figure, HeatMap, Lines, Series, short
-from contrasweep.results.effects import ORDER, effects, noise
+from contrasweep.reporting.figures import Bars, Dots, Figure, Lines, Series, short
+from contrasweep.results.effects import ORDER, noise
 
 POINTS = 1500
 
@@ -60,39 +60,6 @@ def _replicates(data: ReportData) -> Figure:
     ]
     chart = Lines(series, dots, x_label="arm", y_label=named(data.metric), x_names=list(map(named, data.arms)))
     return Figure(chart, "Every finished trial, with mean and interval.", f"{named(data.metric)} by arm")
-
-
-def interaction_figures(data: ReportData) -> list[Figure]:
-    """Arms against every axis as a heat map of means, and how much each effect explains."""
-    figures, metric = [], data.names(data.metric)
-    for axis in data.axes:
-        names = list(dict.fromkeys(data.done[axis]))
-        if len(names) > 1 and len(data.arms) > 1 and len(names) <= 8:
-            means = data.done.pivot_table(index="arm", columns=axis, values="value", sort=False)
-            grid = [
-                [float(means.loc[a, n]) if a in means.index and n in means.columns else math.nan for n in names]
-                for a in data.arms
-            ]
-            arms, shown, label = list(map(data.names, data.arms)), list(map(data.names, names)), data.names(axis)
-            chart = HeatMap(f"mean {metric}", arms, shown, grid, "arm", label)
-            figures.append(Figure(chart, f"Mean {metric}; darker is larger.", f"arm x {label}"))
-    explained = effects(data.done, "value", data.axes)
-    if len(explained):
-        p_values = [
-            "" if math.isnan(p) else f", p {'< 0.001' if p < 1e-3 else f'= {p:.2g}'}" for p in explained["p_value"]
-        ]
-        shown = [f"{100 * s:.1f} %{p}" for s, p in zip(explained["share"], p_values, strict=True)]
-        names = [" x ".join(map(data.names, effect.split(" x "))) for effect in explained["effect"]]
-        shares = Bars("share of variation", names, list(explained["share"]), shown)
-        figures.append(
-            Figure(
-                shares,
-                "Share of the variation between trials that each factor explains, and each pair beyond its two. "
-                "Exploratory: the F test takes trials as independent, and its p is no verdict.",
-                "What the metric depends on",
-            )
-        )
-    return figures
 
 
 def variance_figures(data: ReportData) -> list[Figure]:

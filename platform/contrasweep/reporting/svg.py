@@ -16,7 +16,7 @@ from html import escape
 
 from markupsafe import Markup
 
-from contrasweep.reporting.figures import Bars, Chart, Dots, HeatMap, Lines, Ranks, Series, log_ticks, short, ticks
+from contrasweep.reporting.figures import Bars, Chart, Dots, Lines, Ranks, Series, log_ticks, short, ticks
 
 WIDTH, HEIGHT = 360, 240
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 40
@@ -38,8 +38,6 @@ def draw(chart: Chart) -> Markup:
             return _lines(chart)
         case Bars():
             return _bars(chart)
-        case HeatMap():
-            return _heat_map(chart)
         case Ranks():
             return _ranks(chart)
 
@@ -174,35 +172,6 @@ def _bars(chart: Bars) -> Markup:
             f'<rect class="c{colour % COLOURS} fill" x="0" y="{i * row + 17}" width="{length:.1f}" height="11" rx="2"/>'
             f'<text class="tick" x="{end + 6:.1f}" y="{i * row + 26}">{escape(words)}</text>'
         )
-    return svg(parts, WIDTH, height, chart.title)
-
-
-def _heat_map(chart: HeatMap) -> Markup:
-    rows, columns, values = chart.rows, chart.columns, chart.values
-    finite = [v for line in values for v in line if math.isfinite(v)]
-    low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
-    left, size, tall = 84, (WIDTH - 90) / max(1, len(columns)), 30
-    height = 44 + tall * len(rows)
-    parts = [
-        f'<text class="label" x="{left}" y="10">{escape(chart.column_label)}</text><text class="label" x="0" '
-        f'y="24">{escape(chart.row_label)}</text>'
-    ]
-    parts += [
-        f'<text class="tick" x="{left + size * (j + 0.5):.1f}" y="26" text-anchor="middle">{escape(name[:9])}</text>'
-        for j, name in enumerate(columns)
-    ]
-    for i, (name, line) in enumerate(zip(rows, values, strict=True)):
-        y = 32 + tall * i
-        parts.append(f'<text class="tick" x="0" y="{y + 19}">{escape(name[:13])}</text>')
-        for j, value in enumerate(line):
-            if math.isfinite(value):
-                shade = 0.08 + 0.62 * ((value - low) / (high - low) if high > low else 0.5)
-                parts.append(
-                    f'<rect class="c0 fill" x="{left + size * j:.1f}" y="{y}" width="{size - 2:.1f}" '
-                    f'height="{tall - 2}" fill-opacity="{shade:.2f}"/>'
-                    f'<text class="tick strong" x="{left + size * (j + 0.5) - 1:.1f}" y="{y + 18}" '
-                    f'text-anchor="middle">{short(value)}</text>'
-                )
     return svg(parts, WIDTH, height, chart.title)
 
 

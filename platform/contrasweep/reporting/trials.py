@@ -1,4 +1,4 @@
-"""Single trials in a report: the list of all, their own figures, and comparisons item by item of one test part."""
+"""Single trials in a report: the list of all, their own figures, and tables over test items."""
 
 import base64
 import contextlib
@@ -16,7 +16,7 @@ from contrasweep.errors import StorageError
 from contrasweep.reporting.data import SPENT, ReportData, Variables
 from contrasweep.reporting.searching import logarithmic
 from contrasweep.results.building import scores
-from contrasweep.results.items import MAX_PAIRS, row_keys
+from contrasweep.results.items import row_keys
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.results import Results
 from contrasweep.results.study_data import OWN_COLUMNS
@@ -179,55 +179,6 @@ def figures(
 def figures_section(images: Sequence[tuple[str, bytes]]) -> Variables:
     """The figures, inside the page."""
     return {"images": [(caption, base64.b64encode(png).decode()) for caption, png in images]} if images else {}
-
-
-def items_section(data: ReportData) -> Variables:
-    """Return the tables over test items of all folds, one a score, and the comparisons of single replicates.
-
-    The latter have one row an item's name and pair of arms, and every replicate of it on demand.
-    """
-    rows, tables, names = data.by_item, data.over_groups, data.names
-    if not rows and not tables:
-        return {}
-    keys = ["item", "a", "b", *data.axes]
-    single = [
-        [names(label(row[key])) for key in [*keys, "fold", "seed"]]
-        + [f"{row['difference']:+.4f} [{row['low']:+.4f}, {row['high']:+.4f}]"]
-        for row in rows
-    ]
-    return {
-        "tables": tables,
-        "summary": _summary(pd.DataFrame(rows), keys, names) if rows else [],
-        "single": [[*map(names, keys), "fold", "seed", "difference [95 %]"], *single],
-        "max_pairs": MAX_PAIRS,
-    }
-
-
-def _summary(frame: pd.DataFrame, keys: list[str], names: DisplayNames) -> list[list[str]]:
-    frame[keys] = frame[keys].map(label)
-    frame["ahead"], frame["behind"] = frame["low"] > 0, frame["high"] < 0
-    groups = (
-        frame.groupby(keys, sort=False)
-        .agg(
-            replicates=("n", "size"),
-            n=("n", "first"),
-            difference=("difference", "mean"),
-            ahead=("ahead", "sum"),
-            behind=("behind", "sum"),
-        )
-        .reset_index()
-    )
-    rows = [
-        [names(str(row[key])) for key in keys]
-        + [
-            str(row["n"]),
-            f"{row['difference']:+.4f}",
-            f"{row['ahead']} of {row['replicates']}",
-            f"{row['behind']} of {row['replicates']}",
-        ]
-        for row in groups.to_dict("records")
-    ]
-    return [[*map(names, keys), "items", "mean difference", "a is ahead in", "behind in"], *rows]
 
 
 def tables_over_groups(results: Results) -> list[Table]:

@@ -1,4 +1,4 @@
-"""Effects on a study's numbers: sources of noise, arm and axes, and the budget of a search."""
+"""What a study's numbers depend on: the sources of noise, and the budget of a search."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from contrasweep.statistics.budget import best_so_far, expected_best
-from contrasweep.statistics.variance import interactions, variance_components
+from contrasweep.statistics.variance import variance_components
 
 ORDER = "order_seed"
 """The setting by which a trainable lets the order of the data vary alone; as an axis it is a source of noise."""
@@ -26,17 +26,6 @@ def noise(done: pd.DataFrame, metric: str, axes: Sequence[str]) -> pd.DataFrame:
     if not sources or len(done) <= done.groupby(cells).ngroups:
         return pd.DataFrame(columns=["source", "variance", "share"])
     return variance_components(done, metric, sources, cells)
-
-
-def effects(done: pd.DataFrame, metric: str, axes: Sequence[str]) -> pd.DataFrame:
-    """Return the shares of the spread that arm, axes and their pairs explain; empty where none varies.
-
-    By `statistics.interactions`.
-    """
-    factors = ["arm", *(axis for axis in axes if axis != ORDER)]
-    if len(done) <= 2 or not any(done[factor].nunique() > 1 for factor in factors):
-        return pd.DataFrame(columns=["effect", "share", "df", "p_value"])
-    return interactions(done, metric, factors)
 
 
 def budget_curves(

@@ -1,11 +1,9 @@
-"""Scores of single test items: read once a trial, as the values behind a metric, and arms compared item by item."""
+"""Scores of single test items: read once a trial, as the values behind a metric."""
 
-import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,8 +11,7 @@ from numpy.typing import NDArray
 
 from contrasweep.data.folds import NAMELESS
 from contrasweep.data.reading import GROUP
-from contrasweep.rows import FrameRow, ItemColumns, row_tuples
-from contrasweep.statistics.resampling import paired_bootstrap
+from contrasweep.rows import ItemColumns, row_tuples
 from contrasweep.storage.record import COUNTING, Record
 
 Items = Callable[[str], ItemColumns]
@@ -121,62 +118,6 @@ def item_groups(items: ItemColumns, score: str, where: str = "") -> list[str]:
     """Return the group of each item of a score; an item without a name is a group of its own."""
     names = items.get(group_column(items, score), [None] * len(items[score]))
     return [f"{where}item {i}" if name in NAMELESS else str(name) for i, name in enumerate(names)]
-
-
-MAX_PAIRS = 60  # of trials compared
-
-
-def by_item(
-    items: Items, frame: pd.DataFrame, records: Mapping[str, Record], axes: list[str], reference: str | None = None
-) -> list[FrameRow]:
-    """Compare arms on the very same test items, one replicate at a time, by the paired bootstrap over items.
-
-    Whole groups are drawn where items have groups. With `reference` each arm is compared with that arm alone. The
-    interval holds the noise of the test items only, not that of training: it is about two trained models.
-    """
-    rows = []
-    pairs = list(itertools.islice(_pairs(frame, records, axes, reference), MAX_PAIRS))
-    read_ahead(items, [row["trial_id"] for pair in pairs for row in pair])
-    for first, second in pairs:
-        ours, theirs = items(first["trial_id"]), items(second["trial_id"])
-        for name in sorted(name for name in set(ours) & set(theirs) if name.rpartition("/")[2] != GROUP):
-            if len(ours[name]) != len(theirs[name]):  # other code ran one of them; a table over groups says so
-                continue
-            kept = np.isfinite(ours[name]) & np.isfinite(theirs[name])  # no similarity to a class that is not there
-            names = np.array(item_groups(ours, name))[kept]
-            if len(set(names)) < 2:  # there is nothing to draw
-                continue
-            difference, low, high = paired_bootstrap(
-                ours[name][kept], theirs[name][kept], groups=names if group_column(ours, name) in ours else None
-            )
-            rows.append(
-                {
-                    "item": name,
-                    "a": first["arm"],
-                    "b": second["arm"],
-                    **{axis: first[axis] for axis in axes},
-                    "fold": first["fold"],
-                    "seed": first["seed"],
-                    "n": int(kept.sum()),
-                    "difference": difference,
-                    "low": low,
-                    "high": high,
-                }
-            )
-    return rows
-
-
-def _pairs(
-    frame: pd.DataFrame, records: Mapping[str, Record], axes: list[str], reference: str | None
-) -> Iterator[tuple[FrameRow, FrameRow]]:
-    """Yield pairs of finished trials with the same axes, fold and seed that both stored items; the reference first."""
-    done = frame[frame["status"].isin(COUNTING)]
-    for _, same in done.groupby(row_keys(done, [*axes, "fold", "seed"]), sort=False):
-        rows: list[Any] = [row for row in same.to_dict("records") if records[row["trial_id"]].items]
-        rows.sort(key=lambda row: row["arm"] != reference)
-        yield from (
-            pair for pair in itertools.combinations(rows, 2) if reference is None or pair[0]["arm"] == reference
-        )
 
 
 def row_keys(frame: pd.DataFrame, names: list[str]) -> pd.Series:

@@ -187,18 +187,6 @@ class Results(StudyData):
         """
         return effects.noise(self.done, metric or self.metric, self.axes)
 
-    def effects(self, metric: str | None = None) -> pd.DataFrame:
-        """Return how much arm, axes and their interactions explain of the spread between trials.
-
-        Args:
-            metric: The metric; the study's without it.
-
-        Returns:
-            One row an effect: effect, share (of the sum of squares), df, p_value (of the F test, which takes trials as
-            independent).
-        """
-        return effects.effects(self.done, metric or self.metric, self.axes)
-
     def datasets(self, metric: str | None = None) -> DatasetSummary | None:
         """Return the arms of a study over three datasets or more; None for other studies.
 

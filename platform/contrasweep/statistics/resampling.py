@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy import special  # a plan reads this module, and stats takes longer to import than the plan takes
 
 from contrasweep.errors import SpecError
-from contrasweep.statistics.checks import Floats, checked_level, checked_pairs, checked_replicates
+from contrasweep.statistics.checks import Floats, checked_level, checked_replicates
 
 EXACT_UP_TO = 14
 """Up to this many replicates all 2^n sign patterns are tried; beyond, `DRAWS` random ones from a fixed seed."""
@@ -153,42 +153,6 @@ def _resampled_means(x: Floats, resamples: int, seed: int) -> Floats:
     rows = max(1, ENTRIES_AT_ONCE // n)
     blocks = [x[rng.integers(0, n, (min(rows, resamples - i), n))].mean(axis=1) for i in range(0, resamples, rows)]
     return np.concatenate(blocks)
-
-
-def paired_bootstrap(a: ArrayLike, b: ArrayLike, *, groups: ArrayLike | None = None) -> tuple[float, float, float]:
-    """Difference of the means of per-item scores [n], a minus b, with its 95 % percentile interval by 1,000 draws.
-
-    Items (kNN hits, per-product average precision) are drawn with replacement, the same for both sides;
-    the difference is significant when the interval excludes 0. It holds the noise of the test set only:
-    another seed of training is another trial, so report the variance over seeds beside it. `groups` [n] names what
-    items belong together (tiles of one flood, images of one patient): then whole groups are drawn (the cluster
-    bootstrap, Davison and Hinkley 1997, section 3.8), since items that resemble one another are fewer than they seem.
-    Returns (difference, low, high).
-    """
-    first, second = checked_pairs(a, b)
-    differences = []
-    for items in _drawn_items(len(first), groups, 1000, np.random.default_rng(0)):
-        differences.append(first[items].mean(axis=1) - second[items].mean(axis=1))
-    low, high = np.quantile(np.concatenate(differences), [0.025, 0.975])
-    return float(first.mean() - second.mean()), float(low), float(high)
-
-
-def _drawn_items(n: int, groups: ArrayLike | None, resamples: int, rng: np.random.Generator) -> Iterator[Any]:
-    """Indices of `resamples` draws in blocks [m, drawn]: n items each, or as many groups as there are, whole."""
-    if groups is None:
-        rows = max(1, ENTRIES_AT_ONCE // n)
-        yield from (rng.integers(0, n, (min(rows, resamples - i), n)) for i in range(0, resamples, rows))
-        return
-    names, member = np.unique(np.asarray(groups), return_inverse=True)
-    if len(member) != n or len(names) < 2:
-        raise SpecError(
-            "groups names the group of every item, and two or more of them",
-            place="groups",
-            value=f"{len(member)} names of {len(names)} groups for {n} items",
-        )
-    items = [np.flatnonzero(member == g) for g in range(len(names))]
-    for drawn in rng.integers(0, len(names), (resamples, len(names))):
-        yield np.concatenate([items[g] for g in drawn])[None]
 
 
 def iqm(scores: ArrayLike) -> float:

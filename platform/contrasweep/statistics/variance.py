@@ -1,4 +1,4 @@
-"""Where the spread of a metric comes from: initialisation, fold, data order; arms, axes and their interactions."""
+"""Where the spread of a metric comes from: initialisation, fold, data order."""
 
 import itertools
 from collections.abc import Sequence
@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
 from contrasweep.errors import SpecError, check_known
 from contrasweep.statistics.checks import Floats
@@ -46,39 +45,6 @@ def variance_components(
     total = components.sum()
     share = components / total if total > 0 else np.zeros_like(components)
     return pd.DataFrame({"source": [*sources, "rest"], "variance": components, "share": share})
-
-
-def interactions(frame: pd.DataFrame, metric: str, factors: Sequence[str]) -> pd.DataFrame:
-    """How much of `metric`'s spread each factor, and each pair of factors beyond its two, explains.
-
-    Sequential sums of squares: main effects in the order given, then the pairs (type I; for a complete
-    grid the order changes nothing). `p_value` is the F test's against the spread within cells, NaN without
-    replicates; it takes trials as independent, so read it as a screen and not as a verdict.
-    Columns: effect, share (of the total sum of squares), df, p_value.
-    """
-    _known(frame, [metric, *factors])
-    kept = frame[frame[metric].notna()]
-    y = kept[metric].to_numpy(dtype=np.float64)
-    factors = [f for f in factors if kept[f].nunique(dropna=False) > 1]
-    terms = [(f,) for f in factors] + list(itertools.combinations(factors, 2))
-    cells = _codes(kept, factors)
-    within = float(((y - _sums(y, cells)[cells] / np.bincount(cells)[cells]) ** 2).sum())
-    within_df = len(y) - len(np.bincount(cells))
-    total = float(((y - y.mean()) ** 2).sum())
-    basis: Floats = np.ones((len(y), 1))
-    rank, explained, rows = 1, 0.0, []
-    for term in terms:
-        basis = np.hstack([basis, np.eye(_codes(kept, term).max() + 1)[_codes(kept, term)]])
-        u, s, _ = np.linalg.svd(basis, full_matrices=False)
-        basis = np.asarray(u[:, s > s[0] * 1e-10], dtype=np.float64)
-        now = float(((basis.T @ (y - y.mean())) ** 2).sum())
-        df, gain = basis.shape[1] - rank, now - explained
-        rank, explained = basis.shape[1], now
-        p = np.nan
-        if within_df > 0 and df > 0 and within > 0:
-            p = float(special.fdtrc(df, within_df, max(gain, 0) / df / (within / within_df)))
-        rows.append({"effect": " x ".join(term), "share": gain / total if total > 0 else 0.0, "df": df, "p_value": p})
-    return pd.DataFrame(rows, columns=["effect", "share", "df", "p_value"])
 
 
 def _known(frame: pd.DataFrame, names: Sequence[str]) -> None:

@@ -381,12 +381,10 @@ def test_no_template_lets_text_become_markup(frame):
         datasets=(DatasetRef(attack, attack),),
         commands=(attack,),
     )
-    item = {"item": attack, "a": "a", "b": attack, attack: 4, "fold": 0, "seed": 0}
     page = html_report(
         dataclasses.replace(
             source(frame, document),
             images=[(attack, b"")],
-            by_item=[item | {"n": 9, "difference": 0.1, "low": 0.0, "high": 0.2}],
             search_notes=SearchNotes((attack,), attack, ((attack,), (attack,))),
             over_groups=[table(frame, rows=[attack], axes=[attack])],
             importance=pd.concat([_importance(arm, {attack: 1.0}) for arm in frame["arm"].unique()]),

@@ -1,6 +1,5 @@
 """Studies whose trials have the same ids and other values: joined, each shows its own numbers, however it is asked."""
 
-import itertools
 import json
 import tempfile
 
@@ -18,7 +17,6 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.reporting import FORMATS, render, report_data, write_report
 from contrasweep.reporting.curves import learning_curves
 from contrasweep.reporting.data import TrialData
-from contrasweep.results.items import by_item
 from contrasweep.storage.record import Cause, CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import EVALUATION
@@ -164,20 +162,9 @@ def test_the_same_arm_before_and_after_a_change_of_code_is_not_called_equal(pair
         assert {best.arm: best.mean for best in joined.best_settings} == true
 
 
-def test_test_items_groups_and_figures_of_joined_studies_are_each_study_s_own(pair):
+def test_groups_and_figures_of_joined_studies_are_each_study_s_own(pair):
     joined = cs.load(["before", "after"], storage=pair)
     parts = {name: cs.load(name, storage=pair) for name in ("before", "after")}
-    items = {
-        f"{name}/{t}": np.array(part.items(t)["accuracy"]) for name, part in parts.items() for t in part.trial_records
-    }
-    trials = {(row["arm"], row["seed"]): row["trial_id"] for row in joined.frame.to_dict("records")}
-    rows = by_item(joined.items, joined.frame, joined.trial_records, joined.axes)
-    assert rows and {(row["a"], row["b"]) for row in rows} == set(
-        itertools.combinations(dict.fromkeys(joined.frame["arm"]), 2)
-    )
-    for row in rows:
-        a, b = (items[trials[row[side], row["seed"]]] for side in ("a", "b"))
-        assert row["difference"] == pytest.approx((a - b).mean())
     over = joined.table(metric="accuracy", over="groups")
     assert means(over.to_frame()) == pytest.approx(means_of(pair, *parts))
     drawn = learning_curves(TrialData(joined.frame, joined.document, curves=joined.curves()))

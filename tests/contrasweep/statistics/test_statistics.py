@@ -22,15 +22,8 @@ from contrasweep.statistics.comparison import compare_paired
 from contrasweep.statistics.design import Design, contrast
 from contrasweep.statistics.family import Family, holm
 from contrasweep.statistics.power_of_designs import detectable_effect, planned_power, power, t_power
-from contrasweep.statistics.resampling import (
-    bca_interval,
-    iqm,
-    paired_bootstrap,
-    sign_flip_interval,
-    sign_flip_p,
-    stratified_bootstrap,
-)
-from contrasweep.statistics.variance import interactions, variance_components
+from contrasweep.statistics.resampling import bca_interval, iqm, sign_flip_interval, sign_flip_p, stratified_bootstrap
+from contrasweep.statistics.variance import variance_components
 
 FOLDS_A = [0.91, 0.93, 0.90, 0.94, 0.95]
 numbers = st.lists(st.floats(-100, 100, allow_subnormal=False), min_size=2, max_size=12)
@@ -266,35 +259,6 @@ def test_a_plan_says_which_design_decides_nothing_and_what_would():
 # Resampling
 
 
-def test_paired_bootstrap_uses_the_same_items_on_both_sides():
-    rng = np.random.default_rng(2)
-    easy = rng.uniform(size=300)
-    difference, low, high = paired_bootstrap(easy + 0.01, easy)
-    assert (difference, low, high) == pytest.approx((0.01, 0.01, 0.01))
-    assert paired_bootstrap(easy, easy[::-1]) == paired_bootstrap(easy, easy[::-1])
-
-
-def test_items_of_one_group_are_drawn_together():
-    rng = np.random.default_rng(0)
-    groups = np.repeat(np.arange(20), 50)
-    shift = rng.normal(0, 1, 20)  # what a group's items share; their own noise is small
-    a, b = shift[groups] + rng.normal(0, 0.1, 1000), np.zeros(1000)
-    value, low, high = paired_bootstrap(a, b)
-    same, wider, higher = paired_bootstrap(a, b, groups=groups)
-    assert value == same == pytest.approx(a.mean())
-    assert 4 < (higher - wider) / (high - low) < 10  # sqrt(50) for items that a group determines
-    spread = 2 * 1.96 * np.std([a[groups == g].mean() for g in range(20)]) / 20**0.5
-    assert higher - wider == pytest.approx(spread, rel=0.1)
-    as_names = paired_bootstrap(a, b, groups=[f"tile {g:02}" for g in groups])
-    assert as_names == (same, wider, higher)
-
-
-@pytest.mark.parametrize("groups", [[0, 1], [0] * 4])
-def test_groups_are_named_for_every_item(groups):
-    with pytest.raises(SpecError, match="groups names the group of every item"):
-        paired_bootstrap([0.0, 1.0, 2.0, 3.0], [0.0, 0.0, 1.0, 1.0], groups=groups)
-
-
 # Budgets
 
 
@@ -349,18 +313,3 @@ def test_variance_of_a_complete_grid_is_the_analysis_of_variance():
     rest = ((y - rows - columns + y.mean()) ** 2).sum() / 12
     components = variance_components(frame, "y", ["seed", "fold"]).set_index("source")["variance"]
     assert components["seed"] == pytest.approx((5 * rows.var(ddof=1) - rest) / 5)
-
-
-def test_interactions_find_the_crossing_and_nothing_else():
-    rng = np.random.default_rng(0)
-    rows = [
-        {"arm": a, "axis": b, "y": (1 if a == b else -1) + rng.normal(0, 0.1)}
-        for a in "xy"
-        for b in "xy"
-        for _ in range(6)
-    ]
-    effects = interactions(pd.DataFrame(rows), "y", ["arm", "axis"]).set_index("effect")
-    assert effects.loc["arm x axis", "share"] > 0.95 and effects.loc["arm x axis", "p_value"] < 1e-6
-    assert effects.loc["arm", "share"] < 0.05
-    with pytest.raises(SpecError, match="no such column"):
-        interactions(pd.DataFrame(rows), "y", ["arms"])
