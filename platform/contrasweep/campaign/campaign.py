@@ -26,11 +26,10 @@ import pydantic
 from contrasweep import canonical
 from contrasweep.campaign.decision import INCUMBENT, Decision, More, Outlook, called, confirmations, decision_of
 from contrasweep.campaign.history import History, history_of
-from contrasweep.campaign.published import publish
 from contrasweep.code import CurrentCode
 from contrasweep.config import MutableConfig
 from contrasweep.defaults import OF_STUDY, STORAGE
-from contrasweep.errors import BrokenFileError, ContrasweepError, SpecError, StorageError, choose_from
+from contrasweep.errors import BrokenFileError, ContrasweepError, SpecError, choose_from
 from contrasweep.planning.budget import Spent
 from contrasweep.planning.planner import plan
 from contrasweep.results.ledger import FIRST, Asked, Began, Decided, Granted, Ledger, campaign_names
@@ -39,7 +38,6 @@ from contrasweep.running.driver import run
 from contrasweep.running.failures import failure_line
 from contrasweep.running.session import session
 from contrasweep.schema import checked, validate
-from contrasweep.shell import command_line
 from contrasweep.statistics.referee import Gains, Rule, Ruling, smaller
 from contrasweep.storage.lease import StudyHeld
 from contrasweep.storage.names import as_label
@@ -50,8 +48,6 @@ from contrasweep.study.file import load_declared, to_plain, with_sets
 from contrasweep.study.grid import DATA_AXIS, AblationGrid
 from contrasweep.study.objectives import metric_range
 from contrasweep.study.trust import check_named
-from contrasweep.tracking.kinds import checked_tracking, tracking_of
-from contrasweep.tracking.tracker import TrackingError
 
 if TYPE_CHECKING:
     from contrasweep.running.prepare import Changed
@@ -214,18 +210,7 @@ class Campaign:
             "cluster": cluster,
         }
         with session():
-            decision = Referee(self, storage, options).decide(candidate, name, by, why, more)
-        if not decision.remembered:
-            self._publish(storage, tracking)
-        return decision
-
-    def _publish(self, storage: str, tracking: str | Sequence[str] | None) -> None:
-        """Show the decisions in MLflow. The decision stands where that fails, and a line says how to do it again."""
-        try:
-            publish(self.history(storage=storage), storage, checked_tracking(tracking_of(tracking, None)))
-        except (TrackingError, StorageError) as error:
-            again = command_line("sync", self.name, storage=storage)
-            _say(f"MLflow lacks the decision ({error}); {again} brings it there")
+            return Referee(self, storage, options).decide(candidate, name, by, why, more)
 
     def outlook(self, candidate: Arm, name: str, *, storage: str = STORAGE, more: int = 0) -> Outlook:
         """Return what a decision would take; nothing is trained or written.

@@ -258,27 +258,13 @@ def sync(
 ) -> None:
     """Bring MLflow and other trackers up to a study's storage.
 
-    What is missing there is added, nothing twice. Trials that MLflow has are compared value by value. With the name of
-    a campaign, MLflow gets its decisions.
+    What is missing there is added, nothing twice. Trials that MLflow has are compared value by value.
     """
-    from contrasweep.results.ledger import campaign_names
     from contrasweep.results.results import Results
     from contrasweep.tracking.kinds import checked_tracking, tracking_of
     from contrasweep.tracking.sync import follow as follow_study
     from contrasweep.tracking.sync import sync as bring_up
-    from contrasweep.tracking.tracker import TrackingError
 
-    if study in campaign_names(storage):
-        from contrasweep.campaign.campaign import stored_history
-        from contrasweep.campaign.published import publish
-
-        try:
-            summary = publish(stored_history(study, storage), storage, checked_tracking(tracking_of(tracking, None)))
-        except TrackingError as error:
-            raise StorageError(f"tracking: {error}") from None
-        done = [] if summary is None else [summary]
-        print_json("sync", {"trackers": done}) if json else print("\n".join(map(str, done)))
-        return
     declared = reports.declared(study)
     results = Results.load(declared.name if declared else study, storage)
     if tracking == OF_STUDY and declared is None and (named := results.document.spec.get("tracking")) is not None:

@@ -390,39 +390,3 @@ def test_the_command_line_decides_shows_and_answers_as_json(tmp_path):
     assert forged.returncode == 2 and forged.stderr.count("\n") == 1 and "campaign.json" in forged.stderr
     missing = contrasweep("ledger", "sped", folder=tmp_path)
     assert missing.returncode == 2 and "speed" in missing.stderr
-
-
-@pytest.mark.slow
-def test_each_decision_is_a_run_in_mlflow_below_that_of_the_campaign(tmp_path, capfd):
-    from mlflow import MlflowClient
-
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    storage = tmp_path / "runs"
-    decide(storage, arm(who="noise"), "noise", by="ada", why="a guess")
-    assert not (tmp_path / "mlflow.db").exists()  # without tracking there is nothing
-    decided = decide(storage, arm(gain=0.05, who="better"), "better", tracking=uri)  # shows what was decided before too
-    client = MlflowClient(uri)
-
-    def runs():
-        experiment = client.get_experiment_by_name("speed")
-        found = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
-        assert len(found) == len(client.search_runs([experiment.experiment_id]))
-        return found.pop("speed"), found
-
-    parent, shown = runs()
-    assert set(shown) == {"noise", "better"} and parent.data.tags["contrasweep.role"] == "campaign"
-    assert all(run.data.tags["mlflow.parentRunId"] == parent.info.run_id for run in shown.values())
-    better, noise = shown["better"].data, shown["noise"].data
-    assert better.metrics["estimate"] == pytest.approx(decided.estimate) and better.metrics["kept"] == 1
-    assert better.params["config.gain"] == "0.05" and better.tags["studies"] == "speed.3, speed.3.confirm"
-    assert (noise.tags["verdict"], noise.tags["by"], noise.tags["why"]) == ("discard", "ada", "a guess")
-    assert "ledger.html" in [file.path for file in client.list_artifacts(parent.info.run_id)]
-    decide(storage, arm(who="other"), "other", tracking=uri)
-    parent, after = runs()
-    assert {name: after[name].info.run_id for name in shown} == {name: run.info.run_id for name, run in shown.items()}
-    assert set(after) == {"noise", "better", "other"}
-    client.delete_run(after["noise"].info.run_id)
-    synced = contrasweep("sync", "speed", "--storage", "runs", "--tracking", uri, folder=tmp_path)
-    assert "1 trials added" in synced.stdout and set(runs()[1]) == set(after), synced.stderr
-    decision = decide(storage, arm(who="away"), "away", tracking="sqlite:////proc/no/mlflow.db")
-    assert decision.verdict == "discard" and "contrasweep sync speed" in capfd.readouterr().err
