@@ -260,14 +260,10 @@ class ComparisonRow(TypedDict):
     deviation: Number
     alpha: float
     test: str
-    sign_flip_p: Number
     smallest_p: Number
     family: int
     correction: str
     mode: Literal["max", "min"]
-    wilcoxon_p: Number
-    bca_low: Number
-    bca_high: Number
     notes: list[str]
     earlier_look: int | None
     earlier_replicates: int | None

@@ -30,7 +30,7 @@ from contrasweep.statistics.checks import checked_level, checked_pairs
 from contrasweep.statistics.design import PERMUTATION, SCOPES, WELCH, Components, Design, Scope
 from contrasweep.statistics.evidence import Evidence, Gaps, paired_evidence
 from contrasweep.statistics.family import Family
-from contrasweep.statistics.resampling import EXACT_UP_TO, bca_interval, sign_flip_p, smallest_p, wilcoxon_p
+from contrasweep.statistics.resampling import EXACT_UP_TO, smallest_p
 
 Verdict = Literal["better", "worse", "equivalent", "undecided"]
 """What is decided: a direction, or that there is none that matters, or nothing."""
@@ -202,8 +202,6 @@ MISSING = (
 )
 EARLIER = ("look", "replicates", "verdict", "difference", "low", "high", "p_value")
 """What `Comparison.to_dict` has of the look that decided it first."""
-MOST_RESAMPLED = 1000
-"""Of more replicates no bootstrap and no sign-flip test stand beside the test that decides."""
 MOST_DECIMALS = 8
 MOST_NAMED = 3
 """So many collapsed trials of an arm are named in a sentence."""
@@ -402,11 +400,6 @@ class Comparison:
         half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
         return share, max(0.0, centre - half), min(1.0, centre + half)
 
-    @cached_property
-    def wilcoxon_p(self) -> float:
-        """Two-sided p of Wilcoxon's signed-rank test of the same differences (SciPy's)."""
-        return wilcoxon_p(self.differences)
-
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences that a reader must know beside the verdict."""
@@ -447,15 +440,12 @@ class Comparison:
         """Return every number by its name, as JSON has it.
 
         Returns:
-            Name -> value, in units of the metric; None for an infinite end, and for what runs without a partner or more
-            than 1,000 replicates do not give. Names that begin with `earlier_` are what
-            an earlier look decided.
+            Name -> value, in units of the metric; None for an infinite end, and for what runs without a partner do not
+            give. Names that begin with `earlier_` are what an earlier look decided.
         """
         won, won_low, won_high = self.probability_of_improvement
         common, gaps, parts = self.evidence.common, self.gaps, self.components
         before = self.before
-        resampled = 0 < len(common.values) <= MOST_RESAMPLED
-        bca = bca_interval(np.asarray(self.differences), self.alpha, expanded=True) if resampled else (math.nan,) * 2
         row = {
             "difference": self.difference,
             "low": self.low,
@@ -489,14 +479,10 @@ class Comparison:
             "deviation": common.deviation,
             "alpha": self.alpha,
             "test": self.test,
-            "sign_flip_p": sign_flip_p(common.values) if resampled else math.nan,
             "smallest_p": smallest_p(self.n) if common.values else math.nan,
             "family": self.family.size,
             "correction": self.family.correction,
             "mode": self.mode,
-            "wilcoxon_p": self.wilcoxon_p if common.values else math.nan,
-            "bca_low": bca[0],
-            "bca_high": bca[1],
             "notes": list(self.notes),
             **{f"earlier_{name}": None if before is None else getattr(before, name) for name in EARLIER},
         }
