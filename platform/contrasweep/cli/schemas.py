@@ -90,7 +90,6 @@ class SearchPlan(Capacity):
 
     arm: str
     searched: list[str]
-    starts_from: str | None
     configurations: int | None
     search_trials: int | None
     epochs: Number

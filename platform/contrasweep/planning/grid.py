@@ -145,7 +145,7 @@ class GridPlan(PlanDisplay):
         granted = {trial.id for trial in stage(self, records).trials}
         return frame[frame["trial_id"].isin(granted)].reset_index(drop=True)
 
-    def dependent_searches(self, arms: Collection[str]) -> dict[str, str]:
+    def searches_of(self, arms: Collection[str]) -> dict[str, str]:
         """None: a grid searches nothing."""
         return {}
 

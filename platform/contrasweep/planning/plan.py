@@ -82,8 +82,8 @@ class Plan(Protocol):
     def digest(self) -> str:
         """Return a digest of what the study asks for."""
 
-    def dependent_searches(self, arms: Collection[str]) -> Mapping[str, str]:
-        """Return arm -> digest of its search, of `arms` and of those that are frozen on them; {} without a search."""
+    def searches_of(self, arms: Collection[str]) -> Mapping[str, str]:
+        """Return arm -> digest of its search, of these `arms`; {} without a search."""
 
     @property
     def datasets(self) -> Mapping[str, Manifest]:

@@ -25,7 +25,7 @@ from contrasweep.study.sweep import Sweep
 from contrasweep.study.trainables import SettingsOfArms, can_search
 from contrasweep.trial import Trial
 from contrasweep.tuning import pruners, searchers
-from contrasweep.tuning.design import DEV_SPLITS, SweepDesign, order, point
+from contrasweep.tuning.design import DEV_SPLITS, SweepDesign, point
 from contrasweep.tuning.sweep_source import SweepSource
 
 if TYPE_CHECKING:
@@ -134,13 +134,9 @@ class SweepPlan(PlanDisplay, SweepDesign):
         first = self.study.replicates.first if self.study.replicates else None
         return None if complete else _frame(replace(self, seeds=first))
 
-    def dependent_searches(self, arms: Collection[str]) -> dict[str, str]:
-        """Return the searches of `arms` and of arms frozen on them, whose searches start from their results."""
-        dependent: dict[str, str] = {}
-        for arm in order(self.study):
-            if arm in arms or self.study.freeze.get(arm) in dependent:
-                dependent[arm] = self.search_digest(arm)
-        return dependent
+    def searches_of(self, arms: Collection[str]) -> dict[str, str]:
+        """Return the searches of `arms`."""
+        return {arm: self.search_digest(arm) for arm in self.study.arms if arm in arms}
 
     def belonging(self, finished: Collection[str]) -> set[str]:
         """Return all of `finished`: which trials a search runs is not known beforehand."""
@@ -180,11 +176,9 @@ class SweepPlan(PlanDisplay, SweepDesign):
         study, space = self.study, list(self.study.arms[arm].space)
         ended, cost = _ended(known), search_costs(known.values(), study.arms)[arm]
         trials = self.searched and self.searched // len(study.arms)
-        base = study.freeze.get(arm)
         facts = {
             "arm": arm,
             "searched": space,
-            "starts_from": base,
             "configurations": study.arm_budget.trials,
             "search_trials": trials,
             "epochs": cost.epochs,
@@ -200,8 +194,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
             ("confirmation", str(len(self.replicates))),
             ("ended", str(ended[arm, Phase.CONFIRM])),
         )
-        searched = ", ".join(space) + (f" (on {base}'s best)" if base else "")
-        return PlanRow(arm, (), tuple(self.samples(arm)), facts, columns, (("searched", searched),))
+        return PlanRow(arm, (), tuple(self.samples(arm)), facts, columns, (("searched", ", ".join(space)),))
 
     def left(self, known: Mapping[str, Record]) -> Iterator[int] | None:
         """The number of the arm of each trial to run; None where the budget counts no trials."""
@@ -300,8 +293,7 @@ def make_sweep_plan(study: Sweep, resolve: Resolve) -> SweepPlan:
 
 def check_arms(study: Sweep) -> SettingsOfArms:
     """The settings of the arms, once each was built at points of its space; `SpecError` for what cannot be."""
-    arms = order(study)
-    points = [(arm, point(study, arm, u)) for arm in arms for u in (0.0, 0.5, 1.0)]
+    points = [(arm, point(study, arm, u)) for arm in study.arms for u in (0.0, 0.5, 1.0)]
     settings = SettingsOfArms(study.arms)
     for name, config in points:
         settings.build(name, canonical.Config(config, f"arms.{name}.config"))

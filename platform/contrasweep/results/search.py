@@ -234,32 +234,16 @@ def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:
             value="yaml",
             hint="`contrasweep report STUDY --json` has the settings of each trial",
         )
-    tuned: dict[str, MutableConfig] = {}
     arms = {}
-    by_arm = {entry.arm: entry for entry in entries}
-    for name in _bases_first(list(by_arm), declared.get("freeze") or {}):
-        arm, settings = declared["arms"][name], _plain(by_arm[name].settings)
-        below = tuned.get((declared.get("freeze") or {}).get(name, ""), {})
-        kept = (dotted.nest(key, value) for key, value in below.items() if key not in (arm.get("space") or {}))
-        tuned[name] = {**below, **settings}
-        config = dotted.merge(*kept, dotted.expand(arm.get("config") or {}), dotted.expand(settings))
-        arms[name] = {"trainable": arm["trainable"], "config": config}
+    for entry in entries:
+        arm, settings = declared["arms"][entry.arm], dotted.expand(_plain(entry.settings))
+        config = dotted.merge(dotted.expand(arm.get("config") or {}), settings)
+        arms[entry.arm] = {"trainable": arm["trainable"], "config": config}
     fields = {key: declared[key] for key in GRID_FIELDS if declared.get(key) is not None}
     seeds = declared.get("confirm_seeds") or declared.get("seeds") or [0]
     first = max(*seeds, declared.get("search_seed") or 0) + 1
     seeds = list(range(first, first + len(seeds)))
-    return {"name": f"{document.name}-best", **fields, "seeds": seeds, "arms": {name: arms[name] for name in by_arm}}
-
-
-def _bases_first(arms: Sequence[str], freeze: Mapping[str, str]) -> list[str]:
-    """Return `arms` in an order in which each arm follows the one that it is frozen on.
-
-    The declaration was checked to have no circle.
-    """
-    ordered: list[str] = []
-    while waiting := [arm for arm in arms if arm not in ordered]:
-        ordered += [arm for arm in waiting if freeze.get(arm) not in waiting]
-    return ordered
+    return {"name": f"{document.name}-best", **fields, "seeds": seeds, "arms": arms}
 
 
 class Confirmed(TypedDict, total=False):

@@ -59,7 +59,6 @@ TRAINED = (
     "confirm_on",
     "objectives",
     "constraints",
-    "freeze",
     "warm_start",
 )
 """Fields that say what is trained. Every field of a study is in one of `VERDICT`, `FREE` and these."""

@@ -326,8 +326,8 @@ def new_searches(
             arms |= {t.arm for t in plan.sample_trials if current.of(t.trainable, t.config).version.digest == other.new}
     if not arms:
         return NewSearches()
-    dependent = plan.dependent_searches(arms)
-    return NewSearches(dependent, frozenset(i for i, r in recorded.items() if r.arm in dependent))
+    searches = plan.searches_of(arms)
+    return NewSearches(searches, frozenset(i for i, r in recorded.items() if r.arm in searches))
 
 
 def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:

@@ -85,7 +85,6 @@ class _Declaration(pydantic.BaseModel):
     axes: _DeclaredAxes | None = None
     folds: Count | None = None
     confirm_on: str | None = None
-    freeze: Mapping[str, str] | None = None
     replicates: _DeclaredReplicates | None = None
     smallest_difference: float | None = None
     objectives: Mapping[str, Literal["max", "min"]] | None = None

@@ -37,7 +37,6 @@ class Sweep(StudyBase):
         objectives: Metric -> mode of what is searched at once, `metric` among them.
         constraints: Metric -> `<= 2.0` or `>= 0.5`. Of the configurations that satisfy them, the best by `metric` is
             confirmed.
-        freeze: Arm -> the arm whose tuned settings it starts from, so that an add-on is tuned on a frozen base.
         warm_start: Earlier studies in the same storage that the searchers learn from.
         type: The kind of study, for files: `sweep`.
 
@@ -65,7 +64,6 @@ class Sweep(StudyBase):
     confirm_on: Literal["folds", "all", "test"] = "folds"
     objectives: dict[str, Literal["max", "min"]] = pydantic.Field(default_factory=dict)
     constraints: dict[str, str] = pydantic.Field(default_factory=dict)
-    freeze: dict[str, str] = pydantic.Field(default_factory=dict)
     warm_start: list[str] = pydantic.Field(default_factory=list)
     type: Literal["sweep"] = "sweep"
 
@@ -127,9 +125,6 @@ class Sweep(StudyBase):
         for metric in (self.metric, *self.objectives, *self.constraints):
             check_metric(metric, taken=COLUMNS)
         self._check_goals()
-        for arm, base in self.freeze.items():
-            for name in (arm, base):
-                self.check_arm(name, f"freeze.{arm}")
 
     def _check_goals(self) -> None:
         if self.objectives and self.objectives.get(self.metric) != self.mode:

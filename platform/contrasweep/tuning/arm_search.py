@@ -11,7 +11,7 @@ every finished one again, in order of number.
 from collections import deque
 from collections.abc import Collection, Iterable
 
-from contrasweep.config import Config, MutableConfig
+from contrasweep.config import MutableConfig
 from contrasweep.rows import Row, step_of
 from contrasweep.storage.record import Phase, Record, TrialNotes
 from contrasweep.storage.records import StudyRecords
@@ -27,22 +27,21 @@ from contrasweep.tuning.source import Next
 class ArmSearch:
     """The search of one arm, within its budget.
 
-    `base` are the tuned settings it is frozen on, `priors` outcomes of earlier studies. `infeasible` are trials that
-    fitted no host and have a record of that: they run again, as far as the budget goes.
+    `priors` are outcomes of earlier studies. `infeasible` are trials that fitted no host and have a record of that:
+    they run again, as far as the budget goes.
     """
 
     def __init__(
         self,
         plan: SweepDesign,
         arm: str,
-        base: Config,
         records: StudyRecords,
         priors: Iterable[Outcome],
         infeasible: Collection[str] = (),
     ) -> None:
         study = plan.study
         self.plan, self.study, self.arm, self.records = plan, study, arm, records
-        self.fixed = fixed_of(study.arms[arm], base)
+        self.fixed = fixed_of(study.arms[arm])
         self.searcher, self.pruner = plan.searcher(arm, self.fixed), plan.pruner()
         self.spending = Spending(study.arm_budget, len(plan.search_folds))
         self.candidates: list[Candidate] = []
@@ -122,11 +121,6 @@ class ArmSearch:
         """Return the whole config of the best configuration's trials; None where there is none to confirm."""
         best = self.best()
         return dict(best.trials[0].config) if best else None
-
-    def tuned(self) -> MutableConfig:
-        """Return the searched settings of the best configuration; empty where there is none."""
-        best = self.best()
-        return dict(best.config) if best else {}
 
     def _outcome(self, candidate: Candidate) -> Outcome:
         return Outcome.of(candidate.config, candidate.records.values(), self.study)

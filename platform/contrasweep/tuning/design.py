@@ -7,7 +7,6 @@ from functools import cached_property
 from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
 from contrasweep.data.manifest import Manifest
-from contrasweep.errors import SpecError
 from contrasweep.study import dotted
 from contrasweep.study.arm import Arm
 from contrasweep.study.base import NO_RESULT
@@ -92,7 +91,6 @@ class SweepDesign:
 
         The arm's name is part of it, as it is of its trials.
         """
-        base = self.study.freeze.get(arm)
         parts = [
             arm,
             self.study.arms[arm].path,
@@ -102,7 +100,6 @@ class SweepDesign:
             | ({"slots": self.study.slots} if self.study.slots else {}),
             self.search_folds,
             self.search_data.digest,
-            self.search_digest(base) if base else None,
             *([starts] if (starts := self.study.arms[arm].start_points) else []),
         ]
         return canonical.digest(parts, length=12)
@@ -152,34 +149,13 @@ class SweepDesign:
         return Trial(self.study.name, arm, self.study.arms[arm].path, whole, data, fold, seed)
 
 
-def order(study: Sweep) -> list[str]:
-    """Arms with each frozen base before what builds on it; `SpecError` on a circle."""
-    done: list[str] = []
-    while waiting := [arm for arm in study.arms if arm not in done]:
-        ready = [arm for arm in waiting if study.freeze.get(arm) is None or study.freeze[arm] in done]
-        if not ready:
-            raise SpecError("arms are frozen on each other in a circle", place="freeze", value=dict(study.freeze))
-        done += ready
-    return done
-
-
-def fixed_of(arm: Arm, base: Config) -> MutableConfig:
-    """Return the fixed settings of `arm` by dotted keys: its own on top of its base's tuned ones."""
-    tuned = (dotted.nest(key, value) for key, value in base.items() if key not in arm.space)
-    return dotted.merge(*tuned, arm.config)
+def fixed_of(arm: Arm) -> MutableConfig:
+    """Return the settings of `arm` that are not searched, nested."""
+    return dotted.merge(arm.config)
 
 
 def point(study: Sweep, name: str, u: float) -> MutableConfig:
-    """Return the config of an arm, and of what it is frozen on, at the relative place `u` of every searched setting.
-
-    `u` is between 0, the lower end, and 1.
-    """
-    base: MutableConfig = {}
-    chain = [name]
-    while (below := study.freeze.get(chain[0])) is not None:
-        chain.insert(0, below)
-    for arm in (study.arms[link] for link in chain):
-        fixed = fixed_of(arm, base)
-        drawn = sample(arm.space, [u] * len(arm.space), fixed)
-        base = {**base, **drawn}
-    return dotted.merge(fixed, dotted.expand(drawn))
+    """Return the config of an arm at the relative place `u` of every searched setting, from 0, the lower end, to 1."""
+    arm = study.arms[name]
+    fixed = fixed_of(arm)
+    return dotted.merge(fixed, dotted.expand(sample(arm.space, [u] * len(arm.space), fixed)))

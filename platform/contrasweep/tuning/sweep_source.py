@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from contrasweep import canonical
 from contrasweep.code import CurrentCode
-from contrasweep.config import Config, MutableConfig
+from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.rows import Row
 from contrasweep.storage.code_files import earlier_results
@@ -19,7 +19,7 @@ from contrasweep.trial import Trial
 from contrasweep.tuning import searchers as search
 from contrasweep.tuning.arm_search import ArmSearch
 from contrasweep.tuning.candidate import Outcome
-from contrasweep.tuning.design import SweepDesign, fixed_of, order
+from contrasweep.tuning.design import SweepDesign, fixed_of
 from contrasweep.tuning.source import Finished, Next
 
 
@@ -40,8 +40,10 @@ class SweepSource:
         self.infeasible = set(infeasible)
         self.plan, self.records, self.confirmed = plan, records, confirmed
         self.current = CurrentCode(plan.study.functions)
-        self.searches: dict[str, ArmSearch] = {}
-        self.turns = deque(order(plan.study))
+        self.searches = {
+            arm: ArmSearch(plan, arm, records, self._priors(arm), self.infeasible) for arm in plan.study.arms
+        }
+        self.turns = deque(plan.study.arms)
         self.confirmation: dict[str, deque[Trial]] = {}
         self._begin()
 
@@ -54,7 +56,7 @@ class SweepSource:
         for _ in range(len(self.turns)):
             arm = self.turns[0]
             self.turns.rotate(-1)
-            following = self.searches[arm].next() if arm in self.searches and arm not in paused_arms else None
+            following = None if arm in paused_arms else self.searches[arm].next()
             if following is not None:
                 return following
         self._begin()  # a search may just have found its space exhausted
@@ -107,15 +109,8 @@ class SweepSource:
         return next((arm for arm in self.searches.values() if trial_id in arm.of), None)
 
     def _begin(self) -> None:
-        """Start searches whose base is tuned, and confirmations of arms whose search is over."""
+        """Start the confirmations of arms whose search is over."""
         study = self.plan.study
-        for arm in order(study):
-            base = study.freeze.get(arm)
-            if arm not in self.searches and (base is None or (base in self.searches and self.searches[base].over)):
-                tuned = {} if base is None else self._tuned(base)
-                self.searches[arm] = ArmSearch(
-                    self.plan, arm, tuned, self.records, self._priors(arm, tuned), self.infeasible
-                )
         if over := [arm for arm, tried in self.searches.items() if tried.over and arm not in self.confirmation]:
             winners = {
                 arm: self.searches[arm].best_config() for arm in study.arms if arm in {*over, *self.confirmation}
@@ -127,19 +122,14 @@ class SweepSource:
             for arm in over:
                 self.confirmation[arm] = deque(t for t in self.plan.trials if t.arm == arm and t.id not in finished)
 
-    def _tuned(self, arm: str) -> MutableConfig:
-        """Return the tuned settings of `arm`, with those it was itself frozen on."""
-        below = self.plan.study.freeze.get(arm)
-        return {**(self._tuned(below) if below else {}), **self.searches[arm].tuned()}
-
-    def _priors(self, arm: str, tuned: Config) -> list[Outcome]:
+    def _priors(self, arm: str) -> list[Outcome]:
         """Earlier studies' outcomes of configurations that this arm could have tried.
 
         They have the same trainable, code, dataset and settings but for what is searched, defaults included. Trials
         that saw a test split are left out.
         """
         declared, study = self.plan.study.arms[arm], self.plan.study
-        fixed = fixed_of(declared, tuned)
+        fixed = fixed_of(declared)
         trainable = declared.path
         known: dict[str, list[Record]] = {}
         for name in study.warm_start:

@@ -46,7 +46,7 @@ def test_the_terminal_and_json_end_with_the_best_settings(tmp_path):
 
 def test_yaml_is_a_study_of_the_confirmed_settings_on_fresh_seeds(tmp_path):
     """On the study's own seeds the settings have a score already, on the searched fold one that is too good."""
-    study = sweep(arms={**ARMS, "more": cs.Arm("toy:train", space={"epochs": cs.Int(2, 3)})}, freeze={"more": "long"})
+    study = sweep(arms={**ARMS, "more": cs.Arm("toy:train", space={"epochs": cs.Int(2, 3)})})
     results, trials = finished(study, tmp_path)
     file = tmp_path / "best.yaml"
     file.write_bytes(render(results, "yaml"))
@@ -57,7 +57,6 @@ def test_yaml_is_a_study_of_the_confirmed_settings_on_fresh_seeds(tmp_path):
     assert confirmed and {key: planned[key] for key in confirmed} == confirmed
     assert len({t.seed for t in again.trials}) == len(study.confirm_seeds)
     assert not {t.seed for t in again.trials} & {t.seed for t in trials}
-    assert yaml.safe_load(file.read_text())["arms"]["more"]["config"]["lr"] == results.best()["lr"].iloc[1]
 
 
 @pytest.mark.slow

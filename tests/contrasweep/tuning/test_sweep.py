@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sweeps import ARMS, drive, finished, record_of, step_by_step, sweep, value_of
 
-from contrasweep import Arm, Choice, Float, SpecError
+from contrasweep import Arm, Float, SpecError
 from contrasweep.planning.planner import plan
 from contrasweep.reporting.trials import trials_of_sweep
 from contrasweep.results.search import start_notes
@@ -196,17 +196,6 @@ def test_an_arm_without_a_best_says_why(tmp_path, fields, status, says):
     assert warning == f"arm short: {says}; nothing to confirm"
 
 
-def test_an_add_on_starts_from_its_base_at_its_best(tmp_path):
-    arms = {
-        "tuned": Arm("toy:train", config={"epochs": 2}, space={"batch_size": Choice([16, 32, 64])}),
-        "base": ARMS["short"],
-    }
-    ended, confirmed = drive(sweep(arms=arms, freeze={"tuned": "base"}, trials_per_arm=3), tmp_path)
-    assert [t.arm for t, _ in ended[:6]] == ["base"] * 3 + ["tuned"] * 3
-    best = confirmed[-1].best
-    assert {t.config["lr"] for t, _ in ended[3:6]} == {best["base"]["lr"]} == {best["tuned"]["lr"]}
-
-
 def test_a_warm_start_asks_for_the_best_of_the_earlier_study_first(tmp_path):
     earlier, _ = drive(sweep(name="earlier"), tmp_path)
     ended, _ = drive(sweep(warm_start=["earlier"], search_seed=5), tmp_path)
@@ -241,7 +230,6 @@ def test_an_equal_budget_is_what_the_plan_says(tmp_path):
     ("fields", "says"),
     [
         ({"folds": None}, "folds: a search must not look at the test split"),
-        ({"freeze": {"short": "long", "long": "short"}}, "freeze: arms are frozen on each other in a circle"),
         ({"arms": {"a": Arm("toy:train")}}, "arms.a.space: every arm of a Sweep searches something"),
         (
             {"arms": {"a": Arm("toy:train", space={"lrr": Float(0.1, 1.0)})}},
@@ -296,5 +284,5 @@ def test_a_search_in_steps_is_resumed_extended_and_learned_from(low, step, count
         assert sorted(searched) == [float(Decimal(low) + i * Decimal(step)) for i in range(count + 1)]
         later = plan(dataclasses.replace(study, name="later", warm_start=[study.name]), storage=storage)
         source = SweepSource(later, StudyRecords(storage, "later"), lambda _: None)
-        learned = [prior.config["lr"] for prior in source._priors("only", {})]
+        learned = [prior.config["lr"] for prior in source._priors("only")]
         assert sorted(learned) == sorted(searched)
