@@ -8,7 +8,6 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from statistics import NormalDist
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -19,8 +18,6 @@ from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import checked
 from contrasweep.study import dotted
 
-DEVIATIONS = {"low": 0.5, "medium": 0.25, "high": 0.125}
-"""Of a prior, by its confidence, in units of the range."""
 When = Config
 """Dotted config key -> value, or list of values, under which a parameter exists."""
 
@@ -35,10 +32,6 @@ class Float:
         log: Whether it is searched on a logarithmic scale.
         step: The distance of the values that are tried, from `low` on. Default: any value.
         when: Under which other settings it exists: dotted setting -> value, or list of values.
-        prior: A value that is believed to be good. Random and quasi-random search draw about it, on the parameter's
-            scale, from a normal distribution within the range (as in NePS).
-        confidence: How narrow that is: `low`, `medium` or `high`, a deviation of 1/2, 1/4 or 1/8 of the range. Default:
-            `medium`.
         type: The kind of parameter, for files: `float`.
 
     Raises:
@@ -55,16 +48,10 @@ class Float:
     log: bool = False
     step: float | None = None
     when: MutableConfig | None = None
-    prior: float | None = None
-    confidence: Literal["low", "medium", "high"] | None = None
     type: Literal["float"] = "float"
 
     def __post_init__(self) -> None:
         _check_range(self.low, self.high, self.log, self.step)
-        if self.prior is not None and not self.low <= self.prior <= self.high:
-            raise SpecError("a prior lies in the range", place="prior", value=self.prior)
-        if self.prior is None and self.confidence is not None:
-            raise SpecError("only a prior has a confidence", place="confidence", value=self.confidence)
 
     def at(self, u: float) -> float:
         """Return the value at the relative place `u`, from 0 to 1, of the scale."""
@@ -82,15 +69,6 @@ class Float:
         """Return after how many steps the value is that is nearest to `value`."""
         steps = (Fraction(value) - Fraction(str(self.low))) / Fraction(str(self.step))
         return min((levels(self) or 1) - 1, max(0, round(steps)))
-
-    def about_prior(self, u: float) -> float:
-        """Return where in [0, 1] the quantile `u` of the prior lies; `u` itself where there is no prior."""
-        if self.prior is None or self.low == self.high:
-            return u
-        ends = [math.log(x) if self.log else x for x in (self.low, self.prior, self.high)]
-        belief = NormalDist((ends[1] - ends[0]) / (ends[2] - ends[0]), DEVIATIONS[self.confidence or "medium"])
-        below, above = belief.cdf(0.0), belief.cdf(1.0)
-        return min(1.0, max(0.0, belief.inv_cdf(below + (above - below) * min(max(u, 1e-12), 1 - 1e-12))))
 
     def grid(self, n: int) -> list[float]:
         """Return `n` values, evenly spread on the parameter's own scale, with both ends."""

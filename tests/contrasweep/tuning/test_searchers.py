@@ -214,24 +214,3 @@ def test_a_wrong_searcher_is_refused(name, options, says):
 def test_a_grid_beyond_the_budget_is_refused():
     with pytest.raises(SpecError, match="it has 9 points"):
         build("grid", {"a": Choice([1, 2, 3]), "b": Choice([1, 2, 3])}, budget=8)
-
-
-@pytest.mark.parametrize("searcher", ["random", "quasi-random"])
-@pytest.mark.parametrize(("confidence", "expected"), [(None, 0.71525), ("high", 0.95456), ("low", 0.56089)])
-def test_random_search_draws_about_a_prior_on_its_scale(searcher, confidence, expected):
-    """A quarter of the range to each side is 1, 2 and 1/2 deviations, of a normal distribution cut at the ends."""
-    space = {"lr": Float(1e-4, 1.0, log=True, prior=1e-2, confidence=confidence), "other": Float(0.0, 1.0)}
-    asked = build(searcher, space, budget=400)
-    drawn = [asked.ask() for _ in range(400)]
-    near = np.mean([abs(math.log10(config["lr"]) + 2) <= 1 for config in drawn])
-    assert near == pytest.approx(expected, abs=0.06) and all(1e-4 <= config["lr"] <= 1 for config in drawn)
-    assert 0.45 < np.mean([config["other"] < 0.5 for config in drawn]) < 0.55
-
-
-def test_a_prior_is_refused_where_nothing_takes_it_and_outside_its_range():
-    with pytest.raises(SpecError, match=r"tpe takes no prior.*start_points"):
-        build("tpe", {"lr": Float(0.0, 1.0, prior=0.5)})
-    with pytest.raises(SpecError, match="lies in the range"):
-        Float(0.0, 1.0, prior=2.0)
-    with pytest.raises(SpecError, match="only a prior"):
-        Float(0.0, 1.0, confidence="high")

@@ -9,7 +9,7 @@ import numpy as np
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import import_path
-from contrasweep.study.space import Choice, Float, Space, product, sample
+from contrasweep.study.space import Choice, Space, product, sample
 from contrasweep.tuning.searchers.optuna_searcher import optuna_searcher
 from contrasweep.tuning.searchers.searcher import ListSearcher, OwnSearcher, Problem, Searcher
 
@@ -108,8 +108,6 @@ def _nsga2(problem: Problem, **options: Any) -> Searcher:
     return optuna_searcher("NSGAIISampler", problem, {"population_size": size, **options})
 
 
-TAKE_PRIORS = ("random", "quasi-random")
-"""The searchers that draw about a parameter's `prior`."""
 SEARCHERS: dict[str, Callable[..., Searcher]] = {
     "grid": _grid,
     "random": _random,
@@ -139,13 +137,6 @@ def build(
     Raises `SpecError` on an unknown name or option, and where the searcher cannot have several objectives.
     """
     problem = Problem(space, fixed or {}, seed, (mode,) if isinstance(mode, str) else tuple(mode), budget, constraints)
-    believed = [name for name, p in space.items() if isinstance(p, Float) and p.prior is not None]
-    if believed and searcher in SEARCHERS and searcher not in TAKE_PRIORS:
-        raise SpecError(
-            f"the searcher {searcher} takes no prior",
-            place=f"space.{believed[0]}.prior",
-            hint=f"known: {', '.join(TAKE_PRIORS)}, or an own searcher; or name the value in the arm's start_points",
-        )
     if searcher in SEARCHERS:
         try:
             return SEARCHERS[searcher](problem, **options)
@@ -172,14 +163,5 @@ def _startup(problem: Problem) -> int:
 
 
 def _listed(problem: Problem, points: Iterator[Any]) -> ListSearcher:
-    return ListSearcher(
-        problem.space,
-        problem.fixed,
-        (sample(problem.space, _about_priors(problem.space, point), problem.fixed) for point in points),
-    )
-
-
-def _about_priors(space: Space, point: Any) -> list[float]:
-    """A point of the unit cube, drawn closer to the values that are believed to be good."""
-    pairs = zip(space.values(), map(float, point), strict=True)
-    return [parameter.about_prior(u) if isinstance(parameter, Float) else u for parameter, u in pairs]
+    configs = (sample(problem.space, list(map(float, point)), problem.fixed) for point in points)
+    return ListSearcher(problem.space, problem.fixed, configs)
