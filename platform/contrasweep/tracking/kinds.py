@@ -72,7 +72,7 @@ def checked_tracking(
     if len(stores) > 1:
         raise SpecError("one MLflow store at a time", place="tracking", value=[redacted(uri) for uri in stores])
     store = checked_uri(*stores or [NONE], connect=connect)
-    return Trackers(store, tuple(map(_checked, others)), checked_addresses(notify))
+    return Trackers(store, tuple(map(_checked, others)), checked_addresses(notify) if notify else ())
 
 
 def parted(tracking: str | Sequence[str] | None) -> tuple[list[str], list[str]]:

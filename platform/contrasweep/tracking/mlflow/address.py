@@ -31,6 +31,7 @@ class TrackingAddress:
 
     def __init__(self, uri: str) -> None:
         self._uri, self._shown = uri, redacted(uri)
+        self.is_none = uri == "none"  # whether nothing is tracked
         remember(*secrets_in(uri))
 
     def __str__(self) -> str:
@@ -51,11 +52,6 @@ class TrackingAddress:
     def reveal(self) -> str:
         """The address with its password, as MLflow and the database take it."""
         return self._uri
-
-    @property
-    def is_none(self) -> bool:
-        """Whether nothing is tracked."""
-        return self._uri == "none"
 
     @property
     def is_server(self) -> bool:
