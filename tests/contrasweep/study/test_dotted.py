@@ -166,7 +166,7 @@ def test_a_search_draws_inside_components(tmp_path):
     space = {"opt": Choice(["slow", "fast"]), "opt.lr": Float(0.01, 1.0, log=True)}
     arms = {
         "base": Arm(f"{__name__}:train", config={"head.dim": 4}, space=space),
-        "more": Arm(f"{__name__}:train", config={"head": "mlp", "opt.lr": 0.1}, space={"head.depth": Choice([1, 2, 3])}),
+        "more": Arm(f"{__name__}:train", {"head": "mlp", "opt.lr": 0.1}, {"head.depth": Choice([1, 2, 3])}),
     }
 
     def record(trial, notes, status):
