@@ -2,10 +2,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 PINS ?= --constraints constraints.txt
+PART ?= 1/1
 BIN := $(VENV)/bin
 DEMO := build/demo
 
-.PHONY: demo test tests test-long test-nightly test-newest test-fast gpu-test same check docs pictures install requirements clean
+.PHONY: demo test tests test-long test-nightly test-newest test-fast release-check gpu-test same check docs pictures install requirements clean
 
 demo: $(VENV)/.installed
 	$(BIN)/contrasweep run contrasweep.search_spaces.demo:STUDY --storage $(DEMO)/runs --tracking sqlite:///$(DEMO)/mlflow.db
@@ -20,8 +21,9 @@ test: $(VENV)/.installed-test  ## the checks of style, types and imports beside 
 tests: $(VENV)/.installed-test
 	$(BIN)/pytest -n 2 --dist loadgroup --durations=15 -m "not long and not nightly"
 
-test-long: $(VENV)/.installed-test  ## three at once on two cores: they mostly wait
-	$(BIN)/pytest -n 3 --dist loadgroup --durations=15 -m "long and not nightly" $$(grep -rl --include='test_*.py' mark.long tests)
+test-long: $(VENV)/.installed-test  ## three at once on two cores: they mostly wait. PART=2/4: the second of four parts
+	$(BIN)/pytest -n 3 --dist loadgroup --durations=15 -m "long and not nightly" $$(grep -rl --include='test_*.py' mark.long tests \
+	    | sort | awk -v part=$(PART) 'BEGIN {split(part, p, "/")} NR % p[2] == p[1] % p[2]')
 
 test-nightly: $(VENV)/.installed-test  ## a fault at every call of a storage (CONTRASWEEP_STORE_FAULT replays one), every command over every forged storage
 	$(BIN)/pytest -n 2 -m nightly $$(grep -rl --include='test_*.py' mark.nightly tests)
@@ -31,6 +33,9 @@ test-newest:  ## the fast tests with the newest releases that the bounds of pypr
 
 test-fast: $(VENV)/.installed-test
 	$(BIN)/pytest -n 2 --dist loadgroup --durations=15 -m "not slow and not long and not nightly"
+
+release-check: $(VENV)/bin/uv  ## wheel and source distribution, installed and tried outside the repository
+	.ci/release-check $(BIN)
 
 gpu-test: $(VENV)/.installed  ## correctness on this machine's GPU: losses, bit-equal resume, memory limits
 	$(BIN)/python -m benchmarks.gpu --only correctness --output build/gpu

@@ -146,6 +146,12 @@ def test_a_sweep_is_planned_and_a_command_that_trains_says_what_it_needs(work):
     assert printed.rstrip().endswith("exit 2")
 
 
+def test_the_doctor_of_a_laptop_does_not_call_a_missing_ray_a_failure(work):
+    printed = client(work, "import sys\nfrom contrasweep.cli import main\nsys.argv = ['contrasweep', 'doctor']\nmain()")
+    (ray,) = (line for line in printed.splitlines() if line[6:10] == "ray ")
+    assert ray.startswith("ok") and "not installed: this machine plans, submits and watches" in ray, printed
+
+
 def test_the_extras_of_the_distribution():
     """Everything that is imported somewhere is in the client's set or in `all`; `test` has `all`."""
     import tomllib

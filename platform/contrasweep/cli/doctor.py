@@ -3,6 +3,9 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
+
+from contrasweep.imports import install_command
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ def _hosts() -> str:
 
 
 def _ray() -> str:
+    if find_spec("ray") is None:  # a laptop that does without
+        return f"not installed: this machine plans, submits and watches; to train here: {install_command('all')}"
     from contrasweep.running.engine.session import connected
 
     with connected() as inventory:
