@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, TypedDict
@@ -74,13 +74,6 @@ class Node:
     count: int = 1
     cost_per_hour: float = 0.0
     name: str = ""
-
-    def to_plain(self) -> dict[str, object]:
-        """Return the host as an entry of an inventory file."""
-        entry = {name: value for name, value in asdict(self).items() if name != "gpu"}
-        if self.gpu:
-            entry |= {"gpu": self.gpu.type, "gpu_memory_gib": self.gpu.memory_gib, "gpu_speed": self.gpu.speed}
-        return entry
 
 
 @dataclass(frozen=True)
@@ -153,10 +146,6 @@ class Inventory:
             + (f", {node.gpus} {node.gpu.type} of {node.gpu.memory_gib:g} GiB)" if node.gpu else ")")
             for node in self.nodes
         )
-
-    def to_plain(self) -> dict[str, object]:
-        """Return the inventory as plain values of an inventory file, which `read_inventory` reads."""
-        return {"nodes": [node.to_plain() for node in self.nodes]}
 
 
 _Number = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]

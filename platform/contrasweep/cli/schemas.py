@@ -244,9 +244,6 @@ class ComparisonRow(TypedDict):
     variance_seed: Number
     variance_item: Number
     variance_residual: Number
-    probability_of_improvement: Number
-    probability_low: Number
-    probability_high: Number
     n: int
     pairs: int
     unpaired: int

@@ -23,7 +23,6 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import special
 
 from contrasweep.errors import SpecError
 from contrasweep.statistics.checks import checked_level, checked_pairs
@@ -376,29 +375,9 @@ class Comparison:
         return self.evidence.common.components
 
     @property
-    def differences(self) -> tuple[float, ...]:
-        """The difference of each independent replicate."""
-        return tuple(self._sign * d for d in self.evidence.common.values)
-
-    @property
     def gaps(self) -> Gaps:
         """The paired trials that the comparison lacks."""
         return self.evidence.gaps.reversed() if self.turned else self.evidence.gaps
-
-    @cached_property
-    def probability_of_improvement(self) -> tuple[float, float, float]:
-        """Share of replicates in which A beats B, ties half, with Wilson's (1927) 1 - alpha interval.
-
-        NaN where runs have no partner.
-        """
-        if not self.differences:
-            return math.nan, math.nan, math.nan
-        better = np.array(self.differences) * (1 if self.mode == "max" else -1)
-        share, n = float(((better > 0) + 0.5 * (better == 0)).mean()), len(better)
-        z = -float(special.ndtri(self.alpha / 2))
-        centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-        half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-        return share, max(0.0, centre - half), min(1.0, centre + half)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -443,7 +422,6 @@ class Comparison:
             Name -> value, in units of the metric; None for an infinite end, and for what runs without a partner do not
             give. Names that begin with `earlier_` are what an earlier look decided.
         """
-        won, won_low, won_high = self.probability_of_improvement
         common, gaps, parts = self.evidence.common, self.gaps, self.components
         before = self.before
         row = {
@@ -464,9 +442,6 @@ class Comparison:
             "variance_seed": parts.seed,
             "variance_item": parts.item,
             "variance_residual": parts.residual,
-            "probability_of_improvement": won,
-            "probability_low": won_low,
-            "probability_high": won_high,
             "n": self.n,
             "pairs": self.evidence.pairs,
             "unpaired": self.evidence.unpaired,
