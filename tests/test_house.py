@@ -4,6 +4,8 @@ import ast
 import functools
 import graphlib
 import importlib
+import json
+import os
 import platform
 import re
 from collections import Counter
@@ -12,6 +14,8 @@ from pathlib import Path
 import grimp
 import pytest
 from command_line import python
+from drivers import ray_folder
+from size import sizes
 
 from contrasweep.storage.record import Status
 
@@ -43,6 +47,9 @@ PRIVATE_ATTRIBUTES = {
     },
     "torch": {"_cdata", "_overloadpacket", "_no_grad_trunc_normal_"},
 }
+WAY = {"modules": 85, "returns": 157}
+"""Of the quickstart, from the command to the first trial; only lower numbers are written here."""
+SLACK = 0.01
 
 
 @functools.cache
@@ -122,6 +129,40 @@ def test_no_modules_import_each_other_in_a_circle():
     graph = grimp.build_graph("contrasweep", exclude_type_checking_imports=False, cache_dir=None)
     imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     graphlib.TopologicalSorter(imports).prepare()  # CycleError names the circle
+
+
+def test_no_part_grows_without_a_word():
+    """tests/size.json has the tokens of each part. One in a hundred more passes, for work that lands side by side."""
+    stated, now = json.loads((ROOT / "tests" / "size.json").read_text()), sizes()
+    wrong = [
+        f"{part} has {now[part]:,} tokens and tests/size.json says {size:,}: "
+        + (
+            "delete as much as you add; or write the larger number there, and say in the commit's message what it "
+            "deletes or what nobody else can do"
+            if now[part] > size
+            else "write the smaller number there, so that it stays small"
+        )
+        for part, size in stated.items()
+        if abs(now[part] - size) > SLACK * size
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.long
+def test_the_way_of_a_study_stays_short(tmp_path):
+    """From the command to the first trial, traced: modules of ours that are entered, and returns to one left before."""
+    study = ("contrasweep.search_spaces.quickstart:STUDY", "--storage", "runs")
+    python("-m", "contrasweep", "plan", *study, cwd=tmp_path, check=True)  # its data are in this node's cache then
+    words = ["run", *study, "--tracking", "none"]
+    with ray_folder() as ray:
+        environment = os.environ | {"RAY_TMPDIR": str(ray), "OMP_NUM_THREADS": "1"}
+        done = python(ROOT / "tests" / "support" / "traced_way.py", *words, cwd=tmp_path, env=environment)
+    found = re.search(r"modules entered (\d+), returns (\d+)", done.stdout)
+    assert found is not None, done.stderr
+    assert int(found[1]) <= WAY["modules"] and int(found[2]) <= WAY["returns"], (
+        f"{found[0]}, of {WAY} at most: call what you need where its module is entered already, or pass it as a value; "
+        "tests/support/traced_way.py prints the way"
+    )
 
 
 def public_definitions(path):
