@@ -47,7 +47,6 @@ COMMANDS: list[list[str]] = [
     ["report", "small", "--declared"],
     ["compare", "looked", "d", "e"],
     ["diff", "looked:d", "looked:e"],
-    ["query", "select t.arm, r.value from trials t join reports r using (trial_id) limit 3"],
     ["watch", "small", "--once"],
     ["studies"],
     ["status", "small"],

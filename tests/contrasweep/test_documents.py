@@ -105,7 +105,6 @@ COMMANDS = [
     ("watch", "watch grid"),
     ("watch", "watch toy-sweep"),
     ("studies", "studies"),
-    ("query", "query FROM_trials_LIMIT_3"),
     ("list", "list losses"),
     ("list", "list losses ocl"),
     ("code", "code grid"),

@@ -14,7 +14,7 @@ PACKAGES_OF_ALL = {
     "torchvision",
 }
 """What the extra `all` installs, as it is imported."""
-EXTRAS = {**dict.fromkeys(PACKAGES_OF_ALL, "all"), "duckdb": "query", "mcp": "mcp"}
+EXTRAS = {**dict.fromkeys(PACKAGES_OF_ALL, "all"), "mcp": "mcp"}
 """Package, as it is imported -> the extra that installs it."""
 MIN_ADDRESS_SPACE = 2**30
 """What compiled libraries need to be loaded; with less they raise, or hang."""

@@ -44,7 +44,6 @@ DOCUMENTS: Mapping[str, int] = {
     "outlook": 1,
     "ledger": 1,
     "comparisons": 1,
-    "query": 1,
     "error": 1,
 }
 """The name of each document and its version. `run` prints a report; of several studies `plans`, `reports`."""

@@ -48,10 +48,6 @@ EXAMPLES = {
         "contrasweep judge scores.jsonl --item example_id --format markdown",
     ],
     "diff": ["contrasweep diff pilot main-1", "contrasweep diff pilot:ocl main-1:ocl"],
-    "query": [
-        "contrasweep query 'SELECT study, arm, avg(value) FROM trials GROUP BY ALL'",
-        "contrasweep query \"FROM trials WHERE config['batch_size'] = '8'\" --format parquet --output trials.parquet",
-    ],
     "decide": [
         "contrasweep decide campaign.yaml candidate.yaml --by ada --why 'larger batches'",
         "contrasweep decide campaign.yaml incumbent --set config.loss.temperature=0.05 --dry-run",
@@ -83,7 +79,7 @@ EXAMPLES = {
 
 GROUPS = {
     "Study": ["init", "plan", "run", "evaluate", "watch", "logs", "status", "stop", "studies"],
-    "Look": ["report", "compare", "judge", "diff", "query", "ui", "sync"],
+    "Look": ["report", "compare", "judge", "diff", "ui", "sync"],
     "Referee": ["decide", "ledger"],
     "Data": ["data"],
     "Cluster": ["submit", "jobs", "doctor"],

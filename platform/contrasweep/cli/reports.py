@@ -1,6 +1,5 @@
 """Commands on what a study has found: its report, one arm against another."""
 
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -10,7 +9,7 @@ import typer
 from contrasweep.cli import completion
 from contrasweep.cli.options import Json, Require, Storage, StoredStudy, end_as, print_json, required, width
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import SpecError, check_known
+from contrasweep.errors import SpecError
 from contrasweep.text_table import WIDTH, text_table
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to wri
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to the main application."""
-    for command in (report, compare, diff, query):
+    for command in (report, compare, diff):
         app.command()(command)
 
 
@@ -189,63 +188,6 @@ def diff(
         print("\n".join(text_table([["what", "arms", "", a, b], *rows], rule=True, width=width())))
     else:
         print("no difference")
-
-
-def query(
-    select: Annotated[
-        str, typer.Argument(metavar="QUERY", help="One SELECT over studies, trials, reports, comparisons, decisions.")
-    ],
-    storage: Storage = STORAGE,
-    json: Json = False,
-    format: Annotated[str, typer.Option(help="text, csv or parquet.")] = "text",
-    output: Output = None,
-) -> None:
-    """Ask a storage in SQL.
-
-    The query reads the views of the storage and nothing else, and changes nothing. `DESCRIBE trials` lists the columns
-    of a view. Needs the extra `query`.
-    """
-    import os
-    import threading
-
-    from contrasweep.results.query import SECONDS, StorageViews, plain_rows, run_query
-    from contrasweep.terminal_text import write
-
-    check_known(format, "formats", ("text", "csv", "parquet"), "there is no such format", place="--format")
-    overdue = threading.Timer(2 * SECONDS, os._exit, (2,))  # a function of SQL that cannot be interrupted
-    overdue.daemon = True
-    overdue.start()
-    views = StorageViews(storage)
-    try:
-        found = run_query(select, views)
-    finally:
-        overdue.cancel()
-    if json:
-        from contrasweep.cli.documents import dumps
-
-        columns = [{"name": field.name, "type": str(field.type)} for field in found.schema]
-        document = {"columns": columns, "rows": plain_rows(found), "broken": len(views.broken)}
-        write((dumps("query", document) + "\n").encode(), output)
-        return
-    if format == "parquet":
-        from contrasweep.storage.parquet_file import encode_table
-
-        write(encode_table(found), output)
-    elif format == "csv":
-        import pandas as pd
-
-        from contrasweep.reporting.formats import csv_text
-
-        write(csv_text(pd.DataFrame(plain_rows(found), columns=found.column_names)).encode(), output)
-    else:
-        shown = [
-            ["–" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value) for value in row]
-            for row in plain_rows(found)
-        ]
-        lines = text_table([found.column_names, *shown], rule=True, width=width() if output is None else None)
-        write(("\n".join(lines) + "\n").encode(), output)
-    if views.broken:
-        print(f"{len(views.broken)} broken files were left out; contrasweep verify STUDY names them", file=sys.stderr)
 
 
 def load(study: str, storage: str) -> "Results":

@@ -545,21 +545,6 @@ class DataVerifyDocument(TypedDict):
     findings: list[DataFinding]
 
 
-class ColumnRow(TypedDict):
-    """A column of an answer, and its type in Arrow's words."""
-
-    name: str
-    type: str
-
-
-class QueryDocument(TypedDict):
-    """The answer of a query: its columns, and a list a row; how many broken files were left out."""
-
-    columns: list[ColumnRow]
-    rows: list[list[Value]]
-    broken: int
-
-
 class ErrorDocument(TypedDict):
     """Why a command ended with `status`: one line, and its parts where it breaks a rule ("" or null where none)."""
 
@@ -601,7 +586,6 @@ TYPES: Mapping[str, object] = {
     "outlook": OutlookDocument,
     "ledger": LedgerDocument,
     "comparisons": Comparisons,
-    "query": QueryDocument,
     "error": ErrorDocument,
 }
 """The type of each document."""

@@ -193,9 +193,6 @@ def test_the_commands_show_each_study_s_own_numbers(pair, tmp_path):
     )
     frame, comparisons = pd.read_csv(csv), pd.read_csv(csv.with_suffix(".comparisons.csv"))
     assert means(frame) == pytest.approx(true) and len(comparisons) == 6
-    asked = "SELECT study || '/' || arm AS arm, avg(value) AS mean FROM trials GROUP BY 1"
-    found = json.loads(contrasweep("query", asked, "--json", "--storage", pair, folder=tmp_path).stdout)
-    assert dict(map(tuple, found["rows"])) == pytest.approx(true)
 
 
 def test_scores_of_evaluations_are_those_of_each_study_s_own_networks(pair):
