@@ -30,7 +30,7 @@ ALLOWED = {  # the only places that may import each engine
     "boto3": ("platform/contrasweep/storage/s3.py",),
     "botocore": ("platform/contrasweep/storage/s3.py", "platform/contrasweep/storage/s3_retry.py"),
     "s3transfer": ("platform/contrasweep/storage/s3.py",),
-    "ray": ("platform/contrasweep/running", "cluster/"),
+    "ray": ("platform/contrasweep/running", "platform/contrasweep/commands/functions.py", "cluster/"),
 }
 INTERNALS = {  # the only modules that may touch what an engine does not promise
     "ray": ("platform/contrasweep/running/engine/ray_internals.py",),

@@ -24,6 +24,7 @@ from contrasweep.lazy import importer
 
 if TYPE_CHECKING:
     from contrasweep.campaign.campaign import Campaign
+    from contrasweep.commands.functions import report
     from contrasweep.judging.judged import Judged, judge
     from contrasweep.planning.plan import Plan
     from contrasweep.planning.planner import plan
@@ -78,6 +79,7 @@ __all__ = [
     "load",
     "plan",
     "preview",
+    "report",
     "run",
     "session",
     "submit",
@@ -92,6 +94,7 @@ __getattr__ = importer(
         "judge": "judging.judged",
         "Plan": "planning.plan",
         "Report": "trial",
+        "report": "commands.functions",
         "Trial": "trial",
         "Results": "results.results",
         "TableStyle": "results.table",

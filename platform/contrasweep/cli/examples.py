@@ -17,7 +17,7 @@ EXAMPLES = {
     ],
     "sync": ["contrasweep sync quickstart --tracking http://MLFLOW:5000"],
     "ui": ["contrasweep ui --study quickstart --port 5001"],
-    "init": ["contrasweep init mythesis"],
+    "init": ["contrasweep init mythesis", "contrasweep init --from sweep.yaml"],
     "list": [
         "contrasweep list losses",
         "contrasweep list losses ocl",

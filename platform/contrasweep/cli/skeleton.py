@@ -1,4 +1,4 @@
-"""`contrasweep init`: a folder with a method, its study and its test, which works without changes."""
+"""`contrasweep init`: a folder with a method, its study and its test, or the study of what is there."""
 
 import importlib.util
 import json
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
 
 from contrasweep.errors import SpecError
 
@@ -23,15 +24,25 @@ def add_to(app: typer.Typer) -> None:
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(help="A folder that is new or empty.")],
+    folder: Annotated[Path, typer.Argument(help="A folder that is new or empty, or has scripts.")] = Path(),
     package: Annotated[
         str | None, typer.Option(help="Name of the Python package in it; default: the folder's name.")
     ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="A sweep of W&B, SEML, Hydra, Optuna or Ray Tune, or a script with flags."),
+    ] = None,
 ) -> None:
-    """Write a method of your own to start from.
+    """Write a method to start from, or a study of what you have.
 
-    A package, a study of it and its test; the study runs as it is.
+    In a new folder: a package, a study of it and its test; the study runs as it is. In a folder with one script, or
+    with `--from`: `study.yaml` for it. What has no counterpart is printed.
     """
+    scripts = sorted(folder.glob("*.py"))
+    if source is None and len(scripts) == 1:
+        source = scripts[0]
+    if source is not None:
+        return _convert(source, folder / "study.yaml")
     name = package or re.sub(r"\W+", "_", folder.absolute().name.lower()).strip("_")
     _check(folder, name)
     for file, text in _files(name).items():
@@ -40,11 +51,28 @@ def init(
         target.write_text(text)
     print(f"{folder}: package {name}, study.yaml, test_method.py, README.md\n")
     print(f"cd {shlex.quote(str(folder))}\ncontrasweep plan study.yaml\ncontrasweep run study.yaml")
+    return None
+
+
+def _convert(source: Path, target: Path) -> None:
+    from contrasweep.cli.conversion import converted
+
+    if target.exists():
+        raise SpecError("there is a study already", place="FOLDER", value=str(target), hint="name another folder")
+    study, left = converted(source)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    plain = json.loads(json.dumps(study))  # without aliases
+    target.write_text(yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=120))
+    print(f"{target}: from {source}")
+    for line in left:
+        print(f"no counterpart: {line}")
+    print(f"\ncontrasweep plan {shlex.quote(str(target))}")
 
 
 def _check(folder: Path, name: str) -> None:
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise SpecError("the folder must be new or empty", place="FOLDER", value=str(folder))
+        hint = "`--from FILE` makes a study of a script or a sweep that is there"
+        raise SpecError("the folder must be new or empty", place="FOLDER", value=str(folder), hint=hint)
     if not name.isidentifier():
         raise SpecError(
             "the package needs a name that Python can import", place="--package", value=name, hint="e.g. mythesis"

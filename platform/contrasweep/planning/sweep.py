@@ -223,10 +223,11 @@ class SweepPlan(PlanDisplay, SweepDesign):
     def lines(self, known: Mapping[str, Record]) -> list[str]:
         """The study, its search, its budget with what each arm has spent, the confirmation, the trials."""
         study, folds = self.study, self.search_folds
-        on = "the dev split"
+        on = "the program's own data" if self.data.kind == NO_DATA else "the dev split"
         if study.folds is not None:
             on = f"fold{'s' * (len(folds) > 1)} {', '.join(map(str, folds))} of {study.folds}"
         where = f"{_folds_text(study)} x " if study.folds and study.confirm_on != "test" else "the test split, "
+        where = "the same data, " if on.startswith("the program") else where
         each = "" if self.searched is None else f", {self.searched // len(study.arms)} trials an arm"
         trials = f"{self.total}: {self.searched} of the search, {self.confirmed} of the confirmation"
         if self.total is None:
@@ -321,6 +322,15 @@ def _check_searcher(searcher: searchers.Searcher, study: Sweep) -> None:
 
 
 def _check_data(study: Sweep, data: Manifest) -> None:
+    if data.kind == NO_DATA:
+        if study.folds is None and study.confirm_on != "all":
+            raise SpecError(
+                "a program that brings its own data is confirmed on what the search has seen, which the study says",
+                place="confirm_on",
+                value=study.confirm_on,
+                hint="confirm_on: all (the table then says so); or folds, which the command takes as {fold}",
+            )
+        return
     if study.folds is None:
         if not any(data.rows(split) for split in DEV_SPLITS):
             raise SpecError(
@@ -329,7 +339,7 @@ def _check_data(study: Sweep, data: Manifest) -> None:
                 value=None,
                 hint=f"declare folds; {data.name} has no split {' or '.join(DEV_SPLITS)}",
             )
-    elif data.kind != NO_DATA and study.folds > data.rows("train"):
+    elif study.folds > data.rows("train"):
         raise SpecError(
             "there cannot be more folds than rows",
             place="folds",

@@ -14,6 +14,7 @@ from contrasweep.imports import import_path
 from contrasweep.rows import Row
 from contrasweep.storage.checkpoints import Retention
 from contrasweep.storage.record import CodeRef, StartRef, TrialNotes
+from contrasweep.study.trainables import as_generator
 from contrasweep.trial import Trial
 
 STATUS: Final = "contrasweep_status"
@@ -132,8 +133,5 @@ class RunContext:
 
     def function(self, path: str) -> Callable[..., Any]:
         """Return the trainable at a dotted path, or the function that the study declared in its place."""
-        if path in self.functions:
-            function: Callable[..., Any] = ray.cloudpickle.loads(self.functions[path])
-            return function
-        imported: Callable[..., Any] = import_path(path, "trainable")
-        return imported
+        declared = self.functions.get(path)
+        return as_generator(ray.cloudpickle.loads(declared) if declared else import_path(path, "trainable"))

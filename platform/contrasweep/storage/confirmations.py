@@ -82,7 +82,8 @@ def confirmation_notes(spec: Config, records: StudyRecords) -> list[str]:
         return []
     notes = []
     if spec["confirm_on"] == "all":
-        notes.append("confirmed on all folds, also those that the search chose by, where its choice has an advantage")
+        on = "all folds, also those" if spec.get("folds") else "the data"
+        notes.append(f"confirmed on {on} that the search chose by, where its choice has an advantage")
     known = read_confirmations(records)
     if len(known) > 1:
         dates = ", ".join(time.strftime("%Y-%m-%d", time.gmtime(c.began)) for c in known[:-1])

@@ -8,6 +8,7 @@ import pydantic
 from contrasweep import canonical
 from contrasweep.cluster.packing import Footprint
 from contrasweep.commands import COMMAND, OPTIONS, PATH
+from contrasweep.commands.functions import ADAPTERS, CALLS
 from contrasweep.commands.placeholders import Options
 from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError, choose_from
@@ -59,10 +60,12 @@ class Arm:
     """One method of a study: a trainable, its settings, and what a trial of it needs.
 
     Args:
-        trainable: The generator function that trains a trial; or its dotted path `package.module:function`; or the
-            short name of a shipped method (`contrasweep list methods`).
+        trainable: The function that trains a trial; or its dotted path `package.module:function`; or the short name of
+            a shipped method (`contrasweep list methods`); or `optuna:package.module:objective`,
+            `tune:package.module:function`, for a function of Optuna's or Ray Tune's as it is.
         config: The fixed settings. Keys may be dotted: `optimizer.momentum` is the setting `momentum` in `optimizer`.
-        space: What a `Sweep` searches: dotted setting -> `Float`, `Int` or `Choice`.
+        space: What a `Sweep` searches: dotted setting -> `Float`, `Int` or `Choice`, or an object of Ray Tune's or
+            Optuna's, such as `tune.loguniform(1e-4, 1e-1)`.
         start_points: Known good values of all searched settings, which the search of a `Sweep` tries first. They count
             in its budget.
         resources: What a trial needs of a host: `cpus`, `gpus` (a share or whole ones), `gpu_memory_gib`,
@@ -108,6 +111,9 @@ class Arm:
                 place="trainable",
                 hint='for example trainable: "mypackage.method:train", or command: [python, train.py, --lr, "{lr}"]',
             )
+        if isinstance(self.trainable, str) and (adapter := ADAPTERS.get(self.trainable.partition(":")[0])):
+            object.__setattr__(self, "config", {CALLS: self.trainable.partition(":")[2], **self.config})
+            object.__setattr__(self, "trainable", adapter)
         if isinstance(self.trainable, str) and self.trainable.count(":") != 1:
             known = methods()
             if self.trainable not in known:

@@ -16,7 +16,7 @@ from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import checked
-from contrasweep.study import dotted
+from contrasweep.study import dotted, foreign
 
 When = Config
 """Dotted config key -> value, or list of values, under which a parameter exists."""
@@ -185,7 +185,9 @@ class Choice:
         return any(canonical.same(value, option) for option in self.options)
 
 
-Parameter = Annotated[Float | Int | Choice, pydantic.Field(discriminator="type")]
+Parameter = Annotated[
+    Float | Int | Choice, pydantic.Field(discriminator="type"), pydantic.BeforeValidator(foreign.parameter)
+]
 Space = Mapping[str, Float | Int | Choice]
 _MISSING = object()
 

@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import inspect
+import re
+import sys
 import typing
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from typing import Any
@@ -12,6 +14,7 @@ import pydantic
 from contrasweep.canonical import Config
 from contrasweep.code.version import FILE, code_of, dotted_paths, named_files, parsed
 from contrasweep.commands import COMMAND, OPTIONS, PATH, placeholders
+from contrasweep.commands.functions import generator
 from contrasweep.commands.metrics import REPORTING, WAYS
 from contrasweep.config import MutableConfig
 from contrasweep.data.manifest import Manifest
@@ -43,7 +46,7 @@ def find_trainable(arm: Arm, place: str) -> Callable[..., Any]:
         except ModuleNotFoundError:
             return _unimportable(arm.trainable)
     check_trainable(function, place)
-    return function
+    return as_generator(function)
 
 
 @functools.cache
@@ -268,7 +271,7 @@ _GENERATORS = (Generator, Iterator, Iterable)
 
 
 def check_trainable(function: Callable[..., Any], place: str) -> None:
-    """Check that `function` is a generator function that can be called as `function(trial, resume=folder)`.
+    """Check that `function` reports and can be called as `function(trial, resume=folder)`.
 
     A function that returns the generator of another one is accepted if its return type says so. Raises `SpecError` at
     `place`.
@@ -287,14 +290,27 @@ def check_trainable(function: Callable[..., Any], place: str) -> None:
         ) from None
     except ValueError:  # of a builtin, which has no signature
         pass
-    if not _generates(function):
+    if not _generates(function) and not _reports(function):
         raise SpecError(
-            "a trainable is a generator function",
+            "a trainable is a generator function, or calls contrasweep.report",
             place=place,
             value=name,
             hint="use `yield Report(step, metrics)`, or where it returns another function's generator, declare it as "
             "`-> Generator[Report, None, None]`",
         )
+
+
+def as_generator(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a trainable as a generator function: as it is, or a plain function that calls `contrasweep.report`."""
+    return function if _generates(function) else generator(function)
+
+
+def _reports(function: Callable[..., Any]) -> bool:
+    """Whether the module of a plain function calls `report`."""
+    try:
+        return re.search(r"\breport\(", inspect.getsource(sys.modules[function.__module__])) is not None
+    except (OSError, TypeError, KeyError):  # of a notebook, or built
+        return False
 
 
 def _generates(function: Callable[..., Any]) -> bool:

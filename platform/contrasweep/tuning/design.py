@@ -6,7 +6,7 @@ from functools import cached_property
 
 from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
-from contrasweep.data.manifest import Manifest
+from contrasweep.data.manifest import NO_DATA, Manifest
 from contrasweep.study import dotted
 from contrasweep.study.arm import Arm
 from contrasweep.study.base import NO_RESULT
@@ -64,7 +64,7 @@ class SweepDesign:
         Without folds, a trial finds the dev split in its place.
         """
         splits = {name: shards for name, shards in self.data.splits.items() if name != "test"}
-        if self.study.folds is None:
+        if self.study.folds is None and self.data.kind != NO_DATA:
             splits["test"] = next(splits[name] for name in DEV_SPLITS if self.data.rows(name))
         return replace(self.data, splits=splits)
 

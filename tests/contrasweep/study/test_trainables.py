@@ -61,7 +61,10 @@ def with_a_required_one_more(trial, model, resume=None):
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        (returns_a_number, "a trainable is a generator function, got 'returns_a_number'; use `yield Report("),
+        (
+            returns_a_number,
+            "a generator function, or calls contrasweep.report, got 'returns_a_number'; use `yield Report(",
+        ),
         (print, 'a trainable takes a trial and the folder of a checkpoint, got "print('),
         (without_resume, "got 'without_resume(trial)'; got an unexpected keyword argument 'resume'; declare it as def"),
         (with_a_required_one_more, "missing a required argument: 'model'"),

@@ -1,0 +1,316 @@
+"""Sweeps of other programs as a study: `contrasweep init --from FILE`. Files are read, never run.
+
+W&B's `sweep.yaml`, SEML's experiments, Hydra's configuration with the Optuna sweeper; Python scripts with Optuna's
+`suggest_*`, with a `param_space` of Ray Tune, or with flags of argparse.
+"""
+
+import ast
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from contrasweep.config import Config, MutableConfig
+from contrasweep.data.yaml_text import read_yaml
+from contrasweep.errors import SpecError
+from contrasweep.study import foreign
+from contrasweep.study.file import as_study
+
+Space = dict[str, MutableConfig]
+WANDB = {
+    "${interpreter}": "python",
+    "${args}": "{args}",
+    "${args_no_boolean_flags}": "{args}",
+    "${args_no_hyphens}": "{args:hydra}",
+    "${args_json_file}": "{config}",
+}
+"""Words of W&B's commands, and ours."""
+SEARCHERS = {"bayes": "tpe", "cmaes": "cmaes", "grid": "grid", "nsgaii": "nsga2", "random": "random"}
+ARGUMENTS = ("argparse", "sys.argv", "click", "fire", "absl", "hydra", "typer", "HfArgumentParser")
+"""Words of a script that reads its command line."""
+
+
+@dataclass
+class Found:
+    """What a file declares: fields of a study and of its arms, what is fixed and searched, what has no counterpart."""
+
+    study: MutableConfig
+    arm: MutableConfig = field(default_factory=dict)
+    config: MutableConfig = field(default_factory=dict)
+    space: Space = field(default_factory=dict)
+    arms: dict[str, tuple[MutableConfig, Space]] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
+    searcher: str = "random"
+    trials: int = 20
+
+    def fields(self) -> MutableConfig:
+        """Return the study: a grid where all values are listed and the arms vary the same, else a search."""
+        axes = {name: _values(fields) for name, fields in self.space.items()}
+        arms = self.arms or {"main": ({}, {})}
+        if self.searcher == "grid" and all(axes.values()) and not any(space for _, space in arms.values()):
+            declared = {name: self.arm | {"config": self.config | config} for name, (config, _) in arms.items()}
+            return {**self.study, "arms": declared, "axes": axes}
+        declared = {}
+        for name, (config, space) in arms.items():  # what an arm says itself goes first
+            searched = {key: value for key, value in (self.space | space).items() if key not in config}
+            fixed = {key: value for key, value in (self.config | config).items() if key not in searched}
+            declared[name] = self.arm | {"config": fixed, "space": searched}
+        return {
+            "type": "sweep",
+            **self.study,
+            "confirm_on": "all",
+            "searcher": self.searcher,
+            "trials_per_arm": self.trials,
+            "arms": declared,
+        }
+
+
+def converted(file: Path) -> tuple[MutableConfig, list[str]]:
+    """Return the fields of a study from a file of another program, and what of it has no counterpart.
+
+    Raises `SpecError` for a file that holds no sweep.
+    """
+    found = Found({"name": re.sub(r"[^\w.-]+", "-", file.stem).strip("-._") or "study", "data": "none"})
+    text = file.read_text()
+    content: Any = {} if file.suffix == ".py" else read_yaml(text, str(file), "the file is not YAML")
+    hydra = content.get("hydra") if isinstance(content, Mapping) else None
+    sweeper = hydra.get("sweeper") if isinstance(hydra, Mapping) else None
+    if file.suffix == ".py":
+        _of_python(found, file, text)
+    elif isinstance(sweeper, Mapping) and {"params", "search_space"} & set(sweeper):
+        _of_hydra(found, file, content, sweeper)
+    elif isinstance(content, Mapping) and "seml" in content:
+        _of_seml(found, file, content)
+    elif isinstance(content, Mapping) and "parameters" in content:
+        _of_wandb(found, file, content)
+    else:
+        hint = "W&B's sweep.yaml, SEML's yaml, Hydra's config with the Optuna sweeper, or a Python script"
+        raise SpecError("this file holds no sweep that is known", place="--from", value=str(file), hint=hint)
+    study = found.fields()
+    as_study(study)  # raises where it cannot be one
+    return study, found.left
+
+
+def _values(fields: MutableConfig) -> list[Any]:
+    """Return all values of a parameter; none where it is a range of real numbers."""
+    if fields["type"] == "int" and not fields.get("log"):
+        return list(range(fields["low"], fields["high"] + 1, fields.get("step", 1)))
+    return list(fields.get("options", ()))
+
+
+def _nested(block: Config, inner: str = "", *, leaf: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield dotted name and value: what is no mapping, or has one of the keys of `leaf`."""
+    for name, value in block.items():
+        if isinstance(value, Mapping) and not set(leaf.split()) & set(value) and value:
+            yield from ((f"{name}.{key}", fields) for key, fields in _nested(value.get(inner, value), inner, leaf=leaf))
+        else:
+            yield name, value
+
+
+def _of_wandb(found: Found, file: Path, content: Config) -> None:
+    metric, program = content.get("metric", {}), content.get("program", "")
+    found.study |= {"metric": metric.get("name", "accuracy"), "mode": str(metric.get("goal", "max"))[:3]}
+    found.searcher = SEARCHERS.get(content.get("method", ""), "random")
+    found.trials = content.get("run_cap", found.trials)
+    for name, fields in _nested(content["parameters"], "parameters", leaf="value values min distribution"):
+        low, high = fields.get("min"), fields.get("max")
+        whole = isinstance(low, int) and isinstance(high, int)
+        kind = fields.get("distribution", "int_uniform" if whole else "uniform")
+        if "value" in fields:
+            found.config[name] = fields["value"]
+        elif "values" in fields:
+            found.space[name] = {"type": "choice", "options": fields["values"]}
+        elif kind in ("int_uniform", "uniform", "q_uniform", "log_uniform", "log_uniform_values"):
+            low, high = (math.exp(low), math.exp(high)) if kind == "log_uniform" else (low, high)
+            step = fields.get("q", 1) if kind == "q_uniform" else None
+            found.space[name] = foreign.ranged(
+                "int" if kind == "int_uniform" else "float", low, high, step, "log" in kind
+            )
+        else:
+            found.left.append(f"{name}: {fields}")
+    read = (
+        "command",
+        "description",
+        "entity",
+        "method",
+        "metric",
+        "name",
+        "parameters",
+        "program",
+        "project",
+        "run_cap",
+    )
+    found.left += [f"{key}: {value}" for key, value in content.items() if key not in read]
+    words = content.get("command", ["${interpreter}", "${program}", "${args}"])
+    words = [program if word == "${program}" else WANDB.get(word, word) for word in words if word != "${env}"]
+    variables, script = ["WANDB_MODE=offline"], file.parent / program
+    if script.is_file() and not any(word in script.read_text() for word in ARGUMENTS):  # it has all from wandb.config
+        variables.append("WANDB_SWEEP_PARAM_PATH={config:wandb}")
+        words.remove("{args}")
+    found.arm = {"command": ["env", *variables, *words], "metrics": "wandb"}
+
+
+def _of_seml(found: Found, file: Path, content: Config) -> None:
+    about = content["seml"]
+    place = (file.parent / about.get("project_root_dir", ".") / about.get("executable", "main.py")).resolve()
+    found.study |= {"name": about.get("name", found.study["name"]), "metric": "result"}
+    found.arm = {"command": ["python", _from_here(place), "with", "{args:hydra}", "seed={seed}"]}
+    found.left += [f"{key}: {content[key]}" for key in ("slurm",) if key in content]
+    sizes, drawn = list[int](), 0
+    for name, block in {"": content, **content}.items():
+        if name in ("seml", "slurm", "fixed", "grid", "random"):
+            continue
+        grid, random = block.get("grid", {}), dict(block.get("random", {}))
+        samples, _ = random.pop("samples", 0), random.pop("seed", None)
+        drawn = max(drawn, samples)
+        config, space, size = dict(_nested(block.get("fixed", {}))), Space(), 1
+        for key, fields in _nested({**grid, **random}, "params", leaf="type"):
+            low, high, kind = fields.get("min"), fields.get("max"), fields["type"]
+            if "zip_id" in fields or "+" in key:
+                found.left.append(f"{name} {key}: {fields}".strip())
+            elif kind == "randint":
+                space[key] = foreign.ranged("int", low, high - 1)
+            elif kind in ("uniform", "loguniform") and "num" not in fields:
+                space[key] = foreign.ranged("float", low, high, log=kind == "loguniform")
+            else:
+                spread: Any = {"loguniform": np.geomspace, "uniform": np.linspace}.get(kind, np.arange)
+                options = fields.get("options") or spread(low, high, fields.get("num", fields.get("step"))).tolist()
+                space[key] = {"type": "choice", "options": options}
+                size *= len(options) if any(key.startswith(name) for name in grid) else 1
+        found.left += [f"{name} {key}: {config.pop(key)}".strip() for key in list(config) if "+" in key]
+        sizes.append(size * sizes[0] if sizes else size)
+        if name:
+            found.arms[name] = config, space
+        else:
+            found.config, found.space = config, space
+    found.searcher, found.trials = ("random", drawn * max(sizes)) if drawn else ("grid", max(sizes))
+
+
+def _of_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> None:
+    direction = sweeper.get("direction", "minimize")
+    found.left += [f"direction: {direction}"] * isinstance(direction, list)
+    mode = str(direction[0] if isinstance(direction, list) else direction)[:3]
+    name = sweeper.get("study_name") or found.study["name"]
+    found.study |= {"name": name, "metric": content.get("optimized_metric", "objective"), "mode": mode}
+    sampler = f"{sweeper.get('sampler')} {content.get('defaults')}".lower()
+    found.searcher = next((ours for name, ours in SEARCHERS.items() if name in sampler), "tpe")
+    found.trials = sweeper.get("n_trials", found.trials)
+    for name, text in (sweeper.get("params") or sweeper["search_space"]).items():
+        try:
+            found.space[name] = _of_override(ast.parse(str(text).strip(), mode="eval").body)
+        except (SyntaxError, ValueError, TypeError):
+            found.left.append(f"{name}: {text}")
+    read = ("_target_", "direction", "n_jobs", "n_trials", "params", "sampler", "search_space", "study_name")
+    found.left += [f"{key}: {value}" for key, value in sweeper.items() if key not in read and value]
+    found.left.append("what the function returns: name in metrics where the script prints or writes it")
+    files = [script for script in Path().rglob("*.py") if b"hydra.main(" in script.read_bytes()]
+    files.sort(
+        key=lambda script: (
+            file.stem.encode() not in script.read_bytes(),
+            "train" not in script.name,
+            len(script.parts),
+        )
+    )
+    found.arm = {"command": ["python", str(files[0]) if files else "main.py", "{args:hydra}"]}
+
+
+def _of_override(node: ast.expr) -> MutableConfig:
+    """Return the parameter of an override: `interval(0, 1)`, `range(1, 8, step=2)`, `int(tag(log, interval(1, 9)))`."""
+    name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+    if isinstance(node, ast.Call) and name in ("float", "int", "tag"):
+        fields = _of_override(node.args[-1])
+        log = name == "tag" and "log" in map(ast.unparse, node.args[:-1])
+        return fields | ({"log": True} if log else {} if name == "tag" else {"type": name})
+    nodes = [*node.args, *(word.value for word in node.keywords)] if isinstance(node, ast.Call) else []
+    values = [_plain(value) for value in nodes or getattr(node, "elts", [node])]
+    if name in ("interval", "range"):
+        return foreign.ranged("int" if all(isinstance(value, int) for value in values) else "float", *values)
+    if name not in ("", "choice"):
+        raise ValueError(name)
+    return {"type": "choice", "options": values}
+
+
+def _plain(node: ast.expr) -> Any:
+    """Return a literal, or a word of YAML's."""
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return read_yaml(ast.unparse(node), "")
+
+
+def _of_python(found: Found, file: Path, text: str) -> None:
+    tree = ast.parse(text, str(file))
+    named = {ast.unparse(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    for part in tree.body:
+        if isinstance(part, ast.Assign | ast.Expr) and re.search(r"\.(fit|optimize|run)\(", ast.unparse(part)):
+            line = f"line {part.lineno} runs as the module is imported"
+            found.left.append(f'{line}; put it below `if __name__ == "__main__":`')
+
+    def value(node: ast.expr) -> Any:
+        return ast.literal_eval(named.get(ast.unparse(node), node))
+
+    said: MutableConfig = {}  # of the search
+    trains, seeded, flags = "", [], MutableConfig()
+    for node in ast.walk(tree):
+        try:
+            if isinstance(node, ast.Dict) and "tune." in ast.unparse(node) and not found.space:
+                _of_tune(found, node, value)
+            if not isinstance(node, ast.Call):
+                continue
+            name = ast.unparse(node.func).rpartition(".")[2]
+            for word in node.keywords:
+                if word.arg in ("direction", "metric", "mode", "n_trials", "num_samples"):
+                    said[word.arg] = value(word.value)
+            if name in ("Tuner", "optimize", "run"):
+                inner = [part.id for part in ast.walk(node) if isinstance(part, ast.Name) and part.id in functions]
+                trains = trains or (inner or [""])[0]
+            elif name in foreign.OPTUNA:
+                first, *rest = map(value, node.args)
+                keywords = {word.arg: value(word.value) for word in node.keywords if word.arg}
+                found.space[first] = foreign.suggested(name, rest, keywords)
+            elif name == "add_argument":
+                words = {word.arg: word.value for word in node.keywords}
+                flag = max(map(value, node.args), key=len)
+                default = value(words["default"]) if "default" in words else False if "action" in words else None
+                if flag == "--seed":
+                    seeded = [flag, "{seed}"]
+                elif default is not None and flag[0] == "-":
+                    flags[flag.lstrip("-")] = default
+        except (ValueError, TypeError):
+            found.left.append(f"line {getattr(node, 'lineno', 0)}: {ast.unparse(node)}")
+    found.study["mode"] = str(said.get("direction", said.get("mode", "max")))[:3]
+    if found.space and trains:
+        kind, metric = ("tune", said.get("metric", "accuracy")) if "tune." in text else ("optuna", "objective")
+        module = ".".join(Path(_from_here(file.resolve())).with_suffix("").parts)
+        found.study["metric"], found.searcher = metric, "grid" if "tune.grid_search(" in text else "tpe"
+        found.trials = int(said.get("n_trials") or said.get("num_samples") or found.trials)
+        found.arm = {"trainable": f"{kind}:{module}:{trains}"}
+    else:
+        found.config, found.searcher = flags, "grid"
+        found.arm = {"command": ["python", _from_here(file.resolve()), *seeded, "{args}"]}
+        found.left.append("axes: a setting of config and its values, such as {lr: [0.1, 0.01]}")
+
+
+def _of_tune(found: Found, node: ast.Dict, value: Any, prefix: str = "") -> None:
+    """Read a `param_space` of Ray Tune."""
+    for key, inner in zip(node.keys, node.values, strict=True):
+        name = f"{prefix}{value(key)}"
+        if isinstance(inner, ast.Dict):
+            _of_tune(found, inner, value, f"{name}.")
+            continue
+        try:
+            if isinstance(inner, ast.Call) and ast.unparse(inner.func).startswith("tune."):
+                found.space[name] = foreign.tuned(ast.unparse(inner.func)[5:], [*map(value, inner.args)])
+            else:
+                found.config[name] = value(inner)
+        except (ValueError, TypeError):
+            found.left.append(f"{name}: {ast.unparse(inner)}")
+
+
+def _from_here(path: Path) -> str:
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

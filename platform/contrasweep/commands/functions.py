@@ -1,0 +1,197 @@
+"""Functions whose loop is somebody else's, as trainables: plain ones, Optuna's objectives, Ray Tune's functions.
+
+They report by `contrasweep.report`, by `trial.report` or by `tune.report`. The function runs in a thread, and waits in
+each report until the trial goes on.
+"""
+
+import functools
+import queue
+import threading
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from contrasweep.config import Config, MutableConfig
+from contrasweep.errors import SpecError, choose_from
+from contrasweep.imports import import_path
+from contrasweep.schema import checked
+from contrasweep.trial import Report, RevisedReport, Trainable, Trial
+
+END_S = 30.0
+"""How long a function may take to end after its trial was stopped."""
+CALLS = "calls"
+"""The setting that names Optuna's or Ray Tune's function."""
+OBJECTIVE = "objective"
+"""The metric that an objective returns."""
+STEP = "contrasweep-step"
+"""The file of a checkpoint of Ray Tune's that has its step."""
+
+
+class Stopped(BaseException):
+    """Raised in a function where it reports, once its trial was stopped."""
+
+
+class _Reports:
+    """What a function has reported and its trial has not yet taken."""
+
+    def __init__(self) -> None:
+        self.items: queue.Queue[Report | BaseException | None] = queue.Queue()
+        self.taken, self.stopped, self.step = threading.Semaphore(0), False, 0
+
+    def put(self, step: int, metrics: Mapping[str, float], checkpoint: Path | None) -> None:
+        kind = RevisedReport if step == self.step else Report
+        self.step = step
+        self.items.put(kind(step, dict(metrics), checkpoint))
+        self.taken.acquire()
+        if self.stopped:
+            raise Stopped
+
+
+_current: _Reports | None = None  # of the trial that this process trains
+
+
+def report(step: int, metrics: Mapping[str, float], checkpoint: str | Path | None = None) -> None:
+    """Report from a trainable that is a plain function, as from the callback of a loop that is not yours.
+
+    The function ends here where its trial was stopped.
+
+    Args:
+        step: The step or epoch that it is of; it counts up from 1. A report of the same step takes the former's place.
+        metrics: Metric -> number.
+        checkpoint: A folder from which the function, called with `resume=folder`, goes on after this report.
+
+    Raises:
+        SpecError: No trial of contrasweep's calls the function.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> def train(trial, resume=None):
+        ...     cs.report(1, {"accuracy": 0.75})
+    """
+    if _current is None:
+        hint = "name the function as `trainable` of an arm, and run the study"
+        raise SpecError("a function reports while a trial of contrasweep's calls it", place="report", hint=hint)
+    _current.put(step, metrics, None if checkpoint is None else Path(checkpoint))
+
+
+def generator(function: Callable[..., Any]) -> Trainable:
+    """Return a plain function as a trainable."""
+
+    def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+        global _current
+        reports = _current = _Reports()
+
+        def run() -> None:
+            try:
+                function(trial, resume=resume)
+            except Stopped:
+                pass
+            except BaseException as error:
+                reports.items.put(error)
+            reports.items.put(None)
+
+        thread = threading.Thread(target=run, name="trainable", daemon=True)
+        thread.start()
+        try:
+            while (item := reports.items.get()) is not None:
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+                reports.taken.release()
+        finally:
+            reports.stopped = True
+            reports.taken.release()
+            thread.join(END_S)
+            _current = None
+
+    functools.update_wrapper(train, function)
+    del train.__wrapped__  # type: ignore[attr-defined]  # it is a generator function, as that is not
+    return train
+
+
+class _Asked:
+    """What an objective is given as Optuna's trial: its suggestions are the settings of ours."""
+
+    number = 0
+
+    def __init__(self, config: Config) -> None:
+        self.params = {key: value for key, value in config.items() if key != CALLS}
+        self.user_attrs: MutableConfig = {}
+        self.step = 0
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if not name.startswith("suggest_"):
+            raise AttributeError(name)
+        return self._suggested
+
+    def _suggested(self, name: str, *_: Any, **__: Any) -> Any:
+        if name not in self.params:
+            hint = choose_from("settings", self.params, name)
+            raise SpecError("an objective suggests what the arm's space has", place="space", value=name, hint=hint)
+        return self.params[name]
+
+    def report(self, value: float, step: int) -> None:
+        """Report; the objective ends here where its trial was stopped."""
+        self.step = max(step + 1, self.step + 1)  # Optuna's count from 0
+        report(self.step, {OBJECTIVE: value})
+
+    def should_prune(self) -> bool:
+        """Return False: a trial that is stopped ends in its report."""
+        return False
+
+    def set_user_attr(self, key: str, value: Any) -> None:
+        """Keep a value for `user_attrs`."""
+        self.user_attrs[key] = value
+
+
+def _of_optuna(trial: Trial, resume: Path | None = None) -> None:
+    asked = _Asked(trial.config)
+    values = import_path(trial.config[CALLS])(asked)
+    values = values if isinstance(values, tuple | list) else [values]
+    names = [OBJECTIVE, *(f"{OBJECTIVE}_{i}" for i in range(1, len(values)))]
+    report(asked.step + 1, dict(zip(names, map(float, values), strict=True)))
+
+
+def _of_tune(trial: Trial, resume: Path | None = None) -> None:
+    from ray import train as ray_train
+    from ray import tune
+
+    step = int((resume / STEP).read_text()) if resume is not None else 0
+
+    def told(metrics: Config, *, checkpoint: Any = None, **_: Any) -> None:
+        nonlocal step
+        step += 1
+        folder = None if checkpoint is None else Path(checkpoint.path)
+        if folder is not None:
+            (folder / STEP).write_text(str(step))
+        report(step, {name: value for name, value in metrics.items() if isinstance(value, int | float)}, folder)
+
+    def saved() -> Any:
+        return None if resume is None else tune.Checkpoint.from_directory(str(resume))
+
+    config = {key: value for key, value in trial.config.items() if key != CALLS}
+    with (
+        mock.patch.multiple(tune, report=told, get_checkpoint=saved),
+        mock.patch.multiple(ray_train, report=told, get_checkpoint=saved),
+    ):
+        if metrics := import_path(trial.config[CALLS])(config):
+            told(metrics)
+
+
+class _Call:
+    """The settings of an adapter: the function, and any others, for it."""
+
+    calls: str
+
+    def __post_init__(self) -> None:
+        import_path(self.calls, CALLS)
+
+
+optuna = generator(_of_optuna)
+"""An objective of Optuna's: `trainable: "optuna:my.module:objective"`. Its metric is `objective`."""
+tune = generator(_of_tune)
+"""A function of Ray Tune's, called with the settings: `trainable: "tune:my.module:train"`."""
+optuna.settings = tune.settings = checked(_Call, extra="allow")  # type: ignore[attr-defined]
+ADAPTERS = {name: f"{__name__}:{name}" for name in ("optuna", "tune")}
+"""How a trainable's path begins -> the trainable that calls what it names."""

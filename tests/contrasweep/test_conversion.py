@@ -1,0 +1,108 @@
+"""Sweeps of other programs as studies, by the examples of the page for those who come from them."""
+
+import re
+from pathlib import Path
+
+import optuna
+import pytest
+import yaml
+from ray import tune
+from typer.testing import CliRunner
+
+from contrasweep import Arm, Choice, Float, Int, SpecError
+from contrasweep.cli.app import app
+from contrasweep.cli.conversion import converted
+from contrasweep.study.file import as_study
+
+PAGE = (Path(__file__).parents[2] / "docs" / "coming-from.md").read_text()
+EXAMPLE = re.compile(r'```\w+ title="(.+?)"\n(.+?)```\n\n```yaml\n(.+?)```\n(?:\nNo counterpart: `(.+?)`\n)?', re.S)
+EXAMPLES = {found[0]: found[1:] for found in EXAMPLE.findall(PAGE)}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("import argparse, wandb")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_examples_of_the_page_become_the_studies_that_stand_there(name, folder):
+    source, study, left = EXAMPLES[name]
+    (folder / name).write_text(source)
+    done = CliRunner().invoke(app, ["init", "new", "--from", name], standalone_mode=False)
+    assert done.exception is None, done.exception
+    assert yaml.safe_load((folder / "new" / "study.yaml").read_text()) == yaml.safe_load(study)
+    assert re.findall("no counterpart: (.+)", done.stdout) == [left] * bool(left)
+    as_study(yaml.safe_load(study))
+
+
+def test_all_programs_are_on_the_page():
+    assert set(EXAMPLES) == {*("sweep.yaml", "tuned.py", "tried.py", "config.yaml", "experiments.yaml", "train.py")}
+
+
+WANDB = "program: train.py\nmethod: {}\nparameters:\n  a: {}\n"
+SEML = "seml: {executable: x.py}\n"
+HYDRA = 'hydra: {sweeper: {params: {x: "int(tag(log, interval(1, 8)))", y: "shuffle(range(3))"}}}'
+OPTUNA = "LOW = 0.5\ndef f(t):\n  t.suggest_int('n', 1, 9, step=2)\n  t.suggest_float(name(), 0, 1)\n"
+TUNE = "def f(c): ...\ndef main(): tune.run(f, config={'y': tune.randn(), 'x': tune.%s})"
+CASES = [
+    ("w.yaml", WANDB.format("grid", "{min: 1, max: 3}"), "axes", {"a": [1, 2, 3]}),
+    ("w.yaml", WANDB.format("random", "{distribution: normal, mu: 0}"), "", "a: {'distribution': 'normal', 'mu': 0}"),
+    ("w.yaml", WANDB.format("bayes", "{distribution: q_uniform, min: 0, max: 1, q: 0.5}"), "a", Float(0, 1, step=0.5)),
+    ("w.yaml", WANDB.format("bayes", "{parameters: {b: {min: 1, max: 3}}}"), "a.b", Int(1, 3)),
+    ("s.yaml", SEML + "random: {lr: {type: loguniform, min: 0.1, max: 1}}", "lr", Float(0.1, 1, log=True)),
+    ("s.yaml", SEML + "random: {samples: 4, n: {type: randint, min: 1, max: 9}}", "n", Int(1, 8)),
+    ("s.yaml", SEML + "grid: {a: {b: {type: range, min: 0, max: 3, step: 1}}}", "axes", {"a.b": [0, 1, 2]}),
+    ("s.yaml", SEML + "grid: {a: {type: choice, options: [1], zip_id: z}}", "", "a: {'type': 'choice', 'options': [1]"),
+    ("h.yaml", HYDRA, "x", Int(1, 8, log=True)),
+    ("h.yaml", HYDRA, "", "y: shuffle(range(3))"),
+    ("o.py", OPTUNA + "s.optimize(f)", "n", Int(1, 9, step=2)),
+    ("o.py", OPTUNA + "s.optimize(f)", "", "line 4: t.suggest_float(name(), 0, 1)"),
+    ("o.py", OPTUNA + "s.optimize(f)", "", "line 5 runs as the module is imported; put it below"),
+    ("o.py", OPTUNA + "  t.suggest_discrete_uniform('x', LOW, 2.5, 1)\n  s.optimize(f)", "x", Float(0.5, 2.5, step=1)),
+    ("t.py", TUNE % "quniform(0, 1, 0.25)", "x", Float(0, 1, step=0.25)),
+    ("t.py", TUNE % "uniform(0, 1)", "", "y: tune.randn()"),
+    ("t.py", TUNE % "grid_search([1, 2])", "axes", {"x": [1, 2]}),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "place", "wanted"), CASES)
+def test_each_kind_of_parameter_is_what_it_was_or_is_named(name, text, place, wanted, folder):
+    (folder / name).write_text(text)
+    study, left = converted(folder / name)
+    if not place:
+        assert any(line.startswith(wanted) for line in left), left
+    else:
+        assert (study["axes"] if place == "axes" else as_study(study).arms["main"].space[place]) == wanted
+
+
+def test_objects_of_ray_tune_and_optuna_declare_a_space():
+    of_optuna = optuna.distributions
+    space = {
+        "a": (tune.loguniform(1e-4, 0.1), Float(1e-4, 0.1, log=True)),
+        "b": (tune.randint(1, 5), Int(1, 4)),
+        "c": (tune.quniform(0, 1, 0.25), Float(0, 1, step=0.25)),
+        "d": (tune.choice(["x", "y"]), Choice(["x", "y"])),
+        "e": (tune.grid_search([1, 2]), Choice([1, 2])),
+        "f": (of_optuna.FloatDistribution(0.1, 1, log=True), Float(0.1, 1, log=True)),
+        "g": (of_optuna.IntDistribution(2, 8, step=2), Int(2, 8, step=2)),
+        "h": (of_optuna.CategoricalDistribution([1, None]), Choice([1, None])),
+        "i": (tune.lograndint(1, 100), Int(1, 99, log=True)),
+    }
+    arm = Arm("contrastive", space={name: theirs for name, (theirs, _) in space.items()})
+    assert arm.space == {name: ours for name, (_, ours) in space.items()}
+    with pytest.raises(
+        SpecError, match=r"this parameter of Ray Tune cannot be searched, .*tune._Normal has no counter"
+    ):
+        Arm("contrastive", space={"x": tune.randn()})
+
+
+def test_init_takes_the_one_script_of_a_folder_and_overwrites_nothing(folder):
+    for says in (None, "FOLDER: there is a study already, got 'study.yaml'"):
+        done = CliRunner().invoke(app, ["init"], standalone_mode=False)
+        assert str(done.exception or None)[: len(says or "None")] == str(says)
+    assert yaml.safe_load((folder / "study.yaml").read_text())["arms"]["main"]["command"][:2] == ["python", "train.py"]
+    (folder / "notes.yaml").write_text("a: 1")
+    with pytest.raises(SpecError, match=r"^--from: this file holds no sweep that is known, got "):
+        converted(folder / "notes.yaml")
