@@ -49,7 +49,8 @@ PRIVATE_ATTRIBUTES = {
 }
 WAY = {"modules": 85, "returns": 157}
 """Of the quickstart, from the command to the first trial; only lower numbers are written here."""
-SLACK = 0.01
+MORE, LESS = 1.01, 0.95
+"""How far the size of a part may be from what tests/size.json says."""
 
 
 @functools.cache
@@ -132,7 +133,7 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 def test_no_part_grows_without_a_word():
-    """tests/size.json has the tokens of each part. One in a hundred more passes, for work that lands side by side."""
+    """tests/size.json has the tokens of each part. A little more or less passes, for work that lands side by side."""
     stated, now = json.loads((ROOT / "tests" / "size.json").read_text()), sizes()
     wrong = [
         f"{part} has {now[part]:,} tokens and tests/size.json says {size:,}: "
@@ -143,7 +144,7 @@ def test_no_part_grows_without_a_word():
             else "write the smaller number there, so that it stays small"
         )
         for part, size in stated.items()
-        if abs(now[part] - size) > SLACK * size
+        if not LESS * size <= now[part] <= MORE * size
     ]
     assert not wrong, "\n".join(wrong)
 
