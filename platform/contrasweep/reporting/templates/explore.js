@@ -31,7 +31,7 @@ const text = (j, i) => {
   return words ? words[at[i]] : values[i] === null ? "–" : short(values[i]);
 };
 const state = { q: "", sort: "", down: false, kind: "scatter", x: settings[0] ?? "seed", y: metric, zoom: false, hide: new Set(), ranges: {}, through: null };
-let order = all, rows = all, wanted = new Uint8Array(size), words = {}, shown = PAGE, paths = [], places = [], front = null, drawn = null, coming = 0;
+let pair = [], order = all, rows = all, wanted = new Uint8Array(size), words = {}, shown = PAGE, paths = [], places = [], front = null, drawn = null, coming = 0;
 
 const spoken = columns.map((_, j) => j).filter(j => !numbers.includes(j) || settings.includes(columns[j].name));
 const said = k => columns[k].said ??= (columns[k].words ?? Array.from(all, i => String(text(k, i)))).map(part => part.toLowerCase());
@@ -108,13 +108,16 @@ const across = (svg, sx, sy, x, y) => {
 };
 // What is drawn of the trials, a list for each arm, whether selected, and kind: x and y in turn, or lines as paths.
 const MARKS = ["points", "crosses", "thin", "points strong"], crossed = columns[status].words.map(word => stopped.includes(word)), CROSS = "m-4 -4l8 8m0-8l-8 8";
-const pile = (i, kind) => paths[columns[arm].at[i] * 8 + wanted[i] * 4 + kind] ??= [];
+const pile = (i, kind, tint = 0) => paths[(tint * columns[arm].words.length + columns[arm].at[i]) * 8 + wanted[i] * 4 + kind] ??= [];
 const piles = () => Object.entries(paths).sort(([a], [b]) => (a & 4) - (b & 4)).map(([code, at]) => (
-  { at, kind: code & 3, name: columns[arm].words[code >> 3], colour: `c${(code >> 3) % 12}`, style: MARKS[code & 3] + (code & 4 ? "" : " faint") }));
-const vectors = () => piles().map(({ at, kind, name, colour, style }) => {
+  { at, kind: code & 3, name: columns[arm].words[(code >> 3) % columns[arm].words.length], colour: `c${(code >> 3) % columns[arm].words.length % 12}`,
+    tint: Math.floor((code >> 3) / columns[arm].words.length), style: MARKS[code & 3] + (code & 4 ? "" : " faint") }));
+const TINTS = 8, tinted = share => `rgb(${[150, 160, 172].map((low, k) => Math.round(low + share * ([190, 60, 0][k] - low)))})`;  // grey to red-brown, on light and dark
+const vectors = () => piles().map(({ at, kind, name, colour, style, tint }) => {
   let d = kind === 2 ? at.join("") : "";
   if (kind !== 2) for (let k = 0; k < at.length; k += 2) d += `M${at[k].toFixed(1)} ${at[k + 1].toFixed(1)}${kind === 1 ? CROSS : "h0"}`;
-  return shape("g", { class: colour, "data-name": name }, shape("path", { class: style, d }));
+  const own = tint && { style: `color:${tinted((tint - 1) % TINTS / (TINTS - 1))};--dash:${tint > TINTS ? "2 4" : "none"}` };
+  return shape("g", { class: colour, "data-name": name, ...own }, shape("path", { class: style, d }));
 });
 const paint = canvas => {  // the same in pixels, of very many trials; marks of one list do not add up, as in a path
   const fine = Math.min(2, devicePixelRatio), width = canvas.width = Math.round(WIDE * fine), height = canvas.height = Math.round(TALL * fine);
@@ -160,10 +163,13 @@ const parallel = svg => {
   const names = [...new Set(["arm", ...settings, state.y])].filter(name => named(name) >= 0).slice(0, 12);
   const place = k => EDGE.left + 20 + k / Math.max(1, names.length - 1) * (EDGE.right - EDGE.left - 60);
   const scales = names.map(name => scale(name, EDGE.bottom, EDGE.top + 14)), js = names.map(named);
+  const jy = named(state.y), ends = Float64Array.from(all.filter(i => Number.isFinite(value(jy, i))), i => value(jy, i)).sort(), low = ends[0], high = ends[ends.length - 1];
+  front.append(shape("text", { class: "label", x: EDGE.right, y: TALL - 4, "text-anchor": "end" }, `by ${state.y}: grey ${short(low)} to red ${short(high)}; dotted: ended early`));
   for (const i of sample()) {
     const ys = js.map((j, k) => scales[k](value(j, i)));
     if (ys.some(y => !Number.isFinite(y))) continue;
-    pile(i, 2).push("M" + ys.map((y, k) => `${place(k).toFixed(1)} ${y.toFixed(1)}`).join("L"));
+    const share = high > low ? (value(jy, i) - low) / (high - low) : 0;
+    pile(i, 2, 1 + Math.round(share * (TINTS - 1)) + TINTS * crossed[columns[status].at[i]]).push("M" + ys.map((y, k) => `${place(k).toFixed(1)} ${y.toFixed(1)}`).join("L"));
     if (wanted[i]) ys.forEach((y, k) => places.push(place(k), y, i));
   }
   names.forEach((name, k) => {
@@ -280,8 +286,13 @@ const visible = () => columns.map((_, j) => j).filter(j => !state.hide.has(colum
 const table = () => {
   const seen = visible(), top = document.createElement("tr");
   for (const j of seen) {
-    const cell = make("th", columns[j].name);
-    if (state.sort === columns[j].name) cell.dataset.dir = state.down ? "down" : "up";
+    const cell = make("th"), button = make("button", columns[j].name);
+    cell.scope = "col";
+    cell.append(button);
+    if (state.sort === columns[j].name) {
+      cell.dataset.dir = state.down ? "down" : "up";
+      cell.ariaSort = state.down ? "descending" : "ascending";
+    }
     cell.addEventListener("click", () => {
       state.down = state.sort === columns[j].name ? !state.down : !columns[j].words;
       state.sort = columns[j].name;
@@ -289,6 +300,7 @@ const table = () => {
       sift();
       table();
       write();
+      part("thead").querySelectorAll("button")[seen.indexOf(j)].focus();
     });
     top.append(cell);
   }
@@ -309,7 +321,36 @@ const row = (seen, i) => {
     line.append(cell);
   }
   line.addEventListener("pointerenter", () => mark(i));
+  line.tabIndex = 0;
+  line.classList.toggle("chosen", pair.includes(i));
+  line.addEventListener("keydown", event => { if (event.key === "Enter" && event.target === line) line.click(); });
+  line.addEventListener("click", () => {
+    pair = pair.includes(i) ? pair.filter(other => other !== i) : [...pair, i].slice(-2);
+    part("tbody").querySelectorAll("tr").forEach((other, n) => other.classList.toggle("chosen", pair.includes(rows[n])));
+    compare();
+  });
   return line;
+};
+const compare = () => {  // two trials side by side: what of them differs is bold, and their curves
+  part(".pair").replaceChildren();
+  if (pair.length < 2) return;
+  const table = document.createElement("table"), svg = shape("svg", { viewBox: `0 0 ${WIDE} ${TALL}`, role: "img", "aria-label": "curves of both trials" });
+  table.className = "plain";
+  for (const [j, { name }] of columns.entries()) {
+    const line = document.createElement("tr"), head = make("th", name), texts = pair.map(i => text(j, i));
+    head.scope = "row";
+    line.append(head, ...texts.map(words => { const cell = make("td"); cell.append(texts[0] === texts[1] ? words : make("b", words)); return cell; }));
+    table.append(line);
+  }
+  part(".pair").append(table);
+  if (!curves || !pair.every(i => curves.values[i])) return;
+  const sx = along(EDGE.left, EDGE.right, curves.steps), sy = along(EDGE.bottom, EDGE.top, pair.flatMap(i => curves.values[i]).filter(v => v !== null));
+  across(svg, sx, sy, "step", metric);
+  pair.forEach((i, n) => {
+    const at = curves.values[i].map((v, k) => v === null ? "" : `${sx(curves.steps[k]).toFixed(1)} ${sy(v).toFixed(1)}`).filter(Boolean);
+    svg.append(shape("g", { class: `c${n}` }, shape("path", { class: "stroke", d: `M${at.join("L")}`, style: `--dash:${n ? "8 3" : "none"}` }), shape("text", { class: "label", fill: "currentColor", x: EDGE.left + 12, y: 34 + 16 * n }, `${n ? "dashed" : "solid"}: ${text(trial, i)}`)));
+  });
+  part(".pair").append(svg);
 };
 const mark = i => {  // where the trial of a row lies in the plot
   part(".plot").querySelectorAll(".mark").forEach(node => node.remove());

@@ -10,6 +10,11 @@ const dim = () => {
 const make = (tag, text) => { const node = document.createElement(tag); node.textContent = text ?? ""; return node; };
 const short = value => typeof value === "number" ? String(+value.toPrecision(5)) : value;
 
+const unfold = () => document.querySelectorAll(".fold").forEach((fold, n) => {  // a phone opens the first two and what a link names
+  fold.open = innerWidth > 600 || n < 2 || location.hash.split("?")[0] === `#${fold.parentElement.id}`;
+});
+addEventListener("hashchange", () => document.getElementById(location.hash.slice(1).split("?")[0])?.querySelector(".fold")?.setAttribute("open", ""));
+
 document.querySelectorAll("#theme").forEach(button => button.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; dim(); }));
 
 document.querySelectorAll(".key").forEach(key => key.addEventListener("click", () => {
@@ -36,9 +41,11 @@ document.querySelectorAll(".command button").forEach(button => button.addEventLi
   setTimeout(() => { button.textContent = "copy"; }, 1200);
 }));
 
+unfold();
 document.querySelectorAll(".trials").forEach(explore);
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", dim);
+addEventListener("beforeprint", () => document.querySelectorAll(".fold").forEach(fold => { fold.open = true; }));
 addEventListener("beforeprint", () => document.querySelectorAll(".plot").forEach(box => box.draw(true)));
 addEventListener("afterprint", () => document.querySelectorAll(".plot").forEach(box => box.draw()));
 
