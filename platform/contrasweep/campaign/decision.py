@@ -7,6 +7,7 @@ from typing import Literal
 from contrasweep.results.ledger import FIRST, Ledger, Verdict
 from contrasweep.statistics.comparison import span
 from contrasweep.statistics.referee import Confirmation
+from contrasweep.study.arm_budget import hours_text
 
 INCUMBENT = "incumbent"
 """What the incumbent is called: as an arm, and as a candidate that `--set` changes."""
@@ -131,8 +132,8 @@ def amounts(trials: int | None, gpu_hours: float | None, cost: float | None, *, 
     """Return amounts in words; what is None, or unless `zero` is 0, is left out."""
     texts = (
         (trials, f"{trials} trials"),
-        (gpu_hours, f"{gpu_hours or 0:.3g} GPU-hours"),
-        (cost, f"a cost of {cost or 0:.3g}"),
+        (gpu_hours, f"{hours_text(gpu_hours or 0)} hours of a GPU or slot"),
+        (cost, f"a cost of {cost or 0:.3g} in the inventory's currency"),
     )
     return ", ".join(text for amount, text in texts if amount is not None and (zero or amount > 0))
 

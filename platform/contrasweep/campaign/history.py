@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Literal
 
+from markupsafe import Markup
+
 from contrasweep.campaign.decision import INCUMBENT, Decision, amounts, confirmations, decision_of
 from contrasweep.errors import ContrasweepError
 from contrasweep.live.overview import study_names
@@ -16,14 +18,31 @@ from contrasweep.results.ledger import FIRST, Asked, Ledger, campaign_names
 from contrasweep.results.results import Results
 from contrasweep.statistics.comparison import p_text, span
 from contrasweep.statistics.referee import Confirmation, Rule
+from contrasweep.storage.records import StudyRecords
 from contrasweep.text_table import text_table
+from contrasweep.tracking.links import read_links
 
-HEAD = ("", "candidate", "asked by", "verdict", "gain [interval]", "p", "level", "seeds", "trials", "why")
+HEAD = (
+    "number",
+    "candidate",
+    "asked by",
+    "verdict",
+    "gain [interval]",
+    "p",
+    "level",
+    "seeds",
+    "trials",
+    "studies",
+    "why",
+)
 
 
 @dataclass(frozen=True)
 class Line:
-    """A candidate: who asked when and why, and what was decided; `decision` is None while it is not."""
+    """A candidate: who asked when and why, and what was decided; `decision` is None while it is not.
+
+    `studies` are those that train it, each with its address in MLflow; "" where it has none.
+    """
 
     number: int
     candidate: str
@@ -32,6 +51,7 @@ class Line:
     why: str
     asked: str
     decision: Decision | None
+    studies: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -77,14 +97,20 @@ class History:
         return [self.summary, "", *text_table(self.table, rule=True, width=width)]
 
     def to_html(self) -> bytes:
-        """Return a page with the figure and the table."""
+        """Return a page with the figure and the table, whose studies are links where they are in MLflow."""
+        links = {name: url for row in self.rows for name, url in row.studies.items() if url}
+        link, rows = Markup('<a href="{}">{}</a>'), [list[str](row) for row in self.table[1:]]
+        for row in rows:
+            at = self.table[0].index("studies")
+            names = row[at].split(", ")
+            row[at] = Markup(", ").join(link.format(links[name], name) if name in links else name for name in names)
         page = render_template(
             "campaign.html",
             name=self.campaign,
             summary=self.summary,
             figure=draw(self.figure),
             head=self.table[0],
-            rows=self.table[1:],
+            rows=rows,
         )
         return page.encode()
 
@@ -121,9 +147,9 @@ class History:
 
 def _texts(row: Line) -> tuple[str, ...]:
     """The texts of a row, in the order of `HEAD`."""
-    decision = row.decision
+    decision, studies = row.decision, ", ".join(row.studies)
     if decision is None:
-        return (str(row.number), row.candidate, row.by, "not decided", "", "", "", "", "", row.why)
+        return (str(row.number), row.candidate, row.by, "not decided", "", "", "", "", "", studies, row.why)
     gain = "" if decision.screened is None else f"{decision.screened:+.3g} in the screen"
     if decision.estimate is not None:
         low = -math.inf if decision.low is None else decision.low
@@ -138,6 +164,7 @@ def _texts(row: Line) -> tuple[str, ...]:
         "" if decision.level is None else f"{decision.level:.2g}",
         str(decision.seeds),
         str(decision.trials),
+        studies,
         row.why,
     )
 
@@ -153,6 +180,7 @@ def history_of(ledger: Ledger, metric: str, rule: Rule) -> History:
             entry.why,
             datetime.fromtimestamp(entry.at, UTC).isoformat(timespec="seconds"),
             decision_of(ledger, i, metric),
+            {name: read_links(StudyRecords(ledger.storage, name)).study for name in ledger.studies_of(i)},
         )
         for i, entry in enumerate(ledger.entries)
         if isinstance(entry, Asked)

@@ -179,15 +179,27 @@ def _write(text: str) -> None:
 def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STORAGE) -> None:
     """Stop a job, or the command that runs a study here.
 
-    With --address a job on that cluster, without it the process of this machine that runs the study. Finished trials
-    are kept, and the same command goes on from there.
+    With --address a job on that cluster, without it the process of this machine that runs the study, or a study of the
+    campaign of this name. Finished trials are kept, and the same command goes on from there.
     """
     if address is not None:
         print(_job(name, address).stop())
         return
+    from contrasweep.live.overview import study_names
+    from contrasweep.live.state import is_living, read_live
+    from contrasweep.results.ledger import campaign_names
     from contrasweep.storage.lease import stop_driver
+    from contrasweep.storage.records import StudyRecords
 
-    records = watching.known_study(reports.name(name), storage)
+    study = reports.name(name)
+    if study in campaign_names(storage):
+        of_campaign = (StudyRecords(storage, one) for one in study_names(storage) if one.startswith(f"{study}."))
+        running = [records for records in of_campaign if (live := read_live(records)) is not None and is_living(live)]
+        if not running:
+            raise SpecError("no study of this campaign runs", place="STUDY", value=study)
+        records = running[-1]
+    else:
+        records = watching.known_study(study, storage)
     print(f"asked {stop_driver(records)} to stop")
 
 

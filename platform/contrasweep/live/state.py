@@ -29,6 +29,7 @@ from contrasweep.config import Config
 from contrasweep.errors import BrokenFileError, StorageError
 from contrasweep.planning.durations import duration
 from contrasweep.rows import Row, step_of
+from contrasweep.shell import command_line
 from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import COUNTING, Count, Measure, Record, Seed, Status, Time
@@ -122,6 +123,7 @@ class RunState:
     events: list[tuple[Time, Line]] = field(default_factory=list)  # the newest last
     ended: Line = ""
     labels: dict[Label, Label] = field(default_factory=dict)  # what people read in place of declared names
+    warned: Count = 0  # trials whose logs have warnings
 
     def name(self, word: str) -> str:
         """An arm, an axis, its value or the metric as people read it."""
@@ -166,7 +168,14 @@ def start_line(state: RunState) -> str:
 def counts_line(state: RunState) -> str:
     """`14/30 trials, 2 running, 1 failed, 3 min so far, about 4 min to go`."""
     done = f"{state.done} trials" if state.total is None else f"{state.done}/{state.total} trials"
-    parts = [done, f"{len(state.running)} running", *state.bad, f"{elapsed(state.updated - state.began)} so far"]
+    warned = [f"{state.warned} with warnings"] * bool(state.warned)
+    parts = [
+        done,
+        f"{len(state.running)} running",
+        *state.bad,
+        *warned,
+        f"{elapsed(state.updated - state.began)} so far",
+    ]
     if state.ended:
         parts[1] = "interrupted" if state.ended == "interrupted" else "ended"
     elif state.eta_s and state.total is not None and state.done < state.total:  # 0: all that is left is overdue
@@ -415,6 +424,11 @@ class Progress:
             self.state.statuses[record.status] = self.state.statuses.get(record.status, 0) + 1
             self.over[record.trial_id] = record.status
             first = trial is not None and len(self.over) <= self.state.slots
+            if record.warnings:
+                if not self.state.warned:
+                    shown = command_line("logs", self.state.study, record.trial_id[:8], storage=self.state.storage)
+                    self._tell(f"a trial of {self.state.name(record.arm)} has printed warnings: {shown}")
+                self.state.warned += 1
             self._count(record, record.seconds if trial is None else time.time() - trial.started, first=first)
 
     def say(self, text: str) -> None:
@@ -423,8 +437,11 @@ class Progress:
             print(text, file=sys.stderr)
             return
         with self._lock:
-            self.state.event(time.time(), text)
-            self._said.append(text)
+            self._tell(text)
+
+    def _tell(self, text: str) -> None:
+        self.state.event(time.time(), text)
+        self._said.append(text)
 
     def close(self, reason: str = "") -> None:
         """Show that the run is over, with the reason; "" where it has run to its end."""

@@ -21,7 +21,11 @@ from contrasweep.storage.record import Record, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.study import Study
 
-UNITS = {"budget_hours": " h", "budget_gpu_hours": " GPU-hours", "budget_cost": ""}
+UNITS = {
+    "budget_hours": " h",
+    "budget_gpu_hours": " hours of a GPU or slot",
+    "budget_cost": " in the inventory's currency",
+}
 
 
 @dataclass(frozen=True)

@@ -280,7 +280,7 @@ class Forecast:
         if inventory.cost_per_hour:
             lines.append(
                 f"cost      {makespan.cost:,.4g} for all hosts as long as it runs, {makespan.trials_cost:,.4g} for the "
-                f"trials' parts of them"
+                "trials' parts of them, in the inventory's currency"
             )
         return lines
 

@@ -181,7 +181,7 @@ def render(results: Results, format: str, table: Table | None = None, *, width: 
     notes = search_notes(results).to_text(width if format == "text" else None) if results.spent() else ""
     if format == "markdown":
         advised, notes = (fenced(part) if part else "" for part in (advised, notes))
-    return ("\n\n".join(part for part in (shown.rstrip(), advised, notes) if part) + "\n").encode()
+    return ("\n\n".join(part for part in (shown.rstrip(), advised, notes, results.log_note) if part) + "\n").encode()
 
 
 def _best_study(results: Results) -> str:
@@ -249,6 +249,7 @@ def report_data(results: Results, table: Table) -> ReportData:
         importance=results.importance(),
         spent=_spent(results),
         search_notes=search_notes(results),
+        log_note=results.log_note,
         advice=results.advice() if table.metric == results.metric else None,
         study_link=links.study,
         code=_code(results),

@@ -291,6 +291,7 @@ class Measured(TypedDict, total=False):
     versions: Mapping[str, str]
     code: CodeRef
     unused_settings: tuple[str, ...]
+    warnings: int
 
 
 @stored
@@ -327,6 +328,7 @@ class Record:
     unused_settings: tuple[
         Label, ...
     ] = ()  # dotted keys of the config that its trainable never read, where that is known
+    warnings: Count = 0  # lines of its log that warn
 
     @classmethod
     def of(cls, trial: TrialLike, *, status: Status, rows: Sequence[Row] = (), **measured: Unpack[Measured]) -> Self:
@@ -374,7 +376,7 @@ class Record:
     def to_json(self) -> bytes:
         """The content of record.json."""
         members = asdict(self) | {"notes": self.notes.to_dict()}
-        for name in ("unused_settings", "cause", "start"):
+        for name in ("unused_settings", "cause", "start", "warnings"):
             if not members[name]:
                 del members[name]
         return RECORD_FILE.encode(members)

@@ -152,7 +152,7 @@ class SearchCost:
         def of(spent: str, limit: float | None, unit: str) -> str:
             return f"{spent} of {limit:g} {unit}" if limit else f"{spent} {unit}"
 
-        hours = of(f"{self.gpu_hours:.3g}", budget.gpu_hours, "GPU-hours" if self.on_gpus else "slot-hours")
+        hours = of(hours_text(self.gpu_hours), budget.gpu_hours, "GPU-hours" if self.on_gpus else "slot-hours")
         return ", ".join(
             [
                 of(str(self.configurations), budget.trials, "configurations"),
@@ -160,6 +160,11 @@ class SearchCost:
                 hours,
             ]
         )
+
+
+def hours_text(hours: float) -> str:
+    """Return hours with three digits; what is below a thousandth of an hour is said to be so."""
+    return f"{hours:.3g}" if hours == 0 or hours >= 0.001 else "below 0.001"
 
 
 def search_costs(records: Iterable[Record], arms: Iterable[str]) -> dict[str, SearchCost]:

@@ -10,13 +10,17 @@ from command_line import contrasweep
 
 from contrasweep import Arm, Campaign, SpecError
 from contrasweep.campaign import campaign as campaigns
+from contrasweep.campaign.campaign import stored_history
 from contrasweep.campaign.decision import Decision
 from contrasweep.errors import ContrasweepError
+from contrasweep.live.overview import overviews
 from contrasweep.planning.budget import Spent
 from contrasweep.results.ledger import Asked, Began, Decided, Granted, Ledger
 from contrasweep.results.results import Results
 from contrasweep.storage.record import TrialNotes
 from contrasweep.storage.records import StudyRecords
+from contrasweep.tracking.links import write_links
+from contrasweep.tracking.mlflow.address import TrackingAddress
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +65,19 @@ def test_a_better_candidate_is_kept_and_is_the_next_incumbent(tmp_path):
         seeds = set(Results.load(name, str(tmp_path)).to_frame()["seed"])
         assert seeds and not seeds & fresh
     assert next(e for e in entries if isinstance(e, Asked)).by == "ada"
+    for entry in overviews(str(tmp_path)):  # an incumbent was declared anew for each candidate
+        assert 0 < sum(entry.statuses.values()) <= entry.trials, entry.study
+    write_links(
+        StudyRecords(str(tmp_path), "speed.1"),
+        TrackingAddress("http://m:5000"),
+        "http://m:5000/#/of-1",
+        {"t": "http://m:5000/#/t"},
+    )
+    shown = stored_history("speed", str(tmp_path))
+    studies = [name for row in shown.rows for name in row.studies]
+    assert "speed.1" in studies and len(studies) >= 3 and all((tmp_path / name).is_dir() for name in studies)
+    assert '<a href="http://m:5000/#/of-1">speed.1</a>, ' in shown.to_html().decode()
+    assert all(name in "\n".join(shown.lines(300)) for name in studies)
 
 
 def test_a_candidate_that_was_decided_costs_nothing(tmp_path):
@@ -123,7 +140,10 @@ def test_what_a_decision_takes_is_told_in_gpu_hours_and_money(priced, tmp_path):
     assert book(tmp_path).spent == Spent(4, 2.0, 12.0)  # the incumbent too
     expected = campaign(budget_cost=90.0).outlook(arm(who="next"), "next", storage=str(tmp_path))
     assert (expected.cost, expected.gpu_hours, expected.cost_left) == (66.0, 11.0, 78.0)
-    assert "11 GPU-hours, a cost of 66" in "".join(expected.lines()) and "a cost of 78" in expected.lines()[-1]
+    assert (
+        "11 hours of a GPU or slot, a cost of 66" in "".join(expected.lines())
+        and "a cost of 78" in expected.lines()[-1]
+    )
     with pytest.raises(SpecError, match=r"budget_cost.*up to 66, and 48 are left.*at least 18 more"):
         decide(tmp_path, arm(who="next"), "next", campaign=campaign(budget_cost=60.0))
     with pytest.raises(SpecError, match=r"budget_gpu_hours.*up to 11, and 8 are left"):

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -64,11 +65,14 @@ def test_the_state_follows_the_events():
     assert (running.step, running.value, running.note) == (5, None, "")
     for t, value in zip(trials[:2], (0.6, 0.8), strict=True):
         watched.ended(ended(t, value))
-    watched.ended(ended(trials[3], None, Status.FAILED))
+    watched.ended(replace(ended(trials[3], None, Status.FAILED), warnings=2))
     arm = watched.state.arms["ocl"]
     assert (arm.ended, arm.total, arm.scored, arm.best) == (2, 3, 2, 0.8)
     assert arm.mean == pytest.approx(0.7) and arm.best_where == "batch_size=16 fold=2 seed=1"
     assert watched.state.bad == ["1 failed"] and watched.state.done == 3 and not watched.state.running
+    (_, told), *_ = watched.state.events
+    assert told == f"a trial of scl has printed warnings: contrasweep logs s {trials[3].id[:8]} --storage /st"
+    assert "1 failed, 1 with warnings, " in progress_line(watched.state)
     assert watched.waiting.total() == 1
     assert watched.pace.steps(("ocl", "batch_size=16")) == 4, "learned, whatever the setting says"
 

@@ -84,16 +84,16 @@ HOLD = """
 import sys, time
 from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.records import StudyRecords
-with exclusive_driver(StudyRecords(sys.argv[1], "s")):
+with exclusive_driver(StudyRecords(*sys.argv[1:])):
     print("held", flush=True)
     time.sleep(60)
 """
 
 
 @contextlib.contextmanager
-def driver_of(storage):
-    """A program of the user's, such as a notebook, that runs study s in this storage."""
-    driver = subprocess.Popen([sys.executable, "-c", HOLD, storage], stdout=subprocess.PIPE, text=True)
+def driver_of(storage, study="s"):
+    """A program of the user's, such as a notebook, that runs a study in this storage."""
+    driver = subprocess.Popen([sys.executable, "-c", HOLD, storage, study], stdout=subprocess.PIPE, text=True)
     try:
         assert driver.stdout.readline() == "held\n"
         yield driver
@@ -123,6 +123,20 @@ def test_a_study_is_stopped_by_its_name_where_it_runs(records, tmp_path):
     assert "no process runs study s" in stop(records, tmp_path).stderr
     hold(records, Holder("far", os.getpid(), "another machine", "t"))
     assert stop(records, tmp_path).returncode == 2 and f"kill {os.getpid()}" in stop(records, tmp_path).stderr
+
+
+@pytest.mark.slow
+def test_a_campaign_is_stopped_by_its_name_where_a_study_of_it_runs(records, tmp_path):
+    state = keep(records)
+    for key in ("speed/campaign.json", "speed.1/study.json"):
+        records.store.write(key, b"{}")
+    words = ("stop", "speed", "--storage", records.storage)
+    refused = contrasweep(*words, folder=tmp_path)
+    assert refused.returncode == 2 and "no study of this campaign runs" in refused.stderr
+    LIVE_FILE.write(records.store, f"speed.1/{LIVE}", dataclasses.asdict(state) | {"updated": time.time() + 60})
+    with driver_of(records.storage, "speed.1") as driver:
+        assert contrasweep(*words, folder=tmp_path).stdout.startswith(f"asked process {driver.pid} on ")
+        assert driver.wait(30) == -signal.SIGTERM
 
 
 @pytest.mark.slow

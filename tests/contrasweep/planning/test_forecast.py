@@ -176,7 +176,8 @@ def test_times_from_other_hosts_are_scaled_by_speed_and_said_to_be_from_there(tm
 def test_a_forecast_over_budget_is_a_warning(tmp_path, cluster):
     over = planned(grid(budget_gpu_hours=3.0), tmp_path, cluster, seconds=3600.0, notes={"gpus": 0.5})
     assert (
-        "warning   budget_gpu_hours=3 will be exceeded: 2 GPU-hours spent, about 2.5 GPU-hours to go" in over.to_text()
+        "warning   budget_gpu_hours=3 will be exceeded: 2 hours of a GPU or slot spent, about 2.5 hours of a GPU or "
+        "slot to go" in over.to_text()
     )
     assert over.to_dict()["budget"] == {"budget_gpu_hours": {"limit": 3.0, "spent": 2.0}}
     assert (

@@ -8,12 +8,14 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from reports import report_of
 
+from contrasweep import reporting
 from contrasweep.reporting import ReportData, html_report
 from contrasweep.reporting.figures import Bars
 from contrasweep.reporting.search_notes import SearchNotes
@@ -403,3 +405,26 @@ def test_no_text_of_bars_is_cut_off():
     chart = Bars("importance", ["lr", "width"], [1.0, 0.2], ["100 %", "20 %"], ["too few configurations", "matters"])
     texts = re.findall(r'<text class="tick" x="([\d.]+)"[^>]*>([^<]+)</text>', str(draw(chart)))
     assert len(texts) == 4 and all(float(x) + LETTER * len(words) <= WIDTH for x, words in texts)
+
+
+def seen_by(matrix, colour):
+    """CIE L*a*b* of a colour as a reader sees it, by Machado's matrices of 2009 for a whole loss of a cone."""
+    parts = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    linear = np.clip(
+        np.array(matrix) @ np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4), 0, 1
+    )
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ linear
+    x, y, z = np.cbrt(xyz / [0.9505, 1, 1.089])
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def test_eight_arms_are_told_apart_by_colour_blind_readers_too():
+    deuteranopia = [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]]
+    protanopia = [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]
+    style = (Path(reporting.__file__).parent / "templates/page.css").read_text()
+    themes = re.findall("".join(rf"--c{i}:(#[0-9a-f]{{6}});" for i in range(8)), style)
+    assert len(set(themes)) == 2
+    for theme, matrix in itertools.product(themes, (np.eye(3), deuteranopia, protanopia)):
+        for one, other in itertools.combinations(theme, 2):
+            assert np.linalg.norm(seen_by(matrix, one) - seen_by(matrix, other)) > 12, (one, other)
+    assert ".c4,.c5,.c6,.c7{--dash:" in style, "from the fifth on lines are dashed"

@@ -286,3 +286,43 @@ def test_an_arm_is_hidden_and_values_are_read_off_a_chart(page_file, seen):
     both, _, one, wrong = seen(page_file, *LAPTOP, point, "document.querySelector('.key').click()", point)
     assert both.split("\n")[0] == "step 7" and both.count("0.700") == 2
     assert one.count("0.700") == 1 and wrong == []
+
+
+@pytest.mark.slow
+def test_the_table_is_sorted_by_keyboard_and_two_trials_stand_side_by_side(tmp_path, seen):
+    page_file = tmp_path / "search.html"
+    page_file.write_text(search_page(50))
+    head = "document.querySelectorAll('.trials th button')"
+    rows = "document.querySelectorAll('.trials tbody tr')"
+    enter = "dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', bubbles: true}))"
+    named, focused, pair, strokes, colours, wrong = seen(
+        page_file,
+        *LAPTOP,
+        "[...document.querySelectorAll('thead th')].every(head => head.scope)",
+        f"const sorted = {head}[2]; sorted.focus(); sorted.click(); "
+        "[document.activeElement.innerText, document.activeElement.parentElement.ariaSort]",
+        f"{rows}[0].{enter}; {rows}[3].{enter}; [...document.querySelectorAll('.pair tr')].map(row => row.innerText)",
+        "document.querySelectorAll('.pair path.stroke').length",
+        "(async () => { const kind = document.querySelector('select[name=kind]'); kind.value = 'parallel'; "
+        "kind.dispatchEvent(new Event('change')); "
+        "for (let n = 0; n < 4; n++) await new Promise(requestAnimationFrame); "
+        "const lines = [...document.querySelectorAll('.plot g[data-name] path')].map(line => getComputedStyle(line)); "
+        "return ['stroke', 'strokeDasharray'].map(name => new Set(lines.map(line => line[name])).size)})()",
+    )
+    assert named and focused == ["learning_rate", "descending"] and wrong == []
+    assert len(pair) > 8 and pair[0].split()[0] == "arm" and len(pair[2].split()) == 3 and strokes == 2
+    assert colours[0] >= 6 and colours[1] == 2, "by value, and pruned ones dotted"
+
+
+@pytest.mark.slow
+def test_a_phone_shows_the_answer_and_the_table_and_unfolds_the_rest(page_file, seen):
+    folded = "[...document.querySelectorAll('.fold')].map(fold => fold.open)"
+    opened, after, wrong = seen(
+        page_file,
+        *PHONE,
+        folded,
+        "(async () => { location.hash = '#trials'; await new Promise(done => setTimeout(done, 300)); "
+        "return document.querySelector('#trials > .fold').open })()",
+    )
+    assert opened[:2] == [True, True] and not any(opened[2:]) and after and wrong == []
+    assert all(seen(page_file, *LAPTOP, folded)[0])

@@ -191,7 +191,10 @@ def test_a_browser_shows_new_values_and_leaves_the_page_to_a_reader_who_has_touc
             assert await until(page, f"{live}.includes('1 of 40')")
             served.run(step=7, value=0.0625)
             assert await until(page, f"{live}.includes('7 of 40') && {live}.includes('0.0625')")
-            header, offer = "document.querySelector('header.top').innerText", "document.querySelector('#live > p')"
+            header, offer = (
+                "(document.querySelector('header.top')?.innerText ?? '')",
+                "document.querySelector('#live > p')",
+            )
             served.end(served.plan.trials[2])
             served.live._rested = served.live._due = 0.0
             assert await until(page, f"{header}.includes('2 done')"), (

@@ -1,11 +1,13 @@
 """Over generated studies with gaps, looks and extensions: one number for one quantity in every form of a report, and no
 line that contradicts itself."""
 
+import dataclasses
 import html
 import io
 import json
 import os
 import re
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -18,6 +20,7 @@ from contrasweep import AblationGrid, Arm, Replicates
 from contrasweep.cli.documents import dumps
 from contrasweep.cli.mcp_server import Tools
 from contrasweep.cli.reports import summary
+from contrasweep.live.overview import overviews
 from contrasweep.reporting import render, render_comparison, report_data
 from contrasweep.reporting.trials import trials_section
 from contrasweep.results.rendering import NONE
@@ -315,6 +318,9 @@ class GeneratedSweep:
         )  # fmt: skip
 
     def record(self, trial, notes, status):
+        return dataclasses.replace(self.ended(trial, notes, status), warnings=int(trial.id[0] < "4"))
+
+    def ended(self, trial, notes, status):
         rng = np.random.default_rng(list(trial.id.encode()))
         draw, value = rng.uniform(), 0.5 + 0.3 * (trial.arm == "b") * self.sd + rng.normal(0, self.sd)
         if draw < self.lost:  # after a report, far from what others come to
@@ -351,7 +357,8 @@ def check_sweep(results, searched):
     assert shown["statuses"] == results.statuses == frame["status"].value_counts().to_dict()
     cells = {row["factors"]["arm"]: row for row in shown["table"]}
     best = {row["arm"]: row for row in shown["best"]}
-    text, page = render(results, "text").decode(), one_line(render(results, "html").decode())
+    text, html_page = render(results, "text").decode(), render(results, "html").decode()
+    page = one_line(html_page)
     for row in results.best().to_dict("records"):
         arm, cell = row["arm"], cells.get(row["arm"])
         tried = [r for r in searched if r.arm == arm and r.status == "done"]
@@ -366,6 +373,14 @@ def check_sweep(results, searched):
         for form in (text[text.index("Best settings") :], page):
             named = [line for line in form.splitlines() if results.names(arm) in line]
             assert any(f"{row['searched']:.4g}" in line and confirmed in line for line in named), (arm, form[:99])
+    chips = {status: int(n) for n, status in re.findall(r"<b>(\d+)</b> (\w+)</span>", html_page)}
+    ended = Counter(str(record.status) for record in searched)
+    assert chips == ended + Counter(results.statuses), "one page has one count of trials"
+    stored = next(entry for entry in overviews(results.records.storage) if entry.study == results.name)
+    assert stored.statuses == {status: n for status, n in chips.items() if status != "pending"}
+    warned = [record.trial_id for record in results.trial_records.values() if record.warnings]
+    told = f"{len(warned)} of {len(frame)} trials have warnings in their logs: contrasweep logs {results.name} "
+    assert (told in page) == (told in text) == bool(warned)
     data = report_data(results, results.table())
     listed = trials_section(data)["listed"]
     columns = {column["name"]: column for column in listed["columns"]}

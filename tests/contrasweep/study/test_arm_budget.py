@@ -16,7 +16,7 @@ from contrasweep.planning.planner import plan
 from contrasweep.planning.sweep import SweepPlan
 from contrasweep.storage.record import Cause, Record, Status
 from contrasweep.storage.records import StudyRecords
-from contrasweep.study.arm_budget import MOST_SILENT, ArmBudget, Spending, search_costs
+from contrasweep.study.arm_budget import MOST_SILENT, ArmBudget, Spending, hours_text, search_costs
 from contrasweep.trial import Trial
 from contrasweep.tuning.sweep_source import SweepSource
 
@@ -55,6 +55,7 @@ def test_a_search_ends_where_its_budget_has_no_room_for_another_trial(tmp_path, 
     if "epochs" in budget and budget["epochs"] > 4:
         assert f"{4 * long} of 21 epochs" in costs["long"].beside(study.arm_budget)
         assert costs["long"].beside(study.arm_budget).endswith("GPU-hours")
+    assert [hours_text(hours) for hours in (5.17e-05, 0.0, 0.0746, 12.0)] == ["below 0.001", "0", "0.0746", "12"]
 
 
 @pytest.mark.parametrize("budget", [{"epochs": 30}, {"gpu_hours": 0.15}])

@@ -158,6 +158,7 @@ class Execution:
                 versions=self.packages | versions(),
                 code=attempt.code,
                 unused_settings=self._unused_settings(),
+                warnings=0 if self.output is None else self.output.warnings,
             )
             if status.counts and attempt.retention.keep == "best":  # before: a checkpoint that lost would come back
                 attempt.checkpoints.conclude("best", attempt.claim.check)

@@ -10,6 +10,7 @@ be appended to, so that it can be shortened while it is written.
 import contextlib
 import datetime
 import os
+import re
 import socket
 import sys
 import tempfile
@@ -30,6 +31,8 @@ ROUNDS = 20
 """How often a log is shortened at a newer end, where what is written outruns the copy."""
 CHECK_S, SEND_S = 0.25, 5.0
 EXIT_CALLED = "os._exit was called"
+WARNS = re.compile(rb"\bwarn(ing|ings)?\b|Warning:", re.IGNORECASE)
+"""What stands in a line of a log that warns, as Python, its logging and most programs write it."""
 SHARE = 0.01  # of the time that may go into sending a log
 
 
@@ -42,6 +45,7 @@ class Output:
         self.local = self.store.root / self.key if isinstance(self.store, LocalStore) else None
         self.path = self.local or Path(tempfile.gettempdir()) / f"contrasweep-{os.getpid()}-{trial_id}.log"
         self.left_out, self.no_prior_state = 0, no_prior_state
+        self.warnings = 0  # lines of the log that warn, once it is closed
         self.sent, self.due = 0, time.monotonic() + SEND_S
         self._saved: tuple[int, int] | None = None
         self._abandoned = False
@@ -92,6 +96,7 @@ class Output:
         self._saved = None
         with contextlib.suppress(OSError):  # a trial is worth more than its log
             self._shorten()
+            self.warnings = sum(WARNS.search(line) is not None for line in self.path.read_bytes().splitlines())
             if self.path.stat().st_size == 0:
                 self.path.unlink()
             elif self.local is None:

@@ -36,9 +36,9 @@ def test_all_that_is_printed_is_kept_and_the_streams_come_back(records):
     done = in_a_process(
         records,
         "print('out'); print('err', file=sys.stderr); warnings.warn('careful'); os.system('echo shell')\n"
-        "os.write(2, b'compiled\\n'); taken.close(); print('after')",
+        "os.write(2, b'compiled\\n'); taken.close(); print('after', taken.warnings)",
     )
-    assert (done.returncode, done.stdout) == (0, "after\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "after 1\n"), done.stderr
     log = log_of(records).read_text()
     for word in ("out", "err", "UserWarning: careful", "shell", "compiled"):
         assert word in log
