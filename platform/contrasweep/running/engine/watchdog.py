@@ -98,6 +98,8 @@ class Watchdog:
             log.info("no look at the worker of trial %s: %s", trial_id, error)
             return
         (*before, seen), now = self._awaited.pop(trial_id, ("", 0.0, 0.0)), time.monotonic()
+        if not awaited:
+            self.loop.accounts.overdue.found_busy(trial_id, now)
         if before != [awaited, heard] or now - seen < LOOK_S / 2:
             self._awaited[trial_id] = awaited, heard, now
         elif awaited == CALL:

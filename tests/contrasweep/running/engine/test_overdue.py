@@ -12,7 +12,7 @@ import ray
 from raylets import wait_for
 
 from contrasweep.running import stacks
-from contrasweep.running.engine.accounts import LATE_S, LOOK_S, MIN_SILENCE_S, UNKNOWN_SILENCE_S, Overdue
+from contrasweep.running.engine.accounts import BUSY_S, LATE_S, LOOK_S, MIN_SILENCE_S, UNKNOWN_SILENCE_S, Overdue
 from contrasweep.running.failures import failure_line, place_of
 from contrasweep.running.stacks import innermost, stack_of
 from contrasweep.storage.record import DatasetRef, Record, Status
@@ -61,7 +61,11 @@ def test_a_trial_is_looked_at_once_it_is_late_and_then_again_until_it_reports():
     watched.ended("quick")
     assert watched.has_reported("quick", 40.0)
     assert watched.late(1200.0 + 600.0 + LATE_S) == {}, "an epoch of ten minutes is not late"
-    assert watched.late(1200.0 + 601.0 + LATE_S) == {"slow": 1200.0}
+    looked = 1200.0 + 601.0 + LATE_S
+    assert watched.late(looked) == {"slow": 1200.0}
+    watched.found_busy("slow", looked + 1)
+    assert watched.late(looked + BUSY_S) == {}, "what is at work is looked at less often"
+    assert watched.late(looked + 1 + BUSY_S) == {"slow": 1200.0}
 
 
 def test_limits_of_time_say_which():
