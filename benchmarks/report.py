@@ -166,10 +166,12 @@ def reports(storage: str, folder: Path, requests: "Requests | None") -> dict[str
     for kind in ("html", "text", "csv"):
         found |= measured(kind, requests, lambda kind=kind: _report(storage, folder, kind))
     found["html, MB"] = round((folder / "report.html").stat().st_size / 1e6, 2)
+    found["html, MiB / text, MiB"] = round(found["html, MiB"] / found["text, MiB"], 2)
     return found
 
 
-def _report(storage: str, folder: Path, kind: str) -> None:
+def _report(storage: str, folder: Path, kind: str) -> float:
+    """Write a report; MiB of memory at most."""
     words = [
         "report",
         "made-up-report",
@@ -180,14 +182,20 @@ def _report(storage: str, folder: Path, kind: str) -> None:
         "--output",
         str(folder / f"report.{kind}"),
     ]
-    subprocess.run([sys.executable, "-m", "contrasweep", *words], check=True)
+    process = subprocess.Popen([sys.executable, "-m", "contrasweep", *words])
+    _, ended, used = os.wait4(process.pid, 0)
+    if ended:
+        raise SystemExit(f"contrasweep {' '.join(words)} ended with {ended}")
+    return used.ru_maxrss / 1024
 
 
-def measured(name: str, requests: "Requests | None", call: Callable[[], None]) -> dict[str, float]:
-    """Seconds, processor seconds (of this process and its children, without a server's) and requests of a call."""
+def measured(name: str, requests: "Requests | None", call: Callable[[], float | None]) -> dict[str, float]:
+    """Seconds, MiB, processor seconds (of this process and its children, without a server's) and requests of a call."""
     began, used, asked = time.perf_counter(), _processor(), dict(requests.counts) if requests else {}
-    call()
+    memory = call()
     found = {f"{name}, s": round(time.perf_counter() - began, 1)}
+    if memory is not None:
+        found[f"{name}, MiB"] = round(memory)
     if requests is None:
         return found | {f"{name}, processor s": round(_processor() - used, 1)}
     return found | {f"{name}, {kind}": count - asked[kind] for kind, count in requests.counts.items()}

@@ -93,17 +93,16 @@ def unread_settings(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
 
     Trials that failed or fit no host do not count: they may have ended before they came to it.
     """
-    read: set[tuple[str, str]] = set()
-    unused: dict[str, list[str]] = {}
-    for record in records:
-        if not record.status.trained:
-            continue
-        missed = set(record.unused_settings)
-        read |= {(record.arm, key) for key in dotted.flatten(record.config) if key not in missed}
+    trained = [record for record in records if record.status.trained]
+    unused: dict[str, dict[str, None]] = {}  # setting -> arms
+    for record in trained:
         for key in record.unused_settings:
-            arms = unused.setdefault(key, [])
-            if record.arm not in arms:
-                arms.append(record.arm)
+            unused.setdefault(key, {})[record.arm] = None
+    read = {
+        (record.arm, key)
+        for record in (trained if unused else ())
+        for key in dotted.flatten(record.config).keys() & (unused.keys() - set(record.unused_settings))
+    }
     never = {key: tuple(arm for arm in arms if (arm, key) not in read) for key, arms in unused.items()}
     return {key: arms for key, arms in never.items() if arms}
 
@@ -139,8 +138,11 @@ class MixedCode:
         paths in their configs.
         """
         groups: dict[tuple[str, ...], dict[str, Record]] = defaultdict(dict)
+        paths: dict[str, list[str]] = {}  # by the text of a config, which all replicates of a cell share
         for trial_id, record in records.items():
-            groups[record.trainable, *sorted(set(dotted_paths(record.config)))][trial_id] = record
+            if (text := repr(record.config)) not in paths:
+                paths[text] = sorted(set(dotted_paths(record.config)))
+            groups[record.trainable, *paths[text]][trial_id] = record
         older = {}
         counts: Counter[str] = Counter()
         for group in groups.values():

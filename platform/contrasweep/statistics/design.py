@@ -17,7 +17,7 @@ comparison's differences say under it.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -391,25 +391,28 @@ def contrast(
     if folds is None:
         given = design or Design()
         return _independent(d, Design(None, 1, len(d), given.items, unit=given.unit))
-    names = list(dict.fromkeys(folds))
     if len(folds) != len(d) or (seeds is not None and len(seeds) != len(d)):
         raise SpecError("folds and seeds name one a replicate", place="folds, seeds", value=f"{len(d)} differences")
-    given = design or Design(folds=len(names))
-    codes = np.array([names.index(fold) for fold in folds])
+    codes = codes_of(folds)
     means = np.bincount(codes, d) / np.bincount(codes)
-    labels = [0] * len(d) if seeds is None else list(seeds)
-    known = list(dict.fromkeys(labels))
-    seed_codes = np.array([known.index(label) for label in labels])
-    per_fold = len(d) / len(names)
+    given = design or Design(folds=len(means))
+    seed_codes = codes_of([0] * len(d) if seeds is None else seeds)
+    per_fold = len(d) / len(means)
     design = Design(
         given.folds,
-        max(1, round(len(names) / (given.folds or len(names)))),
+        max(1, round(len(means) / (given.folds or len(means)))),
         max(1, round(per_fold)),
         None,
         given.shared,
         given.seed_part,
     )
     return _over_folds(d, codes, seed_codes, means, design)
+
+
+def codes_of(values: Iterable[Hashable]) -> Any:
+    """Return a code from 0 for each distinct value, in order of first appearance."""
+    known: dict[Hashable, int] = {}
+    return np.array([known.setdefault(value, len(known)) for value in values], dtype=np.intp)
 
 
 def _independent(d: Floats, design: Design) -> Contrast:

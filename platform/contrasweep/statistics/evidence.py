@@ -6,7 +6,7 @@ the same cells.
 """
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from contrasweep.errors import SpecError
-from contrasweep.statistics.design import SCOPES, Contrast, Design, contrast, contrast_over_items
+from contrasweep.statistics.design import SCOPES, Contrast, Design, codes_of, contrast, contrast_over_items
 from contrasweep.statistics.mcnemar import DiscordantContrast
 from contrasweep.statistics.resampling import TIE, smallest_p
 
@@ -279,9 +279,9 @@ class _Rows:
         self, pairs: pd.DataFrame, design: Design, weights: ArrayLike | None, items: ItemScores | None
     ) -> None:
         self.items = items
-        self.design, self.cell = design, _codes(pairs["cell"])
+        self.design, self.cell = design, codes_of(pairs["cell"])
         self.units = list(zip(map(str, pairs["fold"]), pairs["seed"], strict=True))
-        self.unit = _codes(self.units)
+        self.unit = codes_of(self.units)
         self.weights = None if weights is None else np.asarray(weights, dtype=np.float64)
 
     def bad_luck(self, values: Any, gone: Any, sign: float) -> Any:
@@ -363,9 +363,3 @@ class _Rows:
         matrix = np.stack([np.concatenate([np.mean(parts[part], axis=0) for part in order]) for parts in rows])
         shares = [items.sizes[part] / items.sizes[part].sum() * len(rows[0][part]) / total for part in order]
         return contrast_over_items(matrix, np.concatenate(shares))
-
-
-def _codes(values: Iterable[Hashable]) -> Any:
-    """A code from 0 for each distinct value, in order of first appearance."""
-    known: dict[Hashable, int] = {}
-    return np.array([known.setdefault(value, len(known)) for value in values], dtype=np.intp)

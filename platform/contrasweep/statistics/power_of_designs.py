@@ -56,7 +56,7 @@ def detectable_effect(n: int, *, alpha: float = 0.05) -> float:
 
     if n < 2 or short(1e4) < 0:
         return np.inf
-    return _root(short, 1e4)
+    return root(short, 1e4)
 
 
 def planned_power(design: Design, family: Family, *, what: str = "") -> "PlannedPower":
@@ -155,10 +155,10 @@ def _detectable(design: Design, level: float) -> float:
     def short(effect: float) -> float:
         return t_power(effect / error, degrees, level) - POWER
 
-    return _root(short, 1e5)
+    return root(short, 1e5)
 
 
-def _root(increasing: Callable[[float], float], high: float) -> float:
+def root(increasing: Callable[[float], float], high: float) -> float:
     """Where an increasing function crosses 0 between 0 and `high`, to within 1e-6, by bisection."""
     low = 0.0
     while high - low > 1e-6:

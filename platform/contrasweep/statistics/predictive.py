@@ -17,7 +17,7 @@ import numpy as np
 from scipy import special
 
 from contrasweep.statistics.design import SIGN_FLIP, SUBTRACTED, Components, Contrast, Design
-from contrasweep.statistics.power_of_designs import POWER, detectable_effect, t_power
+from contrasweep.statistics.power_of_designs import POWER, detectable_effect, root, t_power
 from contrasweep.statistics.resampling import EXACT_UP_TO, attained_level
 
 DRAWS = 2000
@@ -246,9 +246,7 @@ def detectable_difference(now: Contrast, design: Design, level: float) -> float:
         error, degrees = math.sqrt(design.variance(components)), max(1.0, design.degrees(components))
     if error == 0:
         return math.inf
-    from scipy import optimize  # takes a third of a second to import
-
-    return error * float(optimize.brentq(lambda x: t_power(x, degrees, level) - POWER, 0, 1e5, xtol=1e-6))
+    return error * root(lambda x: t_power(x, degrees, level) - POWER, 1e5)
 
 
 def enough(

@@ -9,6 +9,7 @@ import pandas as pd
 
 from contrasweep.errors import SpecError, check_known
 from contrasweep.statistics.checks import Floats
+from contrasweep.statistics.design import codes_of
 
 
 def variance_components(
@@ -29,16 +30,17 @@ def variance_components(
     cell = _codes(kept, within)
     centred = y - _sums(y, cell)[cell] / np.bincount(cell)[cell]
     codes = [_codes(kept, [s]) for s in sources]
-    designs = [_centred_indicators(code, cell) for code in codes]
+    counts = [_crossed(code, cell) for code in codes]
+    sizes = np.bincount(cell)
     degrees = len(y) - len(np.bincount(cell))
     if degrees < 1:
         raise SpecError("variance needs more than one trial in a cell", place="within", value=list(within))
     # E|Z_i' M y|^2 = sum_j |Z_i' M Z_j|^2 s_j + |Z_i' M|^2 s_0, and E|M y|^2 likewise with M for Z_i'
     left = np.empty((len(sources) + 1, len(sources) + 1))
     for i, j in itertools.product(range(len(sources)), repeat=2):
-        left[i, j] = (np.array([_sums(column, codes[i]) for column in designs[j].T]) ** 2).sum()
-    for i, design in enumerate(designs):
-        left[i, -1] = left[-1, i] = (design**2).sum()
+        left[i, j] = ((_crossed(codes[i], codes[j]) - (counts[i] / sizes) @ counts[j].T) ** 2).sum()
+    for i, count in enumerate(counts):
+        left[i, -1] = left[-1, i] = len(y) - (count**2 / sizes).sum()
     left[-1, -1] = degrees
     right = np.array([*((_sums(centred, code) ** 2).sum() for code in codes), (centred**2).sum()])
     components = np.maximum(np.linalg.lstsq(left, right, rcond=None)[0], 0)
@@ -55,8 +57,7 @@ def _known(frame: pd.DataFrame, names: Sequence[str]) -> None:
 def _codes(frame: pd.DataFrame, names: Sequence[str]) -> Any:
     """One code [n] for each distinct combination of `names`."""
     keys = list(zip(*(frame[n].astype(str) for n in names), strict=True)) if names else [()] * len(frame)
-    index = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-    return np.array([index[key] for key in keys], dtype=np.intp)
+    return codes_of(keys)
 
 
 def _sums(values: Floats, codes: Any) -> Floats:
@@ -64,10 +65,8 @@ def _sums(values: Floats, codes: Any) -> Floats:
     return sums
 
 
-def _centred_indicators(codes: Any, cell: Any) -> Floats:
-    """M Z: indicator columns [n, levels] of `codes` with the mean of each cell removed."""
-    indicators = np.eye(int(codes.max()) + 1)[codes]
-    counts = np.bincount(cell)
-    means = np.stack([_sums(column, cell) / counts for column in indicators.T], axis=1)
-    centred: Floats = indicators - means[cell]
-    return centred
+def _crossed(one: Any, other: Any) -> Floats:
+    """Z_1' Z_2: how many rows have each pair of codes [levels of one, levels of the other]."""
+    width = int(other.max()) + 1
+    counted: Floats = np.bincount(one * width + other, minlength=(int(one.max()) + 1) * width).astype(np.float64)
+    return counted.reshape(-1, width)

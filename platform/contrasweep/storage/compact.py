@@ -40,7 +40,7 @@ THREADS, LOCAL_THREADS = 16, 4  # that wait for an object store; that decode wha
 PART_TRIALS = 2_500
 """Trials in a part that is full. One with fewer than half of that is written anew with what comes next."""
 RECORDS, CURVES, SYSTEMS = KINDS = ("records", "curves", "system")
-PART_THREADS = 8
+PART_THREADS, LOCAL_PART_THREADS = 8, 2  # each takes some fifty megabytes
 
 
 _IDS = {"trial_id": is_text, "etag": is_text}
@@ -67,13 +67,20 @@ def read_records(
         return {}  # a plan of a new study need not wait for pandas, which PyArrow imports with its first array
     wanted = [trial_id for trial_id in etags if only is None or trial_id in only]
     table = _gather(records, RECORDS, etags, wanted, broken)
-    known = {}
-    for trial_id, data in zip(table["trial_id"].to_pylist(), table["record"].to_pylist(), strict=True):
+    pa.default_memory_pool().release_unused()  # reading took several times what the table takes
+    known: dict[str, Record] = {}
+    shared: dict[str, object] = {}  # what replicates have alike is kept once: it is most of a record's memory
+    for row in (row for batch in table.to_batches(max_chunksize=TRIALS_PER_TABLE) for row in batch.to_pylist()):
         with _collected(broken):
+            trial_id = row["trial_id"]
             try:
-                known[trial_id] = records.parsed(trial_id, data)
+                record = known[trial_id] = records.parsed(trial_id, row["record"])
             except BrokenFileError:  # a part may say anything: the trial's own file counts
                 known |= records.read([trial_id])
+                continue
+            for name in ("config", "versions"):
+                value = getattr(record, name)
+                object.__setattr__(record, name, shared.setdefault(repr(value), value))
     return known
 
 
@@ -289,7 +296,7 @@ def read_parts(records: StudyRecords, kind: str, etags: Mapping[str, str], *, id
         return replace(part, rows=rows.select(list(_IDS))) if ids_of_full and part.full else part
 
     parts, taken = list[Part](), frozenset[str]()
-    with ThreadPoolExecutor(PART_THREADS) as pool:
+    with ThreadPoolExecutor(LOCAL_PART_THREADS if isinstance(records.store, LocalStore) else PART_THREADS) as pool:
         for part in pool.map(read, keys):
             if twice := part.trials & taken:
                 others = pc.invert(pc.is_in(part.rows["trial_id"], pa.array(sorted(twice), pa.string())))

@@ -1,5 +1,6 @@
 """Checks of names and sizes that come from a storage, a trainable or a user."""
 
+import functools
 import re
 from pathlib import Path
 from typing import Annotated
@@ -58,6 +59,7 @@ def is_key(key: str) -> bool:
     return True
 
 
+@functools.lru_cache(maxsize=4096)  # thousands of records have the same names
 def check_label(text: str) -> str:
     """Return `text` if it is a short line without control characters; else raise ValueError."""
     if len(text) > MAX_NAME or not text.isprintable():

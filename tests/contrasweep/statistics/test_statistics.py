@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import sys
+import tracemalloc
 import types
 
 import numpy as np
@@ -296,6 +297,22 @@ def test_variance_components_are_unbiased_with_trials_missing():
     mean, error = pd.DataFrame(collected).mean(), pd.DataFrame(collected).sem()
     for name, truth in (("seed", 1), ("fold", 4), ("rest", 0.25)):
         assert abs(mean[name] - truth) < 4 * error[name]
+
+
+@pytest.mark.slow
+def test_the_noise_of_a_thousand_seeds_takes_no_memory_of_trials_times_seeds():
+    rng = np.random.default_rng(0)
+    cells = list(itertools.product("abcd", range(5), range(1000)))
+    frame = pd.DataFrame(cells, columns=["arm", "fold", "seed"])
+    frame["value"] = rng.normal(size=1000)[frame["seed"]] + 0.1 * rng.normal(size=len(frame))
+    tracemalloc.start()
+    try:
+        found = variance_components(frame, "value", ["seed", "fold"], ["arm"]).set_index("source")["share"]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found["seed"] > 0.95
+    assert peak < 8 * len(frame) * 1000 / 2, "an indicator of each seed alone takes twice as much"
 
 
 def test_variance_of_a_complete_grid_is_the_analysis_of_variance():

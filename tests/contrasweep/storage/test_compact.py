@@ -55,6 +55,7 @@ def assert_true(records):
     """What is read is what each single file holds."""
     recorded, curves = read(records)
     assert recorded == records.read(records.finished())
+    assert len({id(record.config) for record in recorded.values()}) == 1, "what replicates share is held once"
     assert set(curves["trial_id"]) == records.finished()
     for trial_id, rows in curves.groupby("trial_id", observed=True):
         result = [
