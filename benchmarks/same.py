@@ -41,13 +41,14 @@ json.dump(numbers, sys.stdout)
 
 def numbers(tree: Path, study: Path, storage: Path) -> dict[str, dict[str, str]]:
     """Train `study` by the code of `tree`; trial (in words) -> name -> value as text, exact."""
-    python = {"PYTHONPATH": str(tree / "platform"), "CONTRASWEEP_STORAGE": str(storage)}
+    runs = str(storage / "runs")  # below the working folder, which is one to import from
+    python = {"PYTHONPATH": str(tree / "platform"), "CONTRASWEEP_STORAGE": runs}
     environment = {**os.environ, **python}
     command = [sys.executable, "-m", "contrasweep", "run", str(study), "--tracking", "none", "--json"]
     done = subprocess.run(command, cwd=storage, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{study.stem} ended with {done.returncode} in {tree}:\n{done.stderr}")
-    command = [sys.executable, "-c", NUMBERS, study.stem, str(storage)]
+    command = [sys.executable, "-c", NUMBERS, study.stem, runs]
     dumped = subprocess.run(command, cwd=storage, env=environment, capture_output=True, text=True, check=True)
     return dict(json.loads(dumped.stdout))
 
