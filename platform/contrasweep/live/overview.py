@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from contrasweep.live.state import ArmState, RunState, is_living, read_live
 from contrasweep.storage import compact
-from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
@@ -61,9 +60,6 @@ def overview(records: StudyRecords, document: StudyDocument, recorded: Collectio
     """One study, from its records (read where not given) and from what its newest run keeps of itself."""
     if recorded is None:
         recorded = compact.read_records(records, records.etags()).values()
-    if document.search is None and document.trials is not None and len(recorded) > document.trials:
-        planned = set(read_planned(records)["trial_id"])  # the others are of a declaration before this one
-        recorded = [record for record in recorded if record.trial_id in planned]
     live = read_live(records)
     arms: dict[str, ArmState] = {}
     for record in recorded:

@@ -65,7 +65,7 @@ def test_a_better_candidate_is_kept_and_is_the_next_incumbent(tmp_path):
         seeds = set(Results.load(name, str(tmp_path)).to_frame()["seed"])
         assert seeds and not seeds & fresh
     assert next(e for e in entries if isinstance(e, Asked)).by == "ada"
-    for entry in overviews(str(tmp_path)):  # an incumbent was declared anew for each candidate
+    for entry in overviews(str(tmp_path)):
         assert 0 < sum(entry.statuses.values()) <= entry.trials, entry.study
     write_links(
         StudyRecords(str(tmp_path), "speed.1"),
