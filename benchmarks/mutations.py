@@ -211,6 +211,11 @@ MUTANTS = (
             "        pass\n    return\n    study, aside",
         ),
         (
+            "the oldest trials are restored in place of the newest",
+            "known[when or max(known)]",
+            "known[when or min(known)]",
+        ),
+        (
             "a move may lead out of its study",
             'if place.partition("/")[0] not in FOLDERS and place not in WHOLE_FILES:',
             "if False:",
@@ -226,6 +231,16 @@ MUTANTS = (
             "the seconds of a trial that was stopped early are forgotten",
             "if record.status.stopped_early and active.seconds is not None:",
             "if False:",
+        ),
+    ),
+    *_mutants(
+        "accounts",
+        f"{PLATFORM}/running/engine/accounts.py",
+        f"{TESTS}/running/engine/test_overdue.py",
+        (
+            "the time to a first report counts as an interval",
+            "known = self._intervals if clock.reports else self._firsts",
+            "known = self._intervals",
         ),
     ),
     *_mutants(

@@ -82,6 +82,7 @@ def test_what_is_no_number_is_left_out_with_one_warning(tmp_path, caplog):
             "Train: [2][10/80]\tBT 0.1 (0.2)\tloss 5.10 (4.80)",
             {"epoch": 2, "loss": 4.8},
         ),
+        ("loss {loss}", "loss 1,234.5", {"loss": 1234.5}),
         (r"(?P<accuracy>0\.\d+) on (?P<part>\w+)", "0.75 on test", {"accuracy": 0.75, "part": "test"}),
         (
             "val/acc {val/acc} (best {best})",

@@ -103,7 +103,7 @@ def test_the_same_trial_can_be_archived_again_and_again(records):
     for text in ("first", "second", "third"):
         filled(records, text)
         names.append(archive_trials(records, ["a", "b"], text))
-    assert len(set(names)) == 3
+    assert len(set(names)) == 3 and find_archived(records).when == names[-1]
     assert [standing(records, "b", f"s/archive/{name}") for name in names] == [
         trial("b", text) for text in ("first", "second", "third")
     ]

@@ -42,6 +42,17 @@ def test_quick_trials_are_given_a_minute_and_first_reports_what_others_took():
     assert [s.trial_id for s in watched.silent(301.0)] == ["first"], "the other took 30 s to its first report"
 
 
+def test_what_a_trial_took_to_its_first_report_is_no_interval_of_others():
+    watched = Overdue()
+    watched.started("slow", "a", 0.0, now=0.0)
+    for now in (600.0, 601.0):
+        watched.reported("slow", 1, now, now)
+    watched.ended("slow")
+    watched.started("next", "a", 0.0, now=601.0)
+    watched.reported("next", 1, 1.0, 700.0)
+    assert [s.trial_id for s in watched.silent(700.0 + MIN_SILENCE_S + 1)] == ["next"]
+
+
 def test_a_trial_is_looked_at_once_it_is_late_and_then_again_until_it_reports():
     watched = Overdue()
     watched.started("quick", "a", 0.0, now=0.0)
