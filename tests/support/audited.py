@@ -21,9 +21,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 LIMIT_S = 120.0
 """A command that takes longer hangs."""
@@ -49,11 +47,11 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 class Auditor:
     """Collects what an audit hook hears while a command runs."""
 
-    def __init__(self, folder: Path, known: set[str]) -> None:
+    def __init__(self, folder, known):
         self.folder, self.known, self.on = folder, known, False
         self.findings, self.places, self.files = list[str](), list[Path](), list[str]()
         self.outside = folder / "outside"
-        self.heard: dict[str, Callable[..., str]] = {
+        self.heard = {
             "import": self._imports,
             "exec": self._runs,
             "compile": self._compiles,
@@ -82,7 +80,7 @@ class Auditor:
         }
 
     @contextlib.contextmanager
-    def listening(self, words: list[str]) -> Iterator[list[str]]:
+    def listening(self, words):
         """Yield the findings of a command, which may write the storage and what it is asked for."""
         self.places = [*(self.folder / name for name in ("mine/runs", "tmp", "cache")), Path("/dev"), Path("/proc")]
         self.files = MAY.get(words[0], [])
@@ -92,7 +90,7 @@ class Auditor:
         finally:
             self.on = False
 
-    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def __call__(self, event, arguments):
         if not self.on or (judge := self.heard.get(event)) is None:
             return
         try:
@@ -102,21 +100,21 @@ class Auditor:
         if finding and finding not in self.findings:
             self.findings.append(finding)
 
-    def _imports(self, module: str, *_: Any) -> str:
+    def _imports(self, module, *_):
         return "" if module in self.known or module.split(".")[0] == "contrasweep" else f"imports {module}"
 
-    def _runs(self, _: Any) -> str:
+    def _runs(self, _):
         return "" if _caller() in IMPORTING or _named(_caller(), COMPILING) else f"runs code, in {_caller()}"
 
-    def _compiles(self, source: Any, file: Any) -> str:
+    def _compiles(self, source, file):
         if source is None or _caller() in IMPORTING or _named(_caller(), COMPILING):  # None: of a syntax tree
             return ""
         return f"compiles {source[:60]!r}, in {_caller()}"
 
-    def _starts(self, program: Any, words: Any, *_: Any) -> str:
+    def _starts(self, program, words, *_):
         return "" if os.path.basename(os.fsdecode(program)) in PROGRAMS else f"starts {words}"
 
-    def _opens(self, path: Any, mode: Any, flags: Any) -> str:
+    def _opens(self, path, mode, flags):
         if not isinstance(path, str | bytes | os.PathLike):
             return ""
         if isinstance(flags, int) and flags & WRITING:
@@ -125,13 +123,13 @@ class Auditor:
         behind = follows and Path(os.path.realpath(path)).is_relative_to(self.outside)
         return f"reads {path}, which a link leads to" if behind else ""
 
-    def _changes(self, path: Any, *rest: Any) -> str:
+    def _changes(self, path, *rest):
         return self._writes(path, rest[-1] if rest and isinstance(rest[-1], int) else -1)
 
-    def _moves(self, source: Any, to: Any, source_at: int = -1, at: int = -1) -> str:
+    def _moves(self, source, to, source_at=-1, at=-1):
         return self._writes(source, source_at) or self._writes(to, at)
 
-    def _writes(self, path: Any, at: int = -1) -> str:
+    def _writes(self, path, at=-1):
         if isinstance(path, int) or str(path) == ":memory:":
             return ""
         text = os.fsdecode(path)
@@ -144,7 +142,7 @@ class Auditor:
         return "" if asked or any(place.is_relative_to(allowed) for allowed in self.places) else f"writes {place}"
 
 
-def _caller() -> str:
+def _caller():
     """The file of the code that an event is about."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename == __file__ and frame.f_back is not None:
@@ -152,11 +150,11 @@ def _caller() -> str:
     return frame.f_code.co_filename
 
 
-def _named(file: str, files: dict[str, str]) -> bool:
+def _named(file, files):
     return any(file.endswith(f"/{name}") for name in files) or file in [f"<frozen {name}>" for name in files]
 
 
-def _of_ours(address: Any) -> bool:
+def _of_ours(address):
     """Whether it is the sign of a lease, which shows its process to others of this machine."""
     return isinstance(address, str | bytes) and b"contrasweep" in os.fsencode(address)
 
@@ -164,10 +162,10 @@ def _of_ours(address: Any) -> bool:
 class InProcess:
     """In place of Ray: trains the trials of a loop in this process, one after another, as a worker does."""
 
-    def __init__(self, context: Any, loop: Any, **_: Any) -> None:
+    def __init__(self, context, loop, **_):
         self.context, self.loop = context, loop
 
-    def run(self) -> None:
+    def run(self):
         from contrasweep.running.worker.execution import Execution
         from contrasweep.running.worker.output import Output
         from contrasweep.storage.records import StudyRecords
@@ -199,14 +197,14 @@ class InProcess:
 
 
 @contextlib.contextmanager
-def connected() -> Iterator[Any]:
+def connected():
     """In place of a connection to Ray: a host of one core."""
     from contrasweep.cluster.inventory import Inventory, Node
 
     yield Inventory((Node(1.0, 8.0),))
 
 
-def run(folder: Path, words: list[str], auditor: Auditor | None = None) -> dict[str, Any]:
+def run(folder, words, auditor=None):
     """Run one command in this process, and return its answer."""
     from contrasweep import cli
 
@@ -236,7 +234,7 @@ def run(folder: Path, words: list[str], auditor: Auditor | None = None) -> dict[
     return {"words": words, "status": status, "findings": findings, "said": text[-1500:], "seconds": seconds}
 
 
-def take(made: Path, folder: Path) -> None:
+def take(made, folder):
     """Put a copy of a storage, and of a cache, where commands find them."""
     for name, place in (("runs", folder / "mine" / "runs"), ("cache", folder / "cache")):
         if place.is_dir():
@@ -244,14 +242,14 @@ def take(made: Path, folder: Path) -> None:
         shutil.copytree(made / name, place, symlinks=True, copy_function=copied)
 
 
-def copied(source: str, to: str) -> None:
+def copied(source, to):
     """Copy a file for `shutil.copytree`, a pipe as a pipe."""
     shutil.copy2(source, to) if os.path.isfile(source) else os.mkfifo(to)
 
 
-def audit(folder: Path, made: Path, commands: list[list[str]], known: set[str]) -> list[dict[str, Any]]:
+def audit(folder, made, commands, known):
     """The answers of commands over what was made: in one fork, and where that is lost, the rest in another."""
-    answers: list[dict[str, Any]] = []
+    answers = []
     while len(answers) < len(commands):
         reading, writing = os.pipe()
         if not (child := os.fork()):
@@ -281,7 +279,7 @@ def audit(folder: Path, made: Path, commands: list[list[str]], known: set[str]) 
     return answers
 
 
-def main() -> None:
+def main():
     folder, out = Path(sys.argv[1]), os.fdopen(os.dup(1), "w")
     os.chdir(folder / "mine")
     from contrasweep.running.engine import training

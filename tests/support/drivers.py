@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +14,7 @@ Driver = subprocess.Popen[str]
 
 
 @contextmanager
-def ray_folder() -> Iterator[Path]:
+def ray_folder():
     """A folder for one Ray, removed at the end. Short: a Unix socket's path has at most 107 characters."""
     folder = tempfile.mkdtemp(prefix="cs-", dir="/tmp")
     try:
@@ -24,9 +23,7 @@ def ray_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def start_driver(
-    *words: str, folder: Path, ray: Path, environment: Mapping[str, str] | None = None, module: str = "contrasweep"
-) -> Driver:
+def start_driver(*words, folder, ray, environment=None, module="contrasweep"):
     """Start `python -m <module> *words` in `folder`, with Ray's files below `ray`. It imports this folder's trainables;
     `environment` is added to this process's. SIGHUP ends it, also where the tests are run under nohup."""
     paths = [str(SUPPORT), os.environ.get("PYTHONPATH", "")]
@@ -42,5 +39,5 @@ def start_driver(
     )
 
 
-def _take_hangups() -> None:
+def _take_hangups():
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

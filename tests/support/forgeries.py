@@ -10,7 +10,7 @@ import pickle
 import random
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,11 @@ NAMING = re.compile(
 class Payload:
     """Unpickling it imports a package that nobody but a storage names."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return __import__, ("planted",)
 
 
-def hostile(draw: Draw, harm: dict[str, Any]) -> Any:
+def hostile(draw, harm):
     """A value that does harm where it is imported, run, opened, asked, ended, or taken for a place."""
     outside, server = harm["outside"], f"127.0.0.1:{harm['port']}"
     return draw.choice(
@@ -55,7 +55,7 @@ def hostile(draw: Draw, harm: dict[str, Any]) -> Any:
     )
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def places(value, path=()):
     """The paths of all members of a document."""
     if path:
         yield path
@@ -64,50 +64,50 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
             yield from places(item, (*path, key))
 
 
-def at(document: Any, path: tuple[Any, ...]) -> Any:
+def at(document, path):
     for key in path:
         document = document[key]
     return document
 
 
-def some(draw: Draw, paths: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def some(draw, paths):
     """One to three of the paths, the deepest first."""
     return sorted(draw.sample(paths, min(len(paths), draw.randint(1, 3))), key=len, reverse=True)
 
 
-def put(document: Any, path: tuple[Any, ...], value: Any) -> None:
+def put(document, path, value):
     at(document, path[:-1])[path[-1]] = value
 
 
-def named(document: Any, draw: Draw, harm: dict[str, Any]) -> None:
+def named(document, draw, harm):
     """Values on which a command may act become hostile ones."""
     known = [path for path in places(document) if NAMING.search(str(path)) and isinstance(at(document, path), str)]
     for path in some(draw, known):
         put(document, path, hostile(draw, harm))
 
 
-def values(document: Any, draw: Draw, harm: dict[str, Any]) -> None:
+def values(document, draw, harm):
     for path in some(draw, list(places(document))):
         put(document, path, hostile(draw, harm))
 
 
-def texts(document: Any, draw: Draw, harm: dict[str, Any]) -> None:
+def texts(document, draw, harm):
     """Texts become hostile ones, so that types stay."""
     for path in some(draw, [path for path in places(document) if isinstance(at(document, path), str)]):
         put(document, path, str(hostile(draw, harm)))
 
 
-def lacking(document: Any, draw: Draw, harm: dict[str, Any]) -> None:
+def lacking(document, draw, harm):
     for path in some(draw, list(places(document)))[:1]:
         del at(document, path[:-1])[path[-1]]
 
 
-def shapes(document: Any, draw: Draw, harm: dict[str, Any]) -> None:
+def shapes(document, draw, harm):
     for path in some(draw, list(places(document))):
         put(document, path, draw.choice([None, [], {}, "", 0, -1, [[]], {"": {}}, True, "x", [None]]))
 
 
-def keys(document: Any, draw: Draw, harm: dict[str, Any]) -> None:
+def keys(document, draw, harm):
     """A mapping has a member of a hostile name."""
     inner = draw.choice(
         [at(document, path) for path in [(), *places(document)] if isinstance(at(document, path), dict)]
@@ -118,10 +118,10 @@ def keys(document: Any, draw: Draw, harm: dict[str, Any]) -> None:
 JSON = {"named": named, "values": values, "texts": texts, "lacking": lacking, "shapes": shapes, "keys": keys}
 
 
-def in_json(change: Callable[..., None]) -> Callable[[Path, Draw, dict[str, Any]], None]:
+def in_json(change):
     """Forge a JSON file by a change of its document. A digest is that of its new content."""
 
-    def forge(path: Path, draw: Draw, harm: dict[str, Any]) -> None:
+    def forge(path, draw, harm):
         raw = path.read_bytes()
         header = HEADER.match(raw)
         document = json.loads(b"{" + raw[header.end() :] if header else raw)
@@ -137,7 +137,7 @@ def in_json(change: Callable[..., None]) -> Callable[[Path, Draw, dict[str, Any]
     return forge
 
 
-def another_trial(path: Path, draw: Draw, harm: dict[str, Any]) -> None:
+def another_trial(path, draw, harm):
     """A record of another trainable or other settings, under the id that these give, with the trial's other files."""
     record = json.loads(b"{" + path.read_bytes().partition(b"\n")[2])
     record[draw.choice(["trainable", "arm"])] = str(hostile(draw, harm))[:100].replace("\ud800", "x")
@@ -159,7 +159,7 @@ def another_trial(path: Path, draw: Draw, harm: dict[str, Any]) -> None:
     pq.write_table(table, study / "plan.parquet")
 
 
-def columns(path: Path, draw: Draw, harm: dict[str, Any]) -> None:
+def columns(path, draw, harm):
     table = pq.read_table(path)
     name = draw.choice(table.column_names)
     pq.write_table(
@@ -167,7 +167,7 @@ def columns(path: Path, draw: Draw, harm: dict[str, Any]) -> None:
     )
 
 
-def column_values(path: Path, draw: Draw, harm: dict[str, Any]) -> None:
+def column_values(path, draw, harm):
     """A column of texts has hostile ones; one of numbers has others, or is one of texts."""
     table = pq.read_table(path)
     for name in draw.sample(table.column_names, min(len(table.column_names), 2)):
@@ -182,31 +182,31 @@ def column_values(path: Path, draw: Draw, harm: dict[str, Any]) -> None:
     pq.write_table(table, path)
 
 
-def rows(path: Path, draw: Draw, harm: dict[str, Any]) -> None:
+def rows(path, draw, harm):
     table = pq.read_table(path)
     pq.write_table(draw.choice([table.slice(0, 0), pa.concat_tables([table, table]), table.slice(1)]), path)
 
 
-def metadata(path: Path, draw: Draw, harm: dict[str, Any]) -> None:
+def metadata(path, draw, harm):
     """What a reader may take for settings: pandas' metadata, and the table's own."""
     entries = {"pandas": json.dumps({"index_columns": ["planted:X"], "columns": []}), "planted": "planted:X"}
     pq.write_table(pq.read_table(path).replace_schema_metadata(entries), path)
 
 
-def archive_members(path: Path, draw: Draw, harm: dict[str, Any]) -> None:
+def archive_members(path, draw, harm):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in ("../../../outside/x", f"{harm['outside']}/x", "planted/__init__.py", "a" * 500, "link"):
             archive.writestr(name, "import planted\n" * draw.randint(1, 10**5))
 
 
-def torch_payload(path: Path, draw: Draw, harm: dict[str, Any]) -> None:
+def torch_payload(path, draw, harm):
     """A checkpoint of PyTorch's own format whose pickle imports something."""
     import torch
 
     torch.save({"model": Payload(), "step": 1}, path)
 
 
-def torch_other(path: Path, draw: Draw, harm: dict[str, Any]) -> None:
+def torch_other(path, draw, harm):
     """A checkpoint with other members, or other tensors, than the trainable has saved."""
     import torch
 
@@ -215,37 +215,37 @@ def torch_other(path: Path, draw: Draw, harm: dict[str, Any]) -> None:
     torch.save(draw.choice([plain, [], "planted:X", {}, torch.zeros(2)]), path)
 
 
-def array_payload(path: Path, draw: Draw, harm: dict[str, Any]) -> None:
+def array_payload(path, draw, harm):
     """An array of Python objects, which NumPy would unpickle."""
     import numpy as np
 
     np.savez(path, weights=np.array([Payload()], object), epoch=1)
 
 
-def cut(path: Path, draw: Draw, harm: dict[str, Any]) -> None:
+def cut(path, draw, harm):
     raw = path.read_bytes()
     path.write_bytes(raw[: draw.randint(0, max(0, len(raw) - 1))])
 
 
-def pickled(path: Path, draw: Draw, harm: dict[str, Any]) -> None:
+def pickled(path, draw, harm):
     path.write_bytes(pickle.dumps(Payload()))
 
 
-def noise(path: Path, draw: Draw, harm: dict[str, Any]) -> None:
+def noise(path, draw, harm):
     path.write_bytes(draw.choice([b"import planted\n", b"\x1b]0;x\x07" * 9, draw.randbytes(300), b"[" * 10**5, b"{}"]))
 
 
-def pipe(path: Path, draw: Draw, harm: dict[str, Any]) -> None:
+def pipe(path, draw, harm):
     path.unlink()
     os.mkfifo(path)
 
 
-def link(path: Path, draw: Draw, harm: dict[str, Any]) -> None:
+def link(path, draw, harm):
     path.unlink()
     path.symlink_to(Path(harm["outside"]) / draw.choice(["secret", "nothing", "."]))
 
 
-def folder(path: Path, draw: Draw, harm: dict[str, Any]) -> None:
+def folder(path, draw, harm):
     path.unlink()
     path.mkdir()
     (path / "x").write_bytes(pickle.dumps(Payload()))
@@ -262,12 +262,12 @@ BY_SUFFIX: dict[str, dict[str, Callable[[Path, Draw, dict[str, Any]], None]]] = 
 """The ways to forge a file, by the end of its name; `ANY` are those of every file."""
 
 
-def kinds(made: Path) -> dict[str, dict[str, list[str]]]:
+def kinds(made):
     """The kinds of files in a storage `runs/` and a cache `cache/`, named without what differs between those of a kind.
 
     Of each the files of every study; "" for what belongs to none.
     """
-    found: dict[str, dict[str, list[str]]] = {}
+    found = {}
     for path in sorted(path for path in made.rglob("*") if path.is_file()):
         file = path.relative_to(made).as_posix()
         study = "/".join(file.split("/")[:2])
@@ -277,7 +277,7 @@ def kinds(made: Path) -> dict[str, dict[str, list[str]]]:
     return found
 
 
-def cells(made: Path) -> list[tuple[str, str]]:
+def cells(made):
     """Every kind of file, with every way to forge it."""
     return [
         (kind, way)
@@ -286,11 +286,11 @@ def cells(made: Path) -> list[tuple[str, str]]:
     ]
 
 
-def ways(file: str) -> dict[str, Callable[[Path, Draw, dict[str, Any]], None]]:
+def ways(file):
     return {**BY_SUFFIX.get(Path(file).suffix, {}), **ANY}
 
 
-def forge(made: Path, cell: tuple[str, str], seed: int, harm: dict[str, Any]) -> None:
+def forge(made, cell, seed, harm):
     """Forge some files of a kind in one way, in each study one at least. The same seed gives the same storage."""
     kind, way = cell
     draw = Draw(f"{seed} {kind} {way}")

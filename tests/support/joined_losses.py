@@ -6,7 +6,6 @@ python joined_losses.py RANK SIZE RENDEZVOUS_FILE JOBS_FILE OUTPUT_FILE
 import gc
 import sys
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,9 +26,7 @@ def alike(embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return (embeddings[:, None] - embeddings).square().sum(-1)[same].mean()
 
 
-def value_and_gradients(
-    network: torch.nn.Module, job: dict[str, Any], rows: slice
-) -> tuple[torch.Tensor, list[torch.Tensor], torch.Tensor | None]:
+def value_and_gradients(network, job, rows):
     """The loss, its gradients, and what was counted of its negatives."""
     network.zero_grad()
     loss, tally = counted(build(job["loss"], job["similarity"], reduction=job["reduction"], **job["params"]))
@@ -39,7 +36,7 @@ def value_and_gradients(
     return value.detach(), gradients, tally.counts if tally else None
 
 
-def main(rank: int, size: int, rendezvous: str, jobs_file: str, output: str) -> None:
+def main(rank, size, rendezvous, jobs_file, output):
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=size, timeout=timedelta(seconds=600)
@@ -50,7 +47,7 @@ def main(rank: int, size: int, rendezvous: str, jobs_file: str, output: str) -> 
     dist.destroy_process_group()
 
 
-def part(job: dict[str, Any], rank: int) -> tuple[torch.Tensor, list[torch.Tensor], torch.Tensor | None]:
+def part(job, rank):
     """What this process finds of a job, by its rows of the batch."""
     ends = [0, *job["ends"]]
     network = DistributedDataParallel(encoder(job["inputs"].shape[1]))

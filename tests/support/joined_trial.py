@@ -7,21 +7,19 @@ import pickle
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from contrasweep.trainables import images, seeding
-from contrasweep.trainables.contrastive.method import Contrastive, build
+from contrasweep.trainables.contrastive.method import build
 from contrasweep.trainables.contrastive.sampling import SAMPLINGS
 from contrasweep.trainables.losses import distributed
-from contrasweep.trial import Trial
 
 
-def first_step(trial: Trial) -> tuple[torch.Tensor, list[torch.Tensor], dict[str, Any]]:
+def first_step(trial):
     """Loss, gradients and the network's state after one forward pass in training mode."""
-    run: Contrastive = build(trial)
+    run = build(trial)
     run.trained.double().train()
     for part in [*run.targets.parts.values(), run.loss.weights]:
         if isinstance(part, torch.nn.Module):
@@ -33,7 +31,7 @@ def first_step(trial: Trial) -> tuple[torch.Tensor, list[torch.Tensor], dict[str
     return loss.detach(), gradients, run.model.state_dict()
 
 
-def main(rank: int, size: int, folder: Path) -> None:
+def main(rank, size, folder):
     torch.set_num_threads(1)
     meet = f"file://{folder / 'meet'}"
     dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=size, timeout=timedelta(seconds=600))

@@ -1,28 +1,22 @@
 """Hosts that join when a test says so, on a clock that it moves, and what a driver's side of a run tells."""
 
 from types import SimpleNamespace
-from typing import Any
 
 from contrasweep.cluster import hosts
-from contrasweep.cluster.hosts import ClusterHosts, Hosts
-from contrasweep.cluster.inventory import ACCELERATOR_LABEL, Inventory, ray_inventory
-from contrasweep.cluster.packing import Footprint
+from contrasweep.cluster.hosts import ClusterHosts
+from contrasweep.cluster.inventory import ACCELERATOR_LABEL, ray_inventory
 from contrasweep.code import CurrentCode
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.learned import Learned
-from contrasweep.running.engine.accounts import Accounts, ActiveTrial, Overdue
+from contrasweep.running.engine.accounts import Accounts, Overdue
 from contrasweep.running.engine.loop import StudyCode, TrialLoop
 from contrasweep.running.engine.placement import Placements
 from contrasweep.running.engine.trial_queue import TrialQueue
 from contrasweep.storage.record import Record, Status
-from contrasweep.storage.records import StudyRecords
-from contrasweep.study.study import Study
-from contrasweep.trial import Trial
-from contrasweep.tuning.source import Finished, Source
 
 
-def host(kind: str, group: str = "", memory_gib: float = 16.0) -> dict[str, Any]:
+def host(kind, group="", memory_gib=16.0):
     labels = {ACCELERATOR_LABEL: kind} | ({hosts.NODE_GROUP_LABEL: group} if group else {})
     return {"Alive": True, "Labels": labels, "Resources": {"CPU": 4.0, "memory": memory_gib * 2**30, "GPU": 1.0}}
 
@@ -30,16 +24,16 @@ def host(kind: str, group: str = "", memory_gib: float = 16.0) -> dict[str, Any]
 class Cluster:
     """Nodes and a clock that tests move; what is requested of it."""
 
-    def __init__(self, *kinds: str) -> None:
+    def __init__(self, *kinds):
         self.listed, self.now = [host(kind) for kind in kinds], 0.0
         self.hosts = ClusterHosts(ray_inventory(self.listed), lambda: self.listed, lambda: self.now)
-        self.requested: set[Footprint] = set()
+        self.requested = set()
         self.hosts.request = self._request
 
-    def _request(self, footprints: Any) -> None:
+    def _request(self, footprints):
         self.requested = set(footprints)
 
-    def after(self, seconds: float, *kinds: str) -> None:
+    def after(self, seconds, *kinds):
         self.now += seconds
         self.listed = [host(kind) for kind in kinds]
 
@@ -47,27 +41,19 @@ class Cluster:
 class Shown:
     """What a run shows, kept."""
 
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.messages: list[str] = []
+    def __init__(self):
+        self.records = []
+        self.messages = []
         self.say, self.ended = self.messages.append, self.records.append
 
-    def lost(self, trial_id: str) -> None:
+    def lost(self, trial_id):
         """Not kept."""
 
 
 class Driver:
     """The driver's side of a run, where a test takes the place of the engine."""
 
-    def __init__(
-        self,
-        study: Study,
-        source: Source,
-        hosts: ClusterHosts | Hosts,
-        records: StudyRecords,
-        infeasible: dict[str, Record],
-        inventory: Inventory | None = None,
-    ) -> None:
+    def __init__(self, study, source, hosts, records, infeasible, inventory=None):
         """`inventory` is that of fixed hosts; None: one T4."""
         fixed = inventory or ray_inventory([host("T4")])
         footprints = Footprints(study, hosts.inventory if isinstance(hosts, ClusterHosts) else fixed, Learned())
@@ -78,10 +64,10 @@ class Driver:
         code, compactor = StudyCode(records, CurrentCode({}), say), SimpleNamespace(trial_ended=lambda: None)
         self.loop = TrialLoop(self.queue, self.accounts, records, code, self.shown, compactor)
 
-    def next(self) -> ActiveTrial | Finished | None:
+    def next(self):
         return self.loop.next()
 
-    def end(self, trial: Trial, **fields: Any) -> None:
+    def end(self, trial, **fields):
         """The worker of a trial writes its record, and Tune is done with the trial."""
         notes = self.accounts.active[trial.id].notes
         self.records.write(Record.of(trial, status=Status.DONE, notes=notes, **fields))

@@ -22,11 +22,11 @@ one T4, for 3 an hour, and has none."""
 class LocalRay:
     """`importable` is a folder from which its workers import, beside the tests' support."""
 
-    def __init__(self, importable: Path) -> None:
+    def __init__(self, importable):
         self.importable, self.folder, self.kind = importable, "", ""
         importable.mkdir(parents=True)
 
-    def use(self, kind: str) -> None:
+    def use(self, kind):
         """Connect to a Ray of this kind, started unless the last one was of it too."""
         if ray.is_initialized() and self.kind == kind:
             return
@@ -47,7 +47,7 @@ class LocalRay:
                     if not attempts_left or "timed out during startup" not in str(error):
                         raise
 
-    def _start(self, kind: str) -> None:
+    def _start(self, kind):
         ray.init(
             "local",
             include_dashboard=False,
@@ -58,7 +58,7 @@ class LocalRay:
             **KINDS[kind],
         )
 
-    def close(self) -> None:
+    def close(self):
         """Stop what runs."""
         ray.shutdown()
         if self.folder:

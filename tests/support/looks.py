@@ -12,7 +12,7 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.tuning.source import Finished
 
 
-def noise(*parts) -> float:
+def noise(*parts):
     """About standard normal, and the same on every machine."""
     digest = hashlib.sha256(repr(parts).encode()).digest()
     return sum(byte / 255 for byte in digest[:12]) - 6

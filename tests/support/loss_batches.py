@@ -1,19 +1,15 @@
 """Batches that every loss is tried on."""
 
-from typing import Any
-
 import torch
 
 
-def batch(
-    n: int, d: int, classes: int, seed: int, dtype: torch.dtype = torch.float64
-) -> tuple[torch.Tensor, torch.Tensor]:
+def batch(n, d, classes, seed, dtype=torch.float64):
     generator = torch.Generator().manual_seed(seed)
     z = torch.randn(n, d, generator=generator, dtype=torch.float64).to(dtype)
     return z, torch.randint(classes, (n,), generator=generator)
 
 
-def value_and_gradient(loss: Any, z: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def value_and_gradient(loss, z, labels):
     """The value under the caller's autocast, the gradient outside of it."""
     z = z.clone().requires_grad_()
     value = loss(z, labels, labels)

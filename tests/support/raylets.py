@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
@@ -37,7 +36,7 @@ TRIAL = "ray::ResourceTrainable"
 class Node:
     """`ray start --block` in a session of its own, and what it started; `log` is what it printed."""
 
-    def __init__(self, words: list[str], environment: dict[str, str], log: Path, prefix: tuple[str, ...] = ()) -> None:
+    def __init__(self, words, environment, log, prefix=()):
         """`prefix` are words before the command."""
         self.log = log
         command = [
@@ -53,18 +52,18 @@ class Node:
         with log.open("a") as file:
             self.process = subprocess.Popen(command, env=environment, stdout=file, stderr=file, start_new_session=True)
 
-    def processes(self) -> set[psutil.Process]:
+    def processes(self):
         """All that live: raylet, agents, workers; on a head also the jobs' drivers, which have sessions of their
         own."""
         self.process.poll()  # no zombie of ours
         own = {p for p in psutil.process_iter() if _session(p) == self.process.pid}
         return own | {child for p in own for child in _children(p)}
 
-    def running(self, *words: str) -> set[psutil.Process]:
+    def running(self, *words):
         """Of those that live, the ones whose command line has all `words`."""
         return {process for process in self.processes() if all(word in _command(process) for word in words)}
 
-    def kill(self) -> None:
+    def kill(self):
         """`kill -9` of everything, as a power cut does."""
         while living := self.processes():
             kill(living)
@@ -76,7 +75,7 @@ class RayCluster:
 
     host = "127.0.0.1"
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.folder = Path(tempfile.mkdtemp(prefix="cs-", dir="/tmp"))  # short: Ray puts sockets below it
         self.environment = (
             {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
@@ -85,14 +84,14 @@ class RayCluster:
         )
         self.gcs_port, self.dashboard_port, self.client_port = free_ports(3)
         self.address = f"http://127.0.0.1:{self.dashboard_port}"
-        self.nodes: dict[str, Node] = {}
+        self.nodes = {}
         try:
             self.start_head()
         except BaseException:
             self.close()
             raise
 
-    def start_head(self) -> None:
+    def start_head(self):
         """Start the head, or start it again on the same ports, and wait until it takes jobs."""
         self._start(
             "head",
@@ -107,7 +106,7 @@ class RayCluster:
         )
         self.wait_for_nodes(1)
 
-    def add_node(self, name: str, accelerator: str, group: str = "", *, cpus: int = 1, memory_gib: float = 0) -> None:
+    def add_node(self, name, accelerator, group="", *, cpus=1, memory_gib=0):
         """A node of so many logical cores, one logical GPU of this type and so much memory (0: what Ray finds free on
         this machine); an autoscaler's, of a `group`."""
         self._start(
@@ -121,31 +120,31 @@ class RayCluster:
             ],
         )
 
-    def _start(self, name: str, words: list[str], prefix: tuple[str, ...] = ()) -> None:
+    def _start(self, name, words, prefix=()):
         words = [*words, "--dashboard-agent-listen-port=0", f"--temp-dir={self.folder}/{name}"]
         self.nodes[name] = Node(words, self.environment, self.folder / f"{name}.log", prefix)
 
-    def alive(self) -> int:
+    def alive(self):
         """Nodes that the head believes alive; 0 if it does not answer."""
         return alive_nodes(self.address)
 
-    def wait_for_nodes(self, count: int) -> None:
+    def wait_for_nodes(self, count):
         wait_for(lambda: self.alive() == count, lambda: "".join(n.log.read_text()[-2000:] for n in self.nodes.values()))
 
-    def wait_until_idle(self) -> None:
+    def wait_until_idle(self):
         """Until no raylet and no worker of the nodes lives; their agents, which take a minute longer, are killed."""
         nodes = [node for name, node in self.nodes.items() if name != "head"]
         wait_for(lambda: not any(node.running(TRIAL) or node.running("raylet/raylet") for node in nodes))
         for node in nodes:
             node.kill()
 
-    def close(self) -> None:
+    def close(self):
         for node in self.nodes.values():
             node.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def alive_nodes(address: str) -> int:
+def alive_nodes(address):
     """Nodes that the head of this dashboard believes alive; 0 if it does not answer."""
     try:
         return sum(node.alive for node in Dashboard(address).nodes())
@@ -153,14 +152,14 @@ def alive_nodes(address: str) -> int:
         return 0
 
 
-def kill(processes: Iterable[psutil.Process]) -> None:
+def kill(processes):
     """`kill -9` of each that still lives."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
 
 
-def wait_for(true: Callable[[], object], said: Callable[[], str] = lambda: "") -> None:
+def wait_for(true, said=lambda: ""):
     """Ask every tenth of a second; AssertionError with what `said` gives shortly before the test's own time is up."""
     until = time.monotonic() + 800
     while not true():
@@ -168,9 +167,9 @@ def wait_for(true: Callable[[], object], said: Callable[[], str] = lambda: "") -
         time.sleep(0.1)
 
 
-def free_ports(count: int) -> list[int]:
+def free_ports(count):
     """Outside of 10002-19999, which Ray keeps for workers, and of those that the system gives out."""
-    collected: list[int] = []
+    collected = []
     for port in range(20000 + os.getpid() % 10000, 32000):
         with socket.socket() as s:
             if s.connect_ex(("127.0.0.1", port)) != 0:
@@ -180,19 +179,19 @@ def free_ports(count: int) -> list[int]:
     raise RuntimeError("no free port")
 
 
-def _session(process: psutil.Process) -> int | None:
+def _session(process):
     with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
         return os.getsid(process.pid) if process.status() != psutil.STATUS_ZOMBIE else None
     return None
 
 
-def _command(process: psutil.Process) -> str:
+def _command(process):
     with contextlib.suppress(psutil.NoSuchProcess):
         return " ".join(process.cmdline())
     return ""
 
 
-def _children(process: psutil.Process) -> list[psutil.Process]:
+def _children(process):
     with contextlib.suppress(psutil.NoSuchProcess):
         return process.children(recursive=True)
     return []

@@ -1,15 +1,11 @@
 """Reports of made-up trials, without a storage."""
 
-import pandas as pd
-
 from contrasweep.reporting import ReportData
 from contrasweep.results.building import DecisionRule, build_table
-from contrasweep.results.table import Table
 from contrasweep.statistics.design import Design
-from contrasweep.storage.study_document import StudyDocument
 
 
-def report_of(frame: pd.DataFrame, document: StudyDocument, **more) -> ReportData:
+def report_of(frame, document, **more):
     """The report of the study `document`, whose trials are the rows of `frame`."""
     axes = list(document.axes)
     rule = DecisionRule(
@@ -21,7 +17,7 @@ def report_of(frame: pd.DataFrame, document: StudyDocument, **more) -> ReportDat
         document.reference,
     )
 
-    def table(rows: list[str], columns: list[str]) -> Table:
+    def table(rows, columns):
         layout = {"rows": rows, "columns": columns, "axes": axes, "metric": document.metric}
         return build_table(frame, rule=rule, links=more.get("links"), **layout)
 

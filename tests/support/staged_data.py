@@ -7,7 +7,7 @@ from contrasweep.data.manifest import MANIFEST, Manifest
 from contrasweep.storage.store import open_store
 
 
-def check_staged(manifest: Manifest, labelled: bool = True) -> None:
+def check_staged(manifest, labelled=True):
     """The shards are as the manifest says, every column is readable as its spec says, and the counts are right."""
     assert inspecting.verify(manifest) == []
     assert bool(manifest.classes) == labelled and manifest.rows("train") > 0 and manifest.source["licence"]

@@ -35,11 +35,10 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 from contrasweep.trial import Report, Trial
 
@@ -83,14 +82,7 @@ class Ended:
     calls: list[str] = field(default_factory=list)
 
 
-def live(
-    folder: Path,
-    storage: str,
-    n: int = 0,
-    fault: str = "",
-    environment: Mapping[str, str] | None = None,
-    begun: Callable[[int], object] = lambda pid: None,
-) -> Ended:
+def live(folder, storage, n=0, fault="", environment=None, begun=lambda pid: None):
     """Run the command of the study in `folder`, with `fault` at the n-th call of a folder as its storage.
 
     `begun` is called with the process that does."""
@@ -110,7 +102,7 @@ def live(
     return Ended(HANGS if hangs else process.exitcode, output.read_text(), calls.read_text().splitlines())
 
 
-def _life(folder: Path, storage: str, n: int, fault: str, environment: dict[str, str]) -> None:
+def _life(folder, storage, n, fault, environment):
     """Become the command: this is the forked process."""
     file = os.open(folder / "output", os.O_WRONLY | os.O_APPEND)
     os.dup2(file, 1)
@@ -140,19 +132,19 @@ def _life(folder: Path, storage: str, n: int, fault: str, environment: dict[str,
 class FolderFaults:
     """Counts the calls for a folder, and lets one of them meet a fault."""
 
-    def __init__(self, folder: str, calls: Path, n: int, fault: str) -> None:
+    def __init__(self, folder, calls, n, fault):
         self.folder, self.n, self.fault, self.count = folder, n, fault, 0
         self.calls = os.open(calls, os.O_WRONLY | os.O_APPEND)
         self.half = False  # the write that is under way ends half
         self.link, self.fsync = os.link, os.fsync
 
-    def begin(self) -> None:
+    def begin(self):
         """Watch all calls of this process from now on."""
         os.fsync = self._fsync
         os.link = self._link
         sys.addaudithook(self._hook)
 
-    def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _hook(self, event, arguments):
         if event not in EVENTS or not isinstance(arguments[0], str | os.PathLike):
             return
         path = str(os.fspath(arguments[0]))
@@ -170,7 +162,7 @@ class FolderFaults:
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         self.half = self.fault.startswith("half") and writes
 
-    def _fsync(self, file: int) -> None:
+    def _fsync(self, file):
         if not self.half:
             return self.fsync(file)
         self.half = False
@@ -179,7 +171,7 @@ class FolderFaults:
             os.kill(os.getpid(), signal.SIGKILL)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def _link(self, source: Any, target: Any, **options: Any) -> None:
+    def _link(self, source, target, **options):
         self.link(source, target, **options)
         if self.count == self.n and self.fault == "wrong":
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
@@ -188,21 +180,21 @@ class FolderFaults:
 class RequestFaults:
     """The same of the requests to S3: the plan of a proxy on their way (see `benchmarks.fault_proxy`)."""
 
-    def __init__(self, n: int, fault: str) -> None:
+    def __init__(self, n, fault):
         self.n, self.fault, self.calls = n, fault, list[str]()
         self.pid, self.begun, self.lock = 0, threading.Event(), threading.Lock()
 
     @property
-    def environment(self) -> dict[str, str]:
+    def environment(self):
         """What the process needs for a request that fails to be a call that fails."""
         return {} if self.fault == "lost and again" else {"CONTRASWEEP_S3_ATTEMPTS": "1"}
 
-    def begin(self, pid: int) -> None:
+    def begin(self, pid):
         """Make the requests those of this process."""
         self.pid = pid
         self.begun.set()
 
-    def __call__(self, method: str, path: str, _: int) -> str | None:
+    def __call__(self, method, path, _):
         self.begun.wait()
         with self.lock:
             self.calls.append(f"{method} {place(path)}")
@@ -214,12 +206,12 @@ class RequestFaults:
         return {"error": "500", "lost and again": "lost"}.get(self.fault, self.fault)
 
 
-def place(path: str) -> str:
+def place(path):
     """A path without what is random in it."""
     return re.sub(r"[0-9a-f]{32}|(?<=\.tmp-)\w{8}\b", "RANDOM", path)
 
 
-def _without_tune() -> None:
+def _without_tune():
     """Train in this process, on a host of one core; see the module."""
     from contrasweep.cluster.inventory import Inventory, Node
     from contrasweep.running.engine import training
@@ -236,7 +228,7 @@ def _without_tune() -> None:
 class EngineHere:
     """Calls what Tune calls, in its order."""
 
-    def __init__(self, context: Any, loop: Any, *, max_failures: int, **options: Any) -> None:
+    def __init__(self, context, loop, *, max_failures, **options):
         from contrasweep.running.engine import tune_engine
 
         self.context, self.loop, self.max_failures = context, loop, max_failures
@@ -244,7 +236,7 @@ class EngineHere:
         self.scheduler = tune_engine.TuneScheduler(loop)
         self.callback = tune_engine.TuneCallback(loop, lambda: None)
 
-    def run(self) -> None:
+    def run(self):
         """Run the trials of the loop, as `TuneEngine.run` does."""
         from ray.tune.search import Searcher
 
@@ -257,7 +249,7 @@ class EngineHere:
         if self.loop.accounts.fault:
             raise ContrasweepError(self.loop.accounts.fault)
 
-    def _run_trial(self, config: Any) -> None:
+    def _run_trial(self, config):
         trial = SimpleNamespace(config=config, trial_id=config["id"], status="RUNNING", error_file="")
         for attempt in range(self.max_failures + 1):
             self.callback.on_step_begin(0, [trial])
@@ -278,18 +270,18 @@ class EngineHere:
             return
         self.callback.on_trial_error(0, [trial], trial)
 
-    def _worker(self, config: Any) -> Any:
+    def _worker(self, config):
         from contrasweep.running.worker.worker import TuneTrial
 
         context = self.context
 
         class Here(TuneTrial):
-            def setup(self, config: Any, _: Callable[..., Any] | None = None) -> None:
+            def setup(self, config, _=None):
                 super().setup(config, context)
 
         return Here(config)
 
-    def _step(self, worker: Any, trial: Any) -> bool:
+    def _step(self, worker, trial):
         """Whether the trial has ended with this step."""
         from ray.tune.schedulers import TrialScheduler
 

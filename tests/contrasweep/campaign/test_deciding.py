@@ -45,7 +45,7 @@ def decide(storage, candidate: Arm, name: str, **more):
     return own.decide(candidate, name, storage=str(storage), **{"tracking": None, **more})
 
 
-def book(storage) -> Ledger:
+def book(storage):
     return Ledger(str(storage), "speed").read()
 
 
@@ -284,7 +284,7 @@ def test_a_kill_before_or_after_an_entry_spends_nothing_twice(kind, tmp_path, mo
     expected = decide(whole, arm(gain=0.05, who="better"), "better")
     append = Ledger.append
 
-    def dies(before: bool):
+    def dies(before):
         def entry_that_dies(self, entry):
             if isinstance(entry, kind) and before:
                 raise KeyboardInterrupt

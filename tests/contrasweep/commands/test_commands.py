@@ -74,7 +74,7 @@ def project(tmp_path, monkeypatch):
     return folder
 
 
-def trial_of(tmp_path, command, **config) -> Trial:
+def trial_of(tmp_path, command, **config):
     arm = Arm(command=command, config=config)
     digits = data.resolve("digits", folds=2, storage=str(tmp_path / "runs"))
     return Trial("s", "a", str(arm.trainable), arm.config, digits, fold=0, seed=3)

@@ -33,7 +33,7 @@ def score(trial) -> np.ndarray:
 class Study:
     """2 arms x 3 folds x 2 seeds with the items above."""
 
-    def __init__(self, storage: str) -> None:
+    def __init__(self, storage):
         grid = AblationGrid("made-up", {"a": Arm(train), "b": Arm(train)}, "d", folds=3, seeds=[0, 1])
         self.storage, self.plan, self.records = (
             storage,

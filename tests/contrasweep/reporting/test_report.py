@@ -16,7 +16,7 @@ import pytest
 from reports import report_of
 
 from contrasweep import reporting
-from contrasweep.reporting import ReportData, html_report
+from contrasweep.reporting import html_report
 from contrasweep.reporting.figures import Bars
 from contrasweep.reporting.search_notes import SearchNotes
 from contrasweep.reporting.svg import LETTER, WIDTH, draw, ticks
@@ -32,7 +32,7 @@ ARMS = {"supcon": 0.0, "sincere": 0.005, "ocl": 0.05}
 
 
 @pytest.fixture
-def frame() -> pd.DataFrame:
+def frame():
     """3 arms x 2 batch sizes x 5 folds; numbers are made up."""
     rng = np.random.default_rng(0)
     rows = [
@@ -238,7 +238,7 @@ DOCUMENT = StudyDocument(
 )
 
 
-def _importance(arm, shares) -> pd.DataFrame:
+def _importance(arm, shares):
     rows = [
         (arm, name, share, 0.5, 20, "matters" if share > 0.5 else "no more than noise")
         for name, share in shares.items()
@@ -246,7 +246,7 @@ def _importance(arm, shares) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["arm", "setting", "share", "noise", "configurations", "verdict"])
 
 
-def source(frame, document=DOCUMENT, **more) -> ReportData:
+def source(frame, document=DOCUMENT, **more):
     steps = [
         {"trial_id": t, "step": s, "f1_macro": 0.5 + 0.04 * s, "loss": 1 / s}
         for t in frame["trial_id"]

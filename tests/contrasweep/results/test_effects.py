@@ -11,7 +11,7 @@ from contrasweep.results.effects import budget_curves, noise
 RNG = np.random.default_rng(0)
 
 
-def frame(seed=0.0, fold=0.0, order=0.0, rest=0.0, arm=0.0, together=0.0) -> pd.DataFrame:
+def frame(seed=0.0, fold=0.0, order=0.0, rest=0.0, arm=0.0, together=0.0):
     """2 arms x 2 batch sizes x 3 orders x 12 folds x 12 seeds; each part drawn with its standard deviation."""
     parts = {name: RNG.normal(0, sd, 12) for name, sd in (("seed", seed), ("fold", fold), ("order", order))}
     rows = [

@@ -27,7 +27,7 @@ from contrasweep.tracking.tracker import TrackedStudy
 DATA = nowhere()
 
 
-def value(trial) -> float:
+def value(trial):
     """A made-up score: arm b is better by .02, batch 16 by .01, folds and seeds differ, a little noise."""
     noise = np.random.default_rng(int(trial.id[:8], 16)).normal(0, 0.002)
     return (

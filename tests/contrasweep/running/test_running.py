@@ -15,7 +15,6 @@ from contrasweep import AblationGrid, Arm, SpecError
 from contrasweep.planning.planner import plan
 from contrasweep.running.driver import run
 from contrasweep.storage import compact
-from contrasweep.storage.records import StudyRecords
 
 pytestmark = [
     pytest.mark.slow,
@@ -39,11 +38,11 @@ def study(**fields):
     return AblationGrid(**base | fields)
 
 
-def values(results) -> pd.DataFrame:
+def values(results):
     return results.to_frame().drop(columns=["seconds", "gpu_memory_gib"])
 
 
-def ended(records: StudyRecords) -> dict[str, float]:
+def ended(records):
     return {i: record.ended for i, record in records.read(records.finished()).items()}
 
 

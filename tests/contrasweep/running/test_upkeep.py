@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 from command_line import contrasweep
@@ -25,7 +24,7 @@ DATA = nowhere(2)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Path:
+def whole(tmp_path_factory):
     """The storage of a study that has left every kind of file."""
     folder = tmp_path_factory.mktemp("whole")
     grid = AblationGrid("s", {"a": Arm(train), "b": Arm(train)}, "d", folds=2)
@@ -57,7 +56,7 @@ def whole(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def records(whole, tmp_path) -> StudyRecords:
+def records(whole, tmp_path):
     return StudyRecords(str(shutil.copytree(whole, tmp_path / "storage")), "s")
 
 

@@ -30,7 +30,7 @@ FOLDS_A = [0.91, 0.93, 0.90, 0.94, 0.95]
 numbers = st.lists(st.floats(-100, 100, allow_subnormal=False), min_size=2, max_size=12)
 
 
-def correlated(rng: np.random.Generator, studies: int, n: int, rho: float) -> np.ndarray:
+def correlated(rng, studies, n, rho):
     """Null differences [studies, n] of unit variance in which any two replicates correlate by rho."""
     shared = np.sqrt(rho) * rng.normal(size=(studies, 1))
     return shared + np.sqrt(1 - rho) * rng.normal(size=(studies, n))

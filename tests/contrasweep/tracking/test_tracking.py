@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ DATA = Manifest("digits-lt", "/data/digits-lt", "image", {"train": (Shard("train
 T0 = 1_700_000_000.0
 
 
-def make_trials(study: str) -> list[Trial]:
+def make_trials(study):
     """Two arms with different config keys, two batch sizes, two folds."""
     arms = {"scl": {"loss": "supcon"}, "ocl": {"loss": "ocl", "head": {"dim": 64}}}
     return [
@@ -63,7 +63,7 @@ def make_trials(study: str) -> list[Trial]:
     ]
 
 
-def make_rows(trial: Trial, steps: int = 5) -> list[dict[str, Any]]:
+def make_rows(trial, steps=5):
     """Reports as the records keep them; accuracy is given at every other step only."""
     base = int(trial.id[:4], 16) / 1e6
     return [
@@ -184,7 +184,7 @@ def view(run: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def server_uri(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[str]:
+def server_uri(tmp_path_factory, template):
     folder = tmp_path_factory.mktemp("server")
     shutil.copy(template, folder / "mlflow.db")
     with mlflow_server(f"sqlite:///{folder}/mlflow.db", str(folder / "artifacts"), folder) as server:
@@ -192,13 +192,13 @@ def server_uri(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iter
 
 
 @pytest.fixture(scope="session")
-def sqlite_uri(tmp_path_factory: pytest.TempPathFactory, template: Path) -> str:
+def sqlite_uri(tmp_path_factory, template):
     folder = tmp_path_factory.mktemp("sqlite")
     return f"sqlite:///{shutil.copy(template, folder / 'mlflow.db')}"
 
 
 @pytest.fixture(scope="session")
-def postgres_uri() -> Iterator[str]:
+def postgres_uri():
     if reason := postgres_missing():
         pytest.skip(reason)
     with postgres() as uri:
@@ -206,7 +206,7 @@ def postgres_uri() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def server_on_postgres_uri(tmp_path_factory: pytest.TempPathFactory, postgres_uri: str) -> Iterator[str]:
+def server_on_postgres_uri(tmp_path_factory, postgres_uri):
     folder = tmp_path_factory.mktemp("postgres")
     with mlflow_server(postgres_uri, str(folder / "artifacts"), folder) as server:
         yield server.uri
@@ -220,7 +220,7 @@ EVERYWHERE = pytest.mark.parametrize(
 
 
 @pytest.fixture(params=["sqlite", pytest.param("server_on_postgres", marks=pytest.mark.long)])
-def study(request: pytest.FixtureRequest, tmp_path: Path) -> Study:
+def study(request, tmp_path):
     from mlflow import MlflowClient
 
     uri = request.getfixturevalue(f"{request.param}_uri")
@@ -229,7 +229,8 @@ def study(request: pytest.FixtureRequest, tmp_path: Path) -> Study:
 
 
 @EVERYWHERE
-def test_shows_every_trial_of_a_study(study: Study) -> None:
+def test_shows_every_trial_of_a_study(study):
+    assert read_links(study.records).runs == {}
     for trial in study.trials:
         study.record(trial)
     assert study.sync().added == 8
@@ -252,21 +253,17 @@ def test_shows_every_trial_of_a_study(study: Study) -> None:
     assert len({frozenset(run.data.params) for run in children.values()}) == 1
     heads = {run.data.tags["arm"]: run.data.params["head.dim"] for run in children.values()}
     assert heads == {"scl": "-", "ocl": "64"}
-
-
-def test_numeric_settings_filter_by_size(study: Study) -> None:
-    for trial in study.trials:
-        study.record(trial)
-    study.sync()
-    experiment = study.client.get_experiment_by_name(study.name).experiment_id
-    history = study.client.search_runs([experiment], "metrics.`system/param.batch_size` > 8")
-    assert {run.data.tags["trial_id"] for run in history} == {
-        t.id for t in study.trials if t.config["batch_size"] == 32
+    large = study.client.search_runs([parent.info.experiment_id], "metrics.`system/param.batch_size` > 8")
+    assert {run.data.tags["trial_id"] for run in large} == {t.id for t in study.trials if t.config["batch_size"] == 32}
+    links = read_links(study.records)
+    assert {i: url.split("/runs/")[1].split("?")[0] for i, url in links.runs.items()} == {
+        i: run.info.run_id for i, run in children.items()
     }
+    assert links.served == study.uri.startswith("http") and links.study.startswith("http://127.0.0.1:")
 
 
 @EVERYWHERE
-def test_a_follower_shows_what_sync_shows(study: Study) -> None:
+def test_a_follower_shows_what_sync_shows(study):
     """Trials begin, report in between, and end; the study's runs are then deleted and synced."""
     follower, rows = study.follower(), {trial.id: make_rows(trial) for trial in study.trials}
     for trial in study.trials[:2]:
@@ -299,7 +296,7 @@ def test_a_follower_shows_what_sync_shows(study: Study) -> None:
     assert study.parent().info.status == "FINISHED"
 
 
-def test_sync_needs_nothing_but_the_storage(study: Study) -> None:
+def test_sync_needs_nothing_but_the_storage(study):
     for trial in study.trials:
         study.record(trial)
     sync(study.records, checked_tracking(study.uri))
@@ -307,7 +304,7 @@ def test_sync_needs_nothing_but_the_storage(study: Study) -> None:
     study.assert_shows(study.trials[0])
 
 
-def test_another_follower_goes_on_where_one_was_killed(study: Study) -> None:
+def test_another_follower_goes_on_where_one_was_killed(study):
     """MLflow has two of three reports; the trial goes on from its checkpoint at step 2 and makes the third again."""
     trial, rows = study.trials[0], make_rows(study.trials[0])
     study.train(trial, rows[:2])
@@ -327,12 +324,12 @@ def test_another_follower_goes_on_where_one_was_killed(study: Study) -> None:
 
 
 @pytest.fixture(autouse=True)
-def not_behind_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+def not_behind_other_tests(monkeypatch):
     """The process that shows a study waits for whatever else these cores do; here, for other tests."""
     monkeypatch.setattr(tracking_process, "NICENESS", 0)
 
 
-def test_a_driver_says_what_it_did_not_show_in_time_and_the_rest_follows(study: Study) -> None:
+def test_a_driver_says_what_it_did_not_show_in_time_and_the_rest_follows(study):
     for trial in study.trials:
         study.record(trial)
     process = TrackingProcess(checked_tracking(study.uri), study.tracked, study.records)
@@ -344,7 +341,7 @@ def test_a_driver_says_what_it_did_not_show_in_time_and_the_rest_follows(study: 
 
 
 @pytest.mark.parametrize("study", ["sqlite"], indirect=True)
-def test_the_shared_view_groups_the_metric_by_cell(study: Study) -> None:
+def test_the_shared_view_groups_the_metric_by_cell(study):
     view = json.loads(shared_view(study.tracked))
     assert [key["groupByData"] for key in view["groupBy"]["groupByKeys"]] == ["arm", "batch_size"]
     assert {chart["metricKey"] for chart in view["compareRunCharts"]} == {"accuracy"}
@@ -352,7 +349,7 @@ def test_the_shared_view_groups_the_metric_by_cell(study: Study) -> None:
 
 
 @pytest.mark.parametrize("searches", [True, False])
-def test_the_first_view_averages_what_the_table_averages(study: Study, searches: bool) -> None:
+def test_the_first_view_averages_what_the_table_averages(study, searches):
     """Trials of a search, and what failed after some reports, are in the second view alone."""
     tracked = replace(study.tracked, searches=searches)
     ends = [(Phase.SEARCH, 0.1, Status.PRUNED), (Phase.SEARCH, 0.2, Status.DONE)] * searches
@@ -373,7 +370,7 @@ def test_the_first_view_averages_what_the_table_averages(study: Study, searches:
         assert np.mean([run.data.metrics["accuracy"] for run in runs]) == pytest.approx(mean)
 
 
-def test_ends_are_told_apart(study: Study) -> None:
+def test_ends_are_told_apart(study):
     error = "Traceback (most recent call last):\n  ...\nValueError: loss is NaN"
     ends = {Status.FAILED: {"error": error}, Status.PRUNED: {}, Status.INFEASIBLE: {"step": 0}}
     for trial, (status, fields) in zip(study.trials, ends.items(), strict=False):
@@ -407,11 +404,11 @@ def test_ends_are_told_apart(study: Study) -> None:
         ({}, "interrupted", "KILLED"),
     ],
 )
-def test_the_study_s_own_run_says_how_it_stands(statuses: dict[Status, int], outcome: Any, shown: str) -> None:
+def test_the_study_s_own_run_says_how_it_stands(statuses, outcome, shown):
     assert study_status(statuses, outcome) == shown
 
 
-def test_an_interrupted_trial_goes_on_in_the_same_run(study: Study) -> None:
+def test_an_interrupted_trial_goes_on_in_the_same_run(study):
     trial, rows = study.trials[0], make_rows(study.trials[0])
     study.train(trial, rows[:1])
     study.run([trial], ended="interrupted")
@@ -431,7 +428,7 @@ def test_an_interrupted_trial_goes_on_in_the_same_run(study: Study) -> None:
     study.assert_shows(trial)
 
 
-def test_a_trial_run_again_from_its_start_replaces_its_run(study: Study) -> None:
+def test_a_trial_run_again_from_its_start_replaces_its_run(study):
     trial = study.trials[0]
     study.record(trial, make_rows(trial, 3))
     study.sync()
@@ -447,7 +444,7 @@ def test_a_trial_run_again_from_its_start_replaces_its_run(study: Study) -> None
     study.assert_shows(trial, rows)
 
 
-def test_an_open_run_of_another_training_is_replaced(study: Study) -> None:
+def test_an_open_run_of_another_training_is_replaced(study):
     """The trial lost its checkpoint, and its code was changed before it began anew."""
     trial, rows = study.trials[0], make_rows(study.trials[0])
     study.train(trial, [row | {"loss": row["loss"] + 1} for row in rows[:3]])
@@ -459,7 +456,7 @@ def test_an_open_run_of_another_training_is_replaced(study: Study) -> None:
 
 
 @EVERYWHERE
-def test_the_same_study_in_another_storage_is_another_study_in_mlflow(study: Study, tmp_path: Path) -> None:
+def test_the_same_study_in_another_storage_is_another_study_in_mlflow(study, tmp_path):
     """Two colleagues run one study against the group's server; each finds their own runs, whatever the other does."""
     mine = replace(study, origin="aa" * 16)
     other = StudyRecords(str(tmp_path / "another"), study.name)
@@ -492,7 +489,7 @@ def test_the_same_study_in_another_storage_is_another_study_in_mlflow(study: Stu
     )
 
 
-def test_a_follower_that_starts_again_beside_another_storages_finds_its_own_run(study: Study, tmp_path: Path) -> None:
+def test_a_follower_that_starts_again_beside_another_storages_finds_its_own_run(study, tmp_path):
     mine = replace(study, origin="aa" * 16)
     theirs = replace(study, origin="bb" * 16, records=StudyRecords(str(tmp_path / "b"), study.name))
     trial = study.trials[0]
@@ -508,7 +505,7 @@ def test_a_follower_that_starts_again_beside_another_storages_finds_its_own_run(
     assert {run.info.run_id for run in study.runs()} == running
 
 
-def test_a_study_keeps_its_origin_and_each_storage_draws_its_own(tmp_path: Path) -> None:
+def test_a_study_keeps_its_origin_and_each_storage_draws_its_own(tmp_path):
     documents = []
     for folder in ("a", "b"):
         records = StudyRecords(str(tmp_path / folder), "s")
@@ -520,30 +517,24 @@ def test_a_study_keeps_its_origin_and_each_storage_draws_its_own(tmp_path: Path)
     assert documents[0] != documents[1]
 
 
-def test_what_was_deleted_in_the_ui_comes_back(study: Study) -> None:
+def test_what_was_deleted_in_the_ui_comes_back(study):
     for trial in study.trials[:2]:
         study.record(trial)
     study.sync()
     study.client.delete_run(study.children()[study.trials[0].id].info.run_id)
     assert study.sync().added == 1
+    study.client.delete_run(study.parent().info.run_id)
+    again = study.sync()
+    assert (again.added, again.mended) == (0, 0)
+    parents = {run.data.tags["mlflow.parentRunId"] for run in study.children().values()}
+    assert parents == {study.parent().info.run_id}  # above its trials
     study.client.delete_experiment(study.client.get_experiment_by_name(study.name).experiment_id)
     study.sync()
     assert len(study.children()) == 2
 
 
-def test_a_deleted_run_of_the_study_is_made_again_above_its_trials(study: Study) -> None:
-    for trial in study.trials[:2]:
-        study.record(trial)
-    study.sync()
-    study.client.delete_run(study.parent().info.run_id)
-    again = study.sync()
-    assert (again.added, again.mended) == (0, 0)
-    parents = {run.data.tags["mlflow.parentRunId"] for run in study.children().values()}
-    assert parents == {study.parent().info.run_id}
-
-
 @pytest.mark.parametrize("study", ["sqlite"], indirect=True)
-def test_points_that_are_gone_come_back(study: Study) -> None:
+def test_points_that_are_gone_come_back(study):
     """Half of the values are deleted from MLflow's tables, and the digest in the run's tags still says that it shows
     the record."""
     for trial in study.trials[:3]:
@@ -559,7 +550,7 @@ def test_points_that_are_gone_come_back(study: Study) -> None:
     assert study.children()[study.trials[0].id].info.run_id == run_id
 
 
-def test_a_run_deleted_while_its_trial_trains_is_made_again(study: Study) -> None:
+def test_a_run_deleted_while_its_trial_trains_is_made_again(study):
     trial, rows = study.trials[0], make_rows(study.trials[0])
     study.train(trial, rows[:1])
     study.run([trial])
@@ -576,7 +567,7 @@ def test_a_run_deleted_while_its_trial_trains_is_made_again(study: Study) -> Non
     study.assert_shows(trial)
 
 
-def test_an_experiment_deleted_while_its_study_runs_comes_back(study: Study) -> None:
+def test_an_experiment_deleted_while_its_study_runs_comes_back(study):
     follower, (begun, *ended) = study.follower(), study.trials[:3]
     study.train(begun, make_rows(begun)[:1])
     study.run([begun])
@@ -592,11 +583,11 @@ def test_an_experiment_deleted_while_its_study_runs_comes_back(study: Study) -> 
 
 
 @pytest.mark.parametrize("study", ["sqlite"], indirect=True)
-def test_a_tracker_that_was_away_for_a_while_lacks_nothing(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_that_was_away_for_a_while_lacks_nothing(study, monkeypatch):
     study.record(study.trials[0])
     follower, connect, failed = study.follower(), Server.connect, []
 
-    def late(server: Server, *args: Any, **named: Any) -> None:
+    def late(server, *args, **named):
         if not failed:
             failed.append(1)
             raise TrackingError("nobody answers", retryable=True)
@@ -608,7 +599,7 @@ def test_a_tracker_that_was_away_for_a_while_lacks_nothing(study: Study, monkeyp
     study.assert_shows(study.trials[0])
 
 
-def test_of_two_runs_of_a_trial_the_finished_one_stays(study: Study) -> None:
+def test_of_two_runs_of_a_trial_the_finished_one_stays(study):
     trial = study.trials[0]
     study.record(trial)
     study.sync()
@@ -618,13 +609,13 @@ def test_of_two_runs_of_a_trial_the_finished_one_stays(study: Study) -> None:
     assert study.children()[trial.id].info.run_id == kept.info.run_id
 
 
-def test_a_call_whose_answer_is_lost_makes_no_second_run(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_whose_answer_is_lost_makes_no_second_run(study, monkeypatch):
     trial, follower, lost = study.trials[0], study.follower(), []
     study.record(trial)
     follower.look()
     create = follower.target.client.create_run  # type: ignore[attr-defined]
 
-    def without_answer(*args: Any, **named: Any) -> Any:
+    def without_answer(*args, **named):
         created = create(*args, **named)
         if not lost:
             lost.append(created)
@@ -639,9 +630,7 @@ def test_a_call_whose_answer_is_lost_makes_no_second_run(study: Study, monkeypat
     study.assert_shows(study.trials[1])
 
 
-def test_what_a_store_refuses_is_told_and_the_rest_goes_on(
-    study: Study, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_store_refuses_is_told_and_the_rest_goes_on(study, capsys, monkeypatch):
     import mlflow
 
     bad, good = study.trials[:2]
@@ -650,7 +639,7 @@ def test_what_a_store_refuses_is_told_and_the_rest_goes_on(
     study.record(good)
     create = mlflow.MlflowClient.create_run
 
-    def refusing(client: Any, *args: Any, **named: Any) -> Any:
+    def refusing(client, *args, **named):
         if named["tags"].get("trial_id") == bad.id:
             client.set_tag("no such run", "a", "b")
         return create(client, *args, **named)
@@ -666,7 +655,7 @@ def test_what_a_store_refuses_is_told_and_the_rest_goes_on(
 
 
 @pytest.mark.parametrize("study", ["sqlite"], indirect=True)
-def test_sync_goes_on_after_trials_whose_files_cannot_be_read(study: Study) -> None:
+def test_sync_goes_on_after_trials_whose_files_cannot_be_read(study):
     cut, without, *good = study.trials
     for trial in (cut, *good):
         study.record(trial)
@@ -685,7 +674,7 @@ def test_sync_goes_on_after_trials_whose_files_cannot_be_read(study: Study) -> N
 
 
 @pytest.mark.parametrize("study", ["sqlite"], indirect=True)
-def test_little_is_kept_of_a_run_that_shows_its_record(study: Study) -> None:
+def test_little_is_kept_of_a_run_that_shows_its_record(study):
     ended, begun = study.trials[:2]
     study.record(ended)
     study.train(begun, make_rows(begun)[:1])
@@ -700,7 +689,7 @@ def test_little_is_kept_of_a_run_that_shows_its_record(study: Study) -> None:
         assert runs[ended.id].tags.keys() == {DIGEST_TAG, "mlflow.parentRunId"}
 
 
-def test_settings_of_which_mlflow_takes_the_names_as_one_are_numbered() -> None:
+def test_settings_of_which_mlflow_takes_the_names_as_one_are_numbered():
     trials = [
         Trial("s", arm, "m:f", {name: 1}, Manifest("d", "", "image", {}), seed=0)
         for arm, name in (("a", "k(1"), ("b", "k[1"))
@@ -710,9 +699,7 @@ def test_settings_of_which_mlflow_takes_the_names_as_one_are_numbered() -> None:
     assert [(params["k_1"], params["k_1_2"]) for params in shown] == [("1", "-"), ("-", "1")]
 
 
-def test_metrics_of_which_mlflow_takes_the_names_as_one_are_numbered_and_named_once(
-    study: Study, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_metrics_of_which_mlflow_takes_the_names_as_one_are_numbered_and_named_once(study, capfd):
     values = {"top1@5": 0.1, "top1%5": 0.9, "top1_5": 0.3, "a/b": 1.0, "a//b": 2.0}
     for trial in study.trials[:2]:
         study.record(trial, [{**row, **values} for row in make_rows(trial)])
@@ -726,7 +713,7 @@ def test_metrics_of_which_mlflow_takes_the_names_as_one_are_numbered_and_named_o
 
 
 @pytest.mark.parametrize("name", ["lr(max)", "top@k", "../up", "x" * 300])
-def test_settings_may_have_any_name(study: Study, name: str) -> None:
+def test_settings_may_have_any_name(study, name):
     trial = replace(study.trials[0], config={**study.trials[0].config, name: 0.25})
     study.record(trial)
     study.sync()
@@ -736,7 +723,7 @@ def test_settings_may_have_any_name(study: Study, name: str) -> None:
 
 
 @pytest.mark.parametrize("study", ["sqlite"], indirect=True)
-def test_the_study_run_says_which_code_made_its_trials(study: Study) -> None:
+def test_the_study_run_says_which_code_made_its_trials(study):
     codes = [CodeRef("aa", "1" * 40, dirty=True), CodeRef("bb", "2" * 40), CodeRef("aa", "1" * 40, dirty=True)]
     for count, expected in ((1, ("aa", "1" * 40, "true")), (3, ("bb, aa", "2" * 40, "true"))):
         for trial, code, ended in list(zip(study.trials, codes, (1, 3, 2), strict=False))[:count]:
@@ -746,7 +733,7 @@ def test_the_study_run_says_which_code_made_its_trials(study: Study) -> None:
         assert (tags["code"], tags["mlflow.source.git.commit"], tags["code.dirty"]) == expected
 
 
-def test_the_study_run_has_figures_and_the_table(study: Study, tmp_path: Path) -> None:
+def test_the_study_run_has_figures_and_the_table(study, tmp_path):
     (tmp_path / "table.csv").write_text("arm,accuracy\n")
     server = study.server()
     server.connect()
@@ -758,7 +745,7 @@ def test_the_study_run_has_figures_and_the_table(study: Study, tmp_path: Path) -
     assert study.client.get_experiment_by_name(study.name).tags["mlflow.note.content"].startswith("| arm |")
 
 
-def test_a_trained_module_is_loaded_back(study: Study) -> None:
+def test_a_trained_module_is_loaded_back(study):
     import mlflow
     import torch
 
@@ -784,7 +771,7 @@ def test_a_trained_module_is_loaded_back(study: Study) -> None:
 
 
 @EVERYWHERE
-def test_artifacts_of_a_trial_are_with_its_run(study: Study, tmp_path: Path) -> None:
+def test_artifacts_of_a_trial_are_with_its_run(study, tmp_path):
     (tmp_path / "confusion.csv").write_text("0,1\n")
     trial = study.trials[0]
     study.records.store.put_file(study.records.key(trial.id, "artifacts/confusion.csv"), tmp_path / "confusion.csv")
@@ -794,20 +781,8 @@ def test_artifacts_of_a_trial_are_with_its_run(study: Study, tmp_path: Path) -> 
     assert [f.path for f in study.client.list_artifacts(run.info.run_id)] == ["confusion.csv"]
 
 
-def test_a_sync_keeps_where_the_runs_are(study: Study) -> None:
-    assert read_links(study.records).runs == {}
-    for trial in study.trials:
-        study.record(trial)
-    study.sync()
-    links = read_links(study.records)
-    assert {i: url.split("/runs/")[1].split("?")[0] for i, url in links.runs.items()} == {
-        i: r.info.run_id for i, r in study.children().items()
-    }
-    assert links.served == study.uri.startswith("http") and links.study.startswith("http://127.0.0.1:")
-
-
 @pytest.mark.long
-def test_a_dead_server_loses_nothing_and_no_trial_waits(tmp_path: Path, template: Path) -> None:
+def test_a_dead_server_loses_nothing_and_no_trial_waits(tmp_path, template):
     """All trials train to their end while the server is dead. One driver ends meanwhile, and `sync` fills its gap;
     the process of the other is still there when the server comes back."""
     from mlflow import MlflowClient
@@ -844,7 +819,7 @@ def test_a_dead_server_loses_nothing_and_no_trial_waits(tmp_path: Path, template
 
 @pytest.mark.slow
 @pytest.mark.parametrize("study", ["sqlite"], indirect=True)
-def test_a_killed_process_is_completed_and_one_whose_driver_died_completes_itself(study: Study, tmp_path: Path) -> None:
+def test_a_killed_process_is_completed_and_one_whose_driver_died_completes_itself(study, tmp_path):
     """The process is killed while it shows trials that have ended; then another one loses its driver."""
     for trial in study.trials[:6]:
         study.record(trial)
@@ -866,7 +841,7 @@ def test_a_killed_process_is_completed_and_one_whose_driver_died_completes_itsel
 
 @pytest.mark.slow
 @pytest.mark.parametrize("study", ["sqlite"], indirect=True)
-def test_a_file_that_others_read_and_write_loses_nothing(study: Study) -> None:
+def test_a_file_that_others_read_and_write_loses_nothing(study):
     """As MLflow's own UI does beside a run: a reader holds the file over the first call, then a writer."""
     for trial in study.trials:
         study.record(trial)
@@ -882,7 +857,7 @@ def test_a_file_that_others_read_and_write_loses_nothing(study: Study) -> None:
         study.assert_shows(trial)
 
 
-def test_a_database_that_has_no_connection_left_is_asked_again(tmp_path: Path, mlflow_uri: str) -> None:
+def test_a_database_that_has_no_connection_left_is_asked_again(tmp_path, mlflow_uri):
     """As an MLflow server on PostgreSQL answers where eight drivers write at once: a bad request, in its words."""
     import sqlalchemy
     from mlflow import MlflowClient
@@ -893,7 +868,7 @@ def test_a_database_that_has_no_connection_left_is_asked_again(tmp_path: Path, m
     engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.pool.QueuePool, **few)
     sessions = _get_managed_session_maker(sessionmaker(bind=engine), "sqlite")
 
-    def ask(question: str) -> None:
+    def ask(question):
         with sessions() as session:
             session.execute(sqlalchemy.text(question))
 
@@ -906,7 +881,7 @@ def test_a_database_that_has_no_connection_left_is_asked_again(tmp_path: Path, m
 
 
 @pytest.mark.slow
-def test_processes_that_open_a_fresh_store_at_once_share_it(tmp_path: Path) -> None:
+def test_processes_that_open_a_fresh_store_at_once_share_it(tmp_path):
     code = (
         "import sys; from contrasweep.tracking.mlflow.client import new_client; "
         "from contrasweep.tracking.mlflow.address import TrackingAddress; "
@@ -917,19 +892,19 @@ def test_processes_that_open_a_fresh_store_at_once_share_it(tmp_path: Path) -> N
     assert [process.wait() for process in running] == [0, 0]
 
 
-def test_the_ui_of_a_server_is_the_server(server_uri: str) -> None:
-    shown: list[str] = []
+def test_the_ui_of_a_server_is_the_server(server_uri):
+    shown = []
     assert serve(server_uri, study="no such study", on_ready=shown.append) == 0
     assert shown == [f"{server_uri}/#/experiments?workflowType=machine_learning"]
 
 
-def test_there_is_no_ui_without_tracking() -> None:
+def test_there_is_no_ui_without_tracking():
     with pytest.raises(ContrasweepError, match="nothing to show"):
         serve("none")
 
 
 @pytest.mark.long
-def test_the_ui_shows_a_study_until_it_is_ended(tmp_path: Path, template: Path) -> None:
+def test_the_ui_shows_a_study_until_it_is_ended(tmp_path, template):
     """`serve` in a process of its own, as `contrasweep ui` runs it: the address it tells has the study."""
     from mlflow import MlflowClient
 
@@ -949,7 +924,7 @@ def test_the_ui_shows_a_study_until_it_is_ended(tmp_path: Path, template: Path) 
         assert shown.wait(60) == 0
 
 
-def test_mlflow_is_used_by_its_public_names_alone() -> None:
+def test_mlflow_is_used_by_its_public_names_alone():
     """Its own tables, sessions and stores change with any release."""
     folder = Path(__file__).parents[3] / "platform/contrasweep"
     lines = [line for path in folder.rglob("*.py") for line in path.read_text().splitlines() if "mlflow" in line]
@@ -960,11 +935,11 @@ def test_mlflow_is_used_by_its_public_names_alone() -> None:
 
 
 @pytest.mark.parametrize("study", ["sqlite"], indirect=True)
-def test_following_by_hand_ends_with_the_run(study: Study) -> None:
+def test_following_by_hand_ends_with_the_run(study):
     """`contrasweep sync STUDY --follow`: the study runs when it begins, and is over later."""
     study.train(study.trials[0], make_rows(study.trials[0])[:2])
     study.run(study.trials[:1])
-    said: list[str] = []
+    said = []
     thread = threading.Thread(target=lambda: said.extend(follow(study.records, checked_tracking(study.uri))))
     thread.start()
     wait_until(lambda: study.trials[0].id in study.children(), "the trial that runs")
@@ -993,25 +968,25 @@ def test_following_by_hand_ends_with_the_run(study: Study) -> None:
         ("mysql://u:secret@127.0.0.1/x", "needs the Python package MySQLdb"),
     ],
 )
-def test_an_address_that_cannot_work_is_one_line(uri: str, says: str, tmp_path: Path) -> None:
+def test_an_address_that_cannot_work_is_one_line(uri, says, tmp_path):
     with pytest.raises(ContrasweepError, match=says) as caught:
         checked_tracking(uri)
     assert "\n" not in str(caught.value) and "secret" not in str(caught.value)
 
 
-def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_refused(tmp_path):
     (tmp_path / "notes.db").write_text("these are notes, long enough to be no sqlite header\n" * 50)
     with pytest.raises(ContrasweepError, match="no sqlite database"):
         checked_uri(f"sqlite:///{tmp_path}/notes.db")
 
 
-def test_a_relative_sqlite_address_holds_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_sqlite_address_holds_in_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert str(checked_uri("sqlite:///mlflow.db")) == f"sqlite:///{tmp_path.resolve()}/mlflow.db"
     assert not list(tmp_path.iterdir())
 
 
-def test_a_checkpoint_is_loaded_by_the_trainables_own_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_is_loaded_by_the_trainables_own_function(tmp_path, monkeypatch):
     (tmp_path / "with_loader.py").write_text("def load_model(folder, trial): return (folder.name, trial.arm)\n")
     (tmp_path / "without_loader.py").write_text("def train(trial, resume=None): yield\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -1035,7 +1010,7 @@ configs = st.dictionaries(
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(configs, min_size=1, max_size=4))
-def test_all_trials_of_a_study_have_the_same_params(configs: list[dict[str, Any]]) -> None:
+def test_all_trials_of_a_study_have_the_same_params(configs):
     trials = [Trial("s", "a", "m:f", config, DATA) for config in configs]
     cards = [describe_run(TrackedStudy.of("s", trials), trial) for trial in trials]
     assert len({frozenset(c.params) for c in cards}) == 1
@@ -1047,19 +1022,19 @@ def test_all_trials_of_a_study_have_the_same_params(configs: list[dict[str, Any]
 @settings(deadline=None, max_examples=50)
 @given(st.text(min_size=1, max_size=300) | st.text("a./", min_size=1, max_size=300))
 @example("/").via("found by hypothesis in a run of CI")
-def test_mlflow_takes_any_metric_name(name: str) -> None:
+def test_mlflow_takes_any_metric_name(name):
     from mlflow.utils.validation import _validate_metric_name
 
     _validate_metric_name(metric_key(name))
 
 
-def test_run_names_are_readable() -> None:
+def test_run_names_are_readable():
     tracked = TrackedStudy("s", axes=("batch_size", "lr", "data"))
     trial = Trial("s", "ocl", "m:f", {"batch_size": 32, "lr": 0.00031622776601683794}, DATA, fold=None, seed=3)
     assert run_name(tracked, trial) == "ocl batch_size=32 lr=0.0003162 data=digits-lt seed=3"
 
 
-def test_a_record_that_differs_in_what_is_shown_has_another_digest(tmp_path: Path) -> None:
+def test_a_record_that_differs_in_what_is_shown_has_another_digest(tmp_path):
     study = Study("none", "s", make_trials("s"), StudyRecords(str(tmp_path), "s"), None)
     record = study.record(study.trials[0])
     assert record_digest(record) == record_digest(RECORD_FILE.decode(record.to_json(), "record.json"))
