@@ -567,6 +567,12 @@ MUTANTS = (
         f"{PLATFORM}/results/building.py",
         VERDICTS,
         (
+            "an arm that is worse than the reference is marked as best",
+            "against = [best] if reference is None else list(members)",
+            "against = [best]",
+            f"{TESTS}/reporting/test_report.py",
+        ),
+        (
             "what fits no host is a loss",
             "unscored = outside | np.isin(status, UNFIT)",
             "unscored = outside",

@@ -103,6 +103,11 @@ def test_marks_against_a_reference(frame):
     built = table(frame, rule=replace(FOLDS, reference="supcon"))
     assert len(built.pairs) == 4
     assert built.cells[("8",), ("ocl",)].mark == "better" and built.cells[("8",), ("supcon",)].mark == ""
+    for arm, shift in (("supcon", -0.2), ("ocl", 0.2)):
+        frame.loc[frame["arm"] == arm, "f1_macro"] += shift
+    cells = table(frame, rule=replace(FOLDS, reference="sincere")).cells
+    assert [(arm, cells[("4",), (arm,)].mark) for arm in ("supcon", "ocl")] == [("supcon", "worse"), ("ocl", "better")]
+    assert [arm for arm in ("supcon", "sincere", "ocl") if cells[("4",), (arm,)].best] == ["ocl"]
 
 
 def test_a_smaller_metric_can_be_the_better(frame):
