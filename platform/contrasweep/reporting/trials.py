@@ -50,7 +50,8 @@ def trials_section(data: ReportData) -> Variables:
     if len(frame) <= DETAILED:
         known = {*OWN, *settings, data.metric}
         numeric = frame.drop(columns=[name for name in known if name in frame]).select_dtypes("number")
-        metrics += [str(name) for name in numeric.columns if frame[name].notna().any()][:MAX_METRICS]
+        there = [str(name) for name in numeric.columns if frame[name].notna().any()]
+        metrics += sorted(there, key=lambda name: "/" not in name)[:MAX_METRICS]  # scores of evaluations first
     columns = [_words("arm", list(map(data.names, frame["arm"])), list(map(data.names, data.arms)))]
     columns += [] if data.of_sweep is None else [_words("phase", list(frame["phase"]))]
     for name in settings:
