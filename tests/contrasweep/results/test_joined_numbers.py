@@ -112,7 +112,7 @@ def _check_tables(joined, name, part):
         for (row, column), cell in own.cells.items():
             place = (row, (f"{name}/{column[0]}",)) if columns else ((f"{name}/{row[0]}",), column)
             theirs = whole.cells[place]
-            for field in ("mean", "n", "least", "most", "statuses", "deviation"):
+            for field in ("mean", "n", "min", "max", "statuses", "deviation"):
                 assert getattr(theirs, field) == pytest.approx(getattr(cell, field)), (place, field)
             told = {(r.trial_id, r.status, r.value, r.url) for r in theirs.replicates}
             assert told == {(f"{name}/{r.trial_id}", r.status, r.value, r.url) for r in cell.replicates}
