@@ -62,7 +62,7 @@ def quoting(value: object) -> str:
     """Return the hint to quote a text of a file that YAML reads as another value, `no` or `{lr}`; "" for any other."""
     if isinstance(value, bool):
         return "YAML reads no, off, yes and on as true or false: put a text in quotes"
-    if isinstance(value, Mapping) and value and set(value.values()) == {None}:
+    if isinstance(value, Mapping) and value and all(one is None for one in value.values()):
         return f'YAML reads braces as a mapping: put them in quotes, "{{{next(iter(value))}}}"'
     return ""
 

@@ -273,6 +273,7 @@ def test_a_key_beside_what_is_merged_replaces_it():
             "config.1.[key]: input should be a valid string, got True; YAML reads no",
         ),
         ("arms: {a: {command: [python, x.py, {lr}]}}", 'as a mapping: put them in quotes, "{lr}"'),
+        ("arms: {a: {command: [python, x.py, {lr: []}]}}", "command.2: input should be a valid string, got {'lr': []}"),
     ],
 )
 def test_a_text_that_yaml_reads_as_another_value_is_asked_for_in_quotes(text, says, tmp_path):
