@@ -120,7 +120,7 @@ def search(plan: SweepPlan, curves: Curves, storage: str, target: float) -> list
     to its end, in order."""
     study, found, epochs = plan.study, [], 0
     [(name, declared)] = study.arms.items()
-    arm = ArmSearch(plan, name, {}, StudyRecords(storage, study.name), [])
+    arm = ArmSearch(plan, name, StudyRecords(storage, study.name), [])
     places: list[list[Any] | None] = [None] * PLACES  # [trial, notes, step]
     reached: dict[str, int] = {}
     while not arm.over and not (found and found[-1][1] >= target):
