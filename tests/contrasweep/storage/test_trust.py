@@ -35,6 +35,8 @@ from contrasweep.trial import Report, Trial
 
 TRIAL = Trial("s", "a", "m:f", {"lr": 0.1}, Manifest("d", "/d", "image", {}), 1, 7)
 RECORD = Record.of(TRIAL, status=Status.DONE, metrics={"accuracy": 0.5}, step=3, artifacts=("figure.png",))
+OTHER = Record.of(Trial("s", "a", "m:f", {"lr": 0.1}, TRIAL.data, 1, 8), status=Status.DONE)
+"""A sound record, of the trial with another seed."""
 OUTSIDE = [
     "/etc/x",
     "../x",
@@ -358,6 +360,7 @@ def test_a_few_bytes_that_stand_for_many_rows_are_not_read():
         forged(RECORD, seconds=float("nan")),
         forged(RECORD, colour=1),
         forged(RECORD, trial_id="other"),
+        OTHER.to_json(),
     ],
     ids=lambda content: repr(content[:20]),
 )
