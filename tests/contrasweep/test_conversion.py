@@ -77,6 +77,40 @@ def test_each_kind_of_parameter_is_what_it_was_or_is_named(name, text, place, wa
         assert (study["axes"] if place == "axes" else as_study(study).arms["main"].space[place]) == wanted
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("sweep.yaml", "parameters: []"),
+        ("sweep.yaml", "parameters: {lr: 3}"),
+        ("sweep.yaml", "metric: acc\nparameters: {lr: {min: 0, max: x}}"),
+        ("sweep.yaml", "parameters: {lr: {distribution: log_uniform, min: 1, max: 10000}}"),
+        ("sweep.yaml", "seml: 3"),
+        ("sweep.yaml", "seml: {executable: x.py}\ngrid: {lr: {type: choice}}"),
+        ("sweep.yaml", "seml: {executable: x.py}\ngrid: {lr: {type: range, min: 0, max: 1.0e+12, step: 1}}"),
+        ("sweep.yaml", "seml: {executable: x.py}\ngrid: {lr: {type: uniform, min: 0, max: 1, num: 1000000000000}}"),
+        ("sweep.yaml", "hydra: {sweeper: {params: 3}}"),
+        ("sweep.yaml", b"\xff\xfe"),
+        ("tuned.py", "def f(:"),
+        ("tuned.py", "def objective(trial):\n    return trial.suggest_float('x', 0)\nstudy.optimize(objective)"),
+        ("nothing.yaml", None),
+    ],
+)
+def test_what_is_wrong_in_a_file_of_another_program_is_one_line(name, content, folder):
+    if content is not None:
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(SpecError, match=r"^--from: this file breaks a rule of the program that it is for") as caught:
+        converted(Path(name))
+    assert "\n" not in str(caught.value) and name in str(caught.value)
+
+
+@pytest.mark.parametrize("method", ["random", "grid"])
+def test_a_range_of_four_thousand_million_seeds_is_searched_and_not_listed(method, folder):
+    text = "method: METHOD\nprogram: train.py\nparameters: {s: {min: 0, max: 4294967295}}".replace("METHOD", method)
+    (folder / "sweep.yaml").write_text(text)
+    study, _ = converted(Path("sweep.yaml"))
+    assert study["type"] == "sweep" and study["arms"]["main"]["space"]["s"]["high"] == 4294967295
+
+
 def test_objects_of_ray_tune_and_optuna_declare_a_space():
     of_optuna = optuna.distributions
     space = {

@@ -33,6 +33,9 @@ SEARCHERS = {"bayes": "tpe", "cmaes": "cmaes", "grid": "grid", "nsgaii": "nsga2"
 ARGUMENTS = ("argparse", "sys.argv", "click", "fire", "absl", "hydra", "typer", "HfArgumentParser")
 """Words of a script that reads its command line."""
 
+MOST_VALUES = 10_000
+"""Values of a parameter that a grid lists at most."""
+
 
 @dataclass
 class Found:
@@ -72,8 +75,22 @@ class Found:
 def converted(file: Path) -> tuple[MutableConfig, list[str]]:
     """Return the fields of a study from a file of another program, and what of it has no counterpart.
 
-    Raises `SpecError` for a file that holds no sweep.
+    Raises `SpecError` for a file that holds no sweep, or that breaks the rules of its program.
     """
+    try:
+        return _converted(file)
+    except SpecError:
+        raise
+    except Exception as error:  # a text where a mapping is meant, a parameter without an end, no Python, a folder, ...
+        raise SpecError(
+            "this file breaks a rule of the program that it is for",
+            place="--from",
+            value=str(file),
+            hint=" ".join(f"{type(error).__name__}: {error}".split()),
+        ) from None
+
+
+def _converted(file: Path) -> tuple[MutableConfig, list[str]]:
     found = Found({"name": re.sub(r"[^\w.-]+", "-", file.stem).strip("-._") or "study", "data": "none"})
     text = file.read_text()
     content: Any = {} if file.suffix == ".py" else read_yaml(text, str(file), "the file is not YAML")
@@ -96,9 +113,10 @@ def converted(file: Path) -> tuple[MutableConfig, list[str]]:
 
 
 def _values(fields: MutableConfig) -> list[Any]:
-    """Return all values of a parameter; none where it is a range of real numbers."""
+    """Return all values of a parameter; none where it is a range of real numbers, or of more than `MOST_VALUES`."""
     if fields["type"] == "int" and not fields.get("log"):
-        return list(range(fields["low"], fields["high"] + 1, fields.get("step", 1)))
+        values = range(fields["low"], fields["high"] + 1, fields.get("step", 1))
+        return list(values) if len(values) <= MOST_VALUES else []
     return list(fields.get("options", ()))
 
 
@@ -177,6 +195,8 @@ def _of_seml(found: Found, file: Path, content: Config) -> None:
             elif kind in ("uniform", "loguniform") and "num" not in fields:
                 space[key] = foreign.ranged("float", low, high, log=kind == "loguniform")
             else:
+                if kind != "choice" and (fields.get("num") or (high - low) / fields["step"]) > MOST_VALUES:
+                    raise ValueError(f"{key} has more than {MOST_VALUES} values")
                 spread: Any = {"loguniform": np.geomspace, "uniform": np.linspace}.get(kind, np.arange)
                 options = fields.get("options") or spread(low, high, fields.get("num", fields.get("step"))).tolist()
                 space[key] = {"type": "choice", "options": options}
@@ -202,7 +222,7 @@ def _of_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> Non
     for name, text in (sweeper.get("params") or sweeper["search_space"]).items():
         try:
             found.space[name] = _of_override(ast.parse(str(text).strip(), mode="eval").body)
-        except (SyntaxError, ValueError, TypeError):
+        except (SyntaxError, ValueError, TypeError, IndexError):
             found.left.append(f"{name}: {text}")
     read = ("_target_", "direction", "n_jobs", "n_trials", "params", "sampler", "search_space", "study_name")
     found.left += [f"{key}: {value}" for key, value in sweeper.items() if key not in read and value]
