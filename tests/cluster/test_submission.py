@@ -19,7 +19,7 @@ import jsonschema
 import pytest
 from benchmarks.tracking_services import S3_ENV, s3_server
 from command_line import python
-from raylets import alive_nodes, wait_for
+from raylets import alive_nodes, free_ports, wait_for
 from without_packages import HIDE
 
 import contrasweep as cs
@@ -549,15 +549,6 @@ def test_only_the_same_study_on_the_same_storage_that_is_not_over_is_in_the_way(
 # ----------------------------------------------------------------------------------------------- a real head
 
 
-def free_port():
-    """One outside of 10002-19999, which Ray keeps for workers."""
-    for port in range(20000 + os.getpid() % 10000, 32000):
-        with socket.socket() as s:
-            if s.connect_ex(("127.0.0.1", port)) != 0:
-                return port
-    raise RuntimeError("no free port")
-
-
 @pytest.fixture(scope="module")
 def head():
     with ray_head() as address:
@@ -568,7 +559,7 @@ def head():
 def ray_head(*words, **variables):
     """`ray start --head` with two cores and a token, in a folder of its own; stopped by its process number."""
     folder = tempfile.mkdtemp(prefix="cs-")  # short: Ray puts sockets below it
-    port = free_port()
+    port, client_port = free_ports(2)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": TOKEN,
@@ -582,7 +573,7 @@ def ray_head(*words, **variables):
         "--block",
         "--port=0",
         f"--dashboard-port={port}",
-        f"--ray-client-server-port={port + 1}",
+        f"--ray-client-server-port={client_port}",
         "--dashboard-agent-listen-port=0",
         "--num-cpus=2",
         f"--temp-dir={folder}",

@@ -2,6 +2,7 @@
 can."""
 
 import contextlib
+import itertools
 import os
 import shutil
 import socket
@@ -167,10 +168,15 @@ def wait_for(true, said=lambda: ""):
         time.sleep(0.1)
 
 
+# Outside of 10002-19999, which Ray keeps for workers, and of those that the system gives out. The processes of a test
+# run have numbers near each other: each takes from a hundred ports of its own, since a port is only bound later.
+PORTS = itertools.cycle(range(start := 20000 + os.getpid() % 120 * 100, start + 100))
+
+
 def free_ports(count):
-    """Outside of 10002-19999, which Ray keeps for workers, and of those that the system gives out."""
+    """Ports that nobody listens at; none of them is given again before 99 others are."""
     collected = []
-    for port in range(20000 + os.getpid() % 10000, 32000):
+    for port in itertools.islice(PORTS, 100):
         with socket.socket() as s:
             if s.connect_ex(("127.0.0.1", port)) != 0:
                 collected.append(port)
