@@ -291,10 +291,11 @@ def ways(file):
 
 
 def forge(made, cell, seed, harm):
-    """Forge some files of a kind in one way, in each study one at least. The same seed gives the same storage."""
+    """Forge some files of a kind in one way, in each study one at least; none where an earlier cell has left no file of
+    the kind. The same seed gives the same storage."""
     kind, way = cell
     draw = Draw(f"{seed} {kind} {way}")
-    for files in kinds(made)[kind].values():
+    for files in kinds(made).get(kind, {}).values():
         for file in draw.sample(files, draw.randint(1, len(files))):
             change = another_trial if way == "another trial" else ways(file)[way]
             change(made / file, draw, harm)
