@@ -49,6 +49,8 @@ _WHERE = {"data": ["hra", "xbd"], "batch_size": [16, 128], "image_size": [512, 1
 
 def _table(name: str, description: str, **more: Any) -> AblationGrid:
     settings: MutableConfig = {"folds": 5, "metric": "accuracy", "reference": "local", "data": "hra"} | more
+    if settings["data"] == "hra":
+        settings["repeats"] = 3
     return AblationGrid(name=name, description=description, **settings)
 
 

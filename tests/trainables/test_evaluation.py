@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contrasweep.trainables.evaluation import evaluate, neighbours, probe, scores, target_noise
-from contrasweep.trainables.evaluation.extra import EXTRA, nmi, sgd_probe, weighted_knn
+from contrasweep.trainables.evaluation.extra import EXTRA, few_labels, nmi, sgd_probe, weighted_knn
 from contrasweep.trainables.evaluation.probe import linear_probe
 
 torch.set_num_threads(1)
@@ -252,12 +252,22 @@ def test_a_probe_by_sgd_and_clusters_find_what_is_there():
     assert found["nmi"] > 0.8 > 0.3 > chance["nmi"]
 
 
+def test_a_probe_on_few_labels_sees_one_in_a_hundred_of_each_class_and_one_at_least():
+    labels = torch.arange(3).repeat_interleave(torch.tensor([250, 100, 1]))
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    seen = [row for label, count in enumerate((3, 1, 1)) for row in order[labels[order] == label][:count].tolist()]
+    features = torch.full((len(labels), 3), torch.nan)  # a row that is not to be seen makes the fit fail
+    features[seen] = torch.eye(3)[labels[seen]]
+    metrics, items = few_labels(features, labels, torch.eye(3), torch.tensor([0, 1, 1]), 3)
+    assert metrics["few_labels"] == pytest.approx(2 / 3) and items["few_labels"].tolist() == [1, 1, 0]
+
+
 def test_what_is_asked_for_is_in_metrics_and_items_and_changes_nothing_else():
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(3).repeat(20)
     features = torch.eye(5)[labels] + torch.randn(60, 5, generator=generator)
     data = (features[:30], labels[:30], features[30:], labels[30:], 3)
     plain, more = evaluate(*data), evaluate(*data, extra=tuple(EXTRA))
-    names = {"weighted_knn20", "weighted_knn200", "sgd_probe", "nmi"}
+    names = {"weighted_knn20", "weighted_knn200", "sgd_probe", "nmi", "few_labels"}
     assert set(more.metrics) - set(plain.metrics) == names and names - set(more.items) == {"nmi"}
     assert {name: more.metrics[name] for name in plain.metrics} == dict(plain.metrics)

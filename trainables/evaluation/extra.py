@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from contrasweep.rows import ItemColumns
+from contrasweep.trainables.evaluation.probe import linear_probe
 from contrasweep.trainables.pytorch import Float, Int
 
 Rows = Float[Tensor, "m d"]
@@ -75,8 +76,20 @@ def nmi(train: Rows, labels: Labels, test: Tensor, test_labels: Tensor, classes:
     return {"nmi": float(normalized_mutual_info_score(test_labels.cpu().numpy(), clusters))}, {}
 
 
+def few_labels(train: Rows, labels: Labels, test: Tensor, test_labels: Tensor, classes: int) -> Scores:
+    """Accuracy of the linear probe fitted to one label in a hundred, of each class one at least.
+
+    The rows are the first of each class in an order that is the same for every trial of a dataset. Features stay frozen
+    (Chen et al. 2020, table 7, train all of the network on such a share).
+    """
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)).to(labels.device)
+    of_class = [order[labels[order] == label] for label in range(classes)]
+    rows = torch.cat([found[: -(-len(found) // 100)] for found in of_class])
+    return _accuracies({"few_labels": linear_probe(train[rows], labels[rows], test, classes)}, test_labels)
+
+
 EXTRA: Mapping[str, Callable[[Tensor, Tensor, Tensor, Tensor, int], Scores]] = MappingProxyType(
-    {"weighted_knn": weighted_knn, "sgd_probe": sgd_probe, "nmi": nmi}
+    {"weighted_knn": weighted_knn, "sgd_probe": sgd_probe, "nmi": nmi, "few_labels": few_labels}
 )
 """name -> (train, labels, test, test labels, classes) -> (metrics, values per test item)."""
 

@@ -18,9 +18,12 @@ def scores(
 ) -> dict[str, float]:
     """Return accuracy, macro F1, F1 per class, and the accuracy over many, medium and few-shot classes.
 
-    Of the three kinds of classes only those that exist are there.
+    Of the three kinds of classes only those that exist are there. `prevalence_class_<k>` is the share of class k among
+    the rows that are scored (LOCAL, table 3).
     """
     measured = classification(predicted, labels, len(train_counts))
+    shares = torch.bincount(labels, minlength=len(train_counts)).double() / len(labels)
+    measured |= {f"prevalence_class_{k}": float(share) for k, share in enumerate(shares)}
     hits = predicted == labels
     for shot, classes in shots(train_counts).items():
         rows = classes[labels]

@@ -108,6 +108,7 @@ def test_scores_agree_with_scikit_learn_and_shots_with_the_counts():
     assert scores["f1_macro"] == pytest.approx(f1_score(labels, predicted, average="macro"))
     for k, value in enumerate(f1_score(labels, predicted, average=None)):
         assert scores[f"f1_class_{k}"] == pytest.approx(value)
+        assert scores[f"prevalence_class_{k}"] == pytest.approx((labels == k).mean())
     for shot, classes in {"many": [0], "medium": [1, 2], "few": [3]}.items():
         rows = np.isin(labels, classes)
         assert scores[f"accuracy_{shot}"] == pytest.approx((labels == predicted)[rows].mean())
