@@ -70,7 +70,7 @@ def test_a_study_none_of_whose_data_is_staged_names_the_commands(tmp_path):
     done = contrasweep("plan", "contrasweep.search_spaces.local:TABLE_2", "--set", few, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     missing = [line for line in done.stdout.splitlines() if line.startswith("missing")]
-    assert missing[0].startswith("missing   hra: 3 cells, 15 trials, planned by what its paper says; not staged: ")
+    assert missing[0].startswith("missing   hra: 3 cells, 45 trials, planned by what its paper says; not staged: ")
     assert "contrasweep data stage hra --source " in missing[0] and len(missing) == 3
     assert "--set size=224 --to ./contrasweep-runs/datasets/xbd-size-224 " in missing[1]
     shown = json.loads(contrasweep("plan", "contrasweep.search_spaces.local:SWEEP", "--json", folder=tmp_path).stdout)
