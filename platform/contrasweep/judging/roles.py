@@ -8,6 +8,7 @@ from typing import Literal
 import pandas as pd
 
 from contrasweep.errors import SpecError, check_known
+from contrasweep.results.study_data import SMALLER
 
 ARM = "arm|model|method|system|algorithm|optimizer|variant|config|condition|entry|name"
 FOLD = "fold|cv_fold|split_id|repeat"
@@ -25,9 +26,6 @@ METRIC = "metric|score|value|main_score"
 NO_METRIC = (
     r"step|steps|epoch|epochs|time|timestamp|date|.*_time|.*seconds?|duration|run|run_id|trial|id|index|n|lr|"
     r"learning_rate|batch_size|.*_id|rank|unnamed.*|params|size"
-)
-SMALLER = re.compile(
-    r"(^|_)(loss|error|err|rmse|mse|mae|wer|cer|fid|perplexity|ppl|nll|bpb|latency|seconds|regret)($|_|\d)"
 )
 LARGER = re.compile(
     r"(^|_)(acc|accuracy|f1|auc|auroc|score|precision|recall|map|ndcg|mrr|bleu|rouge|reward|return|r2|knn\d*|top\d*|"

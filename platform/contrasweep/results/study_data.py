@@ -1,5 +1,6 @@
 """`StudyData`: a study in its storage, with its trials as a frame and the notices for its readers."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,6 +30,11 @@ Over = Literal["replicates", "groups"]
 OWN_COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "cause", "seconds", "gpu_memory_gib")
 """The columns of a frame of trials that are neither axes nor metrics."""
 MAX_NOTES = 3
+SMALLER = re.compile(
+    r"(^|[^a-z])(loss|error|err|rmse|mse|mae|wer|cer|fid|perplexity|ppl|nll|bpb|latency|seconds|time|memory|gib|regret|noise|"
+    r"collapsed)($|[^a-z])"
+)
+"""Names of metrics of which smaller values are better."""
 PLURALS = {"arm": "arms", "axis": "axes", "metric": "metrics", "rows or columns": "rows and columns"}
 
 
@@ -243,7 +249,8 @@ class StudyData:
     def mode(self, metric: str) -> Any:
         """Return which values of a metric are better.
 
-        For another metric than the study's larger values are, unless it is a loss or the similarity to other classes.
+        What the study says of the metric, its objectives and constraints counted; for another metric its name does: of
+        losses, errors, times and sizes smaller values are better, of all others larger ones.
 
         Args:
             metric: The name of the metric.
@@ -251,8 +258,10 @@ class StudyData:
         Returns:
             "max" or "min".
         """
-        plain = metric.rpartition("/")[2]  # that of an evaluation is DATASET/METRIC
-        return self.document.mode if metric == self.metric else "min" if plain.startswith(("loss", "noise")) else "max"
+        constraint = self.document.constraints.get(metric)
+        declared = {metric: "min" if constraint.startswith("<") else "max"} if constraint else {}
+        declared |= self.document.goals | {self.metric: self.document.mode}
+        return declared.get(metric) or ("min" if SMALLER.search(metric.rpartition("/")[2].lower()) else "max")
 
     @property
     def title(self) -> str:
