@@ -52,6 +52,7 @@ COMMANDS: list[list[str]] = [
     ["status", "small"],
     ["logs", "small", "{trial}"],
     ["code", "small"],
+    ["note", "small", "{trial}", "odd"],
     ["stop", "small"],
     ["ledger", "speed"],
     ["ledger"],
@@ -77,6 +78,7 @@ MADE_BY: list[list[str]] = [
     ["evaluate", "small", "--on", "digits", *NOWHERE],
     ["sync", "small.yaml", "--tracking", "sqlite:///mlflow.db,tensorboard:board"],
     ["decide", "speed.yaml", "candidate.yaml", *NOWHERE],
+    ["note", "small", "good so far"],
     ["remove", "small", "--arm", "b", "--yes"],
 ]
 """The commands that make the honest storage. Trials of arm b are archived, and are still to run."""

@@ -65,6 +65,10 @@ EXAMPLES = {
     "jobs": [f"contrasweep jobs {ADDRESS}"],
     "stop": [f"contrasweep stop JOB {ADDRESS}", "contrasweep stop quickstart"],
     "code": ["contrasweep code quickstart", "contrasweep code quickstart --diff 3f2a now"],
+    "note": [
+        "contrasweep note quickstart 'the learning rate was too high'",
+        "contrasweep note quickstart 3f2a91c0 '#odd the loss jumps at epoch 3'",
+    ],
     "clean": ["contrasweep clean quickstart --dry-run", "contrasweep clean quickstart --keep confirmed"],
     "remove": ["contrasweep remove quickstart --arm ocl --status failed"],
     "restore": ["contrasweep restore quickstart"],
@@ -79,7 +83,7 @@ EXAMPLES = {
 
 GROUPS = {
     "Study": ["init", "plan", "run", "evaluate", "watch", "logs", "status", "stop", "studies"],
-    "Look": ["report", "compare", "judge", "diff", "ui", "sync"],
+    "Look": ["report", "compare", "judge", "diff", "note", "ui", "sync"],
     "Referee": ["decide", "ledger"],
     "Data": ["data"],
     "Cluster": ["submit", "jobs", "doctor"],

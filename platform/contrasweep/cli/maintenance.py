@@ -26,7 +26,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to the main application."""
-    for command in (code, clean, remove, restore, verify):
+    for command in (code, note, clean, remove, restore, verify):
         app.command()(command)
 
 
@@ -63,6 +63,25 @@ def code(
             print(f"{'':<16}  {commit}; {', '.join(row['modules'][:4])}{' ...' * (len(row['modules']) > 4)}")
     for part in aside:
         print(f"archived {part.when}: {len(part.trial_ids)} trials ({part.reason})")
+
+
+def note(
+    study: StoredStudy,
+    words: Annotated[list[str], typer.Argument(metavar="[TRIAL] TEXT", help="What the note is on, and its text.")],
+    storage: Storage = STORAGE,
+) -> None:
+    """Write a note on a study, or on a trial of it. Reports and MLflow show it.
+
+    It changes no trial and no verdict.
+    """
+    from contrasweep.live.logs import find_trial
+    from contrasweep.results.notes import add_note
+
+    records = known_study(name(study), storage)
+    *trials, text = words
+    if len(trials) > 1:
+        raise SpecError("a note is one text, in quotes", place="TEXT", value=text, hint='note STUDY "good so far"')
+    add_note(records, text, *(find_trial(records, trial) for trial in trials))
 
 
 def clean(

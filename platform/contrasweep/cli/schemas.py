@@ -125,7 +125,7 @@ class UndecidedRow(TypedDict):
     difference: Number
     detectable: list[Number]
     degrees: list[Number]
-    assurance: list[Chance]
+    chances: list[Chance]
     enough: list[EnoughSize]
     enough_as_estimated: Size | None
 

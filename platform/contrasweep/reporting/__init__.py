@@ -11,7 +11,7 @@ import pandas as pd
 import yaml
 
 from contrasweep.errors import SpecError, check_known
-from contrasweep.markdown_text import fenced
+from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.reporting import trials
 from contrasweep.reporting.data import SPENT, ReportData
 from contrasweep.reporting.formats import csv_text
@@ -178,10 +178,12 @@ def render(results: Results, format: str, table: Table | None = None, *, width: 
     shown = table.to_text(width) if format == "text" else table.to_markdown()
     of_study = table.metric == results.metric and not table.unit
     advised = results.advice().to_text(width if format == "text" else WIDTH).rstrip() if of_study else ""
-    notes = search_notes(results).to_text(width if format == "text" else None) if results.spent() else ""
+    search = search_notes(results).to_text(width if format == "text" else None) if results.spent() else ""
+    notes = results.notes
     if format == "markdown":
-        advised, notes = (fenced(part) if part else "" for part in (advised, notes))
-    return ("\n\n".join(part for part in (shown.rstrip(), advised, notes, results.log_note) if part) + "\n").encode()
+        advised, search = (fenced(part) if part else "" for part in (advised, search))
+        notes = list(map(markdown_text, notes))
+    return ("\n\n".join(part for part in (shown.rstrip(), advised, search, *notes) if part) + "\n").encode()
 
 
 def _best_study(results: Results) -> str:
@@ -249,7 +251,7 @@ def report_data(results: Results, table: Table) -> ReportData:
         importance=results.importance(),
         spent=_spent(results),
         search_notes=search_notes(results),
-        log_note=results.log_note,
+        notes=results.notes,
         advice=results.advice() if table.metric == results.metric else None,
         study_link=links.study,
         code=_code(results),

@@ -89,7 +89,7 @@ class ReportData(TrialData):
     advice: Advice | None = None  # what would decide what is undecided
     study_link: str = ""
     storage: str = ""  # where the study lies, for the commands that a report names
-    log_note: str = ""  # of trials whose logs have warnings
+    notes: Sequence[str] = ()  # what people wrote, and the command that shows a warning
     served: str = ""  # the command that serves the pages behind `links`; empty where a server does
     code: Sequence[Sequence[str]] = ()  # one row for each code that made trials: digest, trials, commit
     archived: int = 0  # trials that were archived

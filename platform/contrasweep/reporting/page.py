@@ -48,6 +48,7 @@ def html_report(data: ReportData, *, served: bool = False) -> str:
         name=document.name,
         description=document.description,
         summary=_summary(data),
+        notes=data.notes,
         counts=list((data.frame if data.of_sweep is None else data.of_sweep)["status"].value_counts().items()),
         tones=TONES,
         datasets=sorted({(dataset.name, dataset.synthetic) for dataset in document.datasets}),

@@ -81,7 +81,6 @@ def trials_section(data: ReportData) -> Variables:
     value = (named.get("words") or named["values"])[0] if named else ""
     return {
         "logs": data.log_command("TRIAL"),
-        "log_note": data.log_note,
         "listed": listed,
         "example": f"{first} {named['name']}={value}" if named else f"{first} failed",
         "omitted": len(whole) - len(frame),

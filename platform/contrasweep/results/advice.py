@@ -120,7 +120,7 @@ class PowerForecast:
     """What more replicates would come to for one undecided comparison.
 
     `detectable` is the difference that is decided with a chance of 80 %, in units of the metric: now, and at each of
-    the advice's sizes and others. `degrees` are the degrees of freedom there. `predictions` are the chances of a
+    the advice's sizes and others. `degrees` are the degrees of freedom there. `chances` are those of a
     decision at the sizes (none: not known), `enough` the sizes that decide it with 80 %, the cheapest first.
     `enough_as_estimated` is the cheapest size that would, if the noise is as it is estimated; where `enough` is empty.
     """
@@ -128,7 +128,7 @@ class PowerForecast:
     pair: Pair
     detectable: tuple[float, ...]
     degrees: tuple[float, ...]
-    predictions: tuple[Prediction, ...]
+    chances: tuple[Prediction, ...]
     enough: tuple[tuple[Size, Prediction], ...]
     enough_as_estimated: Size | None = None
 
@@ -225,7 +225,7 @@ class Advice:
         for forecast in self.forecasts:
             chances = [
                 f"{chance.assurance:.0%} [{100 * chance.low:.0f}, {100 * chance.high:.0f}]"
-                for chance in forecast.predictions
+                for chance in forecast.chances
             ]
             chances = chances or ["not known"] * len(self.sizes)
             rows.append([forecast.title(self.names), "undecided", *chances, *rest, self._named(forecast.sufficient())])
@@ -287,7 +287,7 @@ class Advice:
                     "difference": forecast.pair.comparison.difference,
                     "detectable": [_finite(value) for value in forecast.detectable],
                     "degrees": [_finite(value) for value in forecast.degrees],
-                    "assurance": [_chance(prediction) for prediction in forecast.predictions],
+                    "chances": [_chance(prediction) for prediction in forecast.chances],
                     "enough": [vars(size) | _chance(prediction) for size, prediction in forecast.enough],
                     "enough_as_estimated": None
                     if forecast.enough_as_estimated is None
@@ -316,7 +316,7 @@ class Advice:
                 }
                 for forecast in self.forecasts
                 for size, detectable, prediction in zip(
-                    self.sizes, forecast.detectable[1:], forecast.predictions or [None] * len(self.sizes), strict=False
+                    self.sizes, forecast.detectable[1:], forecast.chances or [None] * len(self.sizes), strict=False
                 )
             ]
         )

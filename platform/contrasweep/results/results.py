@@ -11,7 +11,7 @@ import pandas as pd
 
 from contrasweep.canonical import label
 from contrasweep.config import Config
-from contrasweep.errors import SpecError, check_known
+from contrasweep.errors import BrokenFileError, SpecError, check_known
 from contrasweep.imports import import_path
 from contrasweep.planning.power import earlier_noise, own_methods
 from contrasweep.results import effects, search
@@ -21,18 +21,21 @@ from contrasweep.results.building import DecisionRule, build_table, chosen_score
 from contrasweep.results.datasets import DatasetSummary, dataset_summary
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.items import item_values
+from contrasweep.results.notes import read_notes
 from contrasweep.results.notices import mark_mixed_code
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.search import Best
 from contrasweep.results.study_data import OWN_COLUMNS, Over, StudyData
 from contrasweep.results.table import PLAIN, Cell, Key, Table, TableStyle
 from contrasweep.rows import FrameRow, row_tuples
+from contrasweep.shell import command_line
 from contrasweep.statistics.comparison import Comparison
 from contrasweep.statistics.design import Design, SeedPart
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.confirmations import confirmation_notes, read_confirmations
 from contrasweep.storage.record import Record, Status
 from contrasweep.study.arm_budget import ArmBudget, search_costs
+from contrasweep.terminal_text import printable
 
 
 @dataclass(frozen=True, repr=False)
@@ -392,6 +395,22 @@ class Results(StudyData):
         """What a reader of any of its tables must know of the study: how it was confirmed, started and configured."""
         confirmed = [*confirmation_notes(self.document.spec, self.records), *search.start_notes(self.document)]
         return [*confirmed, *self.unused_settings, *self.notices]
+
+    @property
+    def notes(self) -> list[str]:
+        """What people wrote of the study and its trials (`contrasweep note`); last the command that shows a warning."""
+        lines = []
+        for part in self.parts:
+            try:
+                for note in read_notes(part.records):
+                    place = "/".join([part.name, note.trial[:8]] if note.trial else [part.name])
+                    lines.append(printable(" ".join(f"note on {place}: {note.text}".split())))
+            except BrokenFileError as error:
+                lines.append(f"left out: {error}")
+            for record in part.warned[:1]:
+                shown = command_line("logs", part.name, record.trial_id[:8], storage=part.records.storage)
+                lines.append(f"the first log with a warning: {shown}")
+        return lines
 
     @property
     def answer(self) -> Answer:

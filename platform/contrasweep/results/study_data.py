@@ -16,7 +16,6 @@ from contrasweep.results.items import ItemReader, Items
 from contrasweep.results.notices import MixedCode, notice_lines, retrained, unread_lines
 from contrasweep.results.rendering import DisplayNames, display_names
 from contrasweep.rows import FrameRow, ItemColumns
-from contrasweep.shell import command_line
 from contrasweep.storage import compact
 from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import COUNTING, Record, Status
@@ -211,16 +210,13 @@ class StudyData:
     @cached_property
     def notices(self) -> list[str]:
         """A sentence for what stands out in the classes of the data, and for what finished trials say of themselves."""
-        return [*self.document.data_notes, *notice_lines(self.done, self.axes)]
+        logs = [f"{len(self.warned)} of {len(self.planned)} trials have warnings in their logs"] * bool(self.warned)
+        return [*self.document.data_notes, *notice_lines(self.done, self.axes), *logs]
 
     @property
-    def log_note(self) -> str:
-        """How many trials have warnings in their logs, and the command that prints the first; "" where none has."""
-        warned = [record for record in self.trial_records.values() if record.warnings]
-        if not warned:
-            return ""
-        shown = command_line("logs", warned[0].study, warned[0].trial_id[:8], storage=self.records.storage)
-        return f"{len(warned)} of {len(self.planned)} trials have warnings in their logs: {shown}"
+    def warned(self) -> list[Record]:
+        """The records of the table's trials whose logs have warnings."""
+        return [record for record in self.trial_records.values() if record.warnings]
 
     @cached_property
     def again(self) -> frozenset[str]:

@@ -12,6 +12,7 @@ from typing import Literal
 from contrasweep.cluster.memory import GIB
 from contrasweep.errors import StorageError
 from contrasweep.live.overview import study_names
+from contrasweep.markdown_text import markdown_text
 from contrasweep.planning.plan import Plan
 from contrasweep.results.results import Results
 from contrasweep.storage import compact
@@ -71,7 +72,15 @@ def _shown(results: Results, trackers: Trackers) -> str:
     scored = sorted(
         (score.study, score.trial_id, score.ended) for found in results.evaluations.values() for score in found
     )
-    state = [store, trackers.store, __version__, results.document, sorted(results.records.etags().items()), scored]
+    state = [
+        store,
+        trackers.store,
+        __version__,
+        results.document,
+        sorted(results.records.etags().items()),
+        scored,
+        results.notes,
+    ]
     return hashlib.sha256(repr(state).encode()).hexdigest()
 
 
@@ -81,7 +90,7 @@ def _log(results: Results, server: Server, trained: Plan | None) -> None:
     server.connect(trials=False)
     with tempfile.TemporaryDirectory() as folder:
         files, note = write_files(results, Path(folder))
-        server.describe_study(files, note, _means(results))
+        server.describe_study(files, "\n\n".join([note, *map(markdown_text, results.notes)]), _means(results))
     if trained is not None:
         for record in islice(_best(results), MAX_MODELS):
             _log_model(record, results, server, trained)

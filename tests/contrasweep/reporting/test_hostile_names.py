@@ -5,7 +5,7 @@ import io
 import math
 import re
 import shlex
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html import escape
 from xml.etree import ElementTree
 
@@ -14,8 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from typer.testing import CliRunner
 
-from contrasweep import AblationGrid, Arm, load
+from contrasweep import AblationGrid, Arm, SpecError, load
+from contrasweep.cli.app import app
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.planning.grid import make_plan
@@ -23,6 +25,7 @@ from contrasweep.reporting import render, write_report
 from contrasweep.reporting.figures import Bars, Dots, Lines, Ranks, Series
 from contrasweep.reporting.formats import csv_text, inert_cell
 from contrasweep.reporting.svg import draw
+from contrasweep.results.notes import NOTES_FILE, Note, Notes, read_notes
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.table import TableStyle
 from contrasweep.running.prepare import study_document
@@ -57,6 +60,8 @@ def records(tmp_path):
         error = f"Traceback\n{SCRIPT}\\end{{table}}" if failed else None
         status = Status.FAILED if failed else Status.DONE
         records.write(Record.of(trial, status=status, metrics=metrics, error=error, host=f"h{SCRIPT}", ended=10.0))
+    notes = asdict(Notes((Note(f"\x1b[2J{SCRIPT}\nSupCon is better", trial.id), Note(PICTURE))))
+    NOTES_FILE.write(records.store, "s/notes.json", notes)
     return records
 
 
@@ -71,8 +76,25 @@ def test_every_format_shows_hostile_names_as_text(records, format):
     if format == "csv":
         assert {"'=1+1"} <= {cell for row in csv.reader(io.StringIO(shown)) for cell in row}
     if format == "markdown":
-        assert "<script" not in shown.replace("\\<", "")
-    assert "\x1b" not in shown
+        assert "<script" not in shown.replace("\\<", "") and PICTURE not in shown
+    assert "\x1b" not in shown and ("note on s/" in shown) == (format in ("html", "markdown", "text"))
+
+
+def test_a_note_is_bounded_and_changes_nothing_else(records):
+    def note(*words):
+        return CliRunner().invoke(app, ["note", "s", *words, "--storage", records.storage]).exception
+
+    trial = next(iter(records.etags()))
+    records.store.write(records.key(trial, "log.txt"), b"")
+    others = {key: records.store.read(key) for key in records.store.list("s/") if not key.endswith("notes.json")}
+    assert note("the  first") is note(trial[:8], "#odd jumps") is None
+    assert [(x.text, x.trial) for x in read_notes(records)][2:] == [("the first", ""), ("#odd jumps", trial)]
+    for words in (["x" * 501], [" "], ["nobody", "x"], ["a", "b", "c"]):
+        assert isinstance(note(*words), SpecError), words
+    assert others == {key: records.store.read(key) for key in others} and len(read_notes(records)) == 4
+    records.store.write("s/notes.json", NOTES_FILE.encode({"notes": [{"text": "x" * 501}]}))
+    (told, *_) = load("s", storage=records.storage).notes
+    assert told.startswith("left out: ") and "notes.json" in told
 
 
 @pytest.mark.parametrize("name", [SCRIPT, '"onload="alert(1)', "'><g>"])

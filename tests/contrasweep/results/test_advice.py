@@ -49,7 +49,7 @@ def test_advice_names_what_is_undecided_with_the_price_of_deciding_it(results):
     assert [size.hours for size in advice.sizes] == [1.8, 5.4]
     for one in advice.forecasts:
         assert one.detectable[0] > one.detectable[1] > one.detectable[2] > 0
-        assert 0 <= one.predictions[0].low <= one.predictions[0].assurance <= one.predictions[0].high <= 1
+        assert 0 <= one.chances[0].low <= one.chances[0].assurance <= one.chances[0].high <= 1
         for size, prediction in one.enough:
             assert prediction.assurance >= 0.8 and size.trials == 3 * (size.count - 6)
 
@@ -92,9 +92,7 @@ def test_over_folds_seeds_and_repeats_are_weighed_against_each_other(tmp_path):
         assert size.trials == (20 * (size.count - 4) if size.unit == "seeds" else 80 * (size.count - 1))
     single = run(tmp_path / "single", grid(1, "ab", folds=5), calm).advice()
     (one,) = single.forecasts
-    assert (
-        one.degrees[:3] == (0, 1, 3) and one.predictions == () and one.enough_as_estimated == Size("seeds", 2, 10, None)
-    )
+    assert one.degrees[:3] == (0, 1, 3) and one.chances == () and one.enough_as_estimated == Size("seeds", 2, 10, None)
     said = single.to_text().replace("\n  ", " ")
     assert "a second seed gives one" in said and "the first look, as nothing was tested yet" in said
 
@@ -253,7 +251,7 @@ def test_a_failed_trial_makes_the_study_no_smaller(tmp_path):
     assert [(size.count, size.trials) for size in advice.sizes] == [(12, 18), (24, 54)]
     for one in advice.forecasts:
         lost = 6 - one.pair.comparison.n
-        assert [prediction.design.seeds for prediction in one.predictions] == [12 - lost, 24 - lost]
+        assert [prediction.design.seeds for prediction in one.chances] == [12 - lost, 24 - lost]
 
 
 REVIEW = {0: 0.355, 1: 0.245, 2: 0.32, 3: 0.27}
@@ -306,7 +304,7 @@ def test_a_large_difference_over_few_seeds_is_told_what_would_decide_it(tmp_path
     (pair,), advice = results.answer.pairs, results.advice(lambda trials: sum(trials.values()) / 60)
     assert pair.comparison.verdict == "undecided" and round(pair.comparison.evidence.common.degrees) == 1
     (one,) = advice.forecasts
-    assert one.predictions == () and one.enough == () and 2 < one.enough_as_estimated.count <= 16
+    assert one.chances == () and one.enough == () and 2 < one.enough_as_estimated.count <= 16
     assert one.degrees[0] == pytest.approx(1, abs=0.1) and one.degrees[1] > 1.5 > one.degrees[3]  # seeds, not repeats
     assert one.detectable[1] < one.detectable[0] and advice.others[-1] == Size("folds", 10, 40, 40 / 60)
     text = " ".join(advice.to_text().split())

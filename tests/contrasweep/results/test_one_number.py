@@ -379,8 +379,11 @@ def check_sweep(results, searched):
     stored = next(entry for entry in overviews(results.records.storage) if entry.study == results.name)
     assert stored.statuses == {status: n for status, n in chips.items() if status != "pending"}
     warned = [record.trial_id for record in results.trial_records.values() if record.warnings]
-    told = f"{len(warned)} of {len(frame)} trials have warnings in their logs: contrasweep logs {results.name} "
-    assert (told in page) == (told in text) == bool(warned)
+    told = f"{len(warned)} of {len(frame)} trials have warnings in their logs"
+    forms = [*(render(results, form).decode() for form in ("csv", "latex", "markdown")), *shown["notes"], page, text]
+    assert sum(told in form for form in forms) == 6 * bool(warned)
+    logs = f"contrasweep logs {results.name} "
+    assert (logs in text) == (logs in page.replace(f"{logs}TRIAL", "")) == bool(warned)
     data = report_data(results, results.table())
     listed = trials_section(data)["listed"]
     columns = {column["name"]: column for column in listed["columns"]}

@@ -8,6 +8,7 @@ from made_up import declared, train
 from contrasweep import AblationGrid, Arm
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
+from contrasweep.results.notes import add_note
 from contrasweep.results.results import Results
 from contrasweep.running import publish as module
 from contrasweep.running.publish import publish
@@ -50,6 +51,10 @@ def test_a_store_that_shows_all_and_was_not_written_to_is_left_alone(mlflow_uri,
     assert (again(), again()) == (1, 0), "the file was written to: what was deleted is there again"
     records.write(replace(records.read_one(plan.trials[0].id), metrics={"accuracy": 0.9}))
     assert (again(), again()) == (1, 0), "a record is another one"
+    add_note(records, "all <b>odd</b> | so", plan.trials[0].id)
+    assert (again(), again()) == (1, 0), "a note is new"
+    told = client.get_experiment_by_name("shown").tags["mlflow.note.content"]
+    assert f"note on shown/{plan.trials[0].id[:8]}: all \\<b>odd\\</b> \\| so" in told
 
 
 def test_the_state_of_a_server_or_a_missing_file_is_not_known(tmp_path):
