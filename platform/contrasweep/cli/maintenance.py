@@ -70,7 +70,7 @@ def note(
     words: Annotated[list[str], typer.Argument(metavar="[TRIAL] TEXT", help="What the note is on, and its text.")],
     storage: Storage = STORAGE,
 ) -> None:
-    """Write a note on a study, or on a trial of it. Reports and MLflow show it.
+    """Write a note on a study, or on a trial of it. Reports show it, and MLflow after the next run.
 
     It changes no trial and no verdict.
     """

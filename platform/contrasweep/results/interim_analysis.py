@@ -211,7 +211,9 @@ def _after_look(
     """
     if not pairs:
         return ()
-    inflation = looks.t_inflation(family.level) if _of_seeds(pairs) else 1.0
+    # The folds' t statistics keep their folds, and err less for it.
+    of_seeds = not any(c.evidence.common.design.folds or c.evidence.common.design.items for c in pairs)
+    inflation = looks.t_inflation(family.level) if of_seeds else 1.0
     tested = [_Tested.of(one, log, looks, family, mode, inflation) for one in pairs]
     judged_now = partial(
         judge_looks,
@@ -237,11 +239,6 @@ def _after_look(
         standings = judged_now(early=may)
     judged = zip(tested, standings, may, strict=True)
     return tuple(one.entry(standing, ready, mode) for one, standing, ready in judged)
-
-
-def _of_seeds(pairs: Sequence[Compared]) -> bool:
-    """Whether the replicates are seeds alone. The folds' t statistics keep their folds, and err less for it."""
-    return not any(c.evidence.common.design.folds or c.evidence.common.design.items for c in pairs)
 
 
 def _last_error(evidence: Evidence, declared: Replicates) -> float:

@@ -1,6 +1,5 @@
 """What people wrote of a study and its trials, in its folder: `notes.json`. A note changes no trial and no verdict."""
 
-import time
 from dataclasses import asdict
 from typing import Annotated
 
@@ -15,27 +14,18 @@ LONGEST, MOST = 500, 1000
 
 
 @stored
-class Note:
-    """A note on a trial, or where `trial` is empty on the study."""
-
-    text: Annotated[str, Field(max_length=LONGEST)]
-    trial: Annotated[str, Field(max_length=64)] = ""
-    written: float = 0.0  # unix time
-
-
-@stored
 class Notes:
-    """The notes of a study, the oldest first."""
+    """The notes of a study, the oldest first: the trial that each is on, or "" for the study, and its text."""
 
-    notes: Annotated[tuple[Note, ...], Field(max_length=MOST)] = ()
+    notes: Annotated[tuple[tuple[str, Annotated[str, Field(max_length=LONGEST)]], ...], Field(max_length=MOST)] = ()
 
 
 NOTES_FILE = JsonFile(Notes, 1, "delete it, or restore it from a backup")
 """notes.json, written and read."""
 
 
-def read_notes(records: StudyRecords) -> tuple[Note, ...]:
-    """The notes, the oldest first. `BrokenFileError` if the file is broken."""
+def read_notes(records: StudyRecords) -> tuple[tuple[str, str], ...]:
+    """The notes, the oldest first: trial and text. `BrokenFileError` if the file is broken."""
     try:
         return NOTES_FILE.read(records.store, f"{records.study}/notes.json").notes
     except (FileNotFoundError, NotADirectoryError):
@@ -48,5 +38,4 @@ def add_note(records: StudyRecords, text: str, trial: str = "") -> None:
     if not 0 < len(text) <= LONGEST or len(known) >= MOST:
         rule = f"a note has 1 to {LONGEST} characters, and a study at most {MOST} notes"
         raise SpecError(rule, place="TEXT", value=f"{len(text)} characters after {len(known)} notes")
-    content = asdict(Notes((*known, Note(text, trial, time.time()))))
-    NOTES_FILE.write(records.store, f"{records.study}/notes.json", content)
+    NOTES_FILE.write(records.store, f"{records.study}/notes.json", asdict(Notes((*known, (trial, text)))))

@@ -402,9 +402,9 @@ class Results(StudyData):
         lines = []
         for part in self.parts:
             try:
-                for note in read_notes(part.records):
-                    place = "/".join([part.name, note.trial[:8]] if note.trial else [part.name])
-                    lines.append(printable(" ".join(f"note on {place}: {note.text}".split())))
+                for trial, text in read_notes(part.records):
+                    place = f"{part.name}/{trial[:8]}".rstrip("/")
+                    lines.append(printable(" ".join(f"note on {place}: {text}".split())))
             except BrokenFileError as error:
                 lines.append(f"left out: {error}")
             for record in part.warned[:1]:

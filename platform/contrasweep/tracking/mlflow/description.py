@@ -87,7 +87,8 @@ def run_name(study: TrackedStudy, trial: TrialOrRecord) -> str:
     """The arm, the study's axes, fold and seed: `ocl batch_size=32 fold=2 seed=0`."""
     config = {**trial.config, "data": trial.data.name}
     shown = {axis: dotted.name(dotted.lookup(config, axis)) for axis in study.axes}
-    parts = [f"{axis}={_short(value)}" for axis, value in shown.items() if value is not None]
+    shown = {a: f"{v:.4g}" if isinstance(v, float) else _text(v)[:40] for a, v in shown.items() if v is not None}
+    parts = [f"{axis}={value}" for axis, value in shown.items()]
     fold = [] if trial.fold is None else [f"fold={trial.fold}"]
     return " ".join([trial.arm, *parts, *fold, f"seed={trial.seed}"])
 
@@ -311,7 +312,3 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return label(value)
     return value if isinstance(value, str) else json.dumps(value, default=str)
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else _text(value)[:40]

@@ -317,20 +317,14 @@ class Server:
             "mlflow.note.content": study_note(study)[:7900],
             **source_tags(),
         }
+        name = study.name if self.view == VIEW else f"{study.name} ({study.storage})"  # the experiment is another's
         entity = translate_errors(
-            lambda: self.client.create_run(
-                self.experiment_id, start_time=milliseconds(began), tags=tags, run_name=self._parent_name
-            )
+            lambda: self.client.create_run(self.experiment_id, start_time=milliseconds(began), tags=tags, run_name=name)
         )
         parent: str = entity.info.run_id
         declared = json.dumps({**vars(study), "extra": dict(study.extra)}, indent=1, default=str)
         translate_errors(lambda: self.client.log_text(parent, declared, "study.json"))
         return parent
-
-    @property
-    def _parent_name(self) -> str:
-        """The study's name; with its storage where the experiment is another storage's."""
-        return self.study.name if self.view == VIEW else f"{self.study.name} ({self.study.storage})"
 
     def _set_parent_tags(self, tags: Mapping[str, str]) -> None:
         self._log(Run(self.parent_id, {}), tags=tags)
