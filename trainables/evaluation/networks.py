@@ -1,12 +1,12 @@
 """The trainable of evaluations: it loads the network that another trial has trained, and scores it on more data."""
 
-import importlib
 import tempfile
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from contrasweep.cluster.memory import Workload
+from contrasweep.commands.functions import loader_path
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
@@ -98,7 +98,8 @@ def _model(source: Trial, config: Config, storage: str) -> "torch.nn.Module":
         if given:
             loaded = import_path(source.trainable, kind="function")(Path(folder, config["file"]))
         else:
-            loaded = importlib.import_module(source.trainable.partition(":")[0]).load_model(Path(folder), source)
+            load = import_path(loader_path(source.trainable, source.config), kind="loader")
+            loaded = load(Path(folder), source)
     if not isinstance(loaded, torch.nn.Module):
         hint = f"it returned {type(loaded).__name__}"
         raise SpecError("a loader returns a torch.nn.Module", place="--model", value=source.trainable, hint=hint)

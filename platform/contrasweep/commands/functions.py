@@ -5,23 +5,28 @@ each report until the trial goes on.
 """
 
 import functools
+import math
 import queue
 import threading
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from unittest import mock
+
+import pydantic
 
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import import_path
-from contrasweep.schema import checked
+from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trial import Report, RevisedReport, Trainable, Trial
 
 END_S = 30.0
 """How long a function may take to end after its trial was stopped."""
 CALLS = "calls"
 """The setting that names Optuna's or Ray Tune's function."""
+UNTIL = "until"
+"""The setting with what ends a function of Ray Tune's, as its `stop`: a metric or `training_iteration` -> value."""
 OBJECTIVE = "objective"
 """The metric that an objective returns."""
 STEP = "contrasweep-step"
@@ -165,12 +170,16 @@ def _of_tune(trial: Trial, resume: Path | None = None) -> None:
         folder = None if checkpoint is None else Path(checkpoint.path)
         if folder is not None:
             (folder / STEP).write_text(str(step))
-        report(step, {name: value for name, value in metrics.items() if isinstance(value, int | float)}, folder)
+        numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
+        report(step, numbers, folder)
+        reached = {"training_iteration": step, **numbers}
+        if any(reached.get(name, -math.inf) >= value for name, value in trial.config.get(UNTIL, {}).items()):
+            raise Stopped
 
     def saved() -> Any:
         return None if resume is None else tune.Checkpoint.from_directory(str(resume))
 
-    config = {key: value for key, value in trial.config.items() if key != CALLS}
+    config = {key: value for key, value in trial.config.items() if key not in (CALLS, UNTIL)}
     with (
         mock.patch.multiple(tune, report=told, get_checkpoint=saved),
         mock.patch.multiple(ray_train, report=told, get_checkpoint=saved),
@@ -180,9 +189,10 @@ def _of_tune(trial: Trial, resume: Path | None = None) -> None:
 
 
 class _Call:
-    """The settings of an adapter: the function, and any others, for it."""
+    """The settings of an adapter: the function, what ends it, and any others, for it."""
 
     calls: str
+    until: Annotated[Mapping[str, float], OMIT_DEFAULT] = pydantic.Field(default_factory=dict)
 
     def __post_init__(self) -> None:
         import_path(self.calls, CALLS)
@@ -195,3 +205,12 @@ tune = generator(_of_tune)
 optuna.settings = tune.settings = checked(_Call, extra="allow")  # type: ignore[attr-defined]
 ADAPTERS = {name: f"{__name__}:{name}" for name in ("optuna", "tune")}
 """How a trainable's path begins -> the trainable that calls what it names."""
+
+
+def loader_path(trainable: str, config: Config) -> str:
+    """Return the path of `load_model(folder, trial)` beside a trainable, or beside the function that an adapter calls.
+
+    It returns the network in a checkpoint of the trial, mostly a `torch.nn.Module`.
+    """
+    path = str(config.get(CALLS)) if trainable in ADAPTERS.values() else trainable
+    return f"{path.partition(':')[0]}:load_model"

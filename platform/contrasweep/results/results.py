@@ -1,5 +1,6 @@
 """`Results`: the results of a study, read from the storage alone: frames, tables, comparisons and figures."""
 
+import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,11 +11,12 @@ from typing import Any, get_args
 import pandas as pd
 
 from contrasweep.canonical import label
+from contrasweep.commands import PATH
 from contrasweep.config import Config
 from contrasweep.errors import BrokenFileError, SpecError, check_known
 from contrasweep.imports import import_path
 from contrasweep.planning.power import earlier_noise, own_methods
-from contrasweep.results import effects, search
+from contrasweep.results import effects, networks, search
 from contrasweep.results.advice import Advice, Hours, Prices, advice
 from contrasweep.results.answer import Answer, Pair, Versus, versus
 from contrasweep.results.building import DecisionRule, build_table, chosen_score, names_of, table_over_groups
@@ -34,8 +36,11 @@ from contrasweep.statistics.design import Design, SeedPart
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.confirmations import confirmation_notes, read_confirmations
 from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import ArmBudget, search_costs
 from contrasweep.terminal_text import printable
+from contrasweep.study.file import as_study, named_by
+from contrasweep.trial import Trial
 
 
 @dataclass(frozen=True, repr=False)
@@ -140,17 +145,67 @@ class Results(StudyData):
         Raises:
             SpecError: There is no such arm, no trial of it has finished, or its checkpoint was not kept.
         """
-        check_known(arm, "arms", self.document.arms, "there is no such arm", place="arm")
+        record = self._trained(arm)
         (folder := Path(to)).mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise SpecError("a checkpoint goes into an empty folder", place="to", value=to)
-        record = self.best_trial(arm)
-        store = self.records.store
-        key = self.records.key(record.trial_id, "checkpoint") if record else ""
-        if record is None or Checkpoints(store, key).fetch(folder) is None:
-            hint = f"trial {record.trial_id} has none" if record else "no trial of it has finished"
+        records = StudyRecords(self.records.storage, record.study)
+        if Checkpoints(records.store, records.key(record.trial_id, "checkpoint")).fetch(folder) is None:
+            hint = f"trial {record.trial_id} has none"
+            if record.trainable == PATH:
+                hint += (
+                    "; a command leaves one by a line of CONTRASWEEP_METRICS, "
+                    '{"step": 1, "accuracy": 0.5, "checkpoint": "FOLDER"}, for a folder in CONTRASWEEP_CHECKPOINTS; '
+                    f"what else it has written is in {records.storage}/{records.key(record.trial_id, 'folder')}"
+                )
             raise SpecError("there is no checkpoint of this arm", place="arm", value=arm, hint=hint)
         return folder
+
+    def load_model(self, arm: str, study: Any = None) -> Any:
+        """Load the network of the arm's best finished trial, from an object store too.
+
+        Args:
+            arm: The arm: one with a command or a trainable of your own as well.
+            study: The study as it is declared, its file or `module:NAME`; needed where it names code or data of your
+                own: what only a storage names is not imported.
+
+        Returns:
+            What `load_model(folder, trial)` beside the arm's trainable returns: of a shipped one a `torch.nn.Module`.
+            Of a command the path of the file that it has left as its checkpoint, or of a folder with its files: a new
+            temporary one.
+
+        Raises:
+            SpecError: There is no such arm, no checkpoint of it, or no loader; or only the storage names the loader.
+            DataError: The study's dataset is not staged here.
+
+        Example:
+            >>> import contrasweep as cs
+            >>> network = cs.load("quickstart").load_model("ocl")
+            >>> embeddings = network(images)  # uint8 [n c h w], as they are in the dataset
+        """
+        record = self._trained(arm)
+        if record.trainable == PATH:
+            folder = self.checkpoint(arm, tempfile.mkdtemp(prefix="contrasweep-"))
+            files = [path for path in folder.rglob("*") if path.is_file()]
+            return files[0] if len(files) == 1 else folder
+        part = next(part for part in self.parts if part.name == record.study)
+        record = part.trial_records[record.trial_id]
+        named = [] if study is None else named_by(as_study(study))
+        (load,) = networks.loaders(part, [record], named)
+        data = networks.data_of(record, networks.datasets(part, named))
+        trial = Trial(
+            record.study, record.arm, record.trainable, record.config, data, record.fold, record.seed, record.start
+        )
+        with tempfile.TemporaryDirectory(prefix="contrasweep-") as name:
+            return load(self.checkpoint(arm, name), trial)
+
+    def _trained(self, arm: str) -> Record:
+        """Return the best finished trial of an arm; `SpecError` where there is none."""
+        check_known(arm, "arms", self.document.arms, "there is no such arm", place="arm")
+        record = self.best_trial(arm)
+        if record is None:
+            raise SpecError("no trial of this arm has finished", place="arm", value=arm)
+        return record
 
     def importance(self) -> pd.DataFrame:
         """Return how much each searched setting of a Sweep matters.

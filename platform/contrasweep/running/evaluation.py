@@ -12,21 +12,20 @@ from typing import Any
 
 from contrasweep import canonical
 from contrasweep.config import Config
-from contrasweep.data.manifest import Manifest
 from contrasweep.data.resolving import find, resolve
-from contrasweep.errors import DataError, SpecError
+from contrasweep.errors import SpecError
 from contrasweep.imports import import_from_here, import_path
 from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.plan import Cell
+from contrasweep.results import networks
 from contrasweep.results.results import Results
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import EVALUATION
-from contrasweep.study.arm import Arm, methods
+from contrasweep.study.arm import Arm
 from contrasweep.study.evaluation import Evaluation, dataset_name
 from contrasweep.study.grid import AblationGrid
-from contrasweep.study.trust import check_named
 from contrasweep.trial import Trial
 
 DIGITS = 12
@@ -41,15 +40,13 @@ def plan_evaluation(results: Results, evaluation: Evaluation, named: Sequence[ob
     Of code and data it may name what is shipped, and what the user has `named`: see `check_named`.
     """
     spec = results.document.whole
-    names = list(dict.fromkeys([spec["data"], *(spec.get("axes") or {}).get("data", ())]))
-    _check_named(names, results, named)
+    manifests = networks.datasets(results, named)
     records, done = results.records, _evaluable(results, named)
     storage, name = records.storage, f"{results.name}.{evaluation.label}"
     asked = {"data": evaluation.data, "function": evaluation.function}
     _check_names(name, asked, [name, *records.evaluations()], storage)
     frame = results.planned.set_index("trial_id")
     others = _with_digests(evaluation.data, storage)
-    manifests = {name: resolve(name, folds=spec.get("folds"), storage=storage) for name in names}
     axes = {axis: _different(frame[axis].tolist()) for axis in results.axes}
     study = AblationGrid(
         name,
@@ -67,7 +64,7 @@ def plan_evaluation(results: Results, evaluation: Evaluation, named: Sequence[ob
         shared = {"study": results.name, "trainable": record.trainable, "config": record.config, "on": others}
         network: dict[str, object] = {"start": asdict(record.start)} if record.start else {}
         network |= {"source": record.trial_id, "trained": record.ended, "checkpoint": checkpoint}
-        data = _same_data(record, manifests.values(), results.name)
+        data = networks.data_of(record, manifests)
         config = canonical.Config({**shared, **network, "function": evaluation.function})
         trial = Trial(study.name, record.arm, EVALUATION, config, data, record.fold, record.seed)
         values = {axis: frame.at[record.trial_id, axis] for axis in results.axes}
@@ -132,23 +129,14 @@ def is_evaluated(results: Results, evaluation: Evaluation) -> bool:
     )
 
 
-def _check_named(stored: object, results: Results, named: Sequence[object]) -> None:
-    """Raise `SpecError` where a storage names what neither the user has named nor is shipped."""
-    known = [*methods().values(), *named]
-    check_named(stored, known, "STUDY", f"give the file or module:NAME that declares {results.name}")
-
-
 def _evaluable(results: Results, named: Sequence[object]) -> list[tuple[Record, str]]:
     """The finished trials of the table that have a checkpoint, with its digest."""
     if results.document.evaluates:
         raise SpecError(
             "this study is an evaluation", place="STUDY", value=results.name, hint="name the study that it evaluates"
         )
-    import_from_here()
     finished = [record for record in results.trial_records.values() if record.status.counts]
-    _check_named([[record.trainable, record.config] for record in finished], results, named)
-    for trainable in sorted({record.trainable for record in finished}):
-        import_path(f"{trainable.partition(':')[0]}:load_model", "STUDY", "loader")
+    networks.loaders(results, finished, named)
     with ThreadPoolExecutor(16) as pool:
         checkpoints = pool.map(lambda record: _checkpoint(results, record), finished)
         done = [(record, found) for record, found in zip(finished, checkpoints, strict=True) if found]
@@ -222,10 +210,3 @@ def _with_digests(names: Iterable[str], storage: str) -> list[str]:
 def _different(values: Sequence[Any]) -> list[Any]:
     """The values, each once, in their order."""
     return list({canonical.dumps(value): value for value in values}.values())
-
-
-def _same_data(record: Record, manifests: Any, study: str) -> Manifest:
-    for manifest in manifests:
-        if manifest.digest == record.data.digest:
-            return manifest  # type: ignore[no-any-return]
-    raise DataError(f"dataset {record.data.name!r} has other content here than when {study} was trained")

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -35,7 +36,12 @@ def storage(request, tmp_path):
 def made(storage, tmp_path, name="grid"):
     """A grid of two arms and five seeds; each trial has a checkpoint of 1,000 bytes."""
     grid = cs.AblationGrid(name, dict.fromkeys("ab", cs.Arm("toy:train")), "digits-lt", seeds=list(range(5)))
-    plan, records = declared(cs.plan(grid, storage=str(tmp_path / "data")), storage)
+    return recorded(cs.plan(grid, storage=str(tmp_path / "data")), storage, tmp_path)
+
+
+def recorded(plan, storage, tmp_path):
+    """Each trial of a plan has a checkpoint of 1,000 bytes and a record."""
+    plan, records = declared(plan, storage)
     (tmp_path / "w").mkdir(exist_ok=True)
     (tmp_path / "w" / "state").write_bytes(bytes(1000))
     for trial in plan.trials:
@@ -242,3 +248,47 @@ def test_the_checkpoint_of_the_best_trial_of_an_arm_is_fetched(storage, tmp_path
     checkpoints(records, results.best_trial("b").trial_id).conclude("none")
     with pytest.raises(cs.SpecError, match=r"^arm: there is no checkpoint of this arm, got 'b'; trial"):
         results.checkpoint("b", tmp_path / "other")
+    made(storage, tmp_path, "more")
+    joined = cs.load(["grid", "more"], storage=storage)
+    assert joined.checkpoint("more/b", tmp_path / "joined").joinpath("state").exists()
+
+
+MINE = """
+import toy
+from pathlib import Path
+Path("imported").touch()
+train = toy.train
+def objective(trial): return 1.0
+def load_model(folder, trial): return trial.arm, trial.data.name, (folder / "state").read_bytes()
+"""
+
+
+def test_the_network_of_an_arm_is_loaded_by_its_function_and_of_a_command_is_a_path(storage, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    command = cs.Arm(command=["python", "mine.py"])
+    arms = {"own": cs.Arm("mine:train"), "optuna": cs.Arm("optuna:mine:objective"), "bare": cs.Arm("toy:train")}
+    grid = cs.AblationGrid("grid", {**arms, "file": command, "folder": command, "left": command}, "digits-lt")
+    records = recorded(cs.plan(grid, storage=str(tmp_path / "data")), storage, tmp_path)
+    results = cs.load("grid", storage=storage)
+    for arm in ("own", "optuna"):
+        assert results.load_model(arm, grid) == (arm, "digits-lt", bytes(1000))
+    with pytest.raises(cs.SpecError, match=r"^STUDY: the loader's module has no such function or class, got 'toy:load"):
+        results.load_model("bare", grid)
+    (tmp_path / "imported").unlink()
+    sys.modules.pop("mine")
+    for arm in ("own", "optuna"):
+        with pytest.raises(cs.SpecError, match=r"^STUDY: what only a storage names is not used, got 'mine:"):
+            results.load_model(arm)
+    assert not (tmp_path / "imported").exists()
+    assert results.load_model("file").read_bytes() == bytes(1000)
+    trial = results.best_trial("folder").trial_id
+    (tmp_path / "w" / "config.json").write_text("{}")
+    checkpoints(records, trial).save(tmp_path / "w", 3)
+    assert sorted(path.name for path in results.load_model("folder").iterdir()) == ["config.json", "state"]
+    checkpoints(records, results.best_trial("left").trial_id).conclude("none")
+    with pytest.raises(
+        cs.SpecError, match=r"a command leaves one by a line .* has written is in .*/trials/\w+/folder$"
+    ):
+        results.load_model("left")

@@ -83,6 +83,8 @@ def test_scores_are_those_of_transfer_to_the_last_digit_and_nothing_trained_is_t
         "digits/noise_similarity"
     ) == "min"
     assert verify(results.records).sound and verify(StudyRecords(storage, "source.on-digits")).sound
+    network = results.load_model("ocl")
+    assert isinstance(network, torch.nn.Module) and len(network(torch.zeros(2, 1, 8, 8, dtype=torch.uint8))) == 2
 
 
 def test_what_was_scored_afterwards_stands_in_tables_and_decides_nothing(storage):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from contrasweep.commands.functions import loader_path
 from contrasweep.storage.record import Record
 from contrasweep.tracking.mlflow.address import TrackingAddress
 from contrasweep.tracking.mlflow.client import translate_errors
@@ -15,15 +16,11 @@ from contrasweep.tracking.mlflow.description import run_name
 from contrasweep.tracking.mlflow.server import MODEL_TAG, Server
 from contrasweep.trial import Trial
 
-LOADER = "load_model"
-
 
 def load_checkpoint(trial: Trial, folder: Path) -> Any | None:
-    """Return the module in a checkpoint; None where the trainable's file has no loader.
-
-    The loader is its function `load_model(folder, trial) -> torch.nn.Module`.
-    """
-    loader = getattr(importlib.import_module(trial.trainable.split(":")[0]), LOADER, None)
+    """Return the module in a checkpoint; None where there is no `load_model` beside the trainable."""
+    module, _, name = loader_path(trial.trainable, trial.config).partition(":")
+    loader = getattr(importlib.import_module(module), name, None)
     return None if loader is None else loader(folder, trial)
 
 
