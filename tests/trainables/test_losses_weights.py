@@ -7,6 +7,7 @@ import torch
 from loss_batches import batch, value_and_gradient
 
 from contrasweep.errors import SpecError
+from contrasweep.schema import resolved_config
 from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.losses import LOSSES, ComposedLoss, ComposedProxyLoss, ProxyLoss, build
 from contrasweep.trainables.losses.weights import LearnedNumbers
@@ -58,6 +59,22 @@ def test_losses_of_classes_are_the_papers(name):
     assert torch.autograd.gradcheck(
         lambda a, b: loss.loss.function(a, labels, b, **loss.params), (z.requires_grad_(), proxies)
     )
+
+
+@pytest.mark.parametrize(
+    ("degrees", "paper", "code"),
+    [(150, 31.9822, 31.9822), (155, 36.8228, 46.2977), (170, 49.5266, 67.2558), (179, 55.5753, 78.2149)],
+)
+def test_arcface_beyond_pi_less_its_margin_is_the_papers_or_the_authors(degrees, paper, code):
+    """Two classes at right angles; `code` are values of pytorch-metric-learning 2.9, whose rule is insightface's."""
+    angle = math.radians(degrees)
+    embedding = torch.tensor([[math.cos(angle), -math.sin(angle)]], dtype=torch.float64)
+    for form, expected in (("paper", paper), ("code", code)):
+        loss = LOSSES.choose({"name": "arcface", "form": form})
+        value = loss.entry.function(embedding, torch.tensor([0]), torch.eye(2, dtype=torch.float64), **loss.parameters)
+        assert value.item() == pytest.approx(expected, abs=1e-4)
+    default, chosen = (resolved_config(Settings(loss=loss))["loss"] for loss in ("arcface", loss.to_plain()))
+    assert chosen == {**default, "form": "code"} and "form" not in default, "no trial's id changes by the setting"
 
 
 @pytest.mark.parametrize("name", PROXY_LOSSES)

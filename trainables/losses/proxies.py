@@ -2,12 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import pydantic
 
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
+from contrasweep.schema import OMIT_DEFAULT
 from contrasweep.trainables.losses.batch import BatchLoss, Ids, Scalar
 from contrasweep.trainables.losses.loss import FunctionLoss
 from contrasweep.trainables.pytorch import F, Float, Tensor, torch
@@ -36,14 +37,26 @@ def proxy_anchor(
     return F.softplus(pull[own.any(0)]).mean() + F.softplus(push).mean()
 
 
-def arcface(embeddings: Rows, labels: Ids, proxies: Vectors, *, margin: Margin = 0.5, scale: Positive = 64.0) -> Scalar:
+def arcface(
+    embeddings: Rows,
+    labels: Ids,
+    proxies: Vectors,
+    *,
+    margin: Margin = 0.5,
+    scale: Positive = 64.0,
+    form: Annotated[Literal["paper", "code"], OMIT_DEFAULT] = "paper",
+) -> Scalar:
     """ArcFace: -log e^{s cos(a_y + m)} / (e^{s cos(a_y + m)} + sum_{j != y} e^{s cos a_j}) (Deng et al. 2019, eq. 3).
 
-    a_j is the angle between an embedding and the vector of class j, m `margin`, s `scale`.
+    a_j is the angle between an embedding and the vector of class j, m `margin`, s `scale`. `form` "code" has
+    cos a_y - m sin m in place of cos(a_y + m) where a_y > pi - m, as the authors' code does.
     """
     cosines = cosine(embeddings, proxies)
     sines = (1 - cosines.square()).clamp(min=1e-12).sqrt()
-    return _against_own(cosines, cosines * math.cos(margin) - sines * math.sin(margin), labels, scale)
+    own = cosines * math.cos(margin) - sines * math.sin(margin)
+    if form == "code":
+        own = torch.where(cosines > -math.cos(margin), own, cosines - margin * math.sin(margin))
+    return _against_own(cosines, own, labels, scale)
 
 
 def cosface(

@@ -4,14 +4,14 @@ To add one: its settings and a line in `MODELS` here, its class and a line in `n
 package is named by its dotted path (`package.module:Class`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 import pydantic
 
 from contrasweep.components import Table
 from contrasweep.errors import SpecError
-from contrasweep.schema import checked
+from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables.fields import Count, Dropout, NotNegative, Positive, Share
 from contrasweep.trainables.review_helpfulness.losses import ContrastiveReduction
 
@@ -166,6 +166,8 @@ class ProposedOptions:
     """Off: the ranking loss alone (Table 6)."""
     contrastive_weight: Positive = 1.0
     """Lambda, the weight of the contrastive loss."""
+    contrastive_form: Annotated[Literal["paper", "code"], OMIT_DEFAULT] = "paper"
+    """`code`: the circle loss of the authors' code in place of Eq. 33; of what follows it uses nothing."""
     adaptive: bool = True
     """Weigh each pair by its distance from its optimum; off: all alike (Table 6)."""
     o_pos: float = 2.0
@@ -184,6 +186,10 @@ class ProposedOptions:
     def __post_init__(self) -> None:
         if self.dim % self.heads:
             raise SpecError(f"dim must be a multiple of the {self.heads} heads", place="dim", value=self.dim)
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        for name in names[names.index("contrastive_form") + 1 :] if self.contrastive_form == "code" else ():
+            if getattr(self, name) != getattr(type(self), name):
+                raise SpecError("the authors' contrastive term does not use it", place=name, value=getattr(self, name))
 
 
 @dataclass(frozen=True)

@@ -50,4 +50,4 @@ def loaders(results: StudyData, records: Sequence[Record], named: Sequence[objec
 def _check_named(stored: object, results: StudyData, named: Sequence[object]) -> None:
     """Raise `SpecError` where a storage names what neither the user has named nor is shipped."""
     known = [*methods().values(), *ADAPTERS.values(), PATH, *named]
-    check_named(stored, known, "STUDY", f"give the study, its file or module:NAME, that declares {results.name}")
+    check_named(stored, known, "STUDY", f"give the study, or the file or module:NAME that declares {results.name}")

@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from contrasweep.trainables.review_helpfulness import adaptive_contrastive_loss, pairwise_ranking_loss
+from contrasweep.trainables.review_helpfulness import (
+    adaptive_contrastive_loss,
+    circle_contrastive_loss,
+    pairwise_ranking_loss,
+)
 from contrasweep.trainables.review_helpfulness.batch import Sequences
 from contrasweep.trainables.review_helpfulness.datasets.reviews import label
 from contrasweep.trainables.review_helpfulness.metrics import per_product, token_distances
@@ -83,6 +87,20 @@ def test_contrastive_values_and_gradients(goldens, number, form, dtype):
         _, gradients = loss("sum", detach_weights=True)
         for name, gradient in expected["grad_loss_sum_detached_weights"].items():
             close(gradients[name], gradient, tolerance)
+
+
+@pytest.mark.parametrize("number", range(4), ids=CASES[:4])
+def test_the_authors_contrastive_term_has_their_values_and_gradients(goldens, number):
+    """The values have v_p's rows as anchors against h_r; the authors' code and ours h_r's, so the two change places."""
+    case = goldens["contrastive"][number]
+    expected = case["results"]["circle_official"]
+    x = {k: torch.tensor(v, dtype=torch.float64, requires_grad=True) for k, v in case["inputs"].items()}
+    value = circle_contrastive_loss(x["h_p"], x["v_p"], x["h_r"], x["v_r"])
+    value.backward()
+    close(value.item(), expected["loss"])
+    for name, gradient in expected["grad"].items():
+        close(x[name].grad, gradient)
+    assert circle_contrastive_loss(**{name: v[:0] for name, v in x.items()}).item() == 0
 
 
 def test_the_loss_is_a_sphere(goldens):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from contrasweep.errors import SpecError
 from contrasweep.trainables.review_helpfulness import adaptive_contrastive_loss, pairwise_ranking_loss
 from contrasweep.trainables.review_helpfulness.losses import bce
+from contrasweep.trainables.review_helpfulness.models import ProposedOptions
 
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(1, 7)
@@ -96,6 +97,8 @@ def test_wrong_options_are_one_line():
     x = features(2, 0)
     with pytest.raises(SpecError, match=r"reduction: .*'mean'.*balanced"):
         adaptive_contrastive_loss(*x, o_pos=2.0, o_neg=0.0, reduction="mean")
+    with pytest.raises(SpecError, match=r"o_pos: the authors' contrastive term does not use it, got 1\.5"):
+        ProposedOptions(contrastive_form="code", o_pos=1.5)
     with pytest.raises(SpecError, match="product_ids"):
         adaptive_contrastive_loss(*x, o_pos=2.0, o_neg=0.0, mask_same_product=True)
     with pytest.raises(SpecError, match="reduction"):

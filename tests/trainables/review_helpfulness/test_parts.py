@@ -93,7 +93,15 @@ def test_interaction_keeps_reading_the_original_features(corpus, make_trainer):
 
 
 @pytest.mark.parametrize(
-    "options", [{"adaptive": False}, {"contrastive": False}, {"interaction": False}, {"head": "mlp"}], ids=str
+    "options",
+    [
+        {"adaptive": False},
+        {"contrastive": False},
+        {"contrastive_form": "code"},
+        {"interaction": False},
+        {"head": "mlp"},
+    ],
+    ids=str,
 )
 def test_the_ablations_change_the_model(options, corpus, make_trainer):
     whole, less = make_trainer("proposed", corpus), make_trainer("proposed", corpus, options)
@@ -193,7 +201,8 @@ def test_settings_reach_the_model(corpus, make_trainer):
 def test_resolved_settings_are_all_settings(model):
     resolved = resolved_config(Settings(model=model))
     assert Settings(**resolved) == Settings(model=model)
-    assert set(resolved["model"]) == {"name", *(field.name for field in dataclasses.fields(MODELS[model].settings))}
+    names = {"name", *(field.name for field in dataclasses.fields(MODELS[model].settings))}
+    assert set(resolved["model"]) == names - {"contrastive_form"}, "left out at its default: no id changes by it"
     assert "device" not in resolved  # it says where a trial runs, not what it is
 
 

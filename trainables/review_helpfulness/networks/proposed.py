@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from contrasweep.trainables.pytorch import Bool, Float
 from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
-from contrasweep.trainables.review_helpfulness.losses import adaptive_contrastive_loss
+from contrasweep.trainables.review_helpfulness.losses import adaptive_contrastive_loss, circle_contrastive_loss
 from contrasweep.trainables.review_helpfulness.models import ProposedOptions
 from contrasweep.trainables.review_helpfulness.networks.layers import (
     Recurrent,
@@ -173,6 +173,8 @@ class Proposed(HelpfulnessModel):
     def _contrast(self, streams: dict[str, Sequences], batch: Batch, rows: Tensor) -> Tensor:
         o = self.options
         pooled = [masked_max(*streams[name])[rows] for name in ("text_p", "text_r", "roi_p", "roi_r")]
+        if o.contrastive_form == "code":
+            return circle_contrastive_loss(*pooled)
         return adaptive_contrastive_loss(
             *pooled,
             o_pos=o.o_pos,
