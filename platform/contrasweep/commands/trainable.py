@@ -22,12 +22,15 @@ import contextlib
 import json
 import logging
 import os
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Collection, Generator, Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 
+from contrasweep.cluster.git import git
 from contrasweep.commands import COMMAND, OPTIONS, placeholders
 from contrasweep.commands.files import FOUND
 from contrasweep.commands.metrics import Metrics
@@ -45,6 +48,8 @@ LEFT = (
     *(name for names in FOUND.values() for name in names),
 )
 """Names of what runs leave in a project: not linked into the folders of trials."""
+DATA = "data*"
+"""Names of what is linked though git ignores it."""
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
@@ -93,12 +98,19 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
     """Link what the project has at its top into the trial's `folder`, so that relative paths of the project work.
 
-    What earlier runs have left there is not, so that no trial reads or writes what another has written; but what `code`
-    has `named` is. The links are gone once the command has ended.
+    What earlier runs have left there is not, so that no trial reads or writes what another has written: by its name, or
+    because git ignores it and it is no data. But what `code` has `named` is. The links are gone once the command has
+    ended. A folder in which it has written through a link is named by a warning.
     """
-    left_out = [entry.name for entry in home.iterdir() if any(fnmatch(entry.name.lower(), name) for name in LEFT)]
+    ignored = _ignored(home)
+    left_out = [
+        entry.name
+        for entry in home.iterdir()
+        if any(fnmatch(entry.name.lower(), name) for name in LEFT)
+        or (entry.name in ignored and not fnmatch(entry.name.lower(), DATA) and entry.resolve().is_relative_to(home))
+    ]
     names = [entry.name for entry in home.iterdir() if entry.name not in left_out and entry not in folder.parents]
-    links = []
+    links, began = [], time.time()
     for name in [*names, *named]:
         link = folder / name
         if not os.path.lexists(link) and ".." not in link.parts:
@@ -106,13 +118,34 @@ def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
             link.symlink_to(home / name)
             links.append(link)
     if hidden := sorted(name for name in left_out if name[0] not in "._"):
-        log.warning("relative paths do not reach %s of the project, as runs leave such", ", ".join(hidden))
+        why = "as runs leave such, or git ignores them; the arm's `code` links what it names"
+        log.warning("relative paths do not reach %s of the project, %s", ", ".join(hidden), why)
     try:
         yield
+        if shared := [link.name for link in links if _written(link, began)]:
+            why = "trials share these folders of the project: name them in .gitignore, or write into {folder}"
+            log.warning("the command has written into %s; %s", ", ".join(shared), why)
     finally:
         for link in links:
             if link.is_symlink():
                 link.unlink()
+
+
+def _ignored(home: Path) -> set[str]:
+    """Return what git ignores at the top of a project; nothing where there is no git."""
+    try:
+        listed = git(home, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
+    except (OSError, subprocess.SubprocessError):
+        return set()
+    return {os.fsdecode(name.rstrip(b"/")) for name in listed.split(b"\0")}
+
+
+def _written(folder: Path, began: float) -> bool:
+    """Whether something was put into a folder since, other than compiled modules."""
+    with contextlib.suppress(OSError):
+        if folder.is_dir() and folder.stat().st_mtime > began:
+            return any(file.stat().st_mtime > began for file in folder.iterdir() if file.name != "__pycache__")
+    return False
 
 
 def _settings(config: MutableConfig, folder: Path) -> dict[str, str]:

@@ -475,6 +475,47 @@ def test_relative_paths_reach_the_project_and_no_trial_reads_or_writes_what_runs
     assert {name: (project / name).read_text() for name in files} == files
 
 
+WRITES = """
+import pathlib
+print(*(pathlib.Path(name).read_text() for name in ("datasets/x.txt", "elsewhere/y.txt", "notes/a.txt")))
+pathlib.Path("experiments").mkdir(exist_ok=True)
+pathlib.Path("experiments/model").write_text("of this trial")
+pathlib.Path("shelf/model").write_text("of this trial")
+pathlib.Path("metrics.csv").write_text("accuracy\\n0.5\\n")
+"""
+
+
+def test_what_git_ignores_is_linked_if_it_is_data_and_a_shared_folder_that_is_written_into_is_said(
+    project, tmp_path, capfd, caplog
+):
+    files = {
+        "datasets/x.txt": "x",
+        "experiments/model": "old",
+        "shelf/code.py": "",
+        "notes/a.txt": "z",
+        "writes.py": WRITES,
+    }
+    files |= {".gitignore": "experiments\ndatasets/\nelsewhere\n"}
+    for name, text in files.items():
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_text(text)
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "y.txt").write_text("y")
+    (project / "elsewhere").symlink_to(tmp_path / "disk")
+    subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+    records = StudyRecords(str(project / "runs"), "s")
+    trial = trial_of(tmp_path, ["python", "writes.py"])
+    record = executed(trial, records)
+    assert (record.status, record.metrics) == (Status.DONE, {"accuracy": 0.5}), record.error
+    folder = project / "runs" / "s" / "trials" / trial.id / "folder" / "1"
+    assert (folder / "experiments" / "model").read_text() == "of this trial"
+    assert {name: (project / name).read_text() for name in files} == files
+    hidden, _, written = [line.getMessage() for line in caplog.records if line.levelname == "WARNING"]
+    assert "x y z" in capfd.readouterr().out
+    assert hidden.startswith("relative paths do not reach experiments, runs of the project")
+    assert written.startswith("the command has written into shelf;")
+
+
 def test_images_are_given_as_pictures_in_folders_of_classes(tmp_path):
     from PIL import Image
 
