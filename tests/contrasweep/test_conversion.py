@@ -46,6 +46,21 @@ SEML = "seml: {executable: x.py}\n"
 HYDRA = 'hydra: {sweeper: {params: {x: "int(tag(log, interval(1, 8)))", y: "shuffle(range(3))"}}}'
 OPTUNA = "LOW = 0.5\ndef f(t):\n  t.suggest_int('n', 1, 9, step=2)\n  t.suggest_float(name(), 0, 1)\n"
 TUNE = "def f(c): ...\ndef main(): tune.run(f, config={'y': tune.randn(), 'x': tune.%s})"
+HYPERBAND = "early_terminate: {type: hyperband, s: 2, eta: 3, max_iter: 27}\n"
+STRICT = "early_terminate: {type: hyperband, min_iter: 3, strict: true}\n"
+STUDY = OPTUNA + "study = optuna.create_study(%s)\ndef main(): study.optimize(f)"
+MEDIAN = {"grace_steps": 2, "min_trials": 5}
+TUNED = """
+def f(c): ...
+def main(smoke):
+    sched = %s
+    stop = {"training_iteration": 1 if smoke else 5, "loss": 0.5}
+    config = tune.TuneConfig(num_samples=1 if smoke else 50, scheduler=sched)
+    run = tune.RunConfig(stop=stop)
+    needs = {"cpu": 2, "gpu": int(smoke) if smoke else 0}
+    trained = tune.with_resources(f, needs)
+    tune.Tuner(trained, param_space={"x": tune.uniform(0, 1)}, tune_config=config, run_config=run).fit()
+"""
 CASES = [
     ("w.yaml", WANDB.format("grid", "{min: 1, max: 3}"), "axes", {"a": [1, 2, 3]}),
     ("w.yaml", WANDB.format("random", "{distribution: normal, mu: 0}"), "", "a: {'distribution': 'normal', 'mu': 0}"),
@@ -64,6 +79,23 @@ CASES = [
     ("t.py", TUNE % "quniform(0, 1, 0.25)", "x", Float(0, 1, step=0.25)),
     ("t.py", TUNE % "uniform(0, 1)", "", "y: tune.randn()"),
     ("t.py", TUNE % "grid_search([1, 2])", "axes", {"x": [1, 2]}),
+    (
+        "w.yaml",
+        WANDB.format("bayes", "{min: 1, max: 3}") + HYPERBAND,
+        "pruner_options",
+        {"reduction": 3, "min_step": 3},
+    ),
+    ("w.yaml", WANDB.format("grid", "{values: [1]}") + HYPERBAND, "", "early stopping: {'pruner': 'asha', "),
+    ("w.yaml", WANDB.format("bayes", "{min: 1, max: 3}") + STRICT, "", "early_terminate: {'type': 'hyperband', 'min_"),
+    ("o.py", STUDY % "pruner=optuna.pruners.MedianPruner(n_warmup_steps=2)", "pruner_options", MEDIAN),
+    ("o.py", STUDY % "sampler=optuna.samplers.RandomSampler(seed=1)", "searcher", "random"),
+    ("o.py", STUDY % "pruner=optuna.pruners.WilcoxonPruner()", "", "line 5: optuna.create_study(pruner="),
+    ("t.py", TUNED % "PopulationBasedTraining()", "", "line 6: tune.TuneConfig(num_samples="),
+    ("t.py", TUNED % "HyperBandScheduler(max_t=9)", "pruner_options", {"reduction": 3, "max_step": 9}),
+    ("t.py", TUNED % "ASHAScheduler(max_t=9)", "config", {"until": {"training_iteration": 5, "loss": 0.5}}),
+    ("t.py", TUNED % "ASHAScheduler(max_t=9)", "trials_per_arm", 50),
+    ("t.py", TUNED % "ASHAScheduler(max_t=9)", "resources", {"cpus": 2}),
+    ("t.py", TUNED.replace("if smoke else 0", "") % "ASHAScheduler()", "", "line 9: tune.with_resources(f, needs)"),
 ]
 
 
@@ -74,7 +106,8 @@ def test_each_kind_of_parameter_is_what_it_was_or_is_named(name, text, place, wa
     if not place:
         assert any(line.startswith(wanted) for line in left), left
     else:
-        assert (study["axes"] if place == "axes" else as_study(study).arms["main"].space[place]) == wanted
+        found = {**study, **study["arms"]["main"], **as_study(study).arms["main"].space}
+        assert found[place] == wanted
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ W&B's `sweep.yaml`, SEML's experiments, Hydra's configuration with the Optuna sw
 import ast
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from contrasweep.commands.functions import UNTIL
 from contrasweep.config import Config, MutableConfig
 from contrasweep.data.yaml_text import read_yaml
 from contrasweep.errors import SpecError
@@ -29,6 +31,15 @@ WANDB = {
     "${args_json_file}": "{config}",
 }
 """Words of W&B's commands, and ours."""
+_ASHA = {"reduction_factor": ("reduction", 4), "grace_period": ("min_step", 1)}
+EARLY_STOPPING: Mapping[str, tuple[str, Mapping[str, tuple[str, int]]]] = {
+    "ASHAScheduler": ("asha", _ASHA),
+    "AsyncHyperBandScheduler": ("asha", _ASHA),
+    "HyperBandScheduler": ("hyperband", {"reduction_factor": ("reduction", 3), "max_t": ("max_step", 81)}),
+    "SuccessiveHalvingPruner": ("asha", {"reduction_factor": ("reduction", 4), "min_resource": ("min_step", 1)}),
+    "MedianPruner": ("median", {"n_warmup_steps": ("grace_steps", 0), "n_startup_trials": ("min_trials", 5)}),
+}
+"""Classes of Ray Tune and Optuna -> our pruner, and their parameter -> ours, with their default."""
 SEARCHERS = {"bayes": "tpe", "cmaes": "cmaes", "grid": "grid", "nsgaii": "nsga2", "random": "random"}
 ARGUMENTS = ("argparse", "sys.argv", "click", "fire", "absl", "hydra", "typer", "HfArgumentParser")
 """Words of a script that reads its command line."""
@@ -49,6 +60,7 @@ class Found:
     left: list[str] = field(default_factory=list)
     searcher: str = "random"
     trials: int = 20
+    pruner: MutableConfig = field(default_factory=dict)
 
     def fields(self) -> MutableConfig:
         """Return the study: a grid where all values are listed and the arms vary the same, else a search."""
@@ -56,6 +68,7 @@ class Found:
         arms = self.arms or {"main": ({}, {})}
         if self.searcher == "grid" and all(axes.values()) and not any(space for _, space in arms.values()):
             declared = {name: self.arm | {"config": self.config | config} for name, (config, _) in arms.items()}
+            self.left += [f"early stopping: {self.pruner}: a grid trains all trials to their end"] * bool(self.pruner)
             return {**self.study, "arms": declared, "axes": axes}
         declared = {}
         for name, (config, space) in arms.items():  # what an arm says itself goes first
@@ -68,6 +81,7 @@ class Found:
             "confirm_on": "all",
             "searcher": self.searcher,
             "trials_per_arm": self.trials,
+            **self.pruner,
             "arms": declared,
         }
 
@@ -150,7 +164,13 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
             )
         else:
             found.left.append(f"{name}: {fields}")
-    read = (
+    stopping = dict(content.get("early_terminate", {}))
+    if stopping.get("type") == "hyperband" and not stopping.get("strict"):  # each run by itself, as ASHA without pauses
+        reduction = stopping.get("eta", 3)
+        first = stopping.get("min_iter") or max(1, stopping["max_iter"] // reduction ** stopping["s"])
+        found.pruner = {"pruner": "asha", "pruner_options": {"reduction": reduction, "min_step": first}}
+        content = {key: value for key, value in content.items() if key != "early_terminate"}
+    read = [
         "command",
         "description",
         "entity",
@@ -161,7 +181,7 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
         "program",
         "project",
         "run_cap",
-    )
+    ]
     found.left += [f"{key}: {value}" for key, value in content.items() if key not in read]
     words = content.get("command", ["${interpreter}", "${program}", "${args}"])
     words = [program if word == "${program}" else WANDB.get(word, word) for word in words if word != "${env}"]
@@ -264,7 +284,9 @@ def _plain(node: ast.expr) -> Any:
 
 def _of_python(found: Found, file: Path, text: str) -> None:
     tree = ast.parse(text, str(file))
-    named = {ast.unparse(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
+    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    often = Counter(ast.unparse(node.targets[0]) for node in assigned)
+    named = {name: node.value for node in assigned if often[name := ast.unparse(node.targets[0])] == 1}
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     for part in tree.body:
         if isinstance(part, ast.Assign | ast.Expr) and re.search(r"\.(fit|optimize|run)\(", ast.unparse(part)):
@@ -272,7 +294,12 @@ def _of_python(found: Found, file: Path, text: str) -> None:
             found.left.append(f'{line}; put it below `if __name__ == "__main__":`')
 
     def value(node: ast.expr) -> Any:
-        return ast.literal_eval(named.get(ast.unparse(node), node))
+        node = named.get(ast.unparse(node), node)
+        if isinstance(node, ast.IfExp):  # a shorter form, of a smoke test, stands first
+            return value(node.orelse)
+        if isinstance(node, ast.Dict):
+            return {value(key): value(inner) for key, inner in zip(node.keys, node.values, strict=True) if key}
+        return ast.literal_eval(node)
 
     said: MutableConfig = {}  # of the search
     trains, seeded, flags = "", [], MutableConfig()
@@ -284,10 +311,20 @@ def _of_python(found: Found, file: Path, text: str) -> None:
                 continue
             name = ast.unparse(node.func).rpartition(".")[2]
             for word in node.keywords:
-                if word.arg in ("direction", "metric", "mode", "n_trials", "num_samples"):
+                if word.arg in ("direction", "metric", "mode", "n_trials", "num_samples", "stop"):
                     said[word.arg] = value(word.value)
-            if name in ("Tuner", "optimize", "run"):
-                inner = [part.id for part in ast.walk(node) if isinstance(part, ast.Name) and part.id in functions]
+                elif word.arg in ("scheduler", "pruner") and name in ("TuneConfig", "run", "create_study"):
+                    _of_stopping(found, said, named.get(ast.unparse(word.value), word.value), value)
+                elif word.arg == "sampler" and name == "create_study":
+                    text_of = ast.unparse(named.get(ast.unparse(word.value), word.value)).lower()
+                    said["sampler"] = next((ours for part, ours in SEARCHERS.items() if part in text_of), "tpe")
+            if name == "with_resources":
+                needs = value([*node.args[1:], *(word.value for word in node.keywords)][0])
+                said["resources"] = {f"{key}s": needs[key] for key in ("cpu", "gpu") if needs.get(key)}
+            elif name in ("Tuner", "optimize", "run"):
+                nodes = [node, *(named[name] for arg in node.args if (name := ast.unparse(arg)) in named)]
+                parts = [part for top in nodes for part in ast.walk(top)]
+                inner = [part.id for part in parts if isinstance(part, ast.Name) and part.id in functions]
                 trains = trains or (inner or [""])[0]
             elif name in foreign.OPTUNA:
                 first, *rest = map(value, node.args)
@@ -307,13 +344,32 @@ def _of_python(found: Found, file: Path, text: str) -> None:
     if found.space and trains:
         kind, metric = ("tune", said.get("metric", "accuracy")) if "tune." in text else ("optuna", "objective")
         module = ".".join(Path(_from_here(file.resolve())).with_suffix("").parts)
-        found.study["metric"], found.searcher = metric, "grid" if "tune.grid_search(" in text else "tpe"
+        found.study["metric"] = metric
+        found.searcher = "grid" if "tune.grid_search(" in text else said.get("sampler", "tpe")
+        if kind == "tune" and isinstance(stop := said.get("stop", {}), dict) and (stop or "max_t" in said):
+            last = {"training_iteration": said["max_t"]} if "max_t" in said else {}
+            found.config[UNTIL] = last | stop
         found.trials = int(said.get("n_trials") or said.get("num_samples") or found.trials)
         found.arm = {"trainable": f"{kind}:{module}:{trains}"}
+        found.arm |= {"resources": said["resources"]} if said.get("resources") else {}
     else:
         found.config, found.searcher = flags, "grid"
         found.arm = {"command": ["python", _from_here(file.resolve()), *seeded, "{args}"]}
         found.left.append("axes: a setting of config and its values, such as {lr: [0.1, 0.01]}")
+
+
+def _of_stopping(found: Found, said: MutableConfig, node: ast.expr, value: Any) -> None:
+    """Read a scheduler of Ray Tune's or a pruner of Optuna's; `ValueError` where it has no counterpart."""
+    kind = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+    if not isinstance(node, ast.Call) or kind not in EARLY_STOPPING:
+        raise ValueError(kind)
+    pruner, known = EARLY_STOPPING[kind]
+    words = {word.arg: value(word.value) for word in node.keywords if word.arg}
+    options = {ours: words.get(theirs, default) for theirs, (ours, default) in known.items()}
+    found.pruner = {"pruner": pruner, "pruner_options": options}
+    said |= {key: words[key] for key in ("metric", "mode", "max_t") if key in words}
+    if kind in ("ASHAScheduler", "AsyncHyperBandScheduler"):
+        said.setdefault("max_t", 100)  # where Ray Tune ends each trial
 
 
 def _of_tune(found: Found, node: ast.Dict, value: Any, prefix: str = "") -> None:

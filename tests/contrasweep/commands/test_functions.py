@@ -178,6 +178,9 @@ def test_a_function_of_ray_tune_reports_by_tune(example, tmp_path):
         (i, {"accuracy": 0.75, "loss": 8}) for i in (1, 2, 3)
     ]
     assert tune.report is before
+    for until, last in (({"training_iteration": 2}, 2), ({"accuracy": 0.5, "training_iteration": 9}, 1)):
+        ends = trial_of(tmp_path, "tune:tuned:train", lr=0.25, model={"width": 8}, until=until)
+        assert [report.step for report in find_trainable(Arm("tune:tuned:train"), "arms.a")(ends)][-1] == last
 
 
 SAVES = """
