@@ -1,6 +1,7 @@
 """What loads the networks of a study: of code and data, what is shipped and what the user has named."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from contrasweep.commands import PATH
@@ -13,6 +14,7 @@ from contrasweep.results.study_data import StudyData
 from contrasweep.storage.record import Record
 from contrasweep.study.arm import methods
 from contrasweep.study.trust import check_named
+from contrasweep.trial import Trial
 
 
 def datasets(results: StudyData, named: Sequence[object]) -> dict[str, Manifest]:
@@ -36,15 +38,22 @@ def data_of(record: Record, manifests: Mapping[str, Manifest]) -> Manifest:
     raise DataError(f"dataset {record.data.name!r} has other content here than when {record.study} was trained")
 
 
-def loaders(results: StudyData, records: Sequence[Record], named: Sequence[object]) -> list[Callable[..., Any]]:
-    """Return the function `load_model` that loads the network of each trial.
+def loader(results: StudyData, record: Record, named: Sequence[object]) -> Callable[..., Any]:
+    """Return the function `load_model` that loads the network of a trial.
 
     Raises:
-        SpecError: A trial names code that is not shipped and that the user has not `named`, or there is no loader.
+        SpecError: The trial names code that is not shipped and that the user has not `named`, or there is no loader.
     """
     import_from_here()
-    _check_named([[record.trainable, record.config] for record in records], results, named)
-    return [import_path(loader_path(record.trainable, record.config), "STUDY", "loader") for record in records]
+    _check_named([record.trainable, record.config], results, named)
+    return import_path(loader_path(record.trainable, record.config), "STUDY", "loader")  # type: ignore[no-any-return]
+
+
+def load(results: StudyData, record: Record, named: Sequence[object], folder: Path) -> Any:
+    """Return the network in the checkpoint of a trial that lies in `folder`; errors as of `loader` and `datasets`."""
+    function, data = loader(results, record, named), data_of(record, datasets(results, named))
+    settings = record.trainable, record.config
+    return function(folder, Trial(record.study, record.arm, *settings, data, record.fold, record.seed, record.start))
 
 
 def _check_named(stored: object, results: StudyData, named: Sequence[object]) -> None:

@@ -40,7 +40,6 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import ArmBudget, search_costs
 from contrasweep.terminal_text import printable
 from contrasweep.study.file import as_study, named_by
-from contrasweep.trial import Trial
 
 
 @dataclass(frozen=True, repr=False)
@@ -191,13 +190,9 @@ class Results(StudyData):
         part = next(part for part in self.parts if part.name == record.study)
         record = part.trial_records[record.trial_id]
         named = [] if study is None else named_by(as_study(study))
-        (load,) = networks.loaders(part, [record], named)
-        data = networks.data_of(record, networks.datasets(part, named))
-        trial = Trial(
-            record.study, record.arm, record.trainable, record.config, data, record.fold, record.seed, record.start
-        )
+        networks.loader(part, record, named)  # before the checkpoint is fetched
         with tempfile.TemporaryDirectory(prefix="contrasweep-") as name:
-            return load(self.checkpoint(arm, name), trial)
+            return networks.load(part, record, named, self.checkpoint(arm, name))
 
     def _trained(self, arm: str) -> Record:
         """Return the best finished trial of an arm; `SpecError` where there is none."""

@@ -136,7 +136,8 @@ def _evaluable(results: Results, named: Sequence[object]) -> list[tuple[Record, 
             "this study is an evaluation", place="STUDY", value=results.name, hint="name the study that it evaluates"
         )
     finished = [record for record in results.trial_records.values() if record.status.counts]
-    networks.loaders(results, finished, named)
+    for record in finished:
+        networks.loader(results, record, named)
     with ThreadPoolExecutor(16) as pool:
         checkpoints = pool.map(lambda record: _checkpoint(results, record), finished)
         done = [(record, found) for record, found in zip(finished, checkpoints, strict=True) if found]
