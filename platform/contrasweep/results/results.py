@@ -15,8 +15,9 @@ from contrasweep.commands import PATH
 from contrasweep.config import Config
 from contrasweep.errors import BrokenFileError, SpecError, check_known
 from contrasweep.imports import import_path
+from contrasweep.planning import networks
 from contrasweep.planning.power import earlier_noise, own_methods
-from contrasweep.results import effects, networks, search
+from contrasweep.results import effects, search
 from contrasweep.results.advice import Advice, Hours, Prices, advice
 from contrasweep.results.answer import Answer, Pair, Versus, versus
 from contrasweep.results.building import DecisionRule, build_table, chosen_score, names_of, table_over_groups
@@ -38,8 +39,9 @@ from contrasweep.storage.confirmations import confirmation_notes, read_confirmat
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import ArmBudget, search_costs
-from contrasweep.terminal_text import printable
 from contrasweep.study.file import as_study, named_by
+from contrasweep.terminal_text import printable
+from contrasweep.trial import Trial
 
 
 @dataclass(frozen=True, repr=False)
@@ -190,9 +192,12 @@ class Results(StudyData):
         part = next(part for part in self.parts if part.name == record.study)
         record = part.trial_records[record.trial_id]
         named = [] if study is None else named_by(as_study(study))
-        networks.loader(part, record, named)  # before the checkpoint is fetched
+        load = networks.loader(part.document, record, named)
+        data = networks.data_of(record, networks.datasets(part.document, part.records.storage, named))
+        settings = record.trainable, record.config
+        trial = Trial(record.study, record.arm, *settings, data, record.fold, record.seed, record.start)
         with tempfile.TemporaryDirectory(prefix="contrasweep-") as name:
-            return networks.load(part, record, named, self.checkpoint(arm, name))
+            return load(self.checkpoint(arm, name), trial)
 
     def _trained(self, arm: str) -> Record:
         """Return the best finished trial of an arm; `SpecError` where there is none."""

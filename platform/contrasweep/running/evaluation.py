@@ -15,9 +15,9 @@ from contrasweep.config import Config
 from contrasweep.data.resolving import find, resolve
 from contrasweep.errors import SpecError
 from contrasweep.imports import import_from_here, import_path
+from contrasweep.planning import networks
 from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.plan import Cell
-from contrasweep.results import networks
 from contrasweep.results.results import Results
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Record
@@ -40,7 +40,7 @@ def plan_evaluation(results: Results, evaluation: Evaluation, named: Sequence[ob
     Of code and data it may name what is shipped, and what the user has `named`: see `check_named`.
     """
     spec = results.document.whole
-    manifests = networks.datasets(results, named)
+    manifests = networks.datasets(results.document, results.records.storage, named)
     records, done = results.records, _evaluable(results, named)
     storage, name = records.storage, f"{results.name}.{evaluation.label}"
     asked = {"data": evaluation.data, "function": evaluation.function}
@@ -137,7 +137,7 @@ def _evaluable(results: Results, named: Sequence[object]) -> list[tuple[Record, 
         )
     finished = [record for record in results.trial_records.values() if record.status.counts]
     for record in finished:
-        networks.loader(results, record, named)
+        networks.loader(results.document, record, named)
     with ThreadPoolExecutor(16) as pool:
         checkpoints = pool.map(lambda record: _checkpoint(results, record), finished)
         done = [(record, found) for record, found in zip(finished, checkpoints, strict=True) if found]

@@ -1,7 +1,6 @@
 """What loads the networks of a study: of code and data, what is shipped and what the user has named."""
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from contrasweep.commands import PATH
@@ -10,24 +9,23 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.data.resolving import resolve
 from contrasweep.errors import DataError
 from contrasweep.imports import import_from_here, import_path
-from contrasweep.results.study_data import StudyData
 from contrasweep.storage.record import Record
+from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study.arm import methods
 from contrasweep.study.trust import check_named
-from contrasweep.trial import Trial
 
 
-def datasets(results: StudyData, named: Sequence[object]) -> dict[str, Manifest]:
+def datasets(document: StudyDocument, storage: str, named: Sequence[object]) -> dict[str, Manifest]:
     """Return the datasets of a study as they are staged here, by their names in its declaration.
 
     Raises:
         SpecError: The storage names an address that the user has not `named`.
         DataError: One is not staged.
     """
-    spec = results.document.whole
+    spec = document.whole
     names = list(dict.fromkeys([spec["data"], *(spec.get("axes") or {}).get("data", ())]))
-    _check_named(names, results, named)
-    return {name: resolve(name, folds=spec.get("folds"), storage=results.records.storage) for name in names}
+    _check_named(names, document, named)
+    return {name: resolve(name, folds=spec.get("folds"), storage=storage) for name in names}
 
 
 def data_of(record: Record, manifests: Mapping[str, Manifest]) -> Manifest:
@@ -38,25 +36,18 @@ def data_of(record: Record, manifests: Mapping[str, Manifest]) -> Manifest:
     raise DataError(f"dataset {record.data.name!r} has other content here than when {record.study} was trained")
 
 
-def loader(results: StudyData, record: Record, named: Sequence[object]) -> Callable[..., Any]:
+def loader(document: StudyDocument, record: Record, named: Sequence[object]) -> Callable[..., Any]:
     """Return the function `load_model` that loads the network of a trial.
 
     Raises:
         SpecError: The trial names code that is not shipped and that the user has not `named`, or there is no loader.
     """
     import_from_here()
-    _check_named([record.trainable, record.config], results, named)
+    _check_named([record.trainable, record.config], document, named)
     return import_path(loader_path(record.trainable, record.config), "STUDY", "loader")  # type: ignore[no-any-return]
 
 
-def load(results: StudyData, record: Record, named: Sequence[object], folder: Path) -> Any:
-    """Return the network in the checkpoint of a trial that lies in `folder`; errors as of `loader` and `datasets`."""
-    function, data = loader(results, record, named), data_of(record, datasets(results, named))
-    settings = record.trainable, record.config
-    return function(folder, Trial(record.study, record.arm, *settings, data, record.fold, record.seed, record.start))
-
-
-def _check_named(stored: object, results: StudyData, named: Sequence[object]) -> None:
+def _check_named(stored: object, document: StudyDocument, named: Sequence[object]) -> None:
     """Raise `SpecError` where a storage names what neither the user has named nor is shipped."""
     known = [*methods().values(), *ADAPTERS.values(), PATH, *named]
-    check_named(stored, known, "STUDY", f"give the study, or the file or module:NAME that declares {results.name}")
+    check_named(stored, known, "STUDY", f"give the study, or the file or module:NAME that declares {document.name}")
