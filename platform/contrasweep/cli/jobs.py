@@ -1,7 +1,7 @@
 """Commands on jobs: submit a study to a cluster, ask for its status, read its log, stop it."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -62,14 +62,46 @@ def submit(
     rerun_changed: RerunChanged = False,
     accept_code: AcceptCode = False,
     cluster: Cluster = None,
+    slurm: Annotated[bool, typer.Option("--slurm", help="Send it to Slurm: an array, a trial a task.")] = False,
+    sbatch: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="With --slurm: an option of sbatch; repeatable.")
+    ] = None,
 ) -> None:
-    """Run a study as a job on a Ray cluster.
+    """Run a study as a job on a Ray cluster, or on Slurm.
 
     This machine may go away once the job is accepted.
     """
     from contrasweep.running.submit import sent
     from contrasweep.running.submit import submit as send
 
+    again: dict[str, Any] = {"extend": extend, "spend": spend, "retry_failed": retry_failed, "rerun": rerun or []}
+    changed = changed_code(rerun_changed, accept_code)
+    if slurm:
+        from contrasweep.running.slurm import submit_slurm
+
+        if dry_run or follow or cluster:
+            raise SpecError("--slurm goes without --dry-run, --follow and --cluster", place="submit")
+        options = dict(word.partition("=")[::2] for word in sbatch or [])
+        array, tasks = submit_slurm(
+            study,
+            storage=storage,
+            tracking=tracking,
+            sets=sets or [],
+            options=options,
+            max_concurrent=max_concurrent,
+            changed=changed,
+            **again,
+        )
+        if json:
+            print_json("submit", {"job": array, "address": "slurm"})
+        elif array:
+            print(f"job:      {array} ({tasks} task{'s' * (tasks != 1)})")
+            print(
+                f"status:   {command_line('status', reports.name(study), storage=storage)}\nend:      scancel {array}"
+            )
+        else:
+            print("every trial has its record")
+        return
     if dry_run:
         sizes = sent(study, sets=sets or [], cluster=cluster)
         total = sum(sizes.values())
@@ -91,12 +123,9 @@ def submit(
         tracking=tracking,
         sets=sets or [],
         max_concurrent=max_concurrent,
-        extend=extend,
-        spend=spend,
-        retry_failed=retry_failed,
-        rerun=rerun or [],
-        changed=changed_code(rerun_changed, accept_code),
+        changed=changed,
         cluster=cluster,
+        **again,
     )
     if json:
         print_json("submit", {"job": job.id, "address": address})

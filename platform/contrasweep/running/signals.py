@@ -157,30 +157,33 @@ def _leave_terminal() -> None:
 
 
 class Termination:
-    """While open: `requested` tells whether this process received SIGTERM. The handler that was set before still runs.
+    """While open: `requested` tells whether this process was told to end. The handler that was set before still runs.
 
-    Ray answers the signal with `SystemExit` in the main thread. Where that lands inside an import or other compiled
-    code it comes out as another exception, or as none, and would be taken for a failure of the trial that was running.
+    Ray answers SIGTERM with `SystemExit` in the main thread, submitit does so to SIGUSR2. Where that lands inside an
+    import or other compiled code it comes out as another exception, or as none, and would be taken for a failure of the
+    trial that was running.
     """
 
     def __init__(self) -> None:
         self.requested = False
-        self.before: Any = None
+        self.before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        before = signal.getsignal(signal.SIGTERM)
-        # Only a handler in Python can be swallowed, and only the main thread may set one.
-        if callable(before) and threading.current_thread() is threading.main_thread():
-            self.before = before
-            signal.signal(signal.SIGTERM, self._handle)
+        for number in (signal.SIGTERM, signal.SIGUSR2):
+            before = signal.getsignal(number)
+            # Only a handler in Python can be swallowed, and only the main thread may set one.
+            if callable(before) and threading.current_thread() is threading.main_thread():
+                self.before[number] = before
+                signal.signal(number, self._handle)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if signal.getsignal(signal.SIGTERM) == self._handle:
-            signal.signal(signal.SIGTERM, self.before)
+        for number, before in self.before.items():
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, before)
 
     def _handle(self, number: int, frame: Any) -> None:
         self.requested = True
-        self.before(number, frame)
+        self.before[number](number, frame)

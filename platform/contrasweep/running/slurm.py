@@ -1,0 +1,197 @@
+"""A study on Slurm without Ray between hosts: one array, a trial a task, written and queued again by submitit.
+
+Everything that a task needs travels as a pickle in a folder of the user's; results go to the study's storage, where a
+task finds what an earlier attempt has left.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from contrasweep.code import CurrentCode
+from contrasweep.data import resolve
+from contrasweep.defaults import OF_STUDY
+from contrasweep.errors import ContrasweepError, SpecError
+from contrasweep.imports import import_path, install_command
+from contrasweep.planning.grid import GridPlan
+from contrasweep.planning.planner import plan
+from contrasweep.processes import sweep_scratch
+from contrasweep.running.prepare import Changed, declared_as_before_if_refused, prepare
+from contrasweep.running.study_code import checked_packages
+from contrasweep.running.worker.execution import Execution
+from contrasweep.running.worker.output import Output
+from contrasweep.storage.checkpoints import Retention
+from contrasweep.storage.lease import exclusive_driver
+from contrasweep.storage.record import CodeRef, TrialNotes
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.store import open_store
+from contrasweep.study.file import load_study
+from contrasweep.study.grid import AblationGrid
+from contrasweep.study.study import Study
+from contrasweep.study.trainables import as_generator
+from contrasweep.trial import Trial
+
+FOLDER = "contrasweep-slurm"
+MOST_TASKS = 1000
+"""Of an array, by Slurm's default; a task of a larger study trains several trials, one after the other."""
+SCRIPT = Path(__file__).parents[1] / "cluster" / "files" / "slurm.sh"
+ONE_TASK = "export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1} OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}"
+"""A step has one core otherwise, since Slurm 22.05."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of the array: trials, each with its function (None: its path is imported) and code, and what all share."""
+
+    trials: Sequence[tuple[Trial, Callable[..., Any] | None, CodeRef]]
+    storage: str
+    metric: str
+    retention: Retention
+
+    def __call__(self) -> str:
+        """Train those of the trials that have no record, each from its newest checkpoint; return how they ended."""
+        sweep_scratch()
+        return ", ".join(f"{trial.id} {self._train(trial, train, code)}" for trial, train, code in self.trials)
+
+    def _train(self, trial: Trial, function: Any, code: CodeRef) -> str:
+        records = StudyRecords(self.storage, trial.study, patient=True)
+        if (record := records.read_one(trial.id)) is not None:
+            return record.status
+        packages = checked_packages(self.storage, trial.study, code.digest)
+        notes = TrialNotes(gpus=float(os.environ.get("SLURM_GPUS_ON_NODE") or 0))
+        train = as_generator(function or import_path(trial.trainable, "trainable"))
+        with closing(Output(records, trial.id).open()) as output:
+            execution = Execution(
+                trial,
+                train,
+                records,
+                metric=self.metric,
+                notes=notes,
+                code=code,
+                packages=packages,
+                output=output,
+                retention=self.retention,
+            )
+            while (record := execution.advance(1.0).record) is None:
+                pass
+        return record.status
+
+    def checkpoint(self) -> Any:
+        """What submitit sends again before the time is up, or where the task is preempted: the same task."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+
+def submit_slurm(
+    study: str,
+    *,
+    storage: str,
+    tracking: str = OF_STUDY,
+    sets: Sequence[str] = (),
+    options: Mapping[str, str],
+    max_concurrent: int | None = None,
+    changed: Changed = "stop",
+    **again: Any,
+) -> tuple[str, int]:
+    """Send the trials of a study that have no record as one array; return its id and the number of its tasks.
+
+    `options` are sbatch's, by their long names, for each task; at most `max_concurrent` tasks run at once. `again` are
+    those of `prepare`. A study whose trials follow from results goes as a single job, which runs Ray within its
+    allocation. `ContrasweepError` where the study is sent already, or Slurm refuses it.
+    """
+    declared, storage = load_study(study, sets), open_store(storage).uri
+    name, minutes = f"contrasweep-{declared.name}", options.get("time", "")
+    if not minutes.isdecimal():
+        hint = "--sbatch time=240: it is queued again when they are over, and goes on"
+        raise SpecError("a job has a number of minutes", place="--sbatch time", value=minutes, hint=hint)
+    waiting = _call("squeue", "--noheader", "--me", f"--name={name}", "--format=%A %k").splitlines()
+    if mine := [line.split()[0] for line in waiting if line.split(maxsplit=1)[1:] == [storage]]:
+        raise SpecError("this study has been sent already", place=study, value=mine[0], hint=f"scancel {mine[0]}")
+    if needs_driver(declared):
+        words = [f"--{key}={value}" for key, value in {"nodes": "1", **options}.items()]
+        run = [study, "--storage", storage, *(word for change in sets for word in ("--set", change))]
+        run += ["--tracking", tracking] if tracking != OF_STUDY else []
+        run += ["--max-concurrent", str(max_concurrent)] if max_concurrent else []
+        run += {"stop": [], "rerun": ["--rerun-changed"], "accept": ["--accept-code"]}[changed]
+        run += [f"--{key.replace('_', '-')}" for key, value in again.items() if value is True]
+        run += [part for word in again.get("rerun", ()) for part in ("--rerun", word)]
+        job = _call("sbatch", "--parsable", f"--job-name={name}", f"--comment={storage}", *words, str(SCRIPT), *run)
+        return job.strip(), 1
+    tasks = _tasks(declared, storage, changed, again)
+    return (_send(tasks, name, storage, options, max_concurrent), len(tasks)) if tasks else ("", 0)
+
+
+def needs_driver(study: Study) -> bool:
+    """Whether what runs next follows from results: of a search, looks, a budget, or networks that arms start from."""
+    budgets = study.budget_hours or study.budget_gpu_hours or study.budget_cost
+    starts = any(arm.start for arm in study.arms.values())
+    return bool(not isinstance(study, AblationGrid) or study.replicates or budgets or starts)
+
+
+def _tasks(study: Study, storage: str, changed: Changed, again: Mapping[str, Any]) -> list[Task]:
+    """Claim the study as a driver does, keep its code in the storage, and return its tasks."""
+    from contrasweep.running.engine.loop import StudyCode
+
+    planned, records = plan(study, storage=storage), StudyRecords(storage, study.name)
+    assert isinstance(planned, GridPlan)
+    records.store.check_writable()
+    extend = bool(again.get("extend"))
+    with exclusive_driver(records), declared_as_before_if_refused(records, extend=extend):
+        code = CurrentCode(study.functions)
+        prepared = prepare(planned, records, code, changed=changed, **again)
+        planned = planned.relocated(partial(resolve, folds=study.folds, storage=storage, write=True))
+        codes = StudyCode(records, code, partial(print, file=sys.stderr))
+        left = [
+            (trial, study.functions.get(trial.trainable), codes.of(trial))
+            for trial in planned.trials
+            if trial.id not in prepared.finished
+        ]
+    count = min(len(left), MOST_TASKS)
+    retention = Retention(study.keep, study.metric, study.mode)
+    return [Task(left[i::count], storage, study.metric, retention) for i in range(count)]
+
+
+def _send(tasks: Sequence[Task], name: str, storage: str, options: Mapping[str, str], most: int | None) -> str:
+    try:
+        import submitit
+    except ImportError:
+        raise SpecError("arrays need submitit", place="--slurm", hint=install_command("slurm")) from None
+    executor = submitit.SlurmExecutor(FOLDER, max_num_timeout=10**6)
+    known = executor._valid_parameters()
+    named = {key.replace("-", "_"): value for key, value in options.items() if key != "time"}
+    more = {key.replace("_", "-"): value for key, value in named.items() if key not in known}
+    executor.update_parameters(
+        **{key: value for key, value in named.items() if key in known},
+        time=int(options["time"]),
+        job_name=name,
+        comment=storage,
+        array_parallelism=most or len(tasks),
+        setup=[ONE_TASK],
+        stderr_to_stdout=True,
+        additional_parameters=more,
+    )
+    try:
+        with executor.batch():
+            jobs = [executor.submit(task) for task in tasks]
+    except submitit.core.utils.FailedJobError as error:
+        raise ContrasweepError(f"Slurm refuses the study: {' '.join(str(error).split())}") from None
+    return str(jobs[0].job_id).partition("_")[0]
+
+
+def _call(*words: str) -> str:
+    """Return what a command of Slurm prints; `ContrasweepError` with what it says where it fails."""
+    try:
+        return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    except FileNotFoundError:
+        raise ContrasweepError(
+            f"there is no {words[0]} here; run the command on a host that submits to Slurm"
+        ) from None
+    except subprocess.CalledProcessError as error:
+        raise ContrasweepError(f"{words[0]}: {' '.join(error.stderr.split())}") from None

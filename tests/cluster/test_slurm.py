@@ -1,0 +1,141 @@
+"""Studies on a real Slurm: by the script that starts Ray over an allocation, and as arrays without Ray."""
+
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+import slurm_here
+import yaml
+from calm import calm_run
+
+from contrasweep.results.results import Results
+from contrasweep.storage.lease import Lease
+from contrasweep.storage.records import StudyRecords
+from contrasweep.study.file import load_study
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "cluster" / "files" / "slurm.sh"
+pytestmark = [pytest.mark.nightly, pytest.mark.skipif(bool(slurm_here.WHY_NOT), reason=slurm_here.WHY_NOT)]
+EPOCHS = 4
+
+
+@pytest.fixture
+def slurm():
+    with tempfile.TemporaryDirectory(prefix="cs-", dir="/tmp") as folder:  # short: it holds a socket
+        Path(folder).chmod(0o755)
+        with slurm_here.slurm(Path(folder)) as here:
+            here.environment |= {
+                "PATH": f"{Path(sys.executable).parent}:{here.environment['PATH']}",
+                "PYTHONPATH": str(ROOT / "tests" / "support"),
+                "OMP_NUM_THREADS": "1",
+            }
+            yield here
+
+
+def declare(folder, name, seeds):
+    """A study whose trials wait before their third epoch as long as the file `<name>.gate` is there."""
+    config = {"epochs": EPOCHS, "wait_at": 3, "gate": str(folder / f"{name}.gate"), "log": str(folder / f"{name}.log")}
+    arms = {"low": {"trainable": "toy:train", "config": {"lr": 0.05} | config}}
+    arms["high"] = {"trainable": "toy:train", "config": {"lr": 0.2} | config}
+    study = {"name": name, "arms": arms, "data": "digits", "metric": "accuracy", "seeds": list(range(seeds))}
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump(study))
+    (folder / f"{name}.gate").touch()
+    return folder / f"{name}.yaml"
+
+
+def epochs(folder, name):
+    log = folder / f"{name}.log"
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def wait_until(true, timeout_s=300.0):
+    deadline = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+
+def check_whole(folder, name, seeds, restarted=None):
+    """No trial is lost, none was trained twice, and the table is that of a run that nothing disturbed."""
+    study = load_study(str(folder / f"{name}.yaml"))
+    results = Results.load(name, str(folder / "runs"))
+    trained = epochs(folder, name)
+    assert results.complete and len(results.trial_records) == 2 * seeds
+    assert len(trained) == len(set(trained)) == 2 * seeds * EPOCHS
+    assert {record.status for record in results.trial_records.values()} == {"done"}
+    (folder / f"{name}.log").rename(folder / f"{name}.slurm.log")
+    calm = calm_run(study, folder / "calm")
+    assert str(results) == str(calm)
+    assert {i: r.metrics for i, r in results.trial_records.items()} == {
+        i: r.metrics for i, r in calm.trial_records.items()
+    }
+    return results
+
+
+def restarts(slurm, job):
+    return [int(count) for count in re.findall(r"Restarts=(\d+)", slurm.command("scontrol", "show", "job", job))]
+
+
+def test_two_studies_on_the_same_hosts_outlive_a_time_limit_and_scancel(slurm, tmp_path):
+    def send(name, *options):
+        words = ["--parsable", f"--chdir={tmp_path}", "--cpus-per-task=1", "--mem=0", *options]
+        return slurm.command("sbatch", *words, SCRIPT, f"{name}.yaml", "--storage", "runs", "--tracking", "none")
+
+    for name in ("limited", "ended"):
+        declare(tmp_path, name, seeds=3)
+    limited = send("limited", "--gpus-per-node=1", "--time=3", "--signal=B:USR1@60")
+    ended = send("ended", "--time=30")
+    wait_until(lambda: all(len(epochs(tmp_path, name)) == 4 for name in ("limited", "ended")))  # of one slot a node
+    slurm.command("scancel", ended)
+    assert slurm.wait(ended, "CANCELLED", "COMPLETED", "FAILED") == "CANCELLED"
+    wait_until(lambda: not Path(f"/tmp/ray-{ended}").exists(), timeout_s=60)
+    log = (tmp_path / f"contrasweep-{ended}.log").read_text()
+    assert "6 trials, 2 slots" in log and "interrupted; the same command goes on from here" in log
+    assert Lease(StudyRecords(str(tmp_path / "runs"), "ended"), print).newest()[1].released
+    (tmp_path / "ended.gate").unlink()
+    again = send("ended", "--time=30")
+    wait_until(lambda: restarts(slurm, limited) == [1])
+    (tmp_path / "limited.gate").unlink()
+    for job in (limited, again):
+        assert slurm.wait(job, "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", timeout_s=400) == "COMPLETED"
+        assert not Path(f"/tmp/ray-{job}").exists()
+    for name in ("limited", "ended"):
+        check_whole(tmp_path, name, seeds=3)
+
+
+def test_an_array_of_24_trials_keeps_its_ceiling_and_outlives_time_limit_requeue_and_scancel(slurm, tmp_path):
+    def submit(*more):
+        return slurm.command(
+            *(sys.executable, "-m", "contrasweep", "submit", "array.yaml", "--slurm", "--storage", "runs"),
+            *("--sbatch", "time=2", "--sbatch", "signal-delay-s=30", "--sbatch", "mem=500M", "--max-concurrent", "2"),
+            *more,
+            folder=tmp_path,
+        )
+
+    declare(tmp_path, "array", seeds=12)
+    job = re.search(r"job: +(\d+) \(24 tasks\)", submit())[1]
+    wait_until(lambda: len(epochs(tmp_path, "array")) == 4)
+    with pytest.raises(AssertionError, match=f"has been sent already, got '{job}'; scancel {job}"):
+        submit()
+    slurm.command("scontrol", "requeue", f"{job}_0")
+    wait_until(lambda: restarts(slurm, f"{job}_0") == [1] and restarts(slurm, f"{job}_1") == [1])  # by its time limit
+    wait_until(lambda: len(running(slurm)) == 2)
+    slurm.command("scancel", f"{job}_1")
+    most = 0
+    (tmp_path / "array.gate").unlink()
+    while "RUNNING" in (state := slurm.state(job)) or "PENDING" in state:
+        most = max(most, len(running(slurm)))
+        time.sleep(0.2)
+    assert most == 2
+    assert "(1 task)" in submit()  # what was ended by scancel has no record
+    wait_until(lambda: not running(slurm) and "PENDING" not in slurm.command("squeue", "--noheader", "--format=%T"))
+    results = check_whole(tmp_path, "array", seeds=12)
+    assert sorted(record.attempts for record in results.trial_records.values())[-2:] >= [2, 2]
+    assert submit() == "every trial has its record"
+
+
+def running(slurm):
+    return slurm.command("squeue", "--noheader", "--states=RUNNING", "--array", "--format=%i").split()
