@@ -45,6 +45,7 @@ COMMANDS: list[list[str]] = [
     ["report", "small"],
     ["report", "small", "--format", "html", "--output", "page.html"],
     ["report", "small", "--declared"],
+    ["bundle", "looked", "--output", "looked.zip"],
     ["compare", "looked", "d", "e"],
     ["diff", "looked:d", "looked:e"],
     ["watch", "small", "--once"],
@@ -84,7 +85,7 @@ MADE_BY: list[list[str]] = [
 """The commands that make the honest storage. Trials of arm b are archived, and are still to run."""
 STORAGES, SOME = 204, 2
 """Storages that are forged, and those of a run of the fast tests."""
-SLOW = frozenset({"looked.yaml", "compare", "diff", "evaluate", "decide", "ledger", "speed.yaml", "sync"})
+SLOW = frozenset({"looked.yaml", "bundle", "compare", "diff", "evaluate", "decide", "ledger", "speed.yaml", "sync"})
 """Commands that the fast tests leave out, for what they import and train, and what else needs these."""
 FILES: dict[str, Any] = {
     "small": {

@@ -38,6 +38,7 @@ EXAMPLES = {
         "contrasweep report pilot 'ablation-*' --rows study",
         "contrasweep report quickstart --rows batch_size --columns arm --metric accuracy",
     ],
+    "bundle": ["contrasweep bundle quickstart -o quickstart.zip"],
     "compare": [
         "contrasweep compare quickstart ocl supcon",
         "contrasweep compare quickstart ocl supcon --at batch_size=8",
@@ -53,7 +54,10 @@ EXAMPLES = {
         "contrasweep decide campaign.yaml incumbent --set config.loss.temperature=0.05 --dry-run",
     ],
     "ledger": ["contrasweep ledger campaign.yaml --format html --output ledger.html", "contrasweep ledger"],
-    "submit": [f"contrasweep submit {STUDY} {ADDRESS} --storage s3://BUCKET/studies --tracking http://MLFLOW:5000"],
+    "submit": [
+        f"contrasweep submit {STUDY} {ADDRESS} --storage s3://BUCKET/studies --tracking http://MLFLOW:5000",
+        "contrasweep submit study.yaml --slurm --max-concurrent 8 --sbatch time=240 --sbatch gpus-per-node=1",
+    ],
     "status": [
         f"contrasweep status JOB {ADDRESS}",
         "contrasweep status quickstart",
@@ -83,7 +87,7 @@ EXAMPLES = {
 
 GROUPS = {
     "Study": ["init", "plan", "run", "evaluate", "watch", "logs", "status", "stop", "studies"],
-    "Look": ["report", "compare", "judge", "diff", "note", "ui", "sync"],
+    "Look": ["report", "compare", "judge", "diff", "note", "bundle", "ui", "sync"],
     "Referee": ["decide", "ledger"],
     "Data": ["data"],
     "Cluster": ["submit", "jobs", "doctor"],

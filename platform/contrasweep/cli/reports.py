@@ -30,7 +30,7 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to wri
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to the main application."""
-    for command in (report, compare, diff):
+    for command in (report, compare, diff, bundle):
         app.command()(command)
 
 
@@ -188,6 +188,28 @@ def diff(
         print("\n".join(text_table([["what", "arms", "", a, b], *rows], rule=True, width=width())))
     else:
         print("no difference")
+
+
+def bundle(
+    study: StoredStudy,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The zip file to write.")],
+    storage: Storage = STORAGE,
+) -> None:
+    """Write a study as one file that others can check.
+
+    Without contrasweep: records, declaration, code, environment, table, report and a verifier. Its trials have ended.
+    """
+    import hashlib
+
+    from contrasweep.cli.documents import dumps
+    from contrasweep.reporting.bundle import VERIFIER, pack_bundle
+    from contrasweep.terminal_text import write
+
+    results = load(study, storage)
+    content = pack_bundle(results, (dumps("report", summary(results)) + "\n").encode())
+    write(content, output)
+    print(f"{output}: {len(content) / 2**20:.2f} MiB, sha256 {hashlib.sha256(content).hexdigest()}")
+    print(f"verify.py: sha256 {hashlib.sha256(VERIFIER.read_bytes()).hexdigest()}")
 
 
 def load(study: str, storage: str) -> "Results":

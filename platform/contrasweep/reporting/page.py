@@ -36,10 +36,10 @@ class Section:
     body: Markup
 
 
-def html_report(data: ReportData, *, served: bool = False) -> str:
+def html_report(data: ReportData, *, served: bool = False, written: datetime | None = None) -> str:
     """Return the report of a study as one HTML document, which asks nothing of any other file or host.
 
-    A `served` report asks its own server (`serve`) for changes and shows them.
+    A `served` report asks its own server (`serve`) for changes and shows them. It says when it was `written`: now.
     """
     document = data.document
     shown = {key: (title, show(data)) for key, (title, show) in SECTIONS.items()}
@@ -59,7 +59,7 @@ def html_report(data: ReportData, *, served: bool = False) -> str:
             for key, (title, context) in shown.items()
             if context
         ],
-        written=datetime.now(UTC),
+        written=written or datetime.now(UTC),
         served=served,
     )
 

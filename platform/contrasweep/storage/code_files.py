@@ -74,6 +74,17 @@ def read_sources(records: StudyRecords, digest: str) -> dict[str, str] | None:
         raise BrokenFileError(f"{records.store.uri}/{key}", str(error), VERSION_FILE.remedy) from None
 
 
+def code_bytes(records: StudyRecords, digest: str) -> dict[str, bytes]:
+    """Return `.json` and, if the sources were kept, `.zip` -> the content of the files of the code of this digest.
+
+    Raises `StorageError` where the code was not kept.
+    """
+    if read_version(records, digest) is None:
+        raise StorageError(f"{records.store.uri}/{_key(records, digest)}.json is not there: trials name this code")
+    ends = [end for end in (".json", ".zip") if records.store.exists(_key(records, digest + end))]
+    return {end: records.store.read(_key(records, digest + end), MAX_BYTES) for end in ends}
+
+
 def kept_codes(records: StudyRecords) -> set[str]:
     """Return the digests of all codes whose sources are kept, also of archived trials."""
     names = (key.rpartition("/")[2] for key in records.store.list(_key(records, "")))

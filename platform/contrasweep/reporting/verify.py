@@ -1,0 +1,242 @@
+"""Check a bundle of `contrasweep bundle`: `python verify.py BUNDLE.zip` needs Python 3.11 or newer and no package.
+
+It recomputes from the records what the table says: every count, mean and paired difference, and the p of sign-flip and
+plain t-tests; the id of each trial from its settings; and the digests of all files, records and codes. It prints what
+differs and ends with 1, or with 0 where all agrees. Nothing of a bundle is run or written to a disk.
+"""
+
+import hashlib
+import io
+import itertools
+import json
+import math
+import re
+import sys
+import zipfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+MOST_FILES, MOST_BYTES = 100_000, 2**31
+METADATA = "ro-crate-metadata.json"
+HEADER = re.compile(rb'\{"format_version": \d{1,6}, "digest": "([0-9a-f]{64})",\n')
+EXACT_UP_TO = 14  # replicates of which all sign patterns are tried
+TIE = 1e-12
+GAPS = ("failed_a", "failed_b", "missing_a", "missing_b", "pending")
+ITEMS = "on new items like these"
+
+
+def main(words: list[str]) -> int:
+    """Check the bundle that `words` name; print what differs and return the exit status."""
+    if len(words) != 1:
+        print("usage: python verify.py BUNDLE.zip", file=sys.stderr)
+        return 2
+    try:
+        data = Path(words[0]).read_bytes()
+        differing, checked = verify(data)
+    except Exception as error:  # whatever is in the file, it is then no bundle
+        print(ascii(f"this is no bundle: {type(error).__name__}: {error}")[1:-1][:300])
+        return 1
+    for line in differing:
+        print(ascii(f"differs: {line}")[1:-1][:300])
+    print(", ".join(f"{count} {what}" for what, count in checked.items()))
+    print(f"sha256 {hashlib.sha256(data).hexdigest()}: compare it with the one that was published")
+    print("DIFFERS" if differing else "all that was recomputed agrees")
+    return 1 if differing else 0
+
+
+def verify(data: bytes) -> tuple[list[str], Counter[str]]:
+    """Return what differs within a bundle, and how much was recomputed."""
+    files, differing = read(data), []
+    listed = {str(entry["@id"]): entry for entry in json.loads(files[METADATA])["@graph"] if entry["@type"] == "File"}
+    for name in sorted({*files, *listed} - {METADATA}):
+        if name not in files or name not in listed:
+            differing.append(f"{name}: only in the {'bundle' if name in files else 'metadata'}")
+        elif listed[name]["sha256"] != hashlib.sha256(files[name]).hexdigest():
+            differing.append(f"{name}: its digest is another one than the metadata says")
+    records: dict[str, Any] = {}
+    codes: dict[str, Any] = {}
+    for name, content in files.items():
+        if name.startswith(("records/", "code/")) and name.endswith(".json"):
+            header = HEADER.match(content)
+            if header is None or hashlib.sha256(content[header.end() :]).hexdigest() != header[1].decode():
+                differing.append(f"{name}: its digest is not that of its content")
+            value = json.loads(b"{" + content[header.end() :] if header else content)
+            (records if name.startswith("records/") else codes)[Path(name).stem] = value
+    for trial_id, record in records.items():
+        if id_of(record) != trial_id or record["trial_id"] != trial_id:
+            differing.append(
+                f"records/{trial_id}: its settings, data, fold and seed are those of trial {id_of(record)}"
+            )
+        if (code := record["code"]["digest"]) and code not in codes:
+            differing.append(f"records/{trial_id}: its code {code} is not in the bundle")
+    for digest, code in codes.items():
+        lines = "\n".join(f"{name} {code['modules'][name]}" for name in sorted(code["modules"]))
+        if hashlib.sha256(lines.encode()).hexdigest()[:16] != digest:
+            differing.append(f"code/{digest}: its modules have another digest")
+    report, plan = json.loads(files["table.json"]), json.loads(files["plan.json"])
+    counted = Counter({"files": len(files), "records": len(records), "codes": len(codes)})
+    return differing + table(report, plan, records, counted), counted
+
+
+def read(data: bytes) -> dict[str, bytes]:
+    """Return name -> content of the files of a zip file, within bounds; ValueError for a name that leaves a folder."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        entries = archive.infolist()
+        if len(entries) > MOST_FILES or sum(entry.file_size for entry in entries) > MOST_BYTES:
+            raise ValueError("it holds too much")
+        names = [entry.filename for entry in entries]
+        for name in names:
+            if name.startswith("/") or "\\" in name or not {"", ".", ".."}.isdisjoint(name.split("/")):
+                raise ValueError(f"{name!r} is no name in a bundle")
+        if len(set(names)) != len(names):
+            raise ValueError("a file is in it twice")
+        return {name: archive.read(name) for name in names}
+
+
+def id_of(record: dict[str, Any]) -> str:
+    """Return the id of a trial from what a record says of it."""
+    start = record.get("start")
+    parts = [dumps(record["arm"]), dumps(record["trainable"]), dumps(record["data"]["digest"])]
+    parts += [dumps(record["fold"]), dumps(record["seed"]), dumps(record["config"])]
+    text = "\n".join(parts) + (f"\n{start['study']}/{start['trial']}" if start else "")
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def dumps(value: Any) -> str:
+    """Return the canonical JSON text of a value, in which 1.0 is 1."""
+    return json.dumps(whole(value), sort_keys=True, separators=(",", ":"))
+
+
+def whole(value: Any) -> Any:
+    """Return a value whose floats without a fraction are integers."""
+    if isinstance(value, dict):
+        return {key: whole(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [whole(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+
+
+def table(report: Any, plan: Any, records: dict[str, Any], counted: Counter[str]) -> list[str]:
+    """Return what the table says otherwise than the records; add to `counted` how much was recomputed."""
+    differing: list[str] = []
+
+    def check(place: str, what: str, stated: Any, computed: Any) -> None:
+        counted[what] += 1
+        if not near(stated, computed):
+            differing.append(f"table.json, {place}: {what} {stated!r}, by the records {computed!r}")
+
+    def value(trial_id: str, metric: str) -> float | None:
+        record = records.get(trial_id)
+        found = record["metrics"].get(metric) if record and record["status"] == "done" else None
+        return found if found is not None and math.isfinite(found) else None
+
+    for row in report["rows"]:
+        record = records.get(row["trial_id"])
+        for metric, stated in row["metrics"].items():
+            check(row["trial_id"], "values", stated, record["metrics"].get(metric) if record else None)
+        check(row["trial_id"], "statuses", row["status"], record["status"] if record else "pending")
+    for cell in report["table"]:
+        place = ", ".join(map(str, cell["factors"].values())) or "all"
+        known = [v for i in cell["trial_ids"] if (v := value(i, cell["metric"])) is not None]
+        check(place, "counts", cell["n"], len(known))
+        check(place, "counts", cell["planned"], len(cell["trial_ids"]))
+        check(place, "means", cell["mean"], mean(known))
+        check(place, "extremes", cell["min"], min(known, default=None))
+        check(place, "extremes", cell["max"], max(known, default=None))
+        planned = {
+            row["trial_id"] for row in plan if {**row["axes"], "arm": row["arm"]}.items() >= cell["factors"].items()
+        }
+        check(place, "planned trials", sorted(cell["trial_ids"]), sorted(planned))
+    for pair in report["comparisons"]:
+        place = f"{pair['a']} against {pair['b']}"
+        trials: dict[str, dict[Any, str]] = {pair["a"]: {}, pair["b"]: {}}
+        for row in plan:
+            if row["arm"] in trials and {**row["axes"], "arm": row["arm"]}.items() >= pair["context"].items():
+                cell = tuple(v for k, v in sorted(row["axes"].items()) if k not in pair["context"])
+                trials[row["arm"]].setdefault((row["fold"], row["seed"], cell), row["trial_id"])
+        both = [(key, *(side[key] for side in trials.values())) for key in set.intersection(*map(set, trials.values()))]
+        if pair["scope"] == ITEMS and any(records[i]["items"] for _, *ids in both for i in ids if i in records):
+            counted["comparisons not recomputed"] += 1  # the scores of test items are not here
+            continue
+        units: dict[Any, list[float]] = {}
+        for (fold, seed, _), *ids in both:
+            a, b = (value(trial_id, pair["metric"]) for trial_id in ids)
+            if a is not None and b is not None:
+                units.setdefault((fold, seed), []).append(a - b)
+        most = max(map(len, units.values()), default=0)
+        folds: dict[Any, list[float]] = {}
+        for (fold, seed), cells in units.items():
+            if len(cells) == most:
+                folds.setdefault(f"seed {seed}" if fold is None else fold, []).append(math.fsum(cells) / most)
+        differences = [math.fsum(values) / len(values) for values in folds.values()]
+        gaps = sum(map(len, units.values())) < len(both)
+        check(place, "differences", pair["difference"], mean(differences))
+        check(place, "counts", pair["n"], len(differences))
+        check(place, "gaps", any(pair[name] for name in GAPS), gaps)
+        p = None if gaps or len(differences) < 2 else p_value(pair, differences)
+        if p is None:
+            counted["p not recomputed"] += 1
+        else:
+            check(place, "p", pair["raw_p"], p)
+    return differing
+
+
+def p_value(pair: Any, differences: list[float]) -> float | None:
+    """Return the p of a comparison without gaps, before any adjustment; None where it cannot be recomputed here."""
+    n, total = len(differences), math.fsum(differences)
+    if pair["test"] == "sign-flip test" and n <= EXACT_UP_TO:
+        tie = TIE * math.fsum(map(abs, differences))
+        if abs(total) <= tie:
+            return 1.0
+        sums = (math.fsum(map(float.__mul__, signs, differences)) for signs in itertools.product((1.0, -1.0), repeat=n))
+        return sum(abs(flipped) >= abs(total) - 2 * tie for flipped in sums) / float(2**n)
+    error: float = pair["standard_error"]
+    degrees: float = pair["degrees"]
+    if pair["test"] == "t-test" and pair["scope"] == "on this split":
+        error, degrees = math.sqrt(math.fsum((d - total / n) ** 2 for d in differences) / (n - 1) / n), n - 1.0
+    if not pair["test"].endswith("t-test") or not error or not degrees:
+        return None
+    return incomplete_beta(degrees / 2, degrees / (degrees + (total / n / error) ** 2))
+
+
+def incomplete_beta(a: float, x: float) -> float:
+    """Return the regularised incomplete beta function I_x(a, 1/2): of x = df / (df + t^2), a = df / 2, the p of t."""
+    b, swap = 0.5, x > (a + 1) / (a + 2.5)
+    if x in (0.0, 1.0):
+        return x
+    if swap:
+        a, b, x = b, a, 1 - x
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)) / a
+    c, d, f = 1.0, 0.0, 1.0  # a continued fraction, by Lentz's method
+    for i in range(1000):
+        m = i // 2
+        if i == 0:
+            part = 1.0
+        elif i % 2:
+            part = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        else:
+            part = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        d = 1 / (1 + part * d)
+        c = 1 + part / c
+        f *= c * d
+        if i and abs(1 - c * d) < 1e-15:
+            break
+    value = front * (f - 1)
+    return 1 - value if swap else value
+
+
+def mean(values: list[float]) -> float | None:
+    """Return the mean; None of none."""
+    return math.fsum(values) / len(values) if values else None
+
+
+def near(stated: Any, computed: Any) -> bool:
+    """Whether two values are one, numbers but for rounding."""
+    if isinstance(stated, int | float) and isinstance(computed, int | float):
+        return math.isclose(stated, computed, rel_tol=1e-9, abs_tol=1e-12)
+    return bool(stated == computed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

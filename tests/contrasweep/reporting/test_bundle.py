@@ -1,0 +1,226 @@
+"""A study as one file: packed to the same bytes, read by the published RO-Crate reader, checked without any package."""
+
+import hashlib
+import io
+import json
+import random
+import re
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+from command_line import contrasweep, python
+from made_up import made
+
+from contrasweep.reporting import verify
+from contrasweep.reporting.bundle import SAME_TIME
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "0.1.0" / "storage"
+STUDIES = {"trained": "golden-grid", "searched": "golden-sweep"}
+MADE = {
+    "seeds": {"arms": ("a", "b", "c"), "axes": (8, 16), "reference": "a"},
+    "many": {"seeds": range(20)},
+    "folds": {"seeds": [0, 1, 2], "folds": 5},
+    "gaps": {"seeds": range(9), "ends": (None, None, "METHOD", None)},
+}
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    """bundle(kind): the bytes of a bundle, packed once."""
+    folder, packed = tmp_path_factory.mktemp("bundles"), {}
+    shutil.copytree(GOLDEN, folder / "runs")
+
+    def pack(kind):
+        name = STUDIES.get(kind, kind)
+        if kind in MADE and not (folder / "runs" / name).exists():
+            from contrasweep.storage.record import Cause
+
+            fields = dict(MADE[kind])
+            fields["ends"] = [Cause[end] if end else None for end in fields.get("ends", (None,))]
+            made(folder / "runs", name, **fields)
+        done = contrasweep("bundle", name, "--storage", "runs", "-o", "x.zip", folder=folder)
+        assert done.returncode == 0, done.stderr
+        data = (folder / "x.zip").read_bytes()
+        assert hashlib.sha256(data).hexdigest() in done.stdout
+        return data
+
+    def cached(kind, again=False):
+        if kind not in packed or again:
+            packed[kind] = pack(kind)
+        return packed[kind]
+
+    return cached
+
+
+def changed(data, change):
+    """A bundle whose files (name -> content) `change` has changed in place."""
+    files = verify.read(data)
+    change(files)
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(zipfile.ZipInfo(name, SAME_TIME), content)
+    return sink.getvalue()
+
+
+def signed(files):
+    """Let the metadata name the digests that the files have now, as who forges a bundle would."""
+    metadata = json.loads(files[verify.METADATA])
+    for entry in metadata["@graph"]:
+        if entry["@type"] == "File":
+            entry["sha256"] = hashlib.sha256(files[entry["@id"]]).hexdigest()
+    files[verify.METADATA] = json.dumps(metadata).encode()
+
+
+@pytest.mark.parametrize("kind", [*STUDIES, *MADE])
+def test_a_bundle_agrees_with_itself_and_is_the_same_bytes_again(bundle, kind):
+    data = bundle(kind)
+    differing, counted = verify.verify(data)
+    assert differing == [] and data == bundle(kind, again=True)
+    assert counted["means"] and counted["differences"] and counted["records"] >= counted["statuses"]
+    assert ("p" in counted) == (kind not in ("many", "gaps"))  # 20 seeds are drawn; a gap counts as a loss too
+    text = data.decode("latin-1")
+    assert "/runs" not in text.replace("contrasweep-runs", ""), "a path of this machine"
+
+
+def test_its_verifier_needs_no_package_and_ends_with_0_or_1(bundle, tmp_path):
+    (tmp_path / "whole.zip").write_bytes(bundle("seeds"))
+    (tmp_path / "verify.py").write_bytes(verify.read(bundle("seeds"))["verify.py"])
+    done = python("-I", "-S", "verify.py", "whole.zip", cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout.endswith("all that was recomputed agrees\n"), done.stdout + done.stderr
+    assert "2 p" in done.stdout and not done.stderr
+
+    def lower(files):
+        files["table.json"] = re.sub(
+            rb'"mean": 0\.(\d)', lambda m: b'"mean": 0.%d' % ((int(m[1]) + 1) % 10), files["table.json"], count=1
+        )
+
+    (tmp_path / "whole.zip").write_bytes(changed(bundle("seeds"), lower))
+    done = python("-I", "-S", "verify.py", "whole.zip", cwd=tmp_path)
+    assert done.returncode == 1 and done.stdout.endswith("DIFFERS\n")
+    assert "differs: table.json: its digest is another one" in done.stdout and "mean" in done.stdout
+    assert python("-I", "-S", "verify.py", cwd=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_digit_that_is_changed_in_table_record_or_code_is_found(bundle, seed):
+    rng = random.Random(seed)
+
+    def change(files):
+        part = ("table.json", "records/", "code/")[seed % 3]
+        name = rng.choice(sorted(name for name in files if name.startswith(part)))
+        content = bytearray(files[name])
+        at = rng.choice([i for i, byte in enumerate(content) if chr(byte).isdigit()])
+        content[at] = ord(rng.choice([d for d in "0123456789" if ord(d) != content[at]]))
+        files[name] = bytes(content)
+
+    assert verify.verify(changed(bundle("trained"), change))[0] != []
+
+
+FORGED = {
+    "mean": lambda report: report["table"][0].update(mean=report["table"][0]["mean"] + 1e-6),
+    "count": lambda report: report["table"][0].update(n=report["table"][0]["n"] - 1),
+    "trials": lambda report: report["table"][0]["trial_ids"].pop(),
+    "value": lambda report: report["rows"][0]["metrics"].update(accuracy=0.5),
+    "status": lambda report: report["rows"][0].update(status="failed"),
+    "difference": lambda report: report["comparisons"][0].update(difference=0.5),
+    "gaps": lambda report: report["comparisons"][0].update(failed_a=1),
+    "scope": lambda report: report["comparisons"][0].update(scope="on new items like these", difference=0.5),
+    "p": lambda report: report["comparisons"][0].update(raw_p=0.01),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "forgery"),
+    [(k, f) for k in ("seeds", "trained", "folds") for f in FORGED if (k, f) != ("trained", "scope")],
+)
+def test_a_table_that_was_forged_with_its_digests_is_found_by_the_records(bundle, kind, forgery):
+    def forge(files):
+        report = json.loads(files["table.json"])
+        FORGED[forgery](report)
+        files["table.json"] = json.dumps(report).encode()
+        signed(files)
+
+    differing = verify.verify(changed(bundle(kind), forge))[0]
+    assert differing and all(line.startswith("table.json, ") for line in differing)
+
+
+@pytest.mark.parametrize("field", ["metrics", "seed", "digest"])
+def test_a_record_that_was_forged_with_its_digests_is_found(bundle, field):
+    def forge(files):
+        name = min(name for name in files if name.startswith("records/"))
+        record = json.loads(files[name])
+        if field == "digest":
+            record["code"]["digest"] = "0" * 16
+        elif field == "seed":
+            record["seed"] += 1
+        else:
+            record["metrics"]["accuracy"] += 1e-6
+        for key in ("format_version", "digest"):
+            del record[key]
+        body = json.dumps(record, indent=1).encode().removeprefix(b"{\n")
+        digest = hashlib.sha256(body).hexdigest().encode()
+        files[name] = b'{"format_version": 3, "digest": "%s",\n' % digest + body
+        signed(files)
+
+    words = {"metrics": "by the records", "seed": "are those of trial", "digest": "is not in the bundle"}
+    assert words[field] in " ".join(verify.verify(changed(bundle("trained"), forge))[0])
+
+
+HOSTILE = {
+    "a name above the folder": {"../../evil.py": b"x"},
+    "an absolute name": {"/etc/evil": b"x"},
+    "a huge number": {"table.json": b'{"rows": [], "table": [{"n": 1' + b"0" * 5000 + b"}]}"},
+    "an endless number": {"plan.json": b"[1e999999999]"},
+    "deep nesting": {"table.json": b"[" * 100_000},
+    "no table": {"table.json": b"7"},
+    "bytes": {"plan.json": b"\xff\xfe"},
+    "a file that nobody lists": {"extra.txt": b"x"},
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_bundle_is_a_line_and_1(bundle, case, tmp_path, capsys):
+    (tmp_path / "x.zip").write_bytes(changed(bundle("trained"), lambda files: files.update(HOSTILE[case])))
+    assert verify.main([str(tmp_path / "x.zip")]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 310 and line.isprintable() for line in lines) and len(lines) <= 8
+    assert not (tmp_path.parent / "evil.py").exists()
+
+
+@pytest.mark.parametrize("data", [b"", b"no zip", b"PK\x03\x04" + bytes(100)])
+def test_what_is_no_zip_file_is_no_bundle(data, tmp_path, capsys):
+    (tmp_path / "x.zip").write_bytes(data)
+    assert verify.main([str(tmp_path / "x.zip")]) == 1
+    assert capsys.readouterr().out.startswith("this is no bundle")
+
+
+def test_a_zip_of_too_much_is_refused_before_it_is_read(monkeypatch, bundle):
+    monkeypatch.setattr(verify, "MOST_BYTES", 1000)
+    with pytest.raises(ValueError, match="holds too much"):
+        verify.verify(bundle("trained"))
+
+
+def test_the_published_reader_of_ro_crates_reads_it(bundle, tmp_path):
+    from rocrate.rocrate import ROCrate
+
+    (tmp_path / "x.zip").write_bytes(bundle("trained"))
+    crate = ROCrate(tmp_path / "x.zip")
+    assert crate.name == "golden-grid"
+    files = {entity.id: entity for entity in crate.get_by_type("File")}
+    assert files["table.json"]["sha256"] == hashlib.sha256(verify.read(bundle("trained"))["table.json"]).hexdigest()
+    assert {mention.id for mention in crate.root_dataset["mentions"]} == {"#" + data_digest(bundle("trained"))}
+
+
+def data_digest(data):
+    files = verify.read(data)
+    return json.loads(files[min(name for name in files if name.startswith("records/"))])["data"]["digest"]
+
+
+def test_a_study_that_has_not_ended_is_refused_in_a_line(tmp_path):
+    made(tmp_path / "runs", "open", ends=(None, "pending"))
+    done = contrasweep("bundle", "open", "--storage", "runs", "-o", "x.zip", folder=tmp_path)
+    assert done.returncode == 2 and "whose trials have all ended" in done.stderr and done.stderr.count("\n") == 1
+    assert not (tmp_path / "x.zip").exists()
