@@ -1,7 +1,7 @@
 """Commands on jobs: submit a study to a cluster, ask for its status, read its log, stop it."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +25,7 @@ from contrasweep.cli.options import (
     changed_code,
     print_json,
 )
+from contrasweep.config import MutableConfig
 from contrasweep.defaults import OF_STUDY, STORAGE
 from contrasweep.errors import SpecError
 from contrasweep.shell import command_line
@@ -74,7 +75,7 @@ def submit(
     from contrasweep.running.submit import sent
     from contrasweep.running.submit import submit as send
 
-    again: dict[str, Any] = {"extend": extend, "spend": spend, "retry_failed": retry_failed, "rerun": rerun or []}
+    again: MutableConfig = {"extend": extend, "spend": spend, "retry_failed": retry_failed, "rerun": rerun or []}
     changed = changed_code(rerun_changed, accept_code)
     if slurm:
         from contrasweep.running.slurm import submit_slurm

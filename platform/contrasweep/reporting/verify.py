@@ -24,6 +24,9 @@ EXACT_UP_TO = 14  # replicates of which all sign patterns are tried
 TIE = 1e-12
 GAPS = ("failed_a", "failed_b", "missing_a", "missing_b", "pending")
 ITEMS = "on new items like these"
+COUNTING = ("done",)  # statuses of trials whose values a table has
+Entries = dict[str, Any]
+"""The fields of a file, or files by their names."""
 
 
 def main(words: list[str]) -> int:
@@ -54,8 +57,8 @@ def verify(data: bytes) -> tuple[list[str], Counter[str]]:
             differing.append(f"{name}: only in the {'bundle' if name in files else 'metadata'}")
         elif listed[name]["sha256"] != hashlib.sha256(files[name]).hexdigest():
             differing.append(f"{name}: its digest is another one than the metadata says")
-    records: dict[str, Any] = {}
-    codes: dict[str, Any] = {}
+    records: Entries = {}
+    codes: Entries = {}
     for name, content in files.items():
         if name.startswith(("records/", "code/")) and name.endswith(".json"):
             header = HEADER.match(content)
@@ -94,7 +97,7 @@ def read(data: bytes) -> dict[str, bytes]:
         return {name: archive.read(name) for name in names}
 
 
-def id_of(record: dict[str, Any]) -> str:
+def id_of(record: Entries) -> str:
     """Return the id of a trial from what a record says of it."""
     start = record.get("start")
     parts = [dumps(record["arm"]), dumps(record["trainable"]), dumps(record["data"]["digest"])]
@@ -117,7 +120,7 @@ def whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
-def table(report: Any, plan: Any, records: dict[str, Any], counted: Counter[str]) -> list[str]:
+def table(report: Any, plan: Any, records: Entries, counted: Counter[str]) -> list[str]:
     """Return what the table says otherwise than the records; add to `counted` how much was recomputed."""
     differing: list[str] = []
 
@@ -128,14 +131,14 @@ def table(report: Any, plan: Any, records: dict[str, Any], counted: Counter[str]
 
     def value(trial_id: str, metric: str) -> float | None:
         record = records.get(trial_id)
-        found = record["metrics"].get(metric) if record and record["status"] == "done" else None
+        found = record["metrics"].get(metric) if record and record["status"] in COUNTING else None
         return found if found is not None and math.isfinite(found) else None
 
     for row in report["rows"]:
         record = records.get(row["trial_id"])
         for metric, stated in row["metrics"].items():
             check(row["trial_id"], "values", stated, record["metrics"].get(metric) if record else None)
-        check(row["trial_id"], "statuses", row["status"], record["status"] if record else "pending")
+        check(row["trial_id"], "statuses", row["status"], record["status"] if record else None)
     for cell in report["table"]:
         place = ", ".join(map(str, cell["factors"].values())) or "all"
         known = [v for i in cell["trial_ids"] if (v := value(i, cell["metric"])) is not None]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from contrasweep.code import CurrentCode
+from contrasweep.config import Config
 from contrasweep.data import resolve
 from contrasweep.defaults import OF_STUDY
 from contrasweep.errors import ContrasweepError, SpecError
@@ -135,7 +136,7 @@ def needs_driver(study: Study) -> bool:
     return bool(not isinstance(study, AblationGrid) or study.replicates or budgets or starts)
 
 
-def _tasks(study: Study, storage: str, changed: Changed, again: Mapping[str, Any]) -> list[Task]:
+def _tasks(study: Study, storage: str, changed: Changed, again: Config) -> list[Task]:
     """Claim the study as a driver does, keep its code in the storage, and return its tasks."""
     from contrasweep.running.engine.loop import StudyCode
 
