@@ -38,6 +38,7 @@ from contrasweep.running.driver import run
 from contrasweep.running.failures import failure_line
 from contrasweep.running.session import session
 from contrasweep.schema import checked, validate
+from contrasweep.statistics.noise import read_noise
 from contrasweep.statistics.referee import Gains, Rule, Ruling, smaller
 from contrasweep.storage.lease import StudyHeld
 from contrasweep.storage.names import as_label
@@ -106,6 +107,8 @@ class Campaign:
         size: A reported metric, such as `parameters` or `seconds`, by which a candidate is simpler where it is smaller.
             A simpler one is kept where it is not worse by `smallest_difference` than the incumbent, and than the last
             one that was kept for being better. A size that differs by seed is tested as the metric is.
+        noise: The file that `contrasweep noise --json` wrote of the incumbent. Where its A/A has failed nothing is
+            decided, and else a dry run says what can be detected.
         budget_trials: Trials of all decisions together.
         budget_gpu_hours: GPU-hours of all decisions together; where there is no GPU, hours of training.
         budget_cost: What all decisions may cost together, at the prices of the inventory.
@@ -133,6 +136,7 @@ class Campaign:
     seeds: CampaignSeeds = pydantic.Field(default_factory=CampaignSeeds)
     folds: Folds | None = None
     size: str | None = None
+    noise: str | None = None
     budget_trials: Positive | None = None
     budget_gpu_hours: Above0 | None = None
     budget_cost: Above0 | None = None
@@ -156,14 +160,29 @@ class Campaign:
         """The names of the datasets."""
         return [self.data] if isinstance(self.data, str) else self.data
 
+    def grid(self, arms: dict[str, Arm], seeds: Sequence[int], name: str = "") -> AblationGrid:
+        """Return the study of these arms on the data of the campaign."""
+        return AblationGrid(
+            name or self.name,
+            arms,
+            self.datasets[0],
+            {DATA_AXIS: self.datasets} if len(self.datasets) > 1 else {},
+            folds=self.folds,
+            metric=self.metric,
+            mode=self.mode,
+            seeds=list(seeds),
+            description=f"Of campaign {self.name}. {self.description}".rstrip(),
+            reference=INCUMBENT if INCUMBENT in arms else None,
+        )
+
     def rule(self, *, simpler: bool = False) -> Rule:
         """Return when a candidate is kept; `simpler`: it is, and need not be better."""
         seeds, margin = self.seeds, self.smallest_difference
         return Rule(self.alpha, self.error, seeds.first, seeds.step, seeds.most, margin, self.mode, simpler=simpler)
 
     def declared(self) -> MutableConfig:
-        """Return what may not change while the campaign goes on, as plain values: all but budget and description."""
-        fields = {k: v for k, v in to_plain(self).items() if not k.startswith("budget") and k != "description"}
+        """Return what may not change while the campaign goes on, as plain values: no budget, noise or description."""
+        fields = {k: v for k, v in to_plain(self).items() if not k.startswith(("budget", "noise", "descr"))}
         return fields | {"incumbent": plain_arm(self.incumbent)}
 
     def decide(
@@ -182,7 +201,8 @@ class Campaign:
     ) -> Decision:
         """Train what is needed to decide on a candidate, and return the decision.
 
-        The same call goes on after an interruption. A candidate that was decided costs nothing.
+        The same call goes on after an interruption. A candidate that was decided costs nothing. Ray goes on until this
+        process ends, for the next decision; in a `with contrasweep.session()` until that ends.
 
         Args:
             candidate: The candidate, with all of its settings.
@@ -209,7 +229,7 @@ class Campaign:
             "max_concurrent": max_concurrent,
             "cluster": cluster,
         }
-        with session():
+        with session(of_process=True):
             return Referee(self, storage, options).decide(candidate, name, by, why, more)
 
     def outlook(self, candidate: Arm, name: str, *, storage: str = STORAGE, more: int = 0) -> Outlook:
@@ -330,6 +350,7 @@ class Referee:
 
     def outlook(self, candidate: Arm, name: str, more: int = 0) -> Outlook:
         """What a decision would take, or `more` seeds for one that is undecided."""
+        noise = read_noise(self.campaign.noise, self.campaign.metric) if self.campaign.noise else None
         self.candidate = candidate
         self.arm(self.ledger.incumbent)  # whose code has to be somebody's, before anything is trained
         rule, ledger, digest = self.campaign.rule(), self.ledger, self.digest(name, candidate)
@@ -345,6 +366,7 @@ class Referee:
             screening = rule.screens()[2] * a_seed * (1 + shared)
             confirmation = self._compared(incumbent) * rule.looks()[-1] * a_seed
         takes = spent.of_trials(screening + confirmation) if spent.trials else None
+        level, seeds = grant.level if grant else rule.granted(confirmations(ledger)), rule.looks()[-1]
         expected = Outlook(
             self.campaign.name,
             name,
@@ -355,10 +377,11 @@ class Referee:
             confirmation,
             None if takes is None else takes.gpu_hours,
             None if takes is None else takes.cost,
-            grant.level if grant else rule.granted(confirmations(ledger)),
+            level,
             None if left["trials"] is None else int(left["trials"]),
             left["gpu_hours"],
             left["cost"],
+            noise.detectable(seeds, 2 * level)[1] if noise and level else None,
         )
         if decided is None:
             self._check(expected, takes)
@@ -513,24 +536,10 @@ class Referee:
         return results
 
     def _study(self, name: str, arms: dict[str, Arm], seeds: Sequence[int]) -> AblationGrid:
-        campaign = self.campaign
-        axes = {DATA_AXIS: campaign.datasets} if len(campaign.datasets) > 1 else {}
         # A candidate that meets a later incumbent begins with few seeds again; what it has trained stays declared.
         known = StudyRecords(self.storage, name).document()
         earlier = known.declared.get("seeds") if known is not None else None
-        seeds = [*seeds, *(seed for seed in earlier or () if seed not in seeds)]
-        return AblationGrid(
-            name,
-            arms,
-            campaign.datasets[0],
-            axes,
-            folds=campaign.folds,
-            metric=campaign.metric,
-            mode=campaign.mode,
-            seeds=seeds,
-            description=f"Of campaign {campaign.name}. {campaign.description}".rstrip(),
-            reference=INCUMBENT if INCUMBENT in arms else None,
-        )
+        return self.campaign.grid(arms, [*seeds, *(seed for seed in earlier or () if seed not in seeds)], name)
 
     def _failures(self, study: str) -> list[str]:
         """A line for each failed trial of a study, an empty one for any other."""

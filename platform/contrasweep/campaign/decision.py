@@ -94,7 +94,11 @@ class Decision:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a decision would take: `--dry-run`. GPU-hours and cost are None before the campaign's first trials."""
+    """What a decision would take: `--dry-run`. GPU-hours and cost are None before the campaign's first trials.
+
+    A gain of `detects` is confirmed with a chance of about 80 %, if runs of one seed have nothing in common (None: no
+    file of noise is declared).
+    """
 
     campaign: str
     candidate: str
@@ -109,6 +113,7 @@ class Outlook:
     trials_left: int | None
     gpu_hours_left: float | None
     cost_left: float | None
+    detects: float | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Return every field, for programs."""
@@ -124,6 +129,7 @@ class Outlook:
             f"{self.candidate} against {self.incumbent}: at most {self.screening_trials} trials to screen it and "
             f"{self.confirmation_trials} to confirm it" + f", about {takes}" * bool(takes),
             f"its confirmation would have a level of {self.level:.2g}",
+            *[f"a gain of {self.detects or 0:.2g} would be confirmed with a chance of about 80 %"] * bool(self.detects),
             *[f"left of the budget: {left}"] * bool(left),
         ]
 

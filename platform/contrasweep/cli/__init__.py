@@ -19,7 +19,7 @@ EXTRAS = {**dict.fromkeys(PACKAGES_OF_ALL, "all"), "mcp": "mcp"}
 MIN_ADDRESS_SPACE = 2**30
 """What compiled libraries need to be loaded; with less they raise, or hang."""
 
-JUDGING = {"judge", "compare", "ledger"}
+JUDGING = {"judge", "compare", "ledger", "noise"}
 """Commands that do with pandas and SciPy."""
 ACTING = {"run", "evaluate", "decide", "submit"}
 """Commands whose exit status says what became of a study; of all others the output is what they are for."""

@@ -80,6 +80,9 @@ def plan(
     cluster: Annotated[Path | None, typer.Option(help="Inventory file of a cluster to plan for.")] = None,
     extend: Extend = False,
     spend: Spend = False,
+    noise: Annotated[
+        Path | None, typer.Option(help="What `contrasweep noise --json` wrote: the noise to plan by.")
+    ] = None,
 ) -> None:
     """Show what would run, what it takes and what it can decide.
 
@@ -93,7 +96,8 @@ def plan(
     plans: list[Plan] = []
     documents = []
     for declared in load_studies(study, sets or []):
-        expected = preview(declared, storage=storage, cluster=cluster, extend=extend, spend=spend, before=plans)
+        options = {"cluster": cluster, "extend": extend, "spend": spend, "noise": noise}
+        expected = preview(declared, storage=storage, before=plans, **options)
         if not json:  # what would run is worth reading where `run` would refuse it
             print("\n" * bool(plans) + expected.to_text(width()))
         if expected.refused is not None:

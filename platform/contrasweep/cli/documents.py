@@ -23,6 +23,7 @@ DOCUMENTS: Mapping[str, int] = {
     "compare": 2,
     "judge": 1,
     "board": 1,
+    "noise": 1,
     "status": 1,
     "watch": 1,
     "studies": 1,

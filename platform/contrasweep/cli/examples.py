@@ -48,6 +48,11 @@ EXAMPLES = {
         "contrasweep judge runs.csv --arm model --metric accuracy --pair seed,fold --reference base --margin 0.005",
         "contrasweep judge scores.jsonl --item example_id --format markdown",
     ],
+    "noise": [
+        "contrasweep noise study.yaml --seeds 8 --json -o noise.json",
+        "contrasweep plan study.yaml --noise noise.json",
+        "contrasweep noise runs.csv --same base,base2",
+    ],
     "diff": ["contrasweep diff pilot main-1", "contrasweep diff pilot:ocl main-1:ocl"],
     "decide": [
         "contrasweep decide campaign.yaml candidate.yaml --by ada --why 'larger batches'",
@@ -87,7 +92,7 @@ EXAMPLES = {
 
 GROUPS = {
     "Study": ["init", "plan", "run", "evaluate", "watch", "logs", "status", "stop", "studies"],
-    "Look": ["report", "compare", "judge", "diff", "note", "bundle", "ui", "sync"],
+    "Look": ["report", "compare", "judge", "noise", "diff", "note", "bundle", "ui", "sync"],
     "Referee": ["decide", "ledger"],
     "Data": ["data"],
     "Cluster": ["submit", "jobs", "doctor"],

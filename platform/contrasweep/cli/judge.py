@@ -5,21 +5,45 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from contrasweep.cli.options import Json, Require, end_as, required, width
+from contrasweep.cli.options import (
+    AcceptCode,
+    Cluster,
+    Json,
+    MaxConcurrent,
+    Require,
+    RerunChanged,
+    Sets,
+    Storage,
+    StudyTracking,
+    changed_code,
+    end_as,
+    required,
+    width,
+)
+from contrasweep.defaults import OF_STUDY, STORAGE
 from contrasweep.errors import SpecError, check_known
 from contrasweep.text_table import WIDTH
 
 FORMATS = ("text", "markdown", "latex", "html", "csv")
-OPTIONS = ("arm", "metric", "pair", "item", "group", "block", "reference", "mode", "margin", "alpha", "over")
+OPTIONS = ("arm", "metric", "pair", "item", "group", "block", "reference", "mode", "at", "reader", "i_know")
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the command to the main application."""
     app.command()(judge)
+    app.command()(noise)
 
 
 def _column(text: str) -> typer.models.OptionInfo:
     return typer.Option(metavar="COLUMN", help=text)  # type: ignore[no-any-return]
+
+
+At = Annotated[
+    str, typer.Option(metavar="last|best-of-validation:METRIC|step:N", help="Which value of a run's curve counts.")
+]
+Reader = Annotated[
+    str, typer.Option(metavar="MODULE:NAME", help="A function of yours that reads the source, called with its text.")
+]
 
 
 def judge(
@@ -28,7 +52,8 @@ def judge(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A .csv, .tsv, .jsonl or .parquet file, a folder of runs, or mlflow:ADDRESS:EXPERIMENT.",
+            help="A .csv, .tsv, .jsonl or .parquet file, a folder of runs, or mlflow:, optuna: or "
+            "contrasweep:ADDRESS:NAME.",
         ),
     ],
     arm: Annotated[str, _column("What is compared; several with commas.")] = "",
@@ -45,6 +70,11 @@ def judge(
         Literal["further", "these", "each"],
         typer.Option(help="What verdicts over tasks hold for: further tasks like these, these alone, each by itself."),
     ] = "further",
+    at: At = "last",
+    reader: Reader = "",
+    i_know: Annotated[
+        bool, typer.Option("--i-know", help="Take the best value of the metric itself, a maximum over noise.")
+    ] = False,
     require: Require = "",
     board: Annotated[
         bool, typer.Option("--board", help="Rank all arms, each with the ranks that it may have; no table.")
@@ -69,9 +99,10 @@ def judge(
     if board:
         if format == "latex" or margin is not None or over != "further" or reference or require:
             raise SpecError("a board takes no --margin, --over, --reference, --require and no LaTeX", place="--board")
-        judged: Any = rank(source, alpha=alpha, **{name: options[name] for name in OPTIONS[:6]}, mode=mode)
+        del options["reference"]
+        judged: Any = rank(source, alpha=alpha, **options)
     else:
-        judged = judge_table(source, **options)
+        judged = judge_table(source, margin=margin, alpha=alpha, over=over, **options)
     outcome = judged.required(wanted) if wanted else None
     if json:
         from contrasweep.cli.documents import dumps
@@ -83,3 +114,57 @@ def judge(
         write((judged.to_text(wide) if format == "text" else getattr(judged, f"to_{format}")()).encode(), output)
     if outcome:
         end_as(require, outcome)
+
+
+def noise(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A study or campaign: module:NAME or .yaml; or as for `judge`.")
+    ],
+    same: Annotated[
+        str, typer.Option(metavar="ARM[,ARM]", help="What ran twice: two arms of a source, or one of a study.")
+    ] = "",
+    arm: Annotated[str, _column("What names the arm.")] = "",
+    metric: Annotated[str, _column("The values.")] = "",
+    pair: Annotated[str, _column("What runs of both have in common; none: unpaired.")] = "",
+    at: At = "last",
+    reader: Reader = "",
+    sets: Sets = None,
+    seeds: Annotated[int, typer.Option(min=2, help="Of a study: how many seeds it trains twice.")] = 8,
+    storage: Storage = STORAGE,
+    tracking: StudyTracking = OF_STUDY,
+    rerun_changed: RerunChanged = False,
+    accept_code: AcceptCode = False,
+    max_concurrent: MaxConcurrent = None,
+    cluster: Cluster = None,
+    json: Json = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File in place of standard output.")] = None,
+) -> None:
+    """Run the same arm twice: how noisy is it, and what can seeds detect?
+
+    It says whether a seed alone decides a result, how far runs spread, and what 4, 8 and 16 seeds can detect. It ends
+    with 5 where the arm differs surely from itself. `plan --noise` and a campaign's `noise` take what --json writes.
+    """
+    from contrasweep.cli.documents import dumps
+    from contrasweep.judging.reading import SERVICES
+    from contrasweep.study.file import YAML
+    from contrasweep.terminal_text import write
+
+    kind = source.partition(":")[0]
+    if source.endswith(YAML) or (kind != source and kind not in SERVICES and not Path(source).exists() and not reader):
+        from contrasweep.campaign.campaign import RunOptions
+        from contrasweep.campaign.twice import train_twice
+
+        options = RunOptions(
+            tracking=tracking,
+            changed=changed_code(rerun_changed, accept_code),
+            max_concurrent=max_concurrent,
+            cluster=cluster,
+        )
+        found = train_twice(source, same, seeds, sets or [], storage, options)
+    else:
+        from contrasweep.judging.judged import noise_of
+
+        found = noise_of(source, same, arm=arm, metric=metric, pair=pair, at=at, reader=reader)
+    write(((dumps("noise", found.to_dict()) if json else found.to_text()) + "\n").encode(), output)
+    if found.failed:
+        raise typer.Exit(5)

@@ -32,6 +32,7 @@ from contrasweep.results.search import Best
 from contrasweep.running.upkeep import Finding as BrokenFile
 from contrasweep.running.upkeep import Verification
 from contrasweep.schema import JsonSchema
+from contrasweep.statistics.noise import Noise
 from contrasweep.storage.record import Status
 from contrasweep.tracking.sync import SyncSummary
 
@@ -557,6 +558,30 @@ class ErrorDocument(TypedDict):
     status: int
 
 
+class DetectableRow(TypedDict):
+    """What so many seeds detect where runs of a seed are as alike as those of one arm, and where they share nothing."""
+
+    seeds: int
+    paired: Number
+    unpaired: Number
+
+
+NoiseDocument = _members(
+    "NoiseDocument",
+    Noise,
+    differ_by_seed=int | None,
+    deviation=float,
+    paired_deviation=Number,
+    unpaired_deviation=float,
+    failed=bool,
+    p_value=float,
+    difference=float,
+    low=Number,
+    high=Number,
+    detectable=list[DetectableRow],
+)
+
+
 TYPES: Mapping[str, object] = {
     "plan": PlanDocument | UnstagedDocument,
     "report": ReportDocument,
@@ -565,6 +590,7 @@ TYPES: Mapping[str, object] = {
     "compare": CompareDocument,
     "judge": JudgeDocument,
     "board": Board,
+    "noise": NoiseDocument,
     "status": StatusDocument | JobStatusDocument,
     "watch": WatchDocument,
     "studies": _members("StudiesDocument", studies=list[StudyState]),  # type: ignore[valid-type]

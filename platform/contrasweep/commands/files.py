@@ -6,6 +6,7 @@ W&B's offline runs. A file is read as far as it is whole, since its program may 
 
 import csv
 import io
+import itertools
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -113,6 +114,16 @@ def _wandb(data: bytes) -> Iterator[Values]:
                 summary |= _items(list(_fields(value)), 1)
     if summary:  # what the script has put there without logging it
         yield {"step": summary.get("_step"), **summary}
+
+
+def wandb_config(data: bytes) -> Values:
+    """Return the settings that a W&B run was given."""
+    config: Values = {}
+    for number, value in itertools.chain.from_iterable(map(_fields, _leveldb(data))):
+        of_run = [part for inner, part in _fields(value) if inner == 4] if number == 17 else []
+        for part in [value] * (number == 5) + of_run:  # a record of settings, and those that a run begins with
+            config |= _items(list(_fields(part)), 1)
+    return config
 
 
 def _items(fields: list[tuple[int, Any]], wanted: int) -> Values:

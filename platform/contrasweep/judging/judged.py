@@ -12,6 +12,7 @@ import pandas as pd
 
 from contrasweep.errors import SpecError, check_known
 from contrasweep.judging.board import Board, board_of
+from contrasweep.judging.curves import At
 from contrasweep.judging.reading import numbers, read_table
 from contrasweep.judging.roles import COLUMNS, Roles, arm_labels, guess_roles
 from contrasweep.reporting.formats import csv_text
@@ -24,6 +25,7 @@ from contrasweep.results.table import Table
 from contrasweep.statistics.checks import checked_level
 from contrasweep.statistics.design import SCOPES, Design
 from contrasweep.statistics.family import pairs_of
+from contrasweep.statistics.noise import Noise
 from contrasweep.storage.record import Status
 
 Over = Literal["further", "these", "each"]
@@ -145,6 +147,9 @@ def judge(
     margin: float | None = None,
     alpha: float = 0.05,
     over: Over = "further",
+    at: str = "last",
+    reader: str = "",
+    i_know: bool = False,
 ) -> Judged:
     """Judge results that there are: one row a run, or a run's score of an item or on a task.
 
@@ -152,7 +157,7 @@ def judge(
     off.
 
     Args:
-        source: A CSV, TSV, JSON lines or Parquet file, or a frame.
+        source: A CSV, TSV, JSON lines or Parquet file, a folder of runs, `KIND:ADDRESS:NAME` of a store, or a frame.
         arm: The column that names what is compared; several with commas.
         metric: The column of the values.
         pair: The columns by which runs of two arms belong together: seed, fold. Without any the runs are unpaired.
@@ -164,6 +169,9 @@ def judge(
         margin: The smallest difference of interest, in units of the metric.
         alpha: The chance of any false verdict.
         over: What verdicts over tasks hold for: "further" tasks like these, "these" tasks, or "each" by itself.
+        at: Which value of a curve counts: `last`, `best-of-validation:METRIC` or `step:N`.
+        reader: The function at `package.module:name`, which is called with the source and gives a frame.
+        i_know: Whether the best value of the metric itself may count, which is a maximum over noise.
 
     Returns:
         The table, its verdicts and what would decide more.
@@ -178,10 +186,11 @@ def judge(
         >>> print(cs.judge(runs, alpha=0.1).columns)
         columns: arm arm, metric loss, mode min, reference base (guessed: arm, metric, mode, reference)
     """
-    said = {"arm": arm, "metric": metric, "pair": pair, "item": item, "group": group, "block": block}
+    said = {"arm": arm, "metric": metric, "pair": pair, "item": item, "group": group, "block": block, "mode": mode}
     checked_level(alpha)
     check_known(over, "kinds", ("further", "these", "each"), "there is no such kind", place="--over")
-    name, frame, roles, layout = laid_out(source, said | {"mode": mode, "reference": reference}, over)
+    said |= {"reference": reference, "at": at, "reader": reader}
+    name, roles, layout, told_columns = laid_out(source, said, over, i_know)
     arms = list(dict.fromkeys(layout.trials["arm"]))
     compared = pairs_of(arms, roles.reference)
     if not compared:
@@ -215,16 +224,17 @@ def judge(
     if not any(one.n > 1 or (one.judgement and one.judgement.reason.startswith("one run:")) for one in told):
         hint = "seeds (--pair), items (--item) or tasks (--block) tell"
         raise SpecError("one run of each arm, or none in common, tells nothing of the noise", place=name, hint=hint)
-    return Judged(name, roles, _design_text(layout, table, roles, compared), _columns_text(frame, roles), table)
+    return Judged(name, roles, _design_text(layout, table, roles, compared), told_columns, table)
 
 
-def rank(source: "str | Path | pd.DataFrame", *, alpha: float = 0.05, **roles: str) -> Board:
+def rank(source: "str | Path | pd.DataFrame", *, alpha: float = 0.05, i_know: bool = False, **roles: str) -> Board:
     """Rank the arms of results that there are, each with the ranks that it may have.
 
     Args:
         source: As of `judge`.
         alpha: The chance of any false order of two arms.
-        roles: As of `judge`: `arm`, `metric`, `pair`, `item`, `group`, `block`, `mode`.
+        i_know: As of `judge`.
+        roles: As of `judge`: `arm`, `metric`, `pair`, `item`, `group`, `block`, `mode`, `at`, `reader`.
 
     Returns:
         The board.
@@ -232,8 +242,7 @@ def rank(source: "str | Path | pd.DataFrame", *, alpha: float = 0.05, **roles: s
     Raises:
         SpecError: As of `judge`, and where arms have too few replicates in common.
     """
-    said = dict.fromkeys((*COLUMNS, "mode", "reference"), "") | roles
-    name, frame, found, layout = laid_out(source, said | {"reference": "none"}, "further")
+    name, found, layout, columns = laid_out(source, roles | {"reference": "none"}, "further", i_know)
     if layout.items is not None:
         hint = "--pair none takes the runs of an item as one"
         raise SpecError("a board has seeds or items as replicates, not both", place=name, hint=hint)
@@ -241,16 +250,57 @@ def rank(source: "str | Path | pd.DataFrame", *, alpha: float = 0.05, **roles: s
     arms = layout.trials["arm"].nunique()
     better = "larger" if found.mode == "max" else "smaller"
     design = f"{arms} arms, {layout.what}: {layout.how}; board; metric {found.metric}, {better} is better"
-    return replace(board, design=design, columns=_columns_text(frame, found))
+    return replace(board, design=design, columns=columns)
+
+
+def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **roles: str) -> Noise:
+    """Return the noise that two arms of a source show which are the same.
+
+    Args:
+        source: As of `judge`.
+        same: The two arms, with a comma; left out: the only two.
+        roles: As of `judge`: `arm`, `metric`, `pair`, `at`, `reader`.
+
+    Returns:
+        Their values by seed (of several folds the mean), or of unpaired runs one after the other.
+
+    Raises:
+        SpecError: As of `judge`, and for runs that are no two arms of seeds.
+    """
+    name, found, layout, _ = laid_out(source, {"mode": "max"} | roles, "further")
+    runs, arms = layout.trials, layout.trials["arm"].drop_duplicates().tolist()
+    chosen = [arm.strip() for arm in same.split(",")] if same else arms
+    for arm in chosen:
+        check_known(arm, "arms", arms, "there is no such arm", place="--same")
+    if len(chosen) != 2:
+        raise SpecError("two arms are the same", place="--same", value=", ".join(chosen[:8]), hint="--same base,base2")
+    if layout.items or layout.design.unit not in ("seed", "run"):
+        raise SpecError("an A/A is of runs, not of items or tasks", place=name, hint="give a row a run")
+    if runs["value"].isna().any():
+        raise SpecError("an A/A is of runs that have a value", place=f"{name}: {found.metric}", value="nothing")
+    paired = layout.design.unit == "seed"
+    wide = runs.groupby(["arm", "seed"], sort=False)["value"].mean().unstack("arm")[chosen]
+    first, second = ((wide.dropna() if paired else wide)[arm].dropna().tolist() for arm in chosen)
+    return Noise(name, (chosen[0], chosen[1]), found.metric, tuple(first), tuple(second), paired)
 
 
 def laid_out(
-    source: "str | Path | pd.DataFrame", said: Mapping[str, str], over: Over
-) -> "tuple[str, pd.DataFrame, Roles, _Layout]":
-    """Return the source's name and rows, what its columns are, and its trials."""
-    name, frame = read_table(source)
+    source: "str | Path | pd.DataFrame", said: Mapping[str, str], over: Over, i_know: bool = False
+) -> "tuple[str, Roles, _Layout, str]":
+    """Return a source's name, what its columns are, its trials, and in words which column was taken as what.
+
+    `said` is of the roles of `judge`, `at` and `reader`; what is left out is guessed.
+    """
+    said = dict.fromkeys((*COLUMNS, "mode", "reference", "reader"), "") | {"at": "last"} | said
+    at = At.of(said["at"])
+    name, frame, curves = read_table(source, at, said["reader"])
     roles = guess_roles(frame, said)
-    return name, frame, roles, _Layout.of(_runs(frame, roles, name), roles, over)
+    if at.metric == roles.metric and not i_know:
+        hint = "name a metric of validation data, or say --i-know"
+        rule = "the best value of the metric itself is a maximum over noise"
+        raise SpecError(rule, place="--at", value=at.text, hint=hint)
+    text = _columns_text(frame, roles) + f"; of each curve: {at.text}" * curves
+    return name, roles, _Layout.of(_runs(frame, roles, name), roles, over), text
 
 
 def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""A table of runs as a frame: from a file, a folder, an MLflow experiment, or as it is handed over.
+"""A table of runs as a frame: from a file, a folder, a program's store, a reader of the user's, or as it is.
 
 Nothing in a source is executed.
 """
@@ -10,11 +10,9 @@ from typing import Any
 import pandas as pd
 
 from contrasweep.errors import SpecError
-from contrasweep.imports import errors_named
-from contrasweep.judging.sources import read_folder
-
-MOST_BYTES = 2**31
-"""No larger file is read."""
+from contrasweep.imports import errors_named, import_from_here, import_path
+from contrasweep.judging.curves import LAST, At
+from contrasweep.judging.sources import MOST_BYTES, read_folder
 
 
 def _delimited(path: Path, separator: str) -> pd.DataFrame:
@@ -30,36 +28,72 @@ READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
 """By the end of a file's name, what reads it."""
 
 
-def read_table(source: "str | Path | pd.DataFrame") -> tuple[str, pd.DataFrame]:
-    """Return the name and the rows of a source.
+def _mlflow(address: str, name: str, at: At) -> pd.DataFrame:
+    from contrasweep.tracking.mlflow.experiment import runs_of
+
+    return pd.DataFrame(runs_of(address, name, None if at == LAST else at.of_curve))
+
+
+def _optuna(address: str, name: str, at: At) -> pd.DataFrame:
+    from contrasweep.tuning.stored import trials_of
+
+    return trials_of(address, name)
+
+
+def _study(address: str, name: str, at: At) -> pd.DataFrame:
+    from contrasweep.results.results import Results
+
+    frame = Results.load(name, address).to_frame()
+    return frame[frame["status"].isin(["done", "failed"])].dropna(axis=1, how="all")
+
+
+SERVICES: dict[str, Callable[[str, str, At], pd.DataFrame]] = {
+    "mlflow": _mlflow,
+    "optuna": _optuna,
+    "contrasweep": _study,
+}
+"""What reads KIND:ADDRESS:NAME."""
+
+
+def read_table(source: "str | Path | pd.DataFrame", at: At = LAST, reader: str = "") -> tuple[str, pd.DataFrame, bool]:
+    """Return the name and the rows of a source, and whether they are `at` some place of curves.
 
     Raises:
         SpecError: For a file that is not there, of another kind, broken or empty.
     """
-    if isinstance(source, pd.DataFrame):
-        return "results", _checked(source, "frame")
-    path = Path(source)
-    place = str(source)
-    if path.is_dir():
-        return path.resolve().name, _checked(read_folder(path), place)
+    path, place, curves = Path(str(source)[:4096]), str(source), False
     kind, _, rest = place.partition(":")
-    if kind == "mlflow":
-        address, _, experiment = rest.rpartition(":")
-        from contrasweep.tracking.mlflow.experiment import runs_of
+    address, _, name = rest.rpartition(":")
+    if isinstance(source, pd.DataFrame):
+        name, place, frame = "results", "frame", source
+    elif reader:
+        import_from_here()
+        read = import_path(reader, "--reader", "reader")
+        with errors_named(f"{reader} does not give a table", "--reader"):
+            name, frame = path.stem, pd.DataFrame(read(place))
+    elif path.is_dir():
+        name, (frame, curves) = path.resolve().name, read_folder(path, at)
+    elif kind in SERVICES:
+        with errors_named("the source cannot be read", place):
+            frame, curves = SERVICES[kind](address, name, at), kind == "mlflow"
+    else:
+        name, frame = path.stem, _of_file(path)
+    if at != LAST and not curves:
+        raise SpecError("there are no curves: a row is a run", place="--at", value=at.text, hint="leave --at out")
+    return name, _checked(frame, place), curves
 
-        return experiment, _checked(pd.DataFrame(runs_of(address, experiment)), place)
+
+def _of_file(path: Path) -> pd.DataFrame:
     if not path.is_file():
-        raise SpecError(
-            "there is no such file", place="SOURCE", value=place, hint="a file, a folder, or mlflow:ADDRESS:EXPERIMENT"
-        )
+        hint = f"a file, a folder, or {', '.join(f'{kind}:ADDRESS:NAME' for kind in SERVICES)}"
+        raise SpecError("there is no such file", place="SOURCE", value=str(path), hint=hint)
     if path.suffix.lower() not in READERS:
         known = ", ".join(READERS)
         raise SpecError("what reads such a file is not known", place="SOURCE", value=path.name, hint=f"known: {known}")
     if path.stat().st_size > MOST_BYTES:
-        raise SpecError("a file of results has up to 2 GiB", place="SOURCE", value=place)
-    with errors_named("the file cannot be read as a table", place):
-        frame = READERS[path.suffix.lower()](path)
-    return path.stem, _checked(frame, place)
+        raise SpecError("a file of results has up to 2 GiB", place="SOURCE", value=str(path))
+    with errors_named("the file cannot be read as a table", str(path)):
+        return READERS[path.suffix.lower()](path)
 
 
 def _checked(frame: pd.DataFrame, place: str) -> pd.DataFrame:

@@ -83,7 +83,7 @@ def guess_roles(frame: pd.DataFrame, said: Mapping[str, str]) -> Roles:
     rest = [name for name in names if not any(name in columns for columns in found.values())]
     arms = found["arm"] or _arm(frame, rest)
     metric = (found["metric"] or _metric(frame, [name for name in rest if name not in arms]))[0]
-    mode = said["mode"] or _mode(metric)
+    mode = said["mode"] or better(metric)
     check_known(mode, "modes", ("max", "min"), "a mode says which values are better", place="--mode")
     labels = list(dict.fromkeys(arm_labels(frame, arms)))
     base = said["reference"] or next((name for name in labels if _is(name, BASE)), "none")
@@ -96,7 +96,7 @@ def guess_roles(frame: pd.DataFrame, said: Mapping[str, str]) -> Roles:
         pair=tuple(sorted(found["pair"], key=lambda name: not _is(name, FOLD))),
         **{role: "".join(found[role]) for role in ("item", "group", "block")},
         reference=None if base == "none" else base,
-        guessed=tuple(role for role, text in said.items() if not text),
+        guessed=tuple(role for role in (*COLUMNS, "mode", "reference") if not said[role]),
     )
 
 
@@ -142,9 +142,10 @@ def _metric(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
     )
 
 
-def _mode(metric: str) -> str:
+def better(metric: str, place: str = "--mode") -> str:
+    """Return the mode of a metric by its name, `max` or `min`. `SpecError` at `place` where it does not tell."""
     smaller, larger = SMALLER.search(_plain(metric)), LARGER.search(_plain(metric))
     if bool(smaller) == bool(larger):
-        hint = "--mode max (larger is better) or --mode min"
-        raise SpecError("which values are better is not clear", place="--mode", value=metric, hint=hint)
+        hint = "--mode max (larger is better) or --mode min" if place == "--mode" else f"{metric}:max or {metric}:min"
+        raise SpecError("which values are better is not clear", place=place, value=metric, hint=hint)
     return "min" if smaller else "max"

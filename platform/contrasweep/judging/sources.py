@@ -1,27 +1,33 @@
 """Folders of runs that other programs wrote, as a frame: one reader a kind of file. Nothing in them is executed.
 
 A run lies in ARM/.../FILE: the first folder below the source names its arm, and `seed3`, `seed_3` or `seed=3` anywhere
-in its path its seed. Of a curve the last value of each metric counts.
+in its path its seed. A W&B run and a log of inspect_ai say by themselves what they are of.
 """
 
 import json
 import re
+import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from contrasweep.commands import files
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named
+from contrasweep.judging.curves import LAST, At
 
 SEED = re.compile(r"seed[_=-]?(\d+)", re.IGNORECASE)
-
-
-def _last(curve: pd.DataFrame) -> pd.DataFrame:
-    """The last value of each column, of a table that has a row a step."""
-    return curve.ffill().tail(1)
+MOST_BYTES = 2**31
+"""No larger file is read."""
+MOST_UNPACKED = 2**28
+ZSTANDARD = 93
+"""The compression of zip files that Python 3.11 does not know."""
+GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0, True: 1.0, False: 0.0}
+"""inspect_ai: correct, incorrect, partly, no answer."""
 
 
 def _values(path: Path) -> pd.DataFrame:
@@ -39,48 +45,91 @@ def _samples(path: Path) -> pd.DataFrame:
     )
 
 
-def _events(path: Path) -> pd.DataFrame:
-    """TensorBoard: the last value of each scalar."""
-    last = {name: value for row in files.read(path) for name, value in row.items() if name != "step"}
-    return pd.DataFrame([last])
-
-
-def _task(path: Path) -> pd.DataFrame:
-    """MTEB: the main score of a task, over its subsets of the test split."""
+def _report(path: Path) -> pd.DataFrame:
+    """MTEB: the main score of a task, over its subsets of the test split. Else a log of inspect_ai."""
     found: Any = json.loads(path.read_text())
+    if "eval" in found:
+        return _scores(path, found, found["samples"])
     parts = [part["main_score"] for parts in found["scores"].values() for part in parts]
     return pd.DataFrame([{"task": found["task_name"], "main_score": sum(parts) / len(parts)}])
+
+
+def _packed(path: Path) -> pd.DataFrame:
+    """inspect_ai's zip file."""
+
+    def member(name: str) -> Any:
+        info = packed.getinfo(name)
+        if info.file_size > MOST_UNPACKED:
+            raise ValueError(f"{name} has {info.file_size:,} bytes")
+        if info.compress_type != ZSTANDARD:
+            return json.loads(packed.read(info))
+        file.seek(info.header_offset + 26)
+        file.seek(sum(struct.unpack("<HH", file.read(4))), 1)
+        return json.loads(pa.decompress(file.read(info.compress_size), info.file_size, "zstd", asbytes=True))
+
+    with zipfile.ZipFile(path) as packed, path.open("rb") as file:
+        return _scores(path, member("header.json"), member("summaries.json"))
+
+
+def _scores(path: Path, head: Any, samples: Any) -> pd.DataFrame:
+    """The scores of the samples of an evaluation, over its epochs."""
+    if head["status"] != "success":
+        raise ValueError(f"the evaluation has not ended: {head['status']}")
+    rows = []
+    for sample in samples:
+        rows.append({"sample_id": str(sample["id"])})
+        for scorer, score in (sample["scores"] or {}).items():
+            parts = score["value"] if isinstance(score["value"], dict) else {"": score["value"]}
+            rows[-1] |= {f"{scorer}.{part}".rstrip("."): GRADES.get(value, value) for part, value in parts.items()}
+    means = pd.DataFrame(rows).groupby("sample_id", sort=False).mean(numeric_only=True).reset_index()
+    return means.assign(model=head["eval"]["model"], task=head["eval"]["task"], run=path.stem)
+
+
+def _wandb(path: Path) -> pd.DataFrame:
+    """A W&B run: its history and summary, beside its settings."""
+    curve, settings = pd.DataFrame(files.read(path)), pd.json_normalize(files.wandb_config(path.read_bytes()))
+    taken = {name: settings[name].iloc[0] for name in settings if name not in curve and not name.startswith("_")}
+    return curve.assign(**taken, run=path.parent.name)
 
 
 KINDS: dict[str, Callable[[Path], pd.DataFrame]] = {
     "samples_*.jsonl": _samples,
     "all_results.json": _values,
-    "trainer_state.json": lambda path: _last(pd.DataFrame(json.loads(path.read_text())["log_history"])),
-    "metrics.csv": lambda path: _last(pd.read_csv(path, compression=None)),
-    "events.out.tfevents.*": _events,
-    "[!.]*.json": _task,
+    "trainer_state.json": lambda path: pd.DataFrame(json.loads(path.read_text())["log_history"]),
+    "metrics.csv": lambda path: pd.read_csv(path, compression=None),
+    "events.out.tfevents.*": lambda path: pd.DataFrame(files.read(path)),
+    "*.wandb": _wandb,
+    "*.eval": _packed,
+    "[!.]*.json": _report,
 }
 """By the name of a file, what reads it. The first kind that a folder has is taken."""
+CURVES = ("trainer_state.json", "metrics.csv", "events.out.tfevents.*", "*.wandb")
+"""The kinds whose rows are the steps of a run."""
 
 
-def read_folder(folder: Path) -> pd.DataFrame:
-    """Return the runs of a folder: their metrics, `arm`, `run` (where it lies), and `seed` where all paths name one.
+def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
+    """Return the runs of a folder, and whether they had curves: a row a run, or a score of one.
+
+    It has their metrics, `arm`, `run` (where it lies), and `seed` where all paths name one, unless the files say
+    themselves of which run they are.
 
     Raises:
         SpecError: For a folder without a file of a kind that is known, and for a broken file.
     """
-    files, read = next(
-        ((found, read) for kind, read in KINDS.items() if (found := sorted(folder.rglob(kind)))), ([], _values)
-    )
-    if not files:
-        raise SpecError("no file of a known kind lies below", place=str(folder), hint=f"known: {', '.join(KINDS)}")
-    runs, seeds = [], []
-    for path in files:
+    kinds = KINDS if at == LAST else CURVES
+    found = next(((kind, paths) for kind in kinds if (paths := sorted(folder.rglob(kind)))), None)
+    if found is None:
+        raise SpecError("no file of a known kind lies below", place=str(folder), hint=f"known: {', '.join(kinds)}")
+    kind, runs, seeds = found[0], [], []
+    for path in found[1]:
         where = path.relative_to(folder).parts[:-1] or (path.stem,)
         seeds.append(SEED.search("/".join(where)))
+        if path.stat().st_size > MOST_BYTES:
+            raise SpecError("a file of results has up to 2 GiB", place="SOURCE", value=str(path))
         with errors_named("the file is not what its name says", str(path)):
-            runs.append(read(path).assign(arm=where[0], run="/".join(where)))
-        if seed := seeds[-1]:
-            runs[-1]["seed"] = seed[1]
+            table = KINDS[kind](path)
+            runs.append(at.of_curve(table) if kind in CURVES else table)
+        if "run" not in runs[-1]:
+            runs[-1] = runs[-1].assign(arm=where[0], run="/".join(where), seed=seeds[-1] and seeds[-1][1])
     table = pd.concat(runs, ignore_index=True)
-    return table if all(seeds) else table.drop(columns="seed", errors="ignore")
+    return table if all(seeds) or "arm" not in table else table.drop(columns="seed", errors="ignore"), kind in CURVES

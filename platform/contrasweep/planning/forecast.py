@@ -23,6 +23,7 @@ from contrasweep.planning.power import (
     EarlierNoise,
     PlannedSize,
     known_noise,
+    noise_in,
     other_question,
     planned_sizes,
     power_lines,
@@ -286,12 +287,16 @@ class Forecast:
 
 
 def forecast(
-    plan: Plan, storage: str, cluster: Path | None = None, missing: tuple[MissingDataset, ...] = ()
+    plan: Plan,
+    storage: str,
+    cluster: Path | None = None,
+    missing: tuple[MissingDataset, ...] = (),
+    noise_file: Path | None = None,
 ) -> Forecast:
     """Find which trials of `plan` have ended and how long they took, and forecast the rest.
 
     `cluster` is an inventory file; without one, this machine is planned for. `missing` are the datasets whose cells
-    the plan leaves out.
+    the plan leaves out. `noise_file` is what `contrasweep noise --json` wrote, in place of what earlier trials say.
     """
     study, records = plan.study, StudyRecords(storage, plan.study.name)
     inventory = read_inventory(cluster) if cluster else this_machine()
@@ -310,7 +315,7 @@ def forecast(
         packing = place(needs, inventory, seconds=[s or 1.0 for s in seconds]).summary()
         makespan = durations.makespan(needs, seconds)
     budget = Budget(study, records, known.values())
-    noise = known_noise(plan, records, known)
+    noise = noise_in(noise_file, study) if noise_file else known_noise(plan, records, known)
     warnings = (
         *durations.warnings(),
         *budget.warnings(makespan),

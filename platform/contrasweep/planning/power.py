@@ -8,9 +8,10 @@ import statistics as stats
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contrasweep.errors import StorageError
+from contrasweep.errors import SpecError, StorageError
 from contrasweep.imports import is_installed
 from contrasweep.planning.plan import Plan
 from contrasweep.storage import compact
@@ -207,6 +208,16 @@ def known_noise(plan: Plan, records: StudyRecords, known: Mapping[str, Record]) 
         records.storage, study.name, metric=study.metric, folds=plan.table_folds, data=data, per_cell=per_cell
     )
     return next(others, None)
+
+
+def noise_in(path: Path, study: Study) -> EarlierNoise:
+    """The noise of the runs in a file of `contrasweep noise`, as if those of a seed had nothing in common."""
+    from contrasweep.statistics.noise import read_noise
+
+    noise = read_noise(path, study.metric)
+    if study.folds:
+        raise SpecError("an A/A tells the noise of one split", place="--noise", value=f"folds {study.folds}")
+    return EarlierNoise(str(path), (noise.unpaired,))
 
 
 def power_lines(study: Study, noise: "EarlierNoise | None" = None) -> list[str]:

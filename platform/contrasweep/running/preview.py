@@ -83,6 +83,7 @@ def preview(
     cluster: Path | None = None,
     extend: bool = False,
     spend: bool = False,
+    noise: Path | None = None,
     before: Sequence[Plan] = (),
 ) -> Preview:
     """Return what a study would do if it ran now. Nothing is written and nothing is started.
@@ -95,6 +96,7 @@ def preview(
         cluster: Inventory file of the hosts to plan for. Without it, this machine is planned for.
         extend: As in `run`.
         spend: As in `run`.
+        noise: What `contrasweep noise --json` wrote, by which it is said what the study can decide.
         before: Plans of studies that run first, from whose trials arms may start.
 
     Returns:
@@ -112,7 +114,7 @@ def preview(
     plan, missing = plan_staged(declared, storage=storage, before=before)
     if plan is None:
         return Preview(declared, missing)
-    expected = forecast(plan, storage, cluster, missing)
+    expected = forecast(plan, storage, cluster, missing, noise)
     records, code = StudyRecords(storage, declared.name), CurrentCode(declared.functions)
     recorded = plan_records(plan, records)
     comparison, notes = compare_plan(plan, records, code, recorded)

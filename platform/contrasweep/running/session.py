@@ -7,10 +7,16 @@ from contextvars import ContextVar
 KEPT: ContextVar[ExitStack | None] = ContextVar("KEPT", default=None)
 """What ends with the session in which this code runs; None outside of one."""
 
+_PROCESS = ExitStack()
+
 
 @contextmanager
-def session() -> Iterator[None]:
+def session(*, of_process: bool = False) -> Iterator[None]:
     """Keep Ray running between the studies of a `with` block. The first study that trains starts Ray.
+
+    Args:
+        of_process: Whether Ray goes on after a block without an error, until this process ends. A block within another
+            leaves Ray to that.
 
     Example:
         >>> with cs.session():
@@ -18,9 +24,14 @@ def session() -> Iterator[None]:
         >>> finished[1].complete
         True
     """
-    with ExitStack() as kept:
+    with ExitStack() as block:
+        kept = KEPT.get() or (_PROCESS if of_process else block)
         before = KEPT.set(kept)
         try:
             yield
+        except BaseException:
+            if kept is _PROCESS:  # whatever broke may be Ray, which the next block then starts anew
+                kept.close()
+            raise
         finally:
             KEPT.reset(before)

@@ -5,17 +5,22 @@ import re
 from pathlib import Path
 
 import numpy as np
+import optuna
 import pandas as pd
 import pytest
+from calm import calm_run
 from command_line import contrasweep
+from optuna.trial import TrialState
 from tensorboardX import SummaryWriter
 
 import contrasweep as cs
+from contrasweep.judging.curves import At
 from contrasweep.judging.reading import read_table
 from contrasweep.judging.sources import KINDS, read_folder
 
 WRITTEN = Path(__file__).parent / "written"
-"""By transformers 5.24 (`save_metrics`, `save_state`) and by lightning 2.6 (`CSVLogger`), two arms of three seeds."""
+"""By transformers 5.24 (`save_metrics`, `save_state`) and by lightning 2.6 (`CSVLogger`), two arms of three seeds; by
+inspect_ai 0.3.285 on 2026-11-28, logs of its `mockllm` on eight items, two epochs each."""
 
 
 def by_run(frame, metric):
@@ -24,7 +29,7 @@ def by_run(frame, metric):
 
 def test_results_and_states_of_a_trainer_are_read_as_its_last_evaluation():
     for folder in ("trainer", "states"):
-        read = by_run(read_folder(WRITTEN / folder), "eval_accuracy")
+        read = by_run(read_folder(WRITTEN / folder)[0], "eval_accuracy")
         by_hand = {
             (path.parts[-3], path.parts[-2][-1]): json.loads(path.read_text())["eval_accuracy"]
             for path in (WRITTEN / "trainer").rglob("all_results.json")
@@ -33,7 +38,7 @@ def test_results_and_states_of_a_trainer_are_read_as_its_last_evaluation():
 
 
 def test_metrics_of_lightning_are_read_as_their_last_values():
-    read = by_run(read_folder(WRITTEN / "lightning"), "val_accuracy")
+    read = by_run(read_folder(WRITTEN / "lightning")[0], "val_accuracy")
     for path in (WRITTEN / "lightning").rglob("metrics.csv"):
         lines = path.read_text().splitlines()
         values = [line.split(",")[lines[0].split(",").index("val_accuracy")] for line in lines[1:]]
@@ -48,7 +53,7 @@ def test_scalars_of_tensorboard_are_read_as_their_last_values(tmp_path):
             with SummaryWriter(str(tmp_path / arm / f"seed_{seed}")) as writer:
                 for step in range(4):
                     writer.add_scalar("val/accuracy", 0.5 + gain + 0.01 * step + 0.001 * seed, step)
-    read = by_run(read_folder(tmp_path), "val/accuracy")
+    read = by_run(read_folder(tmp_path)[0], "val/accuracy")
     assert read["b", "2"] == pytest.approx(0.632)
     assert len(read) == 6
 
@@ -68,12 +73,133 @@ def test_runs_of_mlflow_are_read_with_their_parameters(tmp_path):
                 client.log_metric(run, "accuracy", 0.5 + 0.1 * step + 0.01 * seed * (model == "wide"), step=step)
             if (model, seed) != ("wide", 2):  # one that still runs
                 client.set_terminated(run)
-    name, frame = read_table(f"mlflow:sqlite:///{tmp_path}/m.db:mine")
+    name, frame, _ = read_table(f"mlflow:sqlite:///{tmp_path}/m.db:mine")
     read = {(row.model, row.seed): row.accuracy for row in frame.itertuples()}
     assert name == "mine" and len(read) == 5
     assert read["wide", "1"] == pytest.approx(0.61)
+    assert {
+        row.accuracy for row in read_table(f"mlflow:sqlite:///{tmp_path}/m.db:mine", At.of("step:0"))[1].itertuples()
+    } == {0.5, 0.51}
     done = contrasweep("judge", f"mlflow:sqlite:///{tmp_path}/none.db:mine", folder=tmp_path)
     assert done.returncode == 2 and "there is no such file" in done.stderr and not (tmp_path / "none.db").exists()
+
+
+@pytest.mark.slow
+def test_runs_of_wandb_are_read_with_their_settings_where_validation_was_best(tmp_path):
+    import wandb
+
+    quiet = wandb.Settings(silent=True, x_disable_stats=True, disable_git=True)
+    for model in ("base", "wide"):
+        for seed in range(2):
+            settings = {"model": model, "seed": seed, "optimizer": {"lr": 0.1}}
+            with wandb.init(mode="offline", dir=tmp_path, config=settings, settings=quiet) as run:
+                for step in range(4):
+                    run.log({"val/loss": abs(2 - step), "accuracy": 0.5 + 0.1 * step + 0.01 * seed}, step=step)
+    last, best = (read_folder(tmp_path, At.of(text))[0] for text in ("last", "best-of-validation:val/loss"))
+    assert {(row.model, row.seed): round(row.accuracy, 6) for row in last.itertuples()} == {
+        (model, seed): 0.8 + 0.01 * seed for model in ("base", "wide") for seed in range(2)
+    }
+    assert sorted(best["accuracy"].round(6)) == [0.7, 0.7, 0.71, 0.71] and set(best["optimizer.lr"]) == {0.1}
+    judged = cs.judge(tmp_path, metric="accuracy", at="step:1")
+    assert judged.design.startswith("2 arms, 2 seeds in common: paired by seed")
+    assert judged.columns.endswith("; of each curve: step:1")
+
+
+def test_logs_of_inspect_are_scores_of_samples_over_their_epochs():
+    frame, curves = read_folder(WRITTEN / "inspect")
+    assert not curves and set(frame["task"]) == {"yesno"} and len(frame) == 16
+    means = frame.groupby("model")["match"].mean()
+    assert means.to_dict() == {"mockllm/a": 0.5625, "mockllm/b": 0.5}  # the accuracies that the program has printed
+    assert "2 arms, 8 items: paired by item" in cs.judge(WRITTEN / "inspect", mode="max").design
+    as_text = read_folder(WRITTEN / "inspect_json")[0]
+    assert as_text["match"].mean() == 0.5 and list(as_text["sample_id"]) == ["s0", "s1"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+def test_trials_of_optuna_are_read_with_parameters_and_notes_and_nothing_is_written(tmp_path, kind):
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    file = tmp_path / "studies"
+    address = f"sqlite:///{file}" if kind == "sqlite" else str(file)
+    stored = address if kind == "sqlite" else JournalStorage(JournalFileBackend(str(file)))
+    study = optuna.create_study(storage=stored, study_name="mine", direction="maximize")
+    for number in range(6):
+        trial = study.ask({"model": optuna.distributions.CategoricalDistribution(["base", "wide"])})
+        trial.set_user_attr("seed", number)
+        study.tell(trial, 0.5 + 0.1 * number if number < 5 else None, state=None if number < 5 else TrialState.FAIL)
+    by_hand = {t.number: (t.params["model"], t.user_attrs["seed"], t.value) for t in study.trials[:5]}
+    before = file.read_bytes()
+    frame = read_table(f"optuna:{address}:mine")[1]
+    assert {row.trial: (row.model, row.seed, row.value) for row in frame.itertuples()} == by_hand
+    assert file.read_bytes() == before and [path.name for path in tmp_path.iterdir()] == ["studies"]
+    for wrong in (f"optuna:{address}:none", f"optuna:{address}x:mine"):
+        with pytest.raises(cs.SpecError):
+            read_table(wrong)
+
+
+def test_a_stored_study_is_judged_as_its_own_table_judges_it(tmp_path):
+    arms = {name: cs.Arm("candidates:train", {"gain": gain, "who": name}) for name, gain in (("a", 0), ("b", 0.03))}
+    results = calm_run(cs.AblationGrid("small", arms, "digits-lt", seeds=list(range(8))), str(tmp_path))
+    judged = cs.judge(f"contrasweep:{tmp_path}:small", metric="accuracy")
+    (pair,), (stored,) = judged.pairs, results.table().pairs
+    assert (pair.comparison.low, pair.comparison.p_value) == (stored.comparison.low, stored.comparison.p_value)
+
+
+def test_a_reader_of_the_user_gives_the_table(tmp_path, monkeypatch):
+    (tmp_path / "readers_of_mine.py").write_text(
+        "def read(source):\n"
+        "    return [{'arm': a, 'seed': s, 'accuracy': s + len(source)} for a in 'ab' for s in range(3)]\n"
+        "def broken(source):\n    raise ValueError('not mine')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert "3 seeds in common" in cs.judge("anything", reader="readers_of_mine:read").design
+    for reader, says in (("readers_of_mine:broken", "not mine"), ("readers_of_mine:none", "--reader: the reader's")):
+        with pytest.raises(cs.SpecError, match=says):
+            cs.judge("anything", reader=reader)
+
+
+@pytest.mark.parametrize(
+    ("at", "values"),
+    [
+        ("last", (4.0, 0.4, 0.9)),
+        ("step:2", (2.0, 0.2, 0.9)),
+        ("best-of-validation:loss", (1.0, 0.1, 0.9)),
+        ("best-of-validation:loss:max", (3.0, 0.3, 0.9)),
+    ],
+)
+def test_a_curve_is_read_where_it_is_said_and_a_single_test_counts_anywhere(at, values):
+    rows = [{"step": 1, "loss": 0.2}, {"step": 1, "score": 0.1}, {"step": 2, "score": 0.2}]
+    rows += [{"step": 3, "loss": 0.7, "score": 0.3}, {"step": 4, "loss": 0.5, "score": 0.4}, {"test": 0.9}]
+    found = At.of(at).of_curve(pd.DataFrame(rows)).iloc[0]
+    if at == "best-of-validation:loss":
+        assert np.isnan(found["score"])  # the first score came after that row
+    else:
+        assert (found["step"], found["score"], found["test"]) == values
+
+
+@pytest.mark.parametrize("at", ["", "first", "step:", "step:-1", "step:1.5", "best-of-validation:", "step:" + "9" * 99])
+def test_another_place_of_a_curve_is_one_line(at):
+    with pytest.raises(cs.SpecError, match="--at: there is no such value of a curve"):
+        At.of(at)
+
+
+def test_the_best_value_of_the_metric_itself_is_refused_unless_somebody_insists():
+    best = {"metric": "val_accuracy", "at": "best-of-validation:val_accuracy"}
+    with pytest.raises(cs.SpecError, match=r"maximum over noise.*--i-know"):
+        cs.judge(WRITTEN / "lightning", **best)
+    assert cs.judge(WRITTEN / "lightning", i_know=True, **best).columns.endswith("val_accuracy")
+    for source, at, says in (
+        ("lightning", "step:77", "a curve has no such place"),
+        ("lightning", "best-of-validation:none_loss", "a curve has no such place"),
+        ("lightning", "best-of-validation:other", "which values are better is not clear"),
+        ("inspect", "step:1", "no file of a known kind"),
+    ):
+        with pytest.raises(cs.SpecError, match=says):
+            cs.judge(WRITTEN / source, metric="val_accuracy", at=at)
+    with pytest.raises(cs.SpecError, match="a row is a run"):
+        cs.judge(pd.DataFrame({"arm": ["a", "b"], "score": [1, 2]}), at="step:1")
 
 
 def test_samples_of_an_evaluation_harness_are_items_of_tasks(tmp_path):
@@ -85,7 +211,7 @@ def test_samples_of_an_evaluation_harness_are_items_of_tasks(tmp_path):
         ]
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (tmp_path / model / "samples_arc_easy_2026-09-01T10-00-00.123.jsonl").write_text(text)
-    frame = read_folder(tmp_path)
+    frame = read_folder(tmp_path)[0]
     assert set(frame["task"]) == {"arc_easy"}
     judged = cs.judge(tmp_path)
     assert "4 items: paired by item" in judged.design
@@ -101,14 +227,16 @@ def test_result_folders_of_mteb_are_a_board_of_tasks(tmp_path):
         for task, score in row.items():
             parts = [{"hf_subset": "en", "main_score": score - 0.1}, {"hf_subset": "de", "main_score": score + 0.1}]
             (folder / f"{task}.json").write_text(json.dumps({"task_name": task, "scores": {"test": parts}}))
-    frame = read_folder(tmp_path)
+    frame = read_folder(tmp_path)[0]
     read = frame.pivot(index="arm", columns="task", values="main_score")
     assert np.allclose(read.to_numpy(), scores.to_numpy())
     assert "3 arms, 5 tasks: paired by task" in cs.judge(tmp_path).design
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff\x00\x01", b'{"scores": 1}', b'{"log_history": 3}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[1]", b"\xff\x00\x01", b'{"scores": 1}', b'{"eval": 3}', b"[" * 99999]
+)
 def test_files_that_are_not_what_their_name_says_are_one_line(tmp_path, kind, content):
     path = tmp_path / "arm" / re.sub(r"\[.*\]|\*", "x", kind)
     path.parent.mkdir()

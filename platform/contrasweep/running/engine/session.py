@@ -8,6 +8,7 @@ Whatever finished has its record.
 """
 
 import _thread
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -201,7 +202,9 @@ def connected() -> Iterator[Inventory]:
     """
     with contextlib.ExitStack() as leaving:
         if not ray.is_initialized():
-            (KEPT.get() or leaving).enter_context(_connection())
+            kept = KEPT.get() or leaving
+            kept.enter_context(_connection())
+            atexit.register(kept.close)  # it runs before what Ray has registered; a closed one has nothing to do
         yield ray_inventory(ray.nodes())
 
 

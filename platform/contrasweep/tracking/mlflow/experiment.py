@@ -1,15 +1,26 @@
 """The runs of an experiment that others logged, as rows."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
 from contrasweep.errors import SpecError
 from contrasweep.rows import FrameRow
 from contrasweep.tracking.mlflow.address import checked_uri
 from contrasweep.tracking.mlflow.client import new_client, translate_errors
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 MOST_RUNS = 50_000
 
 
-def runs_of(address: str, experiment: str) -> list[FrameRow]:
+def runs_of(
+    address: str, experiment: str, of_curve: "Callable[[pd.DataFrame], pd.DataFrame] | None" = None
+) -> list[FrameRow]:
     """Return a row for each finished run: `run` (its name), its parameters, and the last value of each metric.
+
+    With `of_curve` the values are those of the row that it takes of a run's history, which has a row a step.
 
     Raises:
         SpecError: Without such an experiment, or such a file.
@@ -28,7 +39,17 @@ def runs_of(address: str, experiment: str) -> list[FrameRow]:
         page = translate_errors(
             lambda t=token: client.search_runs([found.experiment_id], "attributes.status = 'FINISHED'", page_token=t)
         )
-        runs += [{"run": run.info.run_name, **run.data.params, **run.data.metrics} for run in page]
+        for run in page:
+            values = run.data.metrics
+            if of_curve:
+                import pandas as pd
+
+                ask = client.get_metric_history
+                points = {name: translate_errors(partial(ask, run.info.run_id, name)) for name in values}
+                history = {name: {point.step: point.value for point in known} for name, known in points.items()}
+                curve = pd.DataFrame(history).sort_index()
+                values = of_curve(curve.assign(step=curve.index)).iloc[0].to_dict()
+            runs.append({"run": run.info.run_name, **run.data.params, **values})
         if not (token := page.token):
             break
     return runs

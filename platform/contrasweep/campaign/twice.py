@@ -1,0 +1,67 @@
+"""A/A of a study's arm or a campaign's incumbent: it is trained twice on the same seeds, by ordinary studies."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from contrasweep.campaign.campaign import INCUMBENT, Campaign, RunOptions
+from contrasweep.config import MutableConfig
+from contrasweep.errors import SpecError, check_known
+from contrasweep.running.driver import run
+from contrasweep.running.session import session
+from contrasweep.schema import validate
+from contrasweep.statistics.noise import Noise
+from contrasweep.study.file import load_declared
+from contrasweep.study.grid import AblationGrid
+
+
+def train_twice(name: str, arm: str, seeds: int, sets: Sequence[str], storage: str, options: RunOptions) -> Noise:
+    """Train an arm twice on the seeds 0 to `seeds` - 1; what is trained already is not trained again.
+
+    The studies are `NAME.noise-1` and `NAME.noise-2`, with the axes and folds of the declared one, over which a seed's
+    value is the mean.
+
+    Args:
+        name: `module:NAME` or a YAML file, of a grid or of a campaign, whose incumbent is then trained.
+        arm: The arm of a grid; "": its reference, or the only one.
+        seeds: How many seeds.
+        sets: Changed fields, as `PATH=VALUE`.
+        storage: The folder or address of the storage.
+        options: As for `contrasweep.run`.
+
+    Raises:
+        ContrasweepError: As of `run`, and where a run has no value.
+    """
+    grid = load_declared(name, (AblationGrid, Campaign), _built, "SOURCE", sets)
+    grid = grid.grid({INCUMBENT: grid.incumbent}, range(seeds)) if isinstance(grid, Campaign) else grid
+    arm = arm or grid.reference or (next(iter(grid.arms)) if len(grid.arms) == 1 else "")
+    check_known(arm, "arms", grid.arms, "an arm runs twice", place="--same")
+    values = []
+    with session():
+        for half in "12":
+            study = replace(
+                grid,
+                name=f"{grid.name}.noise-{half}",
+                arms={arm: grid.arms[arm]},
+                seeds=list(range(seeds)),
+                subgrids=[],
+                replicates=None,
+                reference=None,
+                labels=None,
+                evaluate=None,
+            )
+            frame = run(study, storage=storage, extend=True, quiet=True, **options).to_frame()
+            if grid.metric not in frame or frame[grid.metric].isna().any():
+                rule = "an A/A is of runs that have a value"
+                raise SpecError(rule, place=study.name, value=grid.metric, hint=f"contrasweep status {study.name}")
+            values.append(tuple(frame.groupby("seed")[grid.metric].mean().tolist()))
+    return Noise(grid.name, (arm, arm), grid.metric, values[0], values[1])
+
+
+def _built(fields: MutableConfig, file: str) -> AblationGrid | Campaign:
+    try:
+        found: AblationGrid | Campaign = validate(
+            Campaign if fields.get("type") == "campaign" else AblationGrid, fields
+        )
+    except SpecError as error:
+        raise error.within(file) from None
+    return found

@@ -1,0 +1,170 @@
+"""A/A: runs of the same arm twice, which say how noisy results are, and whether anything but the seed changes them."""
+
+import json
+import math
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from contrasweep.errors import SpecError
+from contrasweep.schema import checked, validate
+from contrasweep.text_table import text_table
+
+if TYPE_CHECKING:
+    from contrasweep.statistics.comparison import Comparison
+    from contrasweep.statistics.unpaired import UnpairedContrast
+
+SEEDS = (4, 8, 16)
+"""Of so many seeds it is said what they can detect."""
+MOST_BYTES = 2**24
+
+
+@checked
+class Noise:
+    """The values of the runs of one arm, run twice.
+
+    Args:
+        source: What was run, or where the values are from.
+        arms: What the first and the second runs are called.
+        metric: The metric.
+        first: The values of the first runs.
+        second: Those of the second.
+        paired: Whether runs at the same place of both have the same seed.
+
+    Raises:
+        SpecError: A side has less than two runs, or they are no pairs.
+    """
+
+    source: str
+    arms: tuple[str, str]
+    metric: str
+    first: tuple[float, ...]
+    second: tuple[float, ...]
+    paired: bool = True
+
+    def __post_init__(self) -> None:
+        least = min(len(self.first), len(self.second))
+        if least < 2 or (self.paired and len(self.first) != len(self.second)):
+            hint = "two seeds or more that both have"
+            raise SpecError("noise is of two runs or more of an arm, twice", value=f"{least} runs", hint=hint)
+
+    @cached_property
+    def differences(self) -> Any:
+        """The paired differences [seeds]."""
+        return np.subtract(self.first, self.second)
+
+    @cached_property
+    def unpaired(self) -> "UnpairedContrast":
+        """The difference as if no two runs had anything in common."""
+        from contrasweep.statistics.unpaired import unpaired_contrast
+
+        return unpaired_contrast(np.array(self.first), np.array(self.second))
+
+    @cached_property
+    def comparison(self) -> "Comparison":
+        """The first runs against the second, at .05."""
+        from contrasweep.statistics.comparison import judged
+        from contrasweep.statistics.design import contrast
+        from contrasweep.statistics.evidence import Evidence
+        from contrasweep.statistics.family import Family
+
+        found = contrast(self.differences) if self.paired else self.unpaired
+        return judged([Evidence(found)], Family(1), "max")[0]
+
+    @property
+    def failed(self) -> bool:
+        """Whether the same arm differs surely from itself."""
+        return self.comparison.decided
+
+    def detectable(self, seeds: int, alpha: float = 0.05) -> tuple[float | None, float]:
+        """Return the least and the largest difference that so many seeds decide in 80 % of comparisons of two arms.
+
+        The first is of arms whose runs of a seed differ as little as two runs of one arm (None: not paired), the second
+        of arms whose runs of a seed have nothing in common.
+        """
+        from contrasweep.statistics.power_of_designs import detectable_effect
+
+        effect = float(detectable_effect(seeds, alpha=alpha))
+        paired = effect * float(self.differences.std(ddof=1)) if self.paired else None
+        return paired, effect * self.unpaired.deviation
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the values and what follows from them, for programs; `read_noise` reads it."""
+        told, sizes = self.comparison, [(seeds, *self.detectable(seeds)) for seeds in SEEDS]
+        return {name: getattr(self, name) for name in self.__dataclass_fields__} | {
+            "differ_by_seed": int((self.differences != 0).sum()) if self.paired else None,
+            "deviation": self.unpaired.deviation / math.sqrt(2),
+            "paired_deviation": float(self.differences.std(ddof=1)) if self.paired else None,
+            "unpaired_deviation": self.unpaired.deviation,
+            "failed": self.failed,
+            "p_value": told.p_value,
+            "difference": told.difference,
+            "low": told.low,
+            "high": told.high,
+            "detectable": [dict(zip(("seeds", "paired", "unpaired"), row, strict=True)) for row in sizes],
+        }
+
+    def to_text(self) -> str:
+        """Return what the runs say, for a terminal."""
+        from contrasweep.statistics.comparison import p_text
+
+        said = cast(dict[str, Any], self.to_dict())
+        n, differ = len(self.first), said["differ_by_seed"]
+        of = f"{n} seeds, each twice" if self.paired else f"{n} and {len(self.second)} runs without a common seed"
+        lines = [f"{' and '.join(dict.fromkeys(self.arms))} of {self.source}: {of}; metric {self.metric}"]
+        if differ == 0:
+            lines.append("deterministic  yes: every seed gave the same value twice")
+        elif self.paired:
+            most = float(np.abs(self.differences).max())
+            lines.append(f"deterministic  no: {differ} of {n} seeds gave another value, by up to {most:.3g}")
+        lines.append(f"spread         {said['deviation']:.3g} of runs (standard deviation)")
+        if self.paired:
+            lines.append(f"               {said['paired_deviation']:.3g} of the difference of two runs of a seed")
+        lines.append(f"               {self.unpaired.deviation:.3g} of the difference of two runs of different seeds")
+        told = f"{self.comparison.span}, p {p_text(self.comparison.p_value, 0.05)}"
+        lines.append(
+            f"A/A            FAILS: the same arm differs from itself ({told}): something else than the seed "
+            "changes results. Find it first; until then no comparison is to be believed"
+            if self.failed
+            else f"A/A            passes: the same arm does not surely differ from itself ({told})"
+        )
+        shown = [[f"{x:.2g}" if isinstance(x, float) else str(x) for x in row.values()] for row in said["detectable"]]
+        rows = [[row[0], row[1] if self.paired else "not known", row[2]] for row in shown]
+        head = ["seeds", "detect at best", "at worst"]
+        return "\n".join(
+            [
+                *lines,
+                "",
+                *text_table([head, *rows], rule=True),
+                "",
+                "A difference as large is decided with a chance of 80 %. At best: runs of two arms at a seed are as "
+                "alike as two runs of one. At worst: they have nothing in common.",
+            ]
+        )
+
+
+def read_noise(path: str | Path, metric: str) -> Noise:
+    """Return the noise of a metric from the file that `contrasweep noise --json --output PATH` wrote.
+
+    Raises:
+        SpecError: For any other file or metric, and where the same arm differs surely from itself.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            found = json.loads(file.read(MOST_BYTES))
+        fields = {name: found[name] for name in Noise.__dataclass_fields__ if found["schema"] == "noise/1"}
+        noise: Noise = validate(Noise, fields)
+    except OSError as error:
+        raise SpecError("the file of noise cannot be read", place=str(path), value=error.strerror) from None
+    except (ValueError, KeyError, TypeError, RecursionError, SpecError):
+        hint = "contrasweep noise SOURCE --json --output FILE writes it"
+        raise SpecError("this is no file of noise", place=str(path), hint=hint) from None
+    if noise.metric != metric:
+        raise SpecError("the noise is of another metric", place=str(path), value=noise.metric, hint=f"not {metric}")
+    if noise.failed:
+        rule = "the same arm, run twice, differs surely from itself, so nothing is judged by this code"
+        hint = "find what else than the seed changes results, and run `contrasweep noise` again"
+        raise SpecError(rule, place=str(path), value=noise.comparison.span, hint=hint)
+    return noise

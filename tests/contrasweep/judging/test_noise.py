@@ -1,0 +1,174 @@
+"""A/A: the same arm twice says whether seeds decide a result, how noisy it is, and what seeds can detect."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from calm import calm_run
+from command_line import contrasweep
+from jsonschema import Draft202012Validator
+from scipy import stats
+
+import contrasweep as cs
+from contrasweep.campaign import twice
+from contrasweep.cli.documents import dumps
+from contrasweep.cli.schemas import document_schema
+from contrasweep.judging.judged import noise_of
+from contrasweep.planning.power import noise_in
+from contrasweep.statistics.noise import Noise, read_noise
+
+RNG = np.random.default_rng(7)
+SEEDS = RNG.normal(0.8, 0.02, 8)
+AGAIN = SEEDS + RNG.normal(0, 0.004, 8)
+STEADY = Noise("runs", ("a", "a"), "accuracy", tuple(SEEDS), tuple(SEEDS))
+DRIFTING = Noise("runs", ("a", "b"), "accuracy", tuple(SEEDS), tuple(AGAIN))
+FAILING = Noise("runs", ("a", "b"), "accuracy", tuple(SEEDS), tuple(AGAIN + 0.01))
+
+
+def written(noise, folder):
+    path = folder / "noise.json"
+    path.write_text(dumps("noise", noise.to_dict()))
+    return path
+
+
+def test_spread_and_what_seeds_detect_are_those_of_the_formulas():
+    d = np.array(SEEDS) - AGAIN
+    said = DRIFTING.to_dict()
+    assert said["paired_deviation"] == pytest.approx(d.std(ddof=1))
+    assert said["unpaired_deviation"] == pytest.approx(math.hypot(SEEDS.std(ddof=1), AGAIN.std(ddof=1)))
+    assert said["differ_by_seed"] == 8 and not said["failed"]
+    paired, unpaired = DRIFTING.detectable(4)  # four seeds are judged by the t-test, whose power SciPy knows
+    effect, critical = paired / d.std(ddof=1), stats.t.isf(0.025, 3)
+    power = stats.nct.sf(critical, 3, effect * 2) + stats.nct.cdf(-critical, 3, effect * 2)
+    assert power == pytest.approx(0.8, abs=1e-3)
+    assert unpaired / paired == pytest.approx(said["unpaired_deviation"] / said["paired_deviation"])
+
+
+def test_sixteen_seeds_find_what_they_are_said_to_detect_in_four_of_five_draws():
+    least, rng = DRIFTING.detectable(16)[1], np.random.default_rng(0)
+    found = 0
+    for _ in range(500):
+        d = least + rng.normal(0, DRIFTING.unpaired.deviation, 16)
+        found += stats.wilcoxon(d).pvalue <= 0.05
+    assert 0.74 < found / 500 < 0.86
+
+
+def test_code_that_a_seed_decides_is_said_to_be_deterministic():
+    text = STEADY.to_text()
+    assert "deterministic  yes" in text and "A/A            passes" in text
+    assert "8 of 8 seeds gave another value" in DRIFTING.to_text()
+
+
+def test_an_arm_that_differs_surely_from_itself_fails():
+    assert FAILING.failed and "FAILS: the same arm differs from itself (-0.01" in FAILING.to_text()
+
+
+@pytest.mark.parametrize("noise", [STEADY, DRIFTING, Noise("x", ("a", "b"), "m", (1.0, 2.0), (2.0, 3.0, 5.0), False)])
+def test_the_document_has_its_schema_and_is_read_back(noise, tmp_path):
+    path = written(noise, tmp_path)
+    Draft202012Validator(document_schema("noise")).validate(json.loads(path.read_text()))
+    assert read_noise(path, noise.metric) == noise
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"\xff\x00", b"[" * 99999, b'{"schema": "noise/1"}', b'{"schema": "noise/2"}', b"[1]"]
+)
+def test_another_file_is_no_file_of_noise(content, tmp_path):
+    (tmp_path / "noise.json").write_bytes(content)
+    with pytest.raises(cs.SpecError, match="this is no file of noise"):
+        read_noise(tmp_path / "noise.json", "accuracy")
+    with pytest.raises(cs.SpecError, match="cannot be read"):
+        read_noise(tmp_path / "none.json", "accuracy")
+    with pytest.raises(cs.SpecError, match="another metric"):
+        read_noise(written(STEADY, tmp_path), "loss")
+    with pytest.raises(cs.SpecError, match="differs surely from itself, so nothing is judged"):
+        read_noise(written(FAILING, tmp_path), "accuracy")
+
+
+def test_two_arms_of_a_source_are_an_a_a(tmp_path):
+    rows = [
+        {"model": model, "seed": seed, "accuracy": x + gain}
+        for model, values, gain in (("base", SEEDS, 0), ("base2", AGAIN, 0), ("wide", SEEDS, 0.1))
+        for seed, x in enumerate(values)
+    ]
+    (tmp_path / "runs.csv").write_text(pd.DataFrame(rows).to_csv(index=False))
+    frame = pd.DataFrame(rows)
+    found = noise_of(frame, "base,base2")
+    assert found == Noise("results", ("base", "base2"), "accuracy", tuple(SEEDS), tuple(AGAIN))
+    unpaired = noise_of(frame.drop(columns="seed"), "base,base2")
+    assert not unpaired.paired and sorted(unpaired.first) == sorted(SEEDS)
+    done = contrasweep("noise", "runs.csv", "--same", "base,base2", folder=tmp_path)
+    assert done.returncode == 0 and "8 of 8 seeds gave another value" in done.stdout
+    done = contrasweep("noise", "runs.csv", "--same", "base,wide", "--json", folder=tmp_path)
+    assert done.returncode == 5 and json.loads(done.stdout)["failed"]
+    for same, says in (("", "two arms are the same"), ("base,none", "there is no such arm"), ("base", "two arms")):
+        with pytest.raises(cs.SpecError, match=says):
+            noise_of(frame, same)
+    with pytest.raises(cs.SpecError, match="not of items or tasks"):
+        noise_of(frame.rename(columns={"seed": "item"}), "base,base2")
+
+
+DRIFTS = """
+from pathlib import Path
+from contrasweep.trial import Report
+
+def train(trial, resume=None):
+    calls = Path({folder!r}) / "calls"
+    before = len(calls.read_text()) if calls.exists() else 0
+    calls.write_text("x" * (before + 1))
+    yield Report(1, {{"accuracy": 0.7 + 0.01 * before + 0.001 * trial.seed}})
+"""
+
+
+@pytest.fixture
+def without_ray(monkeypatch, tmp_path):
+    """Train in this process, an arm that is better the more was trained before, and a steady one."""
+    monkeypatch.setattr(twice, "run", lambda study, storage, **options: calm_run(study, storage))
+    (tmp_path / "drifts.py").write_text(DRIFTS.format(folder=str(tmp_path)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def test_an_arm_of_a_study_and_an_incumbent_are_trained_twice(without_ray, tmp_path):
+    (tmp_path / "study.yaml").write_text(
+        "name: s\ndata: digits-lt\nreference: drifting\naxes: {gain: [0.0]}\n"
+        "arms:\n  drifting: {trainable: 'drifts:train'}\n  steady: {trainable: 'candidates:train'}\n"
+    )
+    (tmp_path / "campaign.yaml").write_text(
+        "type: campaign\nname: c\ndata: digits-lt\nincumbent: {trainable: 'candidates:train'}\n"
+    )
+    storage = str(tmp_path / "runs")
+    drifting = twice.train_twice("study.yaml", "", 6, ["axes={}"], storage, {})
+    assert drifting.failed and drifting.to_dict()["differ_by_seed"] == 6 and drifting.arms == ("drifting", "drifting")
+    steady = twice.train_twice("study.yaml", "steady", 4, [], storage, {})
+    assert steady.first == steady.second and len(set(steady.first)) == 4
+    assert twice.train_twice("campaign.yaml", "", 4, [], storage, {}).first == steady.first
+    with pytest.raises(cs.SpecError, match="an arm runs twice"):
+        twice.train_twice("study.yaml", "none", 4, [], storage, {})
+
+
+def test_a_plan_says_what_it_decides_by_the_file(tmp_path):
+    arms = {name: cs.Arm("candidates:train", {"who": name}) for name in "ab"}
+    grid = cs.AblationGrid("small", arms, "digits-lt", seeds=list(range(8)))
+    path = written(DRIFTING, tmp_path)
+    said = cs.preview(grid, storage=str(tmp_path / "runs"), noise=path).to_text()
+    assert f"below {DRIFTING.detectable(8)[1]:.2g} stays undecided" in said and "noise as in" in said
+    with pytest.raises(cs.SpecError, match="an A/A tells the noise of one split"):
+        noise_in(path, cs.AblationGrid("small", arms, "digits-lt", folds=5))
+
+
+def test_a_campaign_says_that_its_a_a_failed_before_it_judges_anything(tmp_path):
+    seeds = {"first": 2, "step": 2, "most": 8}
+    storage, candidate = str(tmp_path / "runs"), cs.Arm("candidates:train", {"who": "other"})
+    campaign = cs.Campaign(
+        "c", cs.Arm("candidates:train"), "digits-lt", seeds=seeds, noise=str(written(FAILING, tmp_path))
+    )
+    with pytest.raises(cs.SpecError, match="differs surely from itself, so nothing is judged"):
+        campaign.decide(candidate, "other", storage=storage, tracking=None)
+    assert not (tmp_path / "runs").exists()
+    written(DRIFTING, tmp_path)
+    expected = campaign.outlook(candidate, "other", storage=storage)
+    assert expected.detects == DRIFTING.detectable(8, 2 * expected.level)[1]
+    assert any("would be confirmed with a chance of about 80 %" in line for line in expected.lines())
