@@ -33,6 +33,7 @@ LEFT_OUT = {
     "list": "reads no storage",
     "schema": "reads no storage",
     "init": "reads no storage",
+    "noise": "trains, or reads what `judge` reads",
     "judge": "reads no storage; hostile files of results are in the tests of its readers",
     "submit": "needs a cluster",
     "jobs": "needs a cluster",

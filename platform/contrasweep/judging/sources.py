@@ -30,16 +30,21 @@ GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0, True: 1.0, False: 0.0}
 """inspect_ai: correct, incorrect, partly, no answer."""
 
 
-def _values(path: Path) -> pd.DataFrame:
-    """A file of one object: its numbers, by name."""
-    found = json.loads(path.read_text())
-    return pd.DataFrame([{name: value for name, value in found.items() if isinstance(value, int | float)}])
+def _rows(path: Path) -> pd.DataFrame:
+    """A file that training programs leave their metrics in: a row a step, or one of them all."""
+    table = pd.DataFrame(files.read(path))
+    if table.empty:
+        raise ValueError("it has no metrics")
+    return table
 
 
 def _samples(path: Path) -> pd.DataFrame:
     """lm-evaluation-harness, `--log_samples`: a row an example, with its scores."""
     rows = pd.read_json(path, lines=True, compression=None)
-    scores = [name for name in rows.select_dtypes("number") if name not in ("doc_id", "idx")]
+    told = {name for names in rows.get("metrics", []) for name in names}
+    scores = [name for name in rows if name in told] or [
+        name for name in rows.select_dtypes("number") if name not in ("doc_id", "idx", "target")
+    ]
     return rows[["doc_id", *scores, *({"filter"} & set(rows))]].assign(
         task=re.sub(r"^samples_|_\d{4}-\d\d-\d\dT.*$", "", path.stem)
     )
@@ -87,24 +92,21 @@ def _scores(path: Path, head: Any, samples: Any) -> pd.DataFrame:
 
 def _wandb(path: Path) -> pd.DataFrame:
     """A W&B run: its history and summary, beside its settings."""
-    curve, settings = pd.DataFrame(files.read(path)), pd.json_normalize(files.wandb_config(path.read_bytes()))
+    curve, settings = _rows(path), pd.json_normalize(files.wandb_config(path.read_bytes()))
     taken = {name: settings[name].iloc[0] for name in settings if name not in curve and not name.startswith("_")}
     return curve.assign(**taken, run=path.parent.name)
 
 
+CURVES = {"trainer_state.json": _rows, "metrics.csv": _rows, "events.out.tfevents.*": _rows, "*.wandb": _wandb}
+"""By the name of a file, what reads it as a row a step of a run."""
 KINDS: dict[str, Callable[[Path], pd.DataFrame]] = {
     "samples_*.jsonl": _samples,
-    "all_results.json": _values,
-    "trainer_state.json": lambda path: pd.DataFrame(json.loads(path.read_text())["log_history"]),
-    "metrics.csv": lambda path: pd.read_csv(path, compression=None),
-    "events.out.tfevents.*": lambda path: pd.DataFrame(files.read(path)),
-    "*.wandb": _wandb,
+    "all_results.json": _rows,
+    **CURVES,
     "*.eval": _packed,
     "[!.]*.json": _report,
 }
 """By the name of a file, what reads it. The first kind that a folder has is taken."""
-CURVES = ("trainer_state.json", "metrics.csv", "events.out.tfevents.*", "*.wandb")
-"""The kinds whose rows are the steps of a run."""
 
 
 def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:

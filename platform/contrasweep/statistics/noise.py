@@ -4,17 +4,19 @@ import json
 import math
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked, validate
+from contrasweep.statistics.comparison import Comparison, judged, p_text, span
+from contrasweep.statistics.design import contrast
+from contrasweep.statistics.evidence import Evidence
+from contrasweep.statistics.family import Family
+from contrasweep.statistics.power_of_designs import detectable_effect
+from contrasweep.statistics.unpaired import UnpairedContrast, unpaired_contrast
 from contrasweep.text_table import text_table
-
-if TYPE_CHECKING:
-    from contrasweep.statistics.comparison import Comparison
-    from contrasweep.statistics.unpaired import UnpairedContrast
 
 SEEDS = (4, 8, 16)
 """Of so many seeds it is said what they can detect."""
@@ -52,97 +54,88 @@ class Noise:
 
     @cached_property
     def differences(self) -> Any:
-        """The paired differences [seeds]."""
-        return np.subtract(self.first, self.second)
+        """The paired differences [seeds]; none without common seeds."""
+        return np.subtract(self.first, self.second) if self.paired else np.zeros(0)
 
     @cached_property
-    def unpaired(self) -> "UnpairedContrast":
+    def unpaired(self) -> UnpairedContrast:
         """The difference as if no two runs had anything in common."""
-        from contrasweep.statistics.unpaired import unpaired_contrast
-
         return unpaired_contrast(np.array(self.first), np.array(self.second))
 
     @cached_property
-    def comparison(self) -> "Comparison":
+    def comparison(self) -> Comparison:
         """The first runs against the second, at .05."""
-        from contrasweep.statistics.comparison import judged
-        from contrasweep.statistics.design import contrast
-        from contrasweep.statistics.evidence import Evidence
-        from contrasweep.statistics.family import Family
-
-        found = contrast(self.differences) if self.paired else self.unpaired
-        return judged([Evidence(found)], Family(1), "max")[0]
+        return judged([Evidence(contrast(self.differences) if self.paired else self.unpaired)], Family(1), "max")[0]
 
     @property
     def failed(self) -> bool:
         """Whether the same arm differs surely from itself."""
         return self.comparison.decided
 
+    @property
+    def alike(self) -> float | None:
+        """The deviation of the difference of two runs of a seed; None where these are equal, or no seed is common."""
+        return float(self.differences.std(ddof=1)) if self.differences.any() else None
+
     def detectable(self, seeds: int, alpha: float = 0.05) -> tuple[float | None, float]:
         """Return the least and the largest difference that so many seeds decide in 80 % of comparisons of two arms.
 
-        The first is of arms whose runs of a seed differ as little as two runs of one arm (None: not paired), the second
-        of arms whose runs of a seed have nothing in common.
+        The first is of arms whose runs of a seed are as alike as two runs of one arm (None: not known), the second of
+        arms whose runs of a seed have nothing in common.
         """
-        from contrasweep.statistics.power_of_designs import detectable_effect
-
         effect = float(detectable_effect(seeds, alpha=alpha))
-        paired = effect * float(self.differences.std(ddof=1)) if self.paired else None
-        return paired, effect * self.unpaired.deviation
+        return self.alike and effect * self.alike, effect * self.unpaired.deviation
 
     def to_dict(self) -> dict[str, object]:
         """Return the values and what follows from them, for programs; `read_noise` reads it."""
-        told, sizes = self.comparison, [(seeds, *self.detectable(seeds)) for seeds in SEEDS]
+        found = self.comparison
         return {name: getattr(self, name) for name in self.__dataclass_fields__} | {
             "differ_by_seed": int((self.differences != 0).sum()) if self.paired else None,
             "deviation": self.unpaired.deviation / math.sqrt(2),
-            "paired_deviation": float(self.differences.std(ddof=1)) if self.paired else None,
+            "paired_deviation": self.alike,
             "unpaired_deviation": self.unpaired.deviation,
             "failed": self.failed,
-            "p_value": told.p_value,
-            "difference": told.difference,
-            "low": told.low,
-            "high": told.high,
-            "detectable": [dict(zip(("seeds", "paired", "unpaired"), row, strict=True)) for row in sizes],
+            **{name: getattr(found, name) for name in ("p_value", "difference", "low", "high")},
+            "detectable": [dict(zip(("seeds", "paired", "unpaired"), (n, *self.detectable(n)))) for n in SEEDS],
         }
 
     def to_text(self) -> str:
         """Return what the runs say, for a terminal."""
-        from contrasweep.statistics.comparison import p_text
-
-        said = cast(dict[str, Any], self.to_dict())
-        n, differ = len(self.first), said["differ_by_seed"]
+        found, differ, n = self.comparison, np.abs(self.differences[self.differences != 0]), len(self.first)
         of = f"{n} seeds, each twice" if self.paired else f"{n} and {len(self.second)} runs without a common seed"
-        lines = [f"{' and '.join(dict.fromkeys(self.arms))} of {self.source}: {of}; metric {self.metric}"]
-        if differ == 0:
-            lines.append("deterministic  yes: every seed gave the same value twice")
-        elif self.paired:
-            most = float(np.abs(self.differences).max())
-            lines.append(f"deterministic  no: {differ} of {n} seeds gave another value, by up to {most:.3g}")
-        lines.append(f"spread         {said['deviation']:.3g} of runs (standard deviation)")
-        if self.paired:
-            lines.append(f"               {said['paired_deviation']:.3g} of the difference of two runs of a seed")
-        lines.append(f"               {self.unpaired.deviation:.3g} of the difference of two runs of different seeds")
-        told = f"{self.comparison.span}, p {p_text(self.comparison.p_value, 0.05)}"
-        lines.append(
-            f"A/A            FAILS: the same arm differs from itself ({told}): something else than the seed "
-            "changes results. Find it first; until then no comparison is to be believed"
+        steady = (
+            f"no: {len(differ)} of {n} seeds gave another value, by up to {differ.max():.3g}"
+            if len(differ)
+            else "yes: every seed gave the same value twice"
+        )
+        told = f"{span(found.difference, found.low, found.high)}, p {p_text(found.p_value, 0.05)}"
+        verdict = (
+            f"FAILS: the same arm differs from itself ({told}): something else than the seed changes results. "
+            "Find it first; until then no comparison is to be believed"
             if self.failed
-            else f"A/A            passes: the same arm does not surely differ from itself ({told})"
+            else f"passes: the same arm does not surely differ from itself ({told})"
         )
-        shown = [[f"{x:.2g}" if isinstance(x, float) else str(x) for x in row.values()] for row in said["detectable"]]
-        rows = [[row[0], row[1] if self.paired else "not known", row[2]] for row in shown]
-        head = ["seeds", "detect at best", "at worst"]
-        return "\n".join(
-            [
-                *lines,
-                "",
-                *text_table([head, *rows], rule=True),
-                "",
-                "A difference as large is decided with a chance of 80 %. At best: runs of two arms at a seed are as "
-                "alike as two runs of one. At worst: they have nothing in common.",
-            ]
-        )
+        rows = [(n, *self.detectable(n)) for n in SEEDS]
+        lines = [
+            f"{' and '.join(dict.fromkeys(self.arms))} of {self.source}: {of}; metric {self.metric}",
+            *[f"deterministic  {steady}"] * self.paired,
+            f"spread         {self.unpaired.deviation / math.sqrt(2):.3g} of runs (standard deviation)",
+            *[f"               {self.alike:.3g} of the difference of two runs of a seed" for _ in differ[:1]],
+            f"               {self.unpaired.deviation:.3g} of the difference of two runs of different seeds",
+            f"A/A            {verdict}",
+            "",
+            *text_table(
+                [
+                    ("seeds", "detect at best", "at worst"),
+                    *((str(n), f"{a:.2g}" if a else "not known", f"{b:.2g}") for n, a, b in rows),
+                ],
+                rule=True,
+            ),
+            "",
+            "A difference as large is decided with a chance of 80 %. At best: runs of two arms at a seed are as alike "
+            "as two runs of one. At worst: they have nothing in common.",
+        ]
+        return "\n".join(lines)
 
 
 def read_noise(path: str | Path, metric: str) -> Noise:
@@ -166,5 +159,5 @@ def read_noise(path: str | Path, metric: str) -> Noise:
     if noise.failed:
         rule = "the same arm, run twice, differs surely from itself, so nothing is judged by this code"
         hint = "find what else than the seed changes results, and run `contrasweep noise` again"
-        raise SpecError(rule, place=str(path), value=noise.comparison.span, hint=hint)
+        raise SpecError(rule, place=str(path), value=noise.comparison.difference, hint=hint)
     return noise

@@ -20,7 +20,8 @@ from contrasweep.judging.sources import KINDS, read_folder
 
 WRITTEN = Path(__file__).parent / "written"
 """By transformers 5.24 (`save_metrics`, `save_state`) and by lightning 2.6 (`CSVLogger`), two arms of three seeds; by
-inspect_ai 0.3.285 on 2026-11-28, logs of its `mockllm` on eight items, two epochs each."""
+inspect_ai 0.3.285, logs of its `mockllm` on eight items, two epochs each; by lm_eval 0.4.13, `--log_samples` of its
+`dummy` model."""
 
 
 def by_run(frame, metric):
@@ -202,19 +203,12 @@ def test_the_best_value_of_the_metric_itself_is_refused_unless_somebody_insists(
         cs.judge(pd.DataFrame({"arm": ["a", "b"], "score": [1, 2]}), at="step:1")
 
 
-def test_samples_of_an_evaluation_harness_are_items_of_tasks(tmp_path):
-    for model, right in (("a", [1, 1, 0, 1]), ("b", [1, 0, 0, 1])):
-        (tmp_path / model).mkdir()
-        rows = [
-            {"doc_id": i, "doc": {"query": "?"}, "target": "x", "resps": [["x"]], "metrics": ["acc"], "acc": float(hit)}
-            for i, hit in enumerate(right)
-        ]
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (tmp_path / model / "samples_arc_easy_2026-09-01T10-00-00.123.jsonl").write_text(text)
-    frame = read_folder(tmp_path)[0]
-    assert set(frame["task"]) == {"arc_easy"}
-    judged = cs.judge(tmp_path)
-    assert "4 items: paired by item" in judged.design
+def test_samples_of_an_evaluation_harness_are_items_of_tasks():
+    frame = read_folder(WRITTEN / "lm_eval")[0]
+    assert set(frame["task"]) == {"tiny"}
+    assert frame.groupby("arm")["acc"].mean().to_dict() == {"base": 0.25, "wide": 0.5}  # as the program has printed
+    judged = cs.judge(WRITTEN / "lm_eval")
+    assert "8 items: paired by item" in judged.design
     assert judged.pairs[0].comparison.difference == pytest.approx(0.25)
 
 
