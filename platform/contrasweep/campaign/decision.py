@@ -160,26 +160,15 @@ def decision_of(ledger: Ledger, number: int, metric: str) -> Decision | None:
     if decided is None:
         return None
     grant = ledger.granted(number, decided.incumbent)
+    shared = {name: getattr(decided, name) for name in Decision.__dataclass_fields__ if hasattr(decided, name)}
     return Decision(
-        ledger.campaign,
-        ledger.asked(number).candidate,
-        number,
-        called(ledger, decided.incumbent),
-        metric,
-        decided.verdict,
-        decided.kept,
-        decided.stage,
-        decided.screened,
-        decided.estimate,
-        decided.low,
-        decided.high,
-        decided.confidence,
-        decided.p,
-        grant.level if grant and decided.stage == "confirm" else None,
-        decided.seeds,
-        decided.trials,
-        decided.gpu_hours,
-        decided.cost,
-        decided.reason,
-        decided.allowed,
+        **shared
+        | {
+            "campaign": ledger.campaign,
+            "candidate": ledger.asked(number).candidate,
+            "number": number,
+            "incumbent": called(ledger, decided.incumbent),
+            "metric": metric,
+            "level": grant.level if grant and decided.stage == "confirm" else None,
+        }
     )

@@ -1,9 +1,9 @@
 """A/A of a study's arm or a campaign's incumbent: it is trained twice on the same seeds, by ordinary studies."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from contrasweep.campaign.campaign import INCUMBENT, Campaign, RunOptions
+from contrasweep.campaign.campaign import Campaign, RunOptions
+from contrasweep.campaign.decision import INCUMBENT
 from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError, check_known
 from contrasweep.running.driver import run
@@ -12,6 +12,8 @@ from contrasweep.schema import validate
 from contrasweep.statistics.noise import Noise
 from contrasweep.study.file import load_declared
 from contrasweep.study.grid import AblationGrid
+
+KINDS = (AblationGrid, Campaign)
 
 
 def train_twice(name: str, arm: str, seeds: int, sets: Sequence[str], storage: str, options: RunOptions) -> Noise:
@@ -31,30 +33,31 @@ def train_twice(name: str, arm: str, seeds: int, sets: Sequence[str], storage: s
     Raises:
         ContrasweepError: As of `run`, and where a run has no value.
     """
-    grid = load_declared(name, (AblationGrid, Campaign), _built, "SOURCE", sets)
-    grid = grid.grid({INCUMBENT: grid.incumbent}, range(seeds)) if isinstance(grid, Campaign) else grid
+    declared: AblationGrid | Campaign = load_declared(name, KINDS, _built, "SOURCE", sets)
+    grid = declared.grid({INCUMBENT: declared.incumbent}, [0]) if isinstance(declared, Campaign) else declared
     arm = arm or grid.reference or (next(iter(grid.arms)) if len(grid.arms) == 1 else "")
     check_known(arm, "arms", grid.arms, "an arm runs twice", place="--same")
-    values = []
+    values: list[tuple[float, ...]] = []
     with session():
         for half in "12":
-            study = replace(
-                grid,
-                name=f"{grid.name}.noise-{half}",
-                arms={arm: grid.arms[arm]},
+            study = AblationGrid(
+                f"{grid.name}.noise-{half}",
+                {arm: grid.arms[arm]},
+                grid.data,
+                grid.axes,
+                zipped=grid.zipped,
+                folds=grid.folds,
+                repeats=grid.repeats,
+                metric=grid.metric,
+                mode=grid.mode,
                 seeds=list(range(seeds)),
-                subgrids=[],
-                replicates=None,
-                reference=None,
-                labels=None,
-                evaluate=None,
             )
             frame = run(study, storage=storage, extend=True, quiet=True, **options).to_frame()
             if grid.metric not in frame or frame[grid.metric].isna().any():
                 rule = "an A/A is of runs that have a value"
                 raise SpecError(rule, place=study.name, value=grid.metric, hint=f"contrasweep status {study.name}")
             values.append(tuple(frame.groupby("seed")[grid.metric].mean().tolist()))
-    return Noise(grid.name, (arm, arm), grid.metric, values[0], values[1])
+    return Noise(grid.name, (arm, arm), grid.metric, *values)
 
 
 def _built(fields: MutableConfig, file: str) -> AblationGrid | Campaign:

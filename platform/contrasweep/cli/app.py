@@ -96,8 +96,9 @@ def plan(
     plans: list[Plan] = []
     documents = []
     for declared in load_studies(study, sets or []):
-        options = {"cluster": cluster, "extend": extend, "spend": spend, "noise": noise}
-        expected = preview(declared, storage=storage, before=plans, **options)
+        expected = preview(
+            declared, storage=storage, cluster=cluster, extend=extend, spend=spend, noise=noise, before=plans
+        )
         if not json:  # what would run is worth reading where `run` would refuse it
             print("\n" * bool(plans) + expected.to_text(width()))
         if expected.refused is not None:

@@ -1,6 +1,7 @@
 """`judge`: a table of runs that others made, with the verdicts that a study's table has."""
 
 import html
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -224,7 +225,11 @@ def judge(
     if not any(one.n > 1 or (one.judgement and one.judgement.reason.startswith("one run:")) for one in told):
         hint = "seeds (--pair), items (--item) or tasks (--block) tell"
         raise SpecError("one run of each arm, or none in common, tells nothing of the noise", place=name, hint=hint)
-    return Judged(name, roles, _design_text(layout, table, roles, compared), told_columns, table)
+    size, against = len(table.pairs), f" against {roles.reference}" if roles.reference else ""
+    family = f"family of {size} comparison{'s' * (size != 1)}{against}"
+    return Judged(
+        name, roles, _design_text(layout, roles, len({*itertools.chain(*compared)}), family), told_columns, table
+    )
 
 
 def rank(source: "str | Path | pd.DataFrame", *, alpha: float = 0.05, i_know: bool = False, **roles: str) -> Board:
@@ -247,9 +252,7 @@ def rank(source: "str | Path | pd.DataFrame", *, alpha: float = 0.05, i_know: bo
         hint = "--pair none takes the runs of an item as one"
         raise SpecError("a board has seeds or items as replicates, not both", place=name, hint=hint)
     board = board_of(layout.trials, layout.design, found.mode, checked_level(alpha))
-    arms = layout.trials["arm"].nunique()
-    better = "larger" if found.mode == "max" else "smaller"
-    design = f"{arms} arms, {layout.what}: {layout.how}; board; metric {found.metric}, {better} is better"
+    design = _design_text(layout, found, layout.trials["arm"].nunique(), "board")
     return replace(board, design=design, columns=columns)
 
 
@@ -291,7 +294,7 @@ def laid_out(
 
     `said` is of the roles of `judge`, `at` and `reader`; what is left out is guessed.
     """
-    said = dict.fromkeys((*COLUMNS, "mode", "reference", "reader"), "") | {"at": "last"} | said
+    said = {**dict.fromkeys((*COLUMNS, "mode", "reference", "reader"), ""), "at": "last", **said}
     at = At.of(said["at"])
     name, frame, curves = read_table(source, at, said["reader"])
     roles = guess_roles(frame, said)
@@ -436,15 +439,9 @@ def _crossed(runs: pd.DataFrame, notes: str) -> _Layout:
     return _Layout(trials, Design(items=len(names)), what, f"paired by seed and item{dropped}{notes}", (), values)
 
 
-def _design_text(layout: _Layout, table: Table, roles: Roles, compared: Sequence[Any]) -> str:
-    arms = len({arm for pair in compared for arm in pair})
-    size = len(table.pairs)
-    against = f" against {roles.reference}" if roles.reference else ""
+def _design_text(layout: _Layout, roles: Roles, arms: int, what: str) -> str:
     better = "larger" if roles.mode == "max" else "smaller"
-    return (
-        f"{arms} arms, {layout.what}: {layout.how}; "
-        f"family of {size} comparison{'s' * (size != 1)}{against}; metric {roles.metric}, {better} is better"
-    )
+    return f"{arms} arms, {layout.what}: {layout.how}; {what}; metric {roles.metric}, {better} is better"
 
 
 def _columns_text(frame: pd.DataFrame, roles: Roles) -> str:

@@ -35,7 +35,7 @@ def _mlflow(address: str, name: str, at: At) -> pd.DataFrame:
 
 
 def _optuna(address: str, name: str, at: At) -> pd.DataFrame:
-    from contrasweep.tuning.stored import trials_of
+    from contrasweep.tuning.searchers.stored import trials_of
 
     return trials_of(address, name)
 

@@ -92,8 +92,8 @@ def _scores(path: Path, head: Any, samples: Any) -> pd.DataFrame:
 
 def _wandb(path: Path) -> pd.DataFrame:
     """A W&B run: its history and summary, beside its settings."""
-    curve, settings = _rows(path), pd.json_normalize(files.wandb_config(path.read_bytes()))
-    taken = {name: settings[name].iloc[0] for name in settings if name not in curve and not name.startswith("_")}
+    curve, (settings,) = _rows(path), pd.json_normalize(files.wandb_config(path.read_bytes())).to_dict("records")
+    taken = {str(name): value for name, value in settings.items() if name not in curve and str(name)[:1] != "_"}
     return curve.assign(**taken, run=path.parent.name)
 
 

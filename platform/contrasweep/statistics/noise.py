@@ -96,7 +96,9 @@ class Noise:
             "unpaired_deviation": self.unpaired.deviation,
             "failed": self.failed,
             **{name: getattr(found, name) for name in ("p_value", "difference", "low", "high")},
-            "detectable": [dict(zip(("seeds", "paired", "unpaired"), (n, *self.detectable(n)))) for n in SEEDS],
+            "detectable": [
+                dict(zip(("seeds", "paired", "unpaired"), (n, *self.detectable(n)), strict=True)) for n in SEEDS
+            ],
         }
 
     def to_text(self) -> str:

@@ -36,5 +36,5 @@ def trials_of(address: str, study: str) -> "pd.DataFrame":
         storage = JournalStorage(JournalFileBackend(str(path)))
     kept = ("number", "value", "params", "user_attrs", "state")
     trials = optuna.load_study(study_name=study, storage=storage).trials_dataframe(attrs=kept)
-    done = trials[trials.pop("state") == "COMPLETE"].rename(columns={"number": "trial"})
+    done: pd.DataFrame = trials[trials.pop("state") == "COMPLETE"].rename(columns={"number": "trial"})
     return done.rename(columns=lambda name: name.removeprefix("params_").removeprefix("user_attrs_"))
