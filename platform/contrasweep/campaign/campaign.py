@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar, Unpack
 
 import numpy as np
 import pydantic
@@ -28,7 +28,7 @@ from contrasweep.campaign.decision import INCUMBENT, Decision, More, Outlook, ca
 from contrasweep.campaign.history import History, history_of
 from contrasweep.code import CurrentCode
 from contrasweep.config import MutableConfig
-from contrasweep.defaults import OF_STUDY, STORAGE
+from contrasweep.defaults import STORAGE
 from contrasweep.errors import BrokenFileError, ContrasweepError, SpecError, choose_from
 from contrasweep.planning.budget import Spent
 from contrasweep.planning.planner import plan
@@ -191,13 +191,10 @@ class Campaign:
         name: str,
         *,
         storage: str = STORAGE,
-        tracking: str | Sequence[str] | None = OF_STUDY,
         by: str = "",
         why: str = "",
         more: int = 0,
-        changed: "Changed" = "stop",
-        max_concurrent: int | None = None,
-        cluster: Path | None = None,
+        **options: Unpack[RunOptions],
     ) -> Decision:
         """Train what is needed to decide on a candidate, and return the decision.
 
@@ -208,13 +205,10 @@ class Campaign:
             candidate: The candidate, with all of its settings.
             name: What it is called.
             storage: The folder or address where the ledger and the trials lie.
-            tracking: As for `contrasweep.run`.
             by: Who asks: a person or an agent.
             why: Why it is tried.
             more: Fresh seeds beyond `seeds.most`, for a candidate that is undecided.
-            changed: What is done with trials of other code: "stop", "rerun" or "accept".
-            max_concurrent: Trials at once, at most.
-            cluster: Inventory file of the hosts.
+            options: `tracking`, `changed`, `max_concurrent` and `cluster`, as for `contrasweep.run`.
 
         Returns:
             The verdict with the estimate of the fresh seeds.
@@ -223,12 +217,6 @@ class Campaign:
             ContrasweepError: The input is wrong or the budget does not suffice, and nothing was trained; or all trials
                 of the candidate failed, or did not read a setting, and nothing is decided.
         """
-        options: RunOptions = {
-            "tracking": tracking,
-            "changed": changed,
-            "max_concurrent": max_concurrent,
-            "cluster": cluster,
-        }
         with session(of_process=True):
             return Referee(self, storage, options).decide(candidate, name, by, why, more)
 
@@ -499,11 +487,15 @@ class Referee:
                 break
         return _Confirmed(rule, grant, differences, ruling, kept)
 
+    def _of_screen(self, number: int, incumbent: int, metric: str = "") -> tuple[dict[int, float], dict[int, float]]:
+        """The values of a candidate and of the incumbent on all screening seeds that they have trained."""
+        study, other = self.ledger.candidate_study(number), self.ledger.screening_study(incumbent)
+        values = self._values(Results.load(study, self.storage), self.ledger.asked(number).candidate, metric)
+        return values, self._values(Results.load(other, self.storage), INCUMBENT, metric)
+
     def _screened_differences(self, number: int, incumbent: int) -> list[float]:
         """The candidate minus the incumbent on all screening seeds that both have trained."""
-        study, other = self.ledger.candidate_study(number), self.ledger.screening_study(incumbent)
-        values = self._values(Results.load(study, self.storage), self.ledger.asked(number).candidate)
-        theirs = self._values(Results.load(other, self.storage), INCUMBENT)
+        values, theirs = self._of_screen(number, incumbent)
         seeds = [seed for seed in self.ledger.screening_seeds(incumbent) if seed in values and seed in theirs]
         return self._differences(values, theirs, seeds)
 
@@ -626,10 +618,7 @@ class Referee:
         """Whether the candidate's size is smaller on the screening seeds, at the screen's level if they suffice."""
         if self.campaign.size is None:
             return False
-        candidate = self.ledger.asked(number).candidate
-        study, other = self.ledger.candidate_study(number), self.ledger.screening_study(incumbent)
-        sizes = self._values(Results.load(study, self.storage), candidate, self.campaign.size)
-        theirs = self._values(Results.load(other, self.storage), INCUMBENT, self.campaign.size)
+        sizes, theirs = self._of_screen(number, incumbent, self.campaign.size)
         savings = [theirs[seed] - sizes[seed] for seed in sizes if seed in theirs]
         return smaller(savings, max(self.campaign.rule().screen_level, 0.5 ** len(savings)))
 

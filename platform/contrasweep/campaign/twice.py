@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from contrasweep.campaign.campaign import Campaign, RunOptions
+from contrasweep.campaign.campaign import Campaign
 from contrasweep.campaign.decision import INCUMBENT
 from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError, check_known
@@ -13,11 +13,13 @@ from contrasweep.statistics.noise import Noise
 from contrasweep.study.file import load_declared
 from contrasweep.study.grid import AblationGrid
 
-KINDS = (AblationGrid, Campaign)
+KINDS: tuple[type[AblationGrid | Campaign], ...] = (AblationGrid, Campaign)
 
 
-def train_twice(name: str, arm: str, seeds: int, sets: Sequence[str], storage: str, options: RunOptions) -> Noise:
-    """Train an arm twice on the seeds 0 to `seeds` - 1; what is trained already is not trained again.
+def train_twice(
+    name: str, arm: str, seeds: int, sets: Sequence[str], storage: str, max_concurrent: int | None = None
+) -> Noise:
+    """Train an arm twice on the seeds 0 to `seeds` - 1; what this code has trained already is not trained again.
 
     The studies are `NAME.noise-1` and `NAME.noise-2`, with the axes and folds of the declared one, over which a seed's
     value is the mean.
@@ -28,7 +30,7 @@ def train_twice(name: str, arm: str, seeds: int, sets: Sequence[str], storage: s
         seeds: How many seeds.
         sets: Changed fields, as `PATH=VALUE`.
         storage: The folder or address of the storage.
-        options: As for `contrasweep.run`.
+        max_concurrent: Trials at once, at most.
 
     Raises:
         ContrasweepError: As of `run`, and where a run has no value.
@@ -52,12 +54,20 @@ def train_twice(name: str, arm: str, seeds: int, sets: Sequence[str], storage: s
                 mode=grid.mode,
                 seeds=list(range(seeds)),
             )
-            frame = run(study, storage=storage, extend=True, quiet=True, **options).to_frame()
+            frame = run(
+                study,
+                storage=storage,
+                tracking=None,
+                extend=True,
+                changed="rerun",
+                quiet=True,
+                max_concurrent=max_concurrent,
+            ).to_frame()
             if grid.metric not in frame or frame[grid.metric].isna().any():
                 rule = "an A/A is of runs that have a value"
                 raise SpecError(rule, place=study.name, value=grid.metric, hint=f"contrasweep status {study.name}")
             values.append(tuple(frame.groupby("seed")[grid.metric].mean().tolist()))
-    return Noise(grid.name, (arm, arm), grid.metric, *values)
+    return Noise(grid.name, (arm, arm), grid.metric, values[0], values[1])
 
 
 def _built(fields: MutableConfig, file: str) -> AblationGrid | Campaign:

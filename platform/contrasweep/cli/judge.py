@@ -5,22 +5,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from contrasweep.cli.options import (
-    AcceptCode,
-    Cluster,
-    Json,
-    MaxConcurrent,
-    Require,
-    RerunChanged,
-    Sets,
-    Storage,
-    StudyTracking,
-    changed_code,
-    end_as,
-    required,
-    width,
-)
-from contrasweep.defaults import OF_STUDY, STORAGE
+from contrasweep.cli.options import Json, MaxConcurrent, Require, Sets, Storage, end_as, required, width
+from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError, check_known
 from contrasweep.text_table import WIDTH
 
@@ -131,11 +117,7 @@ def noise(
     sets: Sets = None,
     seeds: Annotated[int, typer.Option(min=2, help="Of a study: how many seeds it trains twice.")] = 8,
     storage: Storage = STORAGE,
-    tracking: StudyTracking = OF_STUDY,
-    rerun_changed: RerunChanged = False,
-    accept_code: AcceptCode = False,
     max_concurrent: MaxConcurrent = None,
-    cluster: Cluster = None,
     json: Json = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File in place of standard output.")] = None,
 ) -> None:
@@ -151,16 +133,9 @@ def noise(
 
     kind = source.partition(":")[0]
     if source.endswith(YAML) or (kind != source and kind not in SERVICES and not Path(source).exists() and not reader):
-        from contrasweep.campaign.campaign import RunOptions
         from contrasweep.campaign.twice import train_twice
 
-        options = RunOptions(
-            tracking=tracking,
-            changed=changed_code(rerun_changed, accept_code),
-            max_concurrent=max_concurrent,
-            cluster=cluster,
-        )
-        found = train_twice(source, same, seeds, sets or [], storage, options)
+        found = train_twice(source, same, seeds, sets or [], storage, max_concurrent)
     else:
         from contrasweep.judging.judged import noise_of
 

@@ -570,7 +570,6 @@ NoiseDocument = _members(
     "NoiseDocument",
     Noise,
     differ_by_seed=int | None,
-    deviation=float,
     paired_deviation=Number,
     unpaired_deviation=float,
     failed=bool,

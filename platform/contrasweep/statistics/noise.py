@@ -91,7 +91,6 @@ class Noise:
         found = self.comparison
         return {name: getattr(self, name) for name in self.__dataclass_fields__} | {
             "differ_by_seed": int((self.differences != 0).sum()) if self.paired else None,
-            "deviation": self.unpaired.deviation / math.sqrt(2),
             "paired_deviation": self.alike,
             "unpaired_deviation": self.unpaired.deviation,
             "failed": self.failed,

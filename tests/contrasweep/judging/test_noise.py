@@ -141,13 +141,13 @@ def test_an_arm_of_a_study_and_an_incumbent_are_trained_twice(without_ray, tmp_p
         "type: campaign\nname: c\ndata: digits-lt\nincumbent: {trainable: 'candidates:train'}\n"
     )
     storage = str(tmp_path / "runs")
-    drifting = twice.train_twice("study.yaml", "", 6, ["axes={}"], storage, {})
+    drifting = twice.train_twice("study.yaml", "", 6, ["axes={}"], storage)
     assert drifting.failed and drifting.to_dict()["differ_by_seed"] == 6 and drifting.arms == ("drifting", "drifting")
-    steady = twice.train_twice("study.yaml", "steady", 4, [], storage, {})
+    steady = twice.train_twice("study.yaml", "steady", 4, [], storage)
     assert steady.first == steady.second and len(set(steady.first)) == 4
-    assert twice.train_twice("campaign.yaml", "", 4, [], storage, {}).first == steady.first
+    assert twice.train_twice("campaign.yaml", "", 4, [], storage).first == steady.first
     with pytest.raises(cs.SpecError, match="an arm runs twice"):
-        twice.train_twice("study.yaml", "none", 4, [], storage, {})
+        twice.train_twice("study.yaml", "none", 4, [], storage)
 
 
 def test_a_plan_says_what_it_decides_by_the_file(tmp_path):
