@@ -131,13 +131,13 @@ def table(report: Any, plan: Any, records: Entries, counted: Counter[str]) -> li
 
     def value(trial_id: str, metric: str) -> float | None:
         record = records.get(trial_id)
-        found = record["metrics"].get(metric) if record and record["status"] in COUNTING else None
+        found = measured(record, metric) if record and record["status"] in COUNTING else None
         return found if found is not None and math.isfinite(found) else None
 
     for row in report["rows"]:
         record = records.get(row["trial_id"])
         for metric, stated in row["metrics"].items():
-            check(row["trial_id"], "values", stated, record["metrics"].get(metric) if record else None)
+            check(row["trial_id"], "values", stated, measured(record, metric) if record else None)
         check(row["trial_id"], "statuses", row["status"], record["status"] if record else None)
     for cell in report["table"]:
         place = ", ".join(map(str, cell["factors"].values())) or "all"
@@ -183,6 +183,12 @@ def table(report: Any, plan: Any, records: Entries, counted: Counter[str]) -> li
         else:
             check(place, "p", pair["raw_p"], p)
     return differing
+
+
+def measured(record: Any, metric: str) -> float | None:
+    """Return a record's value of a metric. It is called `metric.NAME` where an axis or a column has its name."""
+    metrics: Entries = record["metrics"]
+    return metrics.get(metric, metrics.get(metric.removeprefix("metric.")))
 
 
 def p_value(pair: Any, differences: list[float]) -> float | None:

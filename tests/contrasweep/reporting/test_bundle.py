@@ -1,5 +1,6 @@
 """A study as one file: packed to the same bytes, read by the published RO-Crate reader, checked without any package."""
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -15,6 +16,7 @@ from made_up import made
 
 from contrasweep.reporting import verify
 from contrasweep.reporting.bundle import SAME_TIME
+from contrasweep.storage.records import StudyRecords
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "0.1.0" / "storage"
 STUDIES = {"trained": "golden-grid", "searched": "golden-sweep"}
@@ -72,6 +74,15 @@ def signed(files):
         if entry["@type"] == "File":
             entry["sha256"] = hashlib.sha256(files[entry["@id"]]).hexdigest()
     files[verify.METADATA] = json.dumps(metadata).encode()
+
+
+def test_a_metric_that_is_named_as_an_axis_is_found_in_the_records(tmp_path):
+    plan, records = made(tmp_path, "axes", axes=(8, 16)), StudyRecords(str(tmp_path), "axes")
+    for record in records.read([trial.id for trial in plan.trials]).values():
+        records.write(dataclasses.replace(record, metrics={**record.metrics, "batch_size": 0.5}))
+    assert contrasweep("bundle", "axes", "--storage", ".", "-o", "x.zip", folder=tmp_path).returncode == 0
+    differing, counted = verify.verify((tmp_path / "x.zip").read_bytes())
+    assert not differing and counted["values"] > 2 * len(plan.trials)
 
 
 @pytest.mark.parametrize("kind", [*STUDIES, *MADE])
