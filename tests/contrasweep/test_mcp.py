@@ -32,6 +32,7 @@ from contrasweep.cli.schemas import document_schema
 from contrasweep.errors import SpecError
 from contrasweep.planning.budget import Spent
 from contrasweep.results.ledger import Ledger
+from contrasweep.storage.record import Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import to_plain
 
@@ -131,6 +132,18 @@ def test_each_tool_gives_what_its_command_prints(folder):
     for tool, document in (names | {"list_components": "list", "decide_dry_run": "outlook"}).items():
         jsonschema.validate(shown[tool], document_schema(document))
     assert shown["table"]["schema"] == "report/2" and len(shown["table"]["table"]) == 2
+
+
+def test_failures_are_also_those_that_fit_no_host(folder, tmp_path):
+    shutil.copytree(folder / "runs", tmp_path / "runs")
+    records = StudyRecords(str(tmp_path / "runs"), "grid")
+    done = next(r for r in records.read(sorted(records.finished())).values() if r.status.counts)
+    records.write(dataclasses.replace(done, status=Status.INFEASIBLE, metrics={}))
+    _, shown = ask_here(
+        Tools(str(tmp_path / "runs"), folder / "studies", None, Allowance({})), "failures", {"study": "grid"}
+    )
+    assert {row["trial_id"]: row["status"] for row in shown["failures"]}[done.trial_id] == "infeasible"
+    assert len(shown["failures"]) == 2
 
 
 def test_logs_and_failures_are_data_without_control_characters(tools):

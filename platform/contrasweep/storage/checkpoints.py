@@ -123,7 +123,7 @@ class Checkpoints:
             check()
             self.store.put_file(f"{self.prefix}/{step}/{name}", path)
         check()
-        earlier = [old for old in (before, before and before.best) if old is not None and old.step != step]
+        earlier = [old for old in (before and before.best, before) if old is not None and old.step != step]
         scored = [old for old in earlier if old.score is not None and (score is None or old.score >= score)]
         best = max(scored, key=lambda old: old.score or 0.0, default=None) if keep == "best" else None
         saved = Saved(step, files, extra or Extra(), score, best and replace(best, best=None))

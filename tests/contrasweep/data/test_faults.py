@@ -148,13 +148,13 @@ def test_of_two_that_stage_different_datasets_in_one_place_one_wins_whole(s3):
     assert inspecting.verify(resolve(f"{s3.uri}/datasets/x", folds=None, storage="unused")) == []
 
 
-@pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "empty entry"])
+@pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "empty entry", "old seal", "seal of the future"])
 def test_a_damaged_cache_is_built_again(damage, node_cache, expected, staged, caplog):
     images(staged)
     for file in (node_cache / "splits").glob("*/image.npy"):
         file.chmod(0o644)
         times = file.stat().st_atime_ns, file.stat().st_mtime_ns
-        if damage == "flip":
+        if damage == "flip" or "seal" in damage:
             with file.open("r+b") as opened:
                 opened.seek(2000)
                 opened.write(b"\xff\xff\xff")
@@ -166,6 +166,11 @@ def test_a_damaged_cache_is_built_again(damage, node_cache, expected, staged, ca
             (file.parent / cache.ENTRY).write_text("")
         if damage == "flip":
             os.utime(file, ns=times)  # a change that leaves no trace in size and mtime
+        if "seal" in damage:  # a bit that the disk lost: the files are those that were sealed
+            seal = json.loads((file.parent / cache.SEAL).read_text())
+            seal |= {"time": time.time() + (3600 if "future" in damage else -cache.REVERIFY_S)}
+            seal["files"] = {name: cache._identity(file.parent / name) for name in seal["files"]}
+            (file.parent / cache.SEAL).write_text(json.dumps(seal))
     assert np.array_equal(images(staged), expected)
     assert "damaged" in caplog.text
 

@@ -244,6 +244,15 @@ def test_a_new_study_is_priced_with_all_arms_though_looks_stopped_some_early(tmp
     assert all(size.trials == 4 * size.count for size in advice.sizes)
 
 
+def test_a_price_counts_no_time_of_failed_trials(tmp_path):
+    run(tmp_path, grid(), failed=lambda trial: trial.arm == "a" and trial.seed == 2)
+    records = StudyRecords(str(tmp_path), "advised")
+    for record in records.read(sorted(records.finished())).values():
+        records.write(replace(record, started=0.0, ended=3.6e3 if record.status.counts else 3.6e6))
+    sizes = Results.load("advised", str(tmp_path)).advice().sizes
+    assert [size.hours for size in sizes] == pytest.approx([18 / 17, 54 / 17]), "an hour a trial, 17 at a time"
+
+
 def test_a_failed_trial_makes_the_study_no_smaller(tmp_path):
     results = run(tmp_path, grid(), failed=lambda trial: trial.arm == "a" and trial.seed == 2)
     advice = results.advice()

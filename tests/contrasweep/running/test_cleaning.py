@@ -20,7 +20,7 @@ from contrasweep.storage.checkpoints import Checkpoints, Retention
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.store import LocalStore
+from contrasweep.storage.store import LocalStore, open_store
 
 ENDED = {3: Status.FAILED, 4: None}  # by seed; all others are done
 
@@ -172,6 +172,18 @@ def test_of_a_trial_the_newest_the_best_all_or_no_checkpoints_stay(storage, tmp_
         assert verify(records).sound
         result = records.read_one(trial_id)
         assert result.step == 4 and result.metrics["accuracy"] == values[4], "the record is of the last report"
+
+
+@pytest.mark.parametrize(("scores", "best"), [((1, 1), 1), ((1, 1, 0), 1), ((0, 1, 1, 0), 2), ((0, None, 1), 3)])
+def test_of_equally_good_checkpoints_the_first_is_the_best(storage, tmp_path, scores, best):
+    saved = Checkpoints(open_store(storage), "c")
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "weights.npz").write_bytes(b"w")
+    for step, score in enumerate(scores, 1):
+        saved.save(tmp_path / "state", step, keep="best", score=score)
+    saved.conclude("best")
+    below = {key.removeprefix("c/") for key in saved.store.list("c/")}
+    assert saved.latest().step == best and below == files(best)
 
 
 @pytest.mark.parametrize("keep", ["best", "none"])

@@ -342,6 +342,21 @@ def test_no_verdict_rests_on_what_is_missing_having_been_no_worse_than_the_rest(
     assert "bad scores where it is missing would change the verdict" in comparison.sentence()
 
 
+@pytest.mark.parametrize("other", ["missing", "failed"])
+def test_a_replicate_that_neither_arm_has_counts_as_no_bad_luck(other):
+    a, b = np.array([np.nan, np.nan, 0.7, 0.8, 0.9, 0.8]), np.array([0.8, np.nan, 0.8, 0.8, 0.7, 0.7])
+    evidence = paired_evidence(pairs(a, b, missing_a=[0, 1], **{f"{other}_b": [1]}), Design(seeds=6))
+    turned = paired_evidence(pairs(b, a, missing_b=[0, 1], **{f"{other}_a": [1]}), Design(seeds=6))
+    gap = a[2:].mean() - a[2:].std(ddof=1) - 0.8  # of one that is gone, not two
+    assert (evidence.a_loses.values[0], turned.b_loses.values[0]) == pytest.approx((gap, -gap))
+    assert (evidence.b_loses is None) == (turned.a_loses is None) == (other == "missing")
+
+
+def test_a_difference_of_rounding_is_a_tie():
+    evidence = paired_evidence(pairs(np.full(8, 0.1 + 0.2), np.full(8, 0.3)), Design(seeds=8))
+    assert not np.any(evidence.common.values)
+
+
 def test_collapsed_trials_are_named_and_noise_is_not():
     rng = np.random.default_rng(3)
     a, b = rng.normal(0.92, 0.01, (2, 12))
@@ -351,6 +366,7 @@ def test_collapsed_trials_are_named_and_noise_is_not():
     [comparison] = judged_comparisons([evidence], Family(1), "max")
     assert "; ours collapsed at seed 3, seed 7" in comparison.sentence("ours", "theirs")
     assert "; ours collapsed at seed 3, seed 7" in comparison.reversed().sentence("theirs", "ours")
+    assert [collapsed(a[3:][:n], np.zeros(n, int)).sum() for n in (7, 8)] == [0, 2], "of seven, nothing is said"
     false_alarms = sum(collapsed(rng.standard_t(3, 20), np.zeros(20, int)).any() for _ in range(200))
     assert false_alarms <= 20
 

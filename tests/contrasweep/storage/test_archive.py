@@ -55,6 +55,13 @@ def test_all_of_a_trial_moves_and_comes_back(records):
     assert list_archived(records) == []
 
 
+@pytest.mark.parametrize("stray", ["notes.txt", "old/readme.txt", "old/records/a", "old/other/a/record.json"])
+def test_a_stray_file_in_the_archive_is_no_archived_trial(records, stray):
+    records.store.write(f"s/archive/{stray}", b"mine")
+    when = archive_trials(records, ["a"], "because")
+    assert [part.when for part in list_archived(records)] == [when] and find_archived(records).trial_ids == ("a",)
+
+
 def test_a_search_moves_with_its_trials_and_comes_back_for_the_one_since_then(records):
     def written(text):
         filled(records, text, "a")
