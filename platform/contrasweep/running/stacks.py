@@ -19,9 +19,6 @@ from contrasweep.running.engine import ray_internals
 
 PY_SPY_S, TASK_S = 30, 60
 SIGNAL = signal.SIGUSR2
-CALL, TASK = "call", "task"
-CALLED = re.compile(r"\.\w+(\(\))?$")
-"""The end of the title of a worker that runs a call, `ray::Class.method`."""
 FRAME = re.compile(r"^    (?P<function>\S.*) \((?P<place>[^()]+:\d+)\)$")
 
 
@@ -37,9 +34,9 @@ def stack_of_actor(actor: Any) -> str:
     return str(_ask_of(actor, stack_of) or "")
 
 
-def awaited_by_actor(actor: Any) -> str:
-    """What an actor's process waits for: see `awaited_by`."""
-    return str(_ask_of(actor, awaited_by) or "")
+def actor_waits_for_task(actor: Any) -> bool:
+    """Whether an actor's process waits for the answer to a task of Ray."""
+    return bool(_ask_of(actor, waits_for_task))
 
 
 def _ask_of(actor: Any, ask: Callable[[int], object]) -> object:
@@ -55,22 +52,10 @@ def _ask_of(actor: Any, ask: Callable[[int], object]) -> object:
     return ray.get(there.remote(pid), timeout=TASK_S)
 
 
-def awaited_by(pid: int) -> str:
-    """Return what a worker of Ray on this host waits for: its next `CALL`, the answer to a `TASK`, or "" for neither.
-
-    Its title says whether it runs a call, and its stack, as far as py-spy may read it, where it is. One that has ended
-    waits for nothing.
-    """
-    title = ""
-    with contextlib.suppress(OSError):
-        title = Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0 ")
-    if not title.startswith("ray::") or title == "ray::IDLE":  # that is no actor yet
-        return ""
-    frames = frames_of(_spied(pid))
-    if not CALLED.search(title):
-        return CALL if not frames or frames[0]["function"].endswith("main_loop") else ""
-    asks = any(f["function"] in ("get", "wait") and "ray/_private/worker.py" in f["place"] for f in frames[:4])
-    return TASK if asks else ""
+def waits_for_task(pid: int) -> bool:
+    """Whether a worker of Ray on this host waits for the answer to a task, as far as py-spy may read its stack."""
+    frames = frames_of(_spied(pid))[:4]
+    return any(f["function"] in ("get", "wait") and "ray/_private/worker.py" in f["place"] for f in frames)
 
 
 def stack_of(pid: int) -> str:

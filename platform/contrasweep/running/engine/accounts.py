@@ -21,9 +21,9 @@ MIN_SILENCE_S = 60.0
 """but at least for so long;"""
 UNKNOWN_SILENCE_S = 300.0
 """and for so long where no trial has reported yet, since imports and data come before a first report."""
-LATE_S, LOOK_S, BUSY_S = 20.0, 5.0, 15.0
+LATE_S, LOOK_S = 20.0, 15.0
 """A trial is late that has not reported for so long beyond its usual interval; it is looked at again after so long, or
-after `BUSY_S` where the last look found it at work."""
+a twentieth of its silence."""
 
 
 @dataclass
@@ -114,18 +114,9 @@ class Overdue:
         late = {}
         for trial_id, clock in self._clocks.items():
             if now - clock.heard > LATE_S + (self._usual(clock) or 0.0) and now >= clock.look_at:
-                clock.look_at = now + LOOK_S
+                clock.look_at = now + max(LOOK_S, (now - clock.heard) / 20)
                 late[trial_id] = clock.heard
         return late
-
-    def found_busy(self, trial_id: str, now: float) -> None:
-        """Note that a look found a late trial at work, so that the next look has time."""
-        if (clock := self._clocks.get(trial_id)) is not None:
-            clock.look_at = now + BUSY_S
-
-    def has_reported(self, trial_id: str, since: float) -> bool:
-        """Whether a trial has reported or ended after it was last heard at `since`."""
-        return trial_id not in self._clocks or self._clocks[trial_id].heard != since
 
     def _usual(self, clock: _Clock) -> float | None:
         interval = clock.interval()

@@ -315,6 +315,12 @@ def place_of(actor: Any) -> tuple[int, str] | None:
     return int(entry["Pid"]), entry["Address"]["NodeID"]
 
 
+def call_actor(actor: Any) -> None:
+    """Send an actor a call that does nothing. Nobody waits for its answer."""
+    with contextlib.suppress(AttributeError):
+        actor.__ray_ready__.remote()
+
+
 def forgive(trial: Any) -> None:
     """Set the failures of a trial in Tune's account to zero, because the trial has made progress."""
     with contextlib.suppress(AttributeError):

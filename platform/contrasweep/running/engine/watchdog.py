@@ -1,11 +1,12 @@
 """A watch over running trials: it reports silent ones with their place in the code, and ends those out of time.
 
-It also ends workers whose answer was lost. Where a network was cut for a while, a worker may have closed the connection
-on which the driver waits for its answer; Ray notices after five minutes. The worker then waits for the driver and the
-driver for the worker: at two looks in a row it is idle though its trial runs. A worker that trains never is.
+It also calls workers that are late. Where a network was cut for a while, a worker may have closed the connection on
+which the driver waits for its answer. The driver has nothing to send on it, and Ray notices after five minutes. A call
+goes the same way and is refused by the worker's host, which Ray takes for a lost worker. A worker that trains answers
+it after its step.
 
-The same looks show a trial that waits for a task of Ray. Ray places what a trial starts into the trial's own place,
-where the trial holds all cores.
+Looks at late workers show a trial that waits for a task of Ray. Ray places what a trial starts into the trial's own
+place, where the trial holds all cores.
 """
 
 import logging
@@ -18,10 +19,10 @@ import ray
 
 from contrasweep.running.engine.accounts import LOOK_S
 from contrasweep.running.engine.loop import TrialLoop
-from contrasweep.running.engine.ray_internals import actor_of
+from contrasweep.running.engine.ray_internals import actor_of, call_actor
 from contrasweep.running.failures import SHORT_ID, replicate_of
 from contrasweep.running.run_context import RayTrial
-from contrasweep.running.stacks import CALL, TASK, awaited_by_actor, innermost, stack_of_actor
+from contrasweep.running.stacks import actor_waits_for_task, innermost, stack_of_actor
 from contrasweep.shell import command_line
 from contrasweep.storage.record import Cause
 from contrasweep.storage.records import STACK
@@ -40,8 +41,7 @@ class Watchdog:
         self.due = 0.0
         self._ending: dict[str, str] = {}  # trial id -> why it ends, until it has ended
         self._ready: dict[str, str] = {}  # of these, error texts with the stack in them
-        self._awaited: dict[str, tuple[str, float, float]] = {}  # trial id -> for what, since which report, when seen
-        self._lost: dict[str, float] = {}  # trial id -> its last report, of workers that were idle twice since
+        self._waited: dict[str, tuple[float, float]] = {}  # of trials that waited for a task: since which report, when
         self._asking: set[str] = set()  # arms of which it was said that a trial waits for a task
 
     def check(self, tune_trials: Iterable[RayTrial]) -> None:
@@ -49,8 +49,7 @@ class Watchdog:
         if (now := time.monotonic()) < self.due:
             return
         if now > self.due + STALLED_S:
-            self._awaited.clear()
-            self._lost.clear()
+            self._waited.clear()
         self.due = now + CHECK_S
         overdue = self.loop.accounts.overdue
         if self._ready:
@@ -58,13 +57,12 @@ class Watchdog:
             for trial_id in list(self._ready):
                 self._end(trial_id, self._ready.pop(trial_id), running.get(trial_id))
         over, silent, late = overdue.timed_out(now), overdue.silent(now), overdue.late(now)
-        if not (silent or late or self._lost or over.keys() - self._ending.keys()):
+        if not (silent or late or over.keys() - self._ending.keys()):
             return
         running = _running(tune_trials)
-        for trial_id in list(self._lost):
-            self._end_idle(trial_id, self._lost.pop(trial_id), running.get(trial_id))
         for trial_id, heard in late.items():
             if trial_id in running and trial_id not in self._ending:
+                call_actor(actor_of(running[trial_id]))
                 self._beside(self._look, trial_id, heard, actor_of(running[trial_id]))
         for trial_id, reason in over.items():
             if trial_id not in self._ending and trial_id in running:
@@ -91,37 +89,25 @@ class Watchdog:
             ray.kill(actor, no_restart=True)
 
     def _look(self, trial_id: str, heard: float, actor: Any) -> None:
-        """Note what the worker of a late trial waits for. Idle twice, the trial's answer was lost."""
+        """Say of a late trial that waits for a task of Ray at two looks what that is."""
         try:
-            awaited = awaited_by_actor(actor) if actor is not None else ""
+            waits = actor is not None and actor_waits_for_task(actor)
         except Exception as error:  # its host may be cut off
             log.info("no look at the worker of trial %s: %s", trial_id, error)
             return
-        (*before, seen), now = self._awaited.pop(trial_id, ("", 0.0, 0.0)), time.monotonic()
-        if not awaited:
-            self.loop.accounts.overdue.found_busy(trial_id, now)
-        if before != [awaited, heard] or now - seen < LOOK_S / 2:
-            self._awaited[trial_id] = awaited, heard, now
-        elif awaited == CALL:
-            self._lost[trial_id] = heard
-        elif awaited == TASK and (active := self.loop.accounts.active.get(trial_id)) is not None:
-            if active.trial.arm not in self._asking:
-                self.loop.progress.say(
-                    f"waits: {replicate_of(active.trial)} waits for a task or an actor of Ray. What a trial starts "
-                    "gets what is left in the trial's own place, of which the trial holds all cores: where it asks for "
-                    "a core it waits for ever; start it with num_cpus=0, or do its work in the trial"
-                )
-            self._asking.add(active.trial.arm)
-
-    def _end_idle(self, trial_id: str, heard: float, tune_trial: Any) -> None:
-        """End a worker whose answer was lost: Tune starts its trial again, as one of a lost worker."""
-        active, actor = self.loop.accounts.active.get(trial_id), actor_of(tune_trial)
-        if active is None or actor is None or self.loop.accounts.overdue.has_reported(trial_id, heard):
+        (before, seen), now = self._waited.pop(trial_id, (-1.0, 0.0)), time.monotonic()
+        active = self.loop.accounts.active.get(trial_id)
+        if not waits or active is None or active.trial.arm in self._asking:
             return
+        if before != heard or now - seen < LOOK_S / 2:
+            self._waited[trial_id] = heard, now
+            return
+        self._asking.add(active.trial.arm)
         self.loop.progress.say(
-            f"its answer was lost on the way: {replicate_of(active.trial)}: its worker has nothing to do, and is ended"
+            f"waits: {replicate_of(active.trial)} waits for a task or an actor of Ray. What a trial starts "
+            "gets what is left in the trial's own place, of which the trial holds all cores: where it asks for "
+            "a core it waits for ever; start it with num_cpus=0, or do its work in the trial"
         )
-        ray.kill(actor, no_restart=True)
 
     def _say(self, trial_id: str, silence: str, actor: Any) -> None:
         _, where = self._stack(trial_id, actor)

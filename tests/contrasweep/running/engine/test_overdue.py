@@ -12,7 +12,8 @@ import ray
 from raylets import wait_for
 
 from contrasweep.running import stacks
-from contrasweep.running.engine.accounts import BUSY_S, LATE_S, LOOK_S, MIN_SILENCE_S, UNKNOWN_SILENCE_S, Overdue
+from contrasweep.running.engine.accounts import LATE_S, LOOK_S, MIN_SILENCE_S, UNKNOWN_SILENCE_S, Overdue
+from contrasweep.running.engine.ray_internals import call_actor
 from contrasweep.running.failures import failure_line, place_of
 from contrasweep.running.stacks import innermost, stack_of
 from contrasweep.storage.record import DatasetRef, Record, Status
@@ -66,17 +67,10 @@ def test_a_trial_is_looked_at_once_it_is_late_and_then_again_until_it_reports():
     assert watched.late(heard + LATE_S + 1.1) == {"quick": heard}
     assert watched.late(heard + LATE_S + LOOK_S) == {}
     assert watched.late(heard + LATE_S + LOOK_S + 1.2) == {"quick": heard}
-    assert not watched.has_reported("quick", heard)
-    watched.reported("quick", 1, 3.0, 40.0)
-    assert watched.has_reported("quick", heard)
     watched.ended("quick")
-    assert watched.has_reported("quick", 40.0)
     assert watched.late(1200.0 + 600.0 + LATE_S) == {}, "an epoch of ten minutes is not late"
-    looked = 1200.0 + 601.0 + LATE_S
-    assert watched.late(looked) == {"slow": 1200.0}
-    watched.found_busy("slow", looked + 1)
-    assert watched.late(looked + BUSY_S) == {}, "what is at work is looked at less often"
-    assert watched.late(looked + 1 + BUSY_S) == {"slow": 1200.0}
+    for now, looked in ((1200.0 + 601.0 + LATE_S, True), (1850.0, False), (1853.0, True)):
+        assert watched.late(now) == ({"slow": 1200.0} if looked else {}), "one of long silence is looked at less often"
 
 
 def test_limits_of_time_say_which():
@@ -131,7 +125,7 @@ def test_without_py_spy_the_process_writes_its_stacks_itself(tmp_path, monkeypat
 
 
 @pytest.mark.slow
-def test_a_worker_is_idle_between_its_calls_alone_and_one_that_asks_for_a_task_waits_for_it(ray_session):
+def test_a_worker_that_asks_for_a_task_waits_for_it_and_one_that_trains_or_is_idle_does_not(ray_session):
     @ray.remote(num_cpus=0)
     class Trains:
         def train(self, gate):
@@ -151,15 +145,15 @@ def test_a_worker_is_idle_between_its_calls_alone_and_one_that_asks_for_a_task_w
 
     actor = Trains.remote()
     pid = ray.get(actor.pid.remote())
-    for call, awaited in ((actor.train, ""), (actor.ask, stacks.TASK)):
-        wait_for(lambda: stacks.awaited_by(pid) == stacks.CALL)
-        assert stacks.awaited_by_actor(actor) == stacks.CALL
+    for call, waits in ((actor.train, False), (actor.ask, True)):
+        assert not stacks.actor_waits_for_task(actor)
         with tempfile.NamedTemporaryFile() as gate:
             answer = call.remote(gate.name)
-            wait_for(lambda awaited=awaited: stacks.awaited_by(pid) == awaited)
+            call_actor(actor)  # answered after the call that runs
+            wait_for(lambda waits=waits: stacks.waits_for_task(pid) == waits)
             for _ in range(5):
                 time.sleep(0.2)
-                assert stacks.awaited_by_actor(actor) == awaited
+                assert stacks.actor_waits_for_task(actor) == waits
         ray.get(answer)
     ray.kill(actor)
 
