@@ -510,7 +510,7 @@ MUTANTS = (
         "statistics",
         f"{PLATFORM}/statistics/resampling.py",
         f"{STATISTICS} {DESIGN}",
-        ("the observed pattern is not counted", "count, tried = 1, 1", "count, tried = 0, 1"),
+        ("the observed pattern is not counted", "return (1 + int(", "return (0 + int("),
         ("ties do not count", "<= tie).sum())", "< -tie).sum())"),
         ("the smallest p is half of it", "return 2.0 ** (1 - n) if", "return 2.0 ** (-n) if"),
     ),

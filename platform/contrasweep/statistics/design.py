@@ -28,7 +28,7 @@ from scipy import special
 
 from contrasweep.errors import SpecError
 from contrasweep.statistics.checks import Floats, checked_replicates
-from contrasweep.statistics.resampling import KEPT_UP_TO, constant, sign_flip_interval, sign_flip_p, smallest_p
+from contrasweep.statistics.resampling import constant, sign_flip_interval, sign_flip_p, smallest_p
 
 SUBTRACTED = 0.7
 """A component is a difference of two mean squares, and with few folds Satterthwaite's degrees of freedom are too many
@@ -162,6 +162,7 @@ Scope = Literal[
 THIS_SPLIT: Scope = "on this split"
 NEW_ITEMS: Scope = "on new items like these"
 NEW_TRAINING_SETS: Scope = "for new training sets of this size"
+MANY = 100
 SCOPES: dict[str, Scope] = {"item": NEW_ITEMS, "group": NEW_ITEMS, "task": "for further tasks like these"}
 """By what an independent replicate is, what its verdicts hold for; of seeds and runs, for this split."""
 
@@ -271,7 +272,7 @@ class Design:
         """
         if self.folds:
             return "corrected t-test" if self.shared else "t-test"
-        many = self.unit in SCOPES and self.seeds > KEPT_UP_TO
+        many = self.unit in SCOPES and self.seeds > MANY
         return SIGN_FLIP if not self.items and not many and smallest_p(self.seeds) <= level else "t-test"
 
 

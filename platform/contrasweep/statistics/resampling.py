@@ -1,7 +1,7 @@
 """Sign flips and bootstraps: tests and intervals from the replicates alone."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -14,39 +14,41 @@ from contrasweep.statistics.checks import checked_level, checked_replicates
 EXACT_UP_TO = 14
 """Up to this many replicates all 2^n sign patterns are tried; beyond, `DRAWS` random ones from a fixed seed."""
 DRAWS = 9999
-KEPT_UP_TO = 100
 ENTRIES_AT_ONCE = 2**21
 TIE = 1e-12
 
 
-@lru_cache(maxsize=32)
-def _all_flips(n: int) -> Any:
-    """Every way to flip a part of n signs, up to flipping all the rest instead: bool [2^(n-1) - 1, n]."""
-    codes = np.arange(1, 2 ** (n - 1))
-    return (codes[:, None] >> np.arange(n) & 1).astype(bool)
+@lru_cache(maxsize=8)
+def _flips(n: int) -> list[Any]:
+    """Blocks of flips, bool [m, n] in bits; together every one for small n, else `DRAWS` of them, always the same.
 
-
-def _flips(n: int) -> Iterator[Any]:
-    """Blocks of flips, bool [m, n]; together every one for small n, else `DRAWS` of them, always the same."""
+    Every one: every way to flip a part of n signs, up to flipping all the rest instead.
+    """
     if n <= EXACT_UP_TO:
-        yield _all_flips(n)
-    elif n <= KEPT_UP_TO:
-        yield from _drawn_flips(n)
-    else:
-        yield from _draw_flips(n)
+        return [np.packbits(np.arange(1, 2 ** (n - 1))[:, None] >> np.arange(n) & 1, axis=1)]
+    rng, most = np.random.default_rng(20240501), max(1, ENTRIES_AT_ONCE // n)
+    rows = [min(most, DRAWS - begin) for begin in range(0, DRAWS, most)]
+    return [np.packbits(rng.integers(0, 2, (count, n), dtype=np.int8), axis=1) for count in rows]
 
 
-@lru_cache(maxsize=32)
-def _drawn_flips(n: int) -> tuple[Any, ...]:
-    return tuple(_draw_flips(n))
+@lru_cache(maxsize=64)
+def _parts_of(values: bytes) -> tuple[Any, Any]:
+    x, sums, sizes = np.frombuffer(values), list[Any](), list[Any]()
+    for packed in _flips(len(x)):
+        block = np.unpackbits(packed, axis=1, count=len(x)).view(bool)
+        sums.append(block @ x)
+        sizes.append(block.sum(axis=1))
+    return np.concatenate(sums), np.concatenate(sizes)
 
 
-def _draw_flips(n: int) -> Iterator[Any]:
-    rng, left = np.random.default_rng(20240501), DRAWS
-    while left:
-        rows = min(left, max(1, ENTRIES_AT_ONCE // n))
-        yield rng.integers(0, 2, (rows, n), dtype=np.int8).astype(bool)
-        left -= rows
+def _parts(x: Any) -> tuple[Any, Any]:
+    """The sums of the parts of `x` [n] that are flipped, [m], and how many entries each has.
+
+    Kept, since a p and the intervals of several levels are asked of the same replicates, and of their negatives.
+    """
+    sign = -1.0 if x.sum() < 0 else 1.0
+    sums, sizes = _parts_of((sign * x).tobytes())
+    return sign * sums, sizes
 
 
 def smallest_p(n: int) -> float:
@@ -74,13 +76,9 @@ def sign_flip_p(differences: ArrayLike) -> float:
     total, tie = float(d.sum()), TIE * float(np.abs(d).sum())
     if abs(total) <= tie or len(d) == 1:
         return 1.0
-    d, total = d * np.sign(total), abs(total)
-    count, tried = 1, 1
-    for block in _flips(len(d)):
-        part = block @ d  # flipping a part reverses the total when that part, or all but it, sums to <= 0
-        count += int((np.minimum(part, total - part) <= tie).sum())
-        tried += len(block)
-    return count / tried
+    part, total = np.sign(total) * _parts(d)[0], abs(total)
+    # flipping a part reverses the total when that part, or all but it, sums to <= 0
+    return (1 + int((np.minimum(part, total - part) <= tie).sum())) / (1 + len(part))
 
 
 def wilcoxon_p(differences: ArrayLike, alternative: str = "two-sided") -> float:
@@ -107,15 +105,11 @@ def sign_flip_interval(values: ArrayLike, alpha: float = 0.05) -> tuple[float, f
     n = len(x)
     if smallest_p(n) > alpha:
         return -np.inf, np.inf
-    least, most = [], []
-    for block in _flips(n):
-        count = block.sum(axis=1)
-        kept = (count > 0) & (count < n)  # flipping all or nothing never rejects
-        part, size = block[kept] @ x, count[kept]
-        means = np.stack([part / size, (x.sum() - part) / (n - size)])
-        least += [means.min(axis=0), np.full((~kept).sum(), -np.inf)]
-        most += [means.max(axis=0), np.full((~kept).sum(), np.inf)]
-    low, high = np.concatenate(least), np.concatenate(most)
+    part, size = _parts(x)
+    kept = (size > 0) & (size < n)  # flipping all or nothing never rejects
+    means = np.stack([part[kept] / size[kept], (x.sum() - part[kept]) / (n - size[kept])])
+    never = np.full((~kept).sum(), np.inf)
+    low, high = np.append(means.min(axis=0), -never), np.append(means.max(axis=0), never)
     k = int(np.floor(alpha * (len(low) + 1) + 1e-9))
     return float(np.partition(low, k - 1)[k - 1]), float(np.partition(high, len(high) - k)[len(high) - k])
 
