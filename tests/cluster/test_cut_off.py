@@ -71,8 +71,8 @@ def test_an_answer_that_a_cut_has_lost_does_not_stand_a_trial_still_for_five_min
         assert driver.wait() == 0, (tmp_path / "said").read_text()
     finally:
         cluster.close()
-    # The driver's host sends again what it could not deliver, after at most as long as it has tried: 25 s. Ray then needs
-    # 8 s on two busy cores to start a worker.
+    # What could not be delivered is sent again after at most as long as was tried: 25 s. Ray then needs 8 s on two busy
+    # cores to start a worker.
     assert stood < 60, (tmp_path / "said").read_text()
     (record,) = (
         StudyRecords(str(tmp_path / "runs"), "cut")

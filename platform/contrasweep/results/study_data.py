@@ -123,13 +123,12 @@ class StudyData:
         """The trials: trial_id, arm, axes, fold, seed, status, cause (of failure), metrics, seconds, gpu_memory_gib."""
         rows = [self.trial_records.get(trial_id) for trial_id in self.planned["trial_id"]]
         taken = {*OWN_COLUMNS, *self.axes}
-        names = dict.fromkeys([self.metric, *(name for record in rows if record for name in record.metrics)])
-        metrics = {
-            (f"metric.{name}" if name in taken else name): [
-                record.metrics.get(name, np.nan) if record else np.nan for record in rows
-            ]
-            for name in names
-        }
+        every = [record.metrics if record else {} for record in rows]
+        names = list(
+            dict.fromkeys([self.metric, *(name for kind in dict.fromkeys(map(tuple, every)) for name in kind)])
+        )
+        metrics = pd.DataFrame(every, self.planned.index, names, "float64")
+        metrics.columns = [f"metric.{name}" if name in taken else name for name in names]
         return self.planned.assign(
             status=[
                 (record.status if record else Status.BROKEN if trial_id in self.etags else Status.PENDING).value

@@ -1,7 +1,7 @@
 """Sign flips and bootstraps: tests and intervals from the replicates alone."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -19,36 +19,37 @@ TIE = 1e-12
 
 
 @lru_cache(maxsize=8)
-def _flips(n: int) -> list[Any]:
-    """Blocks of flips, bool [m, n] in bits; together every one for small n, else `DRAWS` of them, always the same.
+def _flips(n: int) -> tuple[Sequence[Any], Any]:
+    """Blocks of flips [m, n] in bits, and how many signs each flips [all m].
 
-    Every one: every way to flip a part of n signs, up to flipping all the rest instead.
+    Together every flip for small n, else `DRAWS` of them, always the same. Every flip: every way to flip a part of n
+    signs, up to flipping all the rest instead.
     """
+    blocks: Iterable[Any]
     if n <= EXACT_UP_TO:
-        return [np.packbits(np.arange(1, 2 ** (n - 1))[:, None] >> np.arange(n) & 1, axis=1)]
-    rng, most = np.random.default_rng(20240501), max(1, ENTRIES_AT_ONCE // n)
-    rows = [min(most, DRAWS - begin) for begin in range(0, DRAWS, most)]
-    return [np.packbits(rng.integers(0, 2, (count, n), dtype=np.int8), axis=1) for count in rows]
+        blocks = [np.arange(1, 2 ** (n - 1))[:, None] >> np.arange(n) & 1]
+    else:
+        rng, most = np.random.default_rng(20240501), max(1, ENTRIES_AT_ONCE // n)
+        rows = (min(most, DRAWS - first) for first in range(0, DRAWS, most))
+        blocks = (rng.integers(0, 2, (count, n), dtype=np.int8) for count in rows)
+    packed, sizes = zip(*((np.packbits(block, axis=1), block.sum(axis=1)) for block in blocks), strict=True)
+    return packed, np.concatenate(sizes)
 
 
 @lru_cache(maxsize=64)
-def _parts_of(values: bytes) -> tuple[Any, Any]:
-    x, sums, sizes = np.frombuffer(values), list[Any](), list[Any]()
-    for packed in _flips(len(x)):
-        block = np.unpackbits(packed, axis=1, count=len(x)).view(bool)
-        sums.append(block @ x)
-        sizes.append(block.sum(axis=1))
-    return np.concatenate(sums), np.concatenate(sizes)
+def _sums_of(values: bytes) -> Any:
+    x = np.frombuffer(values)
+    blocks = (np.unpackbits(packed, axis=1, count=len(x)).view(bool) for packed in _flips(len(x))[0])
+    return np.concatenate([block @ x for block in blocks])
 
 
-def _parts(x: Any) -> tuple[Any, Any]:
-    """The sums of the parts of `x` [n] that are flipped, [m], and how many entries each has.
+def _sums(x: Any) -> Any:
+    """The sums of the parts of `x` [n] whose signs `_flips` flips.
 
-    Kept, since a p and the intervals of several levels are asked of the same replicates, and of their negatives.
+    They are kept, since a p and the intervals of several levels are asked of the same replicates or their negatives.
     """
     sign = -1.0 if x.sum() < 0 else 1.0
-    sums, sizes = _parts_of((sign * x).tobytes())
-    return sign * sums, sizes
+    return sign * _sums_of((sign * x).tobytes())
 
 
 def smallest_p(n: int) -> float:
@@ -76,7 +77,7 @@ def sign_flip_p(differences: ArrayLike) -> float:
     total, tie = float(d.sum()), TIE * float(np.abs(d).sum())
     if abs(total) <= tie or len(d) == 1:
         return 1.0
-    part, total = np.sign(total) * _parts(d)[0], abs(total)
+    part, total = np.sign(total) * _sums(d), abs(total)
     # flipping a part reverses the total when that part, or all but it, sums to <= 0
     return (1 + int((np.minimum(part, total - part) <= tie).sum())) / (1 + len(part))
 
@@ -105,7 +106,7 @@ def sign_flip_interval(values: ArrayLike, alpha: float = 0.05) -> tuple[float, f
     n = len(x)
     if smallest_p(n) > alpha:
         return -np.inf, np.inf
-    part, size = _parts(x)
+    part, size = _sums(x), _flips(n)[1]
     kept = (size > 0) & (size < n)  # flipping all or nothing never rejects
     means = np.stack([part[kept] / size[kept], (x.sum() - part[kept]) / (n - size[kept])])
     never = np.full((~kept).sum(), np.inf)
