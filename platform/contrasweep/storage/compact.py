@@ -328,15 +328,11 @@ def write_parts(records: StudyRecords, kind: str, parts: Sequence[Part], fresh: 
     """
     small = [part for part in parts if not part.full]
     rows = pa.concat_tables([*(part.rows for part in small), fresh], promote_options="default")
-    written = set[str]()
     with contextlib.suppress(StorageError):
         for chunk in _chunks(rows):
-            key = f"{records.study}/compact/{kind}/{_name(chunk)}.parquet"
-            records.store.write(key, encode_table(chunk))
-            written.add(key)
+            records.store.write(f"{records.study}/compact/{kind}/{_name(chunk)}.parquet", encode_table(chunk))
         for part in small:
-            if part.key not in written:
-                records.store.delete(part.key)
+            records.store.delete(part.key)
 
 
 def _chunks(rows: pa.Table) -> Iterator[pa.Table]:

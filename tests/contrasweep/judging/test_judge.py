@@ -23,6 +23,7 @@ from contrasweep.cli.schemas import document_schema
 from contrasweep.judging.judged import rank
 from contrasweep.results.requirement import Requirement
 from contrasweep.statistics.comparison import compare_paired
+from contrasweep.statistics.unpaired import unpaired_evidence
 
 RNG = np.random.default_rng
 
@@ -294,6 +295,12 @@ def test_a_board_has_the_ranks_that_independent_tests_leave():
     assert [row.p_next for row in board.rows[:-1]] == pytest.approx(nexts)
     assert board.separable == sum(p <= 0.05 for p in nexts)
     assert board.ties == ("b",)
+
+
+@pytest.mark.parametrize(("mode", "lost"), [("max", 1 - 4), ("min", 5 + 4)])
+def test_a_failed_run_without_a_partner_is_by_the_range_of_all_runs_worse_than_the_worst(mode, lost):
+    found = unpaired_evidence(np.array([1.0, 2.0]), np.array([3.0, 5.0]), (1, 2), mode)
+    assert found.a_loses.a == (1.0, 2.0, lost) and found.b_loses.b == (3.0, 5.0, lost, lost)
 
 
 def test_a_board_of_unpaired_runs_ranks_no_single_run():

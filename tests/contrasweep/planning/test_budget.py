@@ -66,8 +66,9 @@ def test_what_runs_now_counts_too(tmp_path, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: now[0])
     budget = Budget(study(budget_hours=2.0, budget_gpu_hours=2.0), StudyRecords(str(tmp_path), "s"), [])
     budget.started("t0", Rate(1.0))
+    now[0] += 1800
     budget.started("t1", Rate(0.5))
-    now[0] += 3600
+    now[0] += 1800
     budget.trained("t0", 3600.0)
     budget.trained("t1", 3600.0)
     assert budget.spent()["budget_hours"] == 1 and budget.spent()["budget_gpu_hours"] == 1.5 and not budget.used_up()

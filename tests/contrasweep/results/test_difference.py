@@ -1,6 +1,7 @@
 """What differs between two studies or two arms."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from command_line import contrasweep
@@ -9,6 +10,7 @@ from made_up import declared
 import contrasweep as cs
 from contrasweep.results.difference import study_difference
 from contrasweep.storage.record import CodeRef, Record, Status
+from contrasweep.storage.records import StudyRecords
 
 
 def made(folder, name, arms, versions=None, code="", **fields):
@@ -44,6 +46,14 @@ def test_two_studies_differ_in_settings_with_their_defaults_and_in_versions_and_
     assert settings["optimizer.name"] == ("x", "sgd", "adamw"), "the default of an arm that names none"
     assert settings["transfer"][1] == "(default)", "what a method leaves out of a trial's identity"
     assert not {"epochs", "loss.name"} & set(settings) and not any(kind == "data" for kind, *_ in found)
+
+
+def test_of_an_arm_whose_code_changed_meanwhile_the_newest_is_compared(storage):
+    records = StudyRecords(storage, "two")
+    record = next(one for one in records.read(sorted(records.finished())).values() if one.arm == "x")
+    records.write(replace(record, ended=record.ended + 9, code=CodeRef("cc")))
+    found = rows(study_difference("one:x", "two:x", storage))
+    assert [(a, b) for kind, *_, a, b in found if kind == "code"] == [("aa", "cc")]
 
 
 def test_a_study_does_not_differ_from_itself_and_two_arms_of_it_do(storage, tmp_path):

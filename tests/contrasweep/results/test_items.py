@@ -37,6 +37,14 @@ def test_a_folder_is_read_as_it_is_asked_for():
     assert asked == ["2"]
 
 
+def test_scores_of_a_single_item_or_group_are_no_items_to_draw():
+    frame = pd.DataFrame({"trial_id": ["a"], "status": [Status.DONE]})
+    one = SimpleNamespace(metrics={"accuracy": 0.5}, items=("accuracy",), data=SimpleNamespace(digest="d"))
+    for scores, found in (([0.5], None), ([0.0, 1.0], [1.0, 1.0])):
+        values = item_values(lambda _, s=scores: {"accuracy": np.array(s)}, frame, {"a": one}, "accuracy")
+        assert (values and list(values.sizes["d"])) == found
+
+
 def test_where_the_first_trial_says_that_none_is_wanted_no_other_is_read():
     """Its metric is not the mean of its items' scores."""
     frame = pd.DataFrame({"trial_id": list("abc"), "status": [Status.DONE] * 3})

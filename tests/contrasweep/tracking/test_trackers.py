@@ -226,6 +226,9 @@ def test_an_own_tracker_is_given_the_four_calls(records, trial):
     assert expected == own_trackers.LINES
     sync(records, checked_tracking("own_trackers:Lines"), STUDY)
     assert [*expected, "s", "closed"] == own_trackers.LINES, "it knows the trial's end already"
+    records.write(replace(records.read_one(trial.id), ended=9.0))
+    (summary,) = sync(records, checked_tracking("own_trackers:Lines"), STUDY)
+    assert (summary.added, summary.mended) == (0, 1), "told again, not added"
 
 
 def test_a_trial_that_is_archived_while_a_follower_looks_has_not_ended_any_more(records, trial):

@@ -91,6 +91,14 @@ def test_replicates_of_a_trial_that_ran_out_of_memory_start_with_what_it_was_giv
     assert placements.place(third).share == Fraction(1, 3), "3.9 GiB x 1.25 of 14.7, once it was measured"
 
 
+def test_what_ran_out_of_less_does_not_take_back_what_its_replicates_were_given():
+    placements, (first, second, third, *_) = placed(Inventory(MIXED.nodes[:1]), a=Footprint(gpu_memory_gib=3, cpus=0.5))
+    assert {placements.place(trial).share for trial in (first, second)} == {Fraction(1, 4)}
+    for trial in (first, first, second):
+        placements.after_error(trial, "CUDA out of memory")
+    assert [placements.place(trial).share for trial in (first, second, third)] == [1, Fraction(1, 2), 1]
+
+
 def test_a_study_of_which_nothing_fits_is_one_line_about_its_smallest_trial():
     placements, trials = placed(vast=Footprint(gpu_memory_gib=200), huge=Footprint(gpu_memory_gib=100))
     with pytest.raises(SpecError) as caught:

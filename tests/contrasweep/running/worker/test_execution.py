@@ -5,6 +5,7 @@ import resource
 import signal
 import sys
 import tempfile
+import threading
 from dataclasses import replace
 from typing import ClassVar
 
@@ -15,11 +16,12 @@ from counting_trial import finish, train
 from contrasweep.cluster.guard import guard
 from contrasweep.errors import StorageError
 from contrasweep.running.worker.execution import Execution
+from contrasweep.running.worker.reports import Reports
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
-from contrasweep.trial import Report
+from contrasweep.trial import Report, RevisedReport
 
 
 @pytest.mark.parametrize("reports", [0, 1, 2, 3])
@@ -255,3 +257,37 @@ def test_closing_runs_the_trainables_clean_up(trial, tmp_path):
     execution.advance()
     execution.close()
     assert cleaned == [True]
+
+
+def test_a_revised_report_is_stored_in_place_of_the_one_that_is_stored_already(trial, tmp_path):
+    records = StudyRecords(str(tmp_path), "s")
+    reports = Reports(trial, records, None)
+    for report in (Report(1, {"accuracy": 0.5}), RevisedReport(1, {"accuracy": 0.75})):
+        reports.take(report)
+        reports.write(1)
+    assert [row["accuracy"] for row in records.metrics(trial.id)] == [0.75]
+
+
+def test_reports_that_two_threads_store_at_once_are_the_later_ones(trial, tmp_path, monkeypatch):
+    records, begun, let = StudyRecords(str(tmp_path), "s"), threading.Event(), threading.Event()
+    write = records.write_metrics
+
+    def slow(trial_id, rows):
+        if len(rows) == 1:
+            begun.set()
+            assert let.wait(60)
+        write(trial_id, rows)
+
+    monkeypatch.setattr(records, "write_metrics", slow)
+    reports = Reports(trial, records, None)
+    for step in (1, 2):
+        reports.take(Report(step, {"accuracy": 0.5}))
+    threads = [threading.Thread(target=reports.write, args=(count,)) for count in (1, 2)]
+    threads[0].start()
+    assert begun.wait(60)
+    threads[1].start()
+    threads[1].join(0.2)
+    let.set()
+    for thread in threads:
+        thread.join()
+    assert [row["step"] for row in records.metrics(trial.id)] == [1, 2]
