@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import shutil
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -123,8 +124,9 @@ def _whole(folder: Path) -> Manifest | None:
     shards = [shard for shards in (manifest.splits.values() if manifest else ()) for shard in shards]
     files = {folder / shard.file: shard.bytes for shard in shards}
     wrong = [file for file, size in files.items() if not file.is_file() or file.stat().st_size != size]
-    for file in wrong:
-        file.unlink(missing_ok=True)  # staging skips what is there
+    for file in wrong:  # staging skips what is there
+        shutil.rmtree(file, ignore_errors=True)  # where it is a folder
+        file.unlink(missing_ok=True)
     return None if wrong else manifest
 
 

@@ -89,7 +89,7 @@ def noise_of(
     part = SeedPart() if own_methods({record.trainable for record in records.values()}) else SeedPart(0.0)
     design = Design(folds=folds, seed_part=part)
     done = {i: r.metrics[metric] for i, r in records.items() if r.status.counts and metric in r.metrics}
-    frame = planned.assign(value=planned["trial_id"].map(done), fold=planned["fold"].fillna(-1))
+    frame = planned.assign(value=planned["trial_id"].map(done).astype(float), fold=planned["fold"].fillna(-1))
     frame = frame.dropna(subset=["value"]).assign(cell=planned[list(planned.columns[2:-2])].astype(str).sum(axis=1))
     found = []
     for _, rows in frame.groupby("cell") if per_cell else [("", frame)]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from contrasweep.errors import SpecError
-from contrasweep.planning.power import EarlierNoise
+from contrasweep.planning.power import EarlierNoise, noise_of
 from contrasweep.statistics.comparison import MISSING, ONE_SEED, compare_paired, judge, p_text, span
 from contrasweep.statistics.comparison import judged as judged_comparisons
 from contrasweep.statistics.design import (
@@ -29,6 +29,12 @@ from contrasweep.statistics.design import (
 from contrasweep.statistics.evidence import Evidence, Gaps, collapsed, paired_evidence
 from contrasweep.statistics.family import Family, family_size, pairs_of
 from contrasweep.statistics.resampling import sign_flip_interval, sign_flip_p
+
+
+def test_a_stored_plan_without_rows_teaches_no_noise():
+    texts, numbers = pd.Series([], dtype="str"), pd.Series([], dtype="Int64")
+    planned = pd.DataFrame({"trial_id": texts, "arm": texts, "fold": numbers, "seed": numbers})
+    assert noise_of("earlier", planned, {}, "accuracy", None) is None
 
 
 def grid(rng, folds, seeds, fold=1.0, seed=0.0):
