@@ -43,8 +43,6 @@ def adaptive_contrastive_loss(
         reduction, "reductions", get_args(ContrastiveReduction), "there is no such reduction", place="reduction"
     )
     rows = len(h_p)
-    if rows == 0:
-        return (h_p.sum() + h_r.sum() + v_p.sum() + v_r.sum()) * 0
     similarity = _similarities(h_p, h_r, v_p, v_r)
     positives = torch.diagonal(similarity, dim1=-2, dim2=-1)
     negatives = similarity[:, _negatives(rows, product_ids, mask_same_product, h_p.device)]
@@ -53,32 +51,25 @@ def adaptive_contrastive_loss(
         negatives = negatives * _weights(negatives - o_neg, clamp_weights, detach_weights)
     pulled, pushed = -positives.sum(), negatives.sum()
     if reduction == "balanced":
-        return pulled / positives.numel() + pushed / max(1, negatives.numel())
-    return (pulled + pushed) / (6 * rows if reduction == "mean_anchor" else 1)
+        return pulled / max(1, positives.numel()) + pushed / max(1, negatives.numel())
+    return (pulled + pushed) / (6 * max(1, rows) if reduction == "mean_anchor" else 1)
 
 
-def circle_contrastive_loss(
-    h_p: Float[Tensor, "b d"],
-    h_r: Float[Tensor, "b d"],
-    v_p: Float[Tensor, "b d"],
-    v_r: Float[Tensor, "b d"],
-    *,
-    margin: float = 0.25,
-    gamma: float = 256.0,
-) -> Float[Tensor, ""]:
+def circle_contrastive_loss(*features: Float[Tensor, "b d"]) -> Float[Tensor, ""]:
     """Return what the authors' code of Nguyen et al. 2022 has in place of Eq. 33: a circle loss (Sun et al. 2020).
 
-    The mean over rows j and the six pairs of softplus(-g a_jj (s_jj - 1 + m) + log sum_k e^{g b_jk (s_jk - m)}), with
-    m `margin`, g `gamma` and weights without gradient, a = max(0, 1 + m - s) and b = max(0, s + m). As in that code
-    k = j is among the negatives too. No rows give 0.
+    `features` are those of `adaptive_contrastive_loss`. The mean over rows j and the six pairs of
+    softplus(-g a_jj (s_jj - 1 + m) + log sum_k e^{g b_jk (s_jk - m)}), with m = 0.25, g = 256 and weights without
+    gradient, a = max(0, 1 + m - s) and b = max(0, s + m). As in that code k = j is among the negatives too. No rows
+    give 0.
     """
-    if len(h_p) == 0:
-        return (h_p.sum() + h_r.sum() + v_p.sum() + v_r.sum()) * 0
-    similarity = _similarities(h_p, h_r, v_p, v_r)
+    margin, gamma = 0.25, 256.0
+    similarity = _similarities(*features)
     positives = torch.diagonal(similarity, dim1=-2, dim2=-1)
     pulled = F.relu(1 + margin - positives).detach() * (1 - margin - positives)
     pushed = F.relu(similarity + margin).detach() * (similarity - margin)
-    return F.softplus(gamma * pulled + torch.logsumexp(gamma * pushed, -1)).mean()
+    terms = F.softplus(gamma * pulled + torch.logsumexp(gamma * pushed, -1))
+    return terms.sum() / max(1, terms.numel())
 
 
 def _similarities(*features: Float[Tensor, "b d"]) -> Float[Tensor, "6 b b"]:

@@ -170,19 +170,8 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
         first = stopping.get("min_iter") or max(1, stopping["max_iter"] // reduction ** stopping["s"])
         found.pruner = {"pruner": "asha", "pruner_options": {"reduction": reduction, "min_step": first}}
         content = {key: value for key, value in content.items() if key != "early_terminate"}
-    read = [
-        "command",
-        "description",
-        "entity",
-        "method",
-        "metric",
-        "name",
-        "parameters",
-        "program",
-        "project",
-        "run_cap",
-    ]
-    found.left += [f"{key}: {value}" for key, value in content.items() if key not in read]
+    read = "command description entity method metric name parameters program project run_cap"
+    found.left += [f"{key}: {value}" for key, value in content.items() if key not in read.split()]
     words = content.get("command", ["${interpreter}", "${program}", "${args}"])
     words = [program if word == "${program}" else WANDB.get(word, word) for word in words if word != "${env}"]
     variables, script = ["WANDB_MODE=offline"], file.parent / program
@@ -244,8 +233,8 @@ def _of_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> Non
             found.space[name] = _of_override(ast.parse(str(text).strip(), mode="eval").body)
         except (SyntaxError, ValueError, TypeError, IndexError):
             found.left.append(f"{name}: {text}")
-    read = ("_target_", "direction", "n_jobs", "n_trials", "params", "sampler", "search_space", "study_name")
-    found.left += [f"{key}: {value}" for key, value in sweeper.items() if key not in read and value]
+    read = "_target_ direction n_jobs n_trials params sampler search_space study_name"
+    found.left += [f"{key}: {value}" for key, value in sweeper.items() if key not in read.split() and value]
     found.left.append("what the function returns: name in metrics where the script prints or writes it")
     files = [script for script in Path().rglob("*.py") if b"hydra.main(" in script.read_bytes()]
     files.sort(
@@ -311,10 +300,19 @@ def _of_python(found: Found, file: Path, text: str) -> None:
                 continue
             name = ast.unparse(node.func).rpartition(".")[2]
             for word in node.keywords:
-                if word.arg in ("direction", "metric", "mode", "n_trials", "num_samples", "stop"):
+                if word.arg in ("direction", "metric", "mode", "n_trials", "num_samples", "stop", "max_t"):
                     said[word.arg] = value(word.value)
                 elif word.arg in ("scheduler", "pruner") and name in ("TuneConfig", "run", "create_study"):
-                    _of_stopping(found, said, named.get(ast.unparse(word.value), word.value), value)
+                    stopper = named.get(ast.unparse(word.value), word.value)
+                    kind = ast.unparse(stopper).partition("(")[0].rpartition(".")[2]
+                    if kind not in EARLY_STOPPING:
+                        raise ValueError(kind)
+                    pruner, known = EARLY_STOPPING[kind]
+                    words = {part.arg: part.value for part in ast.walk(stopper) if isinstance(part, ast.keyword)}
+                    options = {our: value(words[their]) if their in words else n for their, (our, n) in known.items()}
+                    found.pruner = {"pruner": pruner, "pruner_options": options}
+                    if pruner == "asha" and word.arg == "scheduler":  # where Ray Tune ends each trial
+                        said.setdefault("max_t", 100)
                 elif word.arg == "sampler" and name == "create_study":
                     text_of = ast.unparse(named.get(ast.unparse(word.value), word.value)).lower()
                     said["sampler"] = next((ours for part, ours in SEARCHERS.items() if part in text_of), "tpe")
@@ -356,20 +354,6 @@ def _of_python(found: Found, file: Path, text: str) -> None:
         found.config, found.searcher = flags, "grid"
         found.arm = {"command": ["python", _from_here(file.resolve()), *seeded, "{args}"]}
         found.left.append("axes: a setting of config and its values, such as {lr: [0.1, 0.01]}")
-
-
-def _of_stopping(found: Found, said: MutableConfig, node: ast.expr, value: Any) -> None:
-    """Read a scheduler of Ray Tune's or a pruner of Optuna's; `ValueError` where it has no counterpart."""
-    kind = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
-    if not isinstance(node, ast.Call) or kind not in EARLY_STOPPING:
-        raise ValueError(kind)
-    pruner, known = EARLY_STOPPING[kind]
-    words = {word.arg: value(word.value) for word in node.keywords if word.arg}
-    options = {ours: words.get(theirs, default) for theirs, (ours, default) in known.items()}
-    found.pruner = {"pruner": pruner, "pruner_options": options}
-    said |= {key: words[key] for key in ("metric", "mode", "max_t") if key in words}
-    if kind in ("ASHAScheduler", "AsyncHyperBandScheduler"):
-        said.setdefault("max_t", 100)  # where Ray Tune ends each trial
 
 
 def _of_tune(found: Found, node: ast.Dict, value: Any, prefix: str = "") -> None:

@@ -184,7 +184,8 @@ class Metrics:
         """Return the files that an entry names: by a path, by a name or pattern in any folder, or by their folder."""
         path = Path(source)
         found = [path] if path.is_absolute() else sorted(self.folder.rglob(source))
-        inside = [file for place in found if place.is_dir() for file in _known_files(place)]
+        names = [name for names in files.FOUND.values() for name in names]
+        inside = [file for place in found if place.is_dir() for name in names for file in sorted(place.rglob(name))]
         return [place for place in found if place.is_file()] + inside
 
     def _found(self) -> list[str]:
@@ -260,12 +261,6 @@ def _each_once(members: list[tuple[str, Any]]) -> MutableConfig:
     if twice := [key for key, count in Counter(key for key, _ in members).items() if count > 1]:
         raise ValueError(f"the key {twice[0]!r} stands twice")
     return dict(members)
-
-
-def _known_files(folder: Path) -> Iterator[Path]:
-    for names in files.FOUND.values():
-        for name in names:
-            yield from sorted(folder.rglob(name))
 
 
 def _whole(value: Any) -> int | None:

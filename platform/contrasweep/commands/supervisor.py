@@ -49,10 +49,10 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (1, 2):
         os.dup2(nothing, descriptor)  # its output ends with the command, not with this process
-    _wait_for_one(control, woken, command)
+    _wait(command, woken, control)
     if command.poll() is None:
         _signal(command.pid, signal.SIGTERM)
-        _wait_for_end(woken, command)
+        _wait(command, woken, seconds=GRACE_S)
         _end_all(command)
     with contextlib.suppress(BrokenPipeError):  # the worker is gone
         os.write(status, f"ended {command.wait()}\n".encode())
@@ -60,26 +60,15 @@ def main() -> None:
     _end_all(command)
 
 
-def _wait_for_one(control: int, woken: int, command: "subprocess.Popen[bytes]") -> None:
-    """Wait until the control pipe closes or the command ends."""
-    while command.poll() is None:
-        ready, _, _ = select.select([control, woken], [], [])
-        if control in ready:
-            return
-        _emptied(woken)
-
-
-def _wait_for_end(woken: int, command: "subprocess.Popen[bytes]") -> None:
-    """Until the command ends, `GRACE_S` at most."""
-    until = time.monotonic() + GRACE_S
+def _wait(command: "subprocess.Popen[bytes]", woken: int, *control: int, seconds: float = 1e9) -> None:
+    """Wait until the command ends or the `control` pipe closes, so many seconds at most."""
+    until = time.monotonic() + seconds
     while command.poll() is None and (left := until - time.monotonic()) > 0:
-        select.select([woken], [], [], left)
-        _emptied(woken)
-
-
-def _emptied(woken: int) -> None:
-    with contextlib.suppress(BlockingIOError):
-        os.read(woken, 4096)
+        ready, _, _ = select.select([woken, *control], [], [], min(left, 1e6))
+        if {*control} & {*ready}:
+            return
+        with contextlib.suppress(BlockingIOError):
+            os.read(woken, 4096)
 
 
 def _end_all(command: "subprocess.Popen[bytes]") -> None:

@@ -122,7 +122,8 @@ def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
         log.warning("relative paths do not reach %s of the project, %s", ", ".join(hidden), why)
     try:
         yield
-        if shared := [link.name for link in links if _written(link, began)]:
+        folders = [link for link in links if link.is_dir() and not (link / "__pycache__").exists()]
+        if shared := [link.name for link in folders if link.stat().st_mtime > began]:
             why = "trials share these folders of the project: name them in .gitignore, or write into {folder}"
             log.warning("the command has written into %s; %s", ", ".join(shared), why)
     finally:
@@ -138,14 +139,6 @@ def _ignored(home: Path) -> set[str]:
     except (OSError, subprocess.SubprocessError):
         return set()
     return {os.fsdecode(name.rstrip(b"/")) for name in listed.split(b"\0")}
-
-
-def _written(folder: Path, began: float) -> bool:
-    """Whether something was put into a folder since, other than compiled modules."""
-    with contextlib.suppress(OSError):
-        if folder.is_dir() and folder.stat().st_mtime > began:
-            return any(file.stat().st_mtime > began for file in folder.iterdir() if file.name != "__pycache__")
-    return False
 
 
 def _settings(config: MutableConfig, folder: Path) -> dict[str, str]:

@@ -138,9 +138,10 @@ def _evaluable(results: Results, named: Sequence[object]) -> list[tuple[Record, 
     finished = [record for record in results.trial_records.values() if record.status.counts]
     for record in finished:
         networks.loader(results.document, record, named)
+    store, key = results.records.store, results.records.key
     with ThreadPoolExecutor(16) as pool:
-        checkpoints = pool.map(lambda record: _checkpoint(results, record), finished)
-        done = [(record, found) for record, found in zip(finished, checkpoints, strict=True) if found]
+        kept = pool.map(lambda record: Checkpoints(store, key(record.trial_id, "checkpoint")).latest(), finished)
+        done = [(record, saved.digest) for record, saved in zip(finished, kept, strict=True) if saved]
     if not done:
         raise SpecError(
             "no finished trial of the study has a checkpoint",
@@ -194,12 +195,6 @@ def _content(checkpoint: Path) -> str:
     if not parts:
         raise SpecError("the checkpoint has no files", place="--checkpoint", value=str(checkpoint))
     return canonical.digest(parts, 16)
-
-
-def _checkpoint(results: Results, record: Record) -> str:
-    """The digest of a trial's newest checkpoint; empty where there is none."""
-    saved = Checkpoints(results.records.store, results.records.key(record.trial_id, "checkpoint")).latest()
-    return saved.digest if saved else ""
 
 
 def _with_digests(names: Iterable[str], storage: str) -> list[str]:
