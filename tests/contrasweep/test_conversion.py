@@ -79,6 +79,7 @@ CASES = [
     ("t.py", TUNE % "quniform(0, 1, 0.25)", "x", Float(0, 1, step=0.25)),
     ("t.py", TUNE % "uniform(0, 1)", "", "y: tune.randn()"),
     ("t.py", TUNE % "grid_search([1, 2])", "axes", {"x": [1, 2]}),
+    ("t.py", "n = 1 if short else n\n" + TUNE % "choice(n)", "", "x: tune.choice(n)"),
     (
         "w.yaml",
         WANDB.format("bayes", "{min: 1, max: 3}") + HYPERBAND,

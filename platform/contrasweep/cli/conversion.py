@@ -284,8 +284,7 @@ def _of_python(found: Found, file: Path, text: str) -> None:
 
     def value(node: ast.expr) -> Any:
         node = named.get(ast.unparse(node), node)
-        if isinstance(node, ast.IfExp):  # a shorter form, of a smoke test, stands first
-            return value(node.orelse)
+        node = node.orelse if isinstance(node, ast.IfExp) else node  # a shorter form, of a smoke test, stands first
         if isinstance(node, ast.Dict):
             return {value(key): value(inner) for key, inner in zip(node.keys, node.values, strict=True) if key}
         return ast.literal_eval(node)
