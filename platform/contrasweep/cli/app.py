@@ -385,14 +385,12 @@ def mcp(
     cost: Annotated[
         float | None, typer.Option(min=0, help="What all runs may cost, at the inventory's prices.")
     ] = None,
-    http: Annotated[bool, typer.Option("--http", help="Serve HTTP on 127.0.0.1 instead of stdin and stdout.")] = False,
-    port: Annotated[int, typer.Option(help="Of --http.", min=1, max=65535)] = 8765,
 ) -> None:
-    """Serve a storage and its studies over the Model Context Protocol.
+    """Serve a storage and its studies over the Model Context Protocol, on standard input and output.
 
     Needs the extra `mcp`.
     """
-    from contrasweep.cli.mcp_server import Allowance, Tools, serve
+    from contrasweep.cli.mcp_server import Allowance, Tools, make_server
 
     limits = {name: value for name, value in (("gpu_hours", gpu_hours), ("cost", cost)) if value is not None}
     if (allow == "run") != bool(limits):
@@ -401,7 +399,7 @@ def mcp(
     if not folder.is_dir():
         raise SpecError("a folder that is there", place="--folder", value=str(folder))
     tools = Tools(storage, folder, tracking, Allowance(limits) if limits else None)
-    serve(tools, "http" if http else "stdio", port)
+    make_server(tools).run("stdio")
 
 
 reports.add_to(app)

@@ -7,19 +7,16 @@ escaped. What spends is there where it is allowed, within a budget of which each
 """
 
 import functools
-import hmac
 import json
 import math
-import os
 import re
-import secrets
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 from contrasweep.data.yaml_text import read_yaml
 from contrasweep.errors import ContrasweepError, SpecError, error_members
@@ -27,7 +24,6 @@ from contrasweep.live import logs as trial_logs
 from contrasweep.live.overview import study_names
 from contrasweep.live.state import read_live
 from contrasweep.results.ledger import Ledger
-from contrasweep.secrets import remember, secret_from_environment
 from contrasweep.storage import compact
 from contrasweep.storage.records import StudyRecords
 
@@ -45,8 +41,6 @@ UNKNOWN_TRIAL_S = 60.0
 """What a trial is taken to need of which nothing is known, when a run is refused or not."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _MODULE = re.compile(r"([A-Za-z_]\w*)(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-TOKEN, MIN_TOKEN = "CONTRASWEEP_MCP_TOKEN", 16
-"""The variable with the token of HTTP, or with _FILE behind it the name of a file that has it, and its least length."""
 BUDGETS = {"gpu_hours": "budget_gpu_hours", "cost": "budget_cost"}
 """A budget of the server -> the field of a study that holds a run within it, and the name in a plan."""
 FORECAST = {"gpu_hours": "gpu_hours", "cost": "trials_cost"}
@@ -417,10 +411,8 @@ def bounded(value: Any, cut: list[str], place: str = "") -> Any:
     return value
 
 
-def make_server(tools: Tools, token: str = "") -> Any:
-    """Return the server of the official SDK that has these tools; over HTTP it answers who sends `token`."""
-    from mcp.server.auth.provider import AccessToken
-    from mcp.server.auth.settings import AuthSettings
+def make_server(tools: Tools) -> Any:
+    """Return the server of the official SDK that has these tools."""
     from mcp.server.mcpserver import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp_types import ToolAnnotations
@@ -442,45 +434,8 @@ def make_server(tools: Tools, token: str = "") -> Any:
 
         return call
 
-    class Holder:
-        """Knows the token by which a caller is let in."""
-
-        async def verify_token(self, presented: str) -> AccessToken | None:
-            same = hmac.compare_digest(presented.encode(), token.encode())
-            return AccessToken(token=presented, client_id="holder of the token", scopes=[]) if same else None
-
-    # The SDK wants the address of who gives tokens, and without a resource_server_url tells it nobody.
-    auth = {"token_verifier": Holder(), "auth": AuthSettings(issuer_url="http://127.0.0.1", resource_server_url=None)}
-    server: Any = MCPServer("contrasweep", instructions=INSTRUCTIONS, log_level="WARNING", **(auth if token else {}))
+    server: Any = MCPServer("contrasweep", instructions=INSTRUCTIONS, log_level="WARNING")
     for name in (*tools.READ, *(tools.SPEND if tools.allowance else ())):
         notes = ToolAnnotations(read_only_hint=name in tools.READ, open_world_hint=False)
         server.add_tool(guarded(getattr(tools, name)), name=name, annotations=notes)
     return server
-
-
-def serve(tools: Tools, transport: Literal["stdio", "http"], port: int) -> None:
-    """Serve until the client leaves (stdio) or the server is interrupted (HTTP, on this machine's loopback alone).
-
-    Every call over HTTP needs the header `Authorization: Bearer TOKEN`, and no page of another server may call.
-    """
-    if transport == "stdio":
-        make_server(tools).run("stdio")
-        return
-    from mcp.server.transport_security import TransportSecuritySettings
-
-    address, token = f"127.0.0.1:{port}", secret_from_environment(TOKEN)
-    print(f"MCP server: http://{address}/mcp", file=sys.stderr)
-    if not token:
-        token = secrets.token_urlsafe(32)
-        print(f"each call needs the header\nAuthorization: Bearer {token}", file=sys.stderr, flush=True)
-    elif len(token) < MIN_TOKEN or not re.fullmatch(r"[!-~]+", token):
-        rule = f"a token has {MIN_TOKEN} or more letters, digits and signs, without spaces"
-        raise SpecError(rule, place=TOKEN, value=f"{len(token)} characters", hint="unset it, and one is made")
-    remember(token)
-    for name in (TOKEN, f"{TOKEN}_FILE"):  # not for the code of studies, which is run by this process's children
-        os.environ.pop(name, None)
-    # A name of the loopback that a browser resolves elsewhere is no origin of ours: the number alone is.
-    only = TransportSecuritySettings(
-        allowed_hosts=[address, f"localhost:{port}"], allowed_origins=[f"http://{address}"]
-    )
-    make_server(tools, token).run("streamable-http", host="127.0.0.1", port=port, transport_security=only)

@@ -96,9 +96,8 @@ class StudyBase(ABC):
         budget_cost: What the study may cost, at the prices of the inventory.
         trial_hours: Hours after which a trial that still trains ends as `failed`.
         report_minutes: Minutes without a report after which a trial ends as `failed`.
-        notify: Who is told that a run ended, failed first, was decided by a look or gives no sign of life: `https://...`,
-            `package.module:function`, `command: WORDS`, `env:NAME`, `slack:env:NAME`, `discord:env:NAME`,
-            `ntfy:https://...`. It changes no id.
+        notify: A command, or several, that get as JSON on their standard input that a run ended, failed first, was
+            decided by a look or gives no sign of life. It changes no id.
         pilot: Whether one trial of each arm is trained and checked before the rest: that none fails, collapses or is
             below a floor, and that arms differ. Default: where over 50 GPU-hours are to go. It changes no id.
         evaluate: Scores of the trained networks on other data or by own code, computed once the study is complete; see

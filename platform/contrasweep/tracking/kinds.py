@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from contrasweep.defaults import OF_STUDY, TRACKING
-from contrasweep.delivery import checked_addresses
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import import_from_here, import_path
 from contrasweep.secrets import redacted
@@ -29,7 +28,7 @@ CALLS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Trackers:
-    """Checked addresses: the store of MLflow (or none), other trackers, and who is told of events."""
+    """Checked addresses: the store of MLflow (or none), other trackers, and commands that are told of events."""
 
     store: TrackingAddress
     others: tuple[str, ...] = ()
@@ -60,7 +59,7 @@ def checked_tracking(
     notify: str | Sequence[str] | None = None,
     connect: bool = True,
 ) -> Trackers:
-    """Return the addresses as they must be for any working directory, with those that a study's `notify` names.
+    """Return the addresses as they must be for any working directory, with the commands of a study's `notify`.
 
     One text may hold several, with commas between them. `SpecError` or `StorageError` for one that cannot work.
     """
@@ -72,7 +71,8 @@ def checked_tracking(
     if len(stores) > 1:
         raise SpecError("one MLflow store at a time", place="tracking", value=[redacted(uri) for uri in stores])
     store = checked_uri(*stores or [NONE], connect=connect)
-    return Trackers(store, tuple(map(_checked, others)), checked_addresses(notify) if notify else ())
+    commands = dict.fromkeys([notify] if isinstance(notify, str) else notify or ())
+    return Trackers(store, tuple(map(_checked, others)), tuple(commands))
 
 
 def parted(tracking: str | Sequence[str] | None) -> tuple[list[str], list[str]]:

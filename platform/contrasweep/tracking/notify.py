@@ -1,4 +1,4 @@
-"""Notifications: what happens to a run is told to addresses, each event once, by the process beside the driver."""
+"""Notifications: commands are told what happens to a run, each event once, by the process beside the driver."""
 
 import contextlib
 import queue
@@ -26,15 +26,15 @@ PATIENCE_S = 3.0
 
 
 class Notifier:
-    """Watches a run in the storage, which begins at `began` (unix seconds) or later, and tells addresses of its events.
+    """Watches a run in the storage, which begins at `began` (unix seconds) or later, and tells commands of its events.
 
-    Each address has a thread of its own: one that is dead delays no other, and no driver.
+    Each command has a thread of its own: one that hangs delays no other, and no driver.
     """
 
-    def __init__(self, addresses: Sequence[str], records: StudyRecords, began: float) -> None:
+    def __init__(self, commands: Sequence[str], records: StudyRecords, began: float) -> None:
         self.records, self.began = records, began
-        self._queues = {declared: queue.SimpleQueue[Message | None]() for declared in addresses}
-        self._threads = [threading.Thread(target=self._tell, args=(a,), daemon=True) for a in addresses]
+        self._queues = {command: queue.SimpleQueue[Message | None]() for command in commands}
+        self._threads = [threading.Thread(target=self._tell, args=(command,), daemon=True) for command in commands]
         self._watched, self._told = Watched(), set[Event]()
         self._looks: int | None = None  # that are told, or older than the run
         for thread in self._threads:
@@ -101,10 +101,10 @@ class Notifier:
         for waiting in self._queues.values():
             waiting.put(message)
 
-    def _tell(self, declared: str) -> None:
-        while (message := self._queues[declared].get()) is not None:
-            if problem := deliver(declared, message):
-                note = f"notify: {declared} was not told of the {message['event']} ({problem})"
+    def _tell(self, command: str) -> None:
+        while (message := self._queues[command].get()) is not None:
+            if problem := deliver(command, message):
+                note = f"notify: {command} was not told of the {message['event']} ({problem})"
                 with contextlib.suppress(OSError):
                     print(redacted(one_line(note)), file=sys.stderr, flush=True)
 

@@ -100,7 +100,7 @@ def test_a_study_names_the_studies_of_its_storage_that_asked_the_same_before(tmp
 
 def test_what_changes_no_verdict_is_rewritten_at_any_time_without_an_option(tmp_path):
     run(grid(), tmp_path)
-    named = grid(description="asks", labels={"a0": "Baseline"}, tracking="none", notify="env:HOOK", max_failures=1)
+    named = grid(description="asks", labels={"a0": "Baseline"}, tracking="none", notify="notify-send", max_failures=1)
     results = run(named, tmp_path)
     assert results.document.description == "asks" and "Baseline" in str(results.table())
     assert results.document.log == () and results.table().notes == ()
