@@ -45,7 +45,7 @@ class Backwards:
         self.left = list(parameter.options)[: len(parameter.options) - skip]
     def ask(self):
         return {self.name: self.left.pop()} if self.left else None
-    def tell(self, config, value, pruned_at=None, violations=()):
+    def tell(self, config, value, pruned_at=None):
         pass
     def replay(self, config):
         self.left.remove(config[self.name])
@@ -59,7 +59,7 @@ class Says:
         self.config = 1 // (not broken) and config
     def ask(self):
         return 1 / 0 if self.config == "raise" else self.config
-    def tell(self, config, value, pruned_at=None, violations=()): ...
+    def tell(self, config, value, pruned_at=None): ...
     def replay(self, config): ...
 
 class Rule(StoppingRule):

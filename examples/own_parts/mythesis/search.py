@@ -18,7 +18,7 @@ class Halves:
     def ask(self):  # the next configuration, or None: there is no other
         return self.left.pop(0) if self.left else None
 
-    def tell(self, config, value, pruned_at=None, violations=()):  # value: None where it failed
+    def tell(self, config, value, pruned_at=None):  # value: None where it failed
         self.results.append((value, config))
 
     def replay(self, config):  # it was asked for before an interruption

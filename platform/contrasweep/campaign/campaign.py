@@ -47,7 +47,7 @@ from contrasweep.study.arm import Arm
 from contrasweep.study.base import Above0, Folds, check_metric
 from contrasweep.study.file import load_declared, to_plain, with_sets
 from contrasweep.study.grid import DATA_AXIS, AblationGrid
-from contrasweep.study.objectives import metric_range
+from contrasweep.study.metric_range import metric_range
 from contrasweep.study.trust import check_named
 
 if TYPE_CHECKING:

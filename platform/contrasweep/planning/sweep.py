@@ -310,7 +310,7 @@ def check_arms(study: Sweep) -> SettingsOfArms:
 
 
 def _check_searcher(searcher: searchers.Searcher, study: Sweep) -> None:
-    """Whether it can ask: what a sampler cannot do, several objectives say, it tells only then."""
+    """Whether it can ask: what a sampler cannot do it tells only then."""
     try:
         searcher.ask()
     except ValueError as error:

@@ -115,7 +115,7 @@ def _search(data: ReportData) -> Variables:
     shown = [*searching.budget_figures(data), *searching.slice_figures(data), *searching.importance_figures(data)]
     if not (notes.best or notes.costs or shown):
         return {}
-    return {"best": notes.best, "costs": notes.costs, "front": notes.front, "front_title": notes.title, "shown": shown}
+    return {"best": notes.best, "costs": notes.costs, "shown": shown}
 
 
 def _failures(data: ReportData) -> Variables:

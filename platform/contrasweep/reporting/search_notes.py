@@ -1,4 +1,4 @@
-"""Notes on a search: its cost and budget, its Pareto fronts, each arm's best settings and their importance."""
+"""Notes on a search: its cost and budget, each arm's best settings and their importance."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,22 +18,17 @@ IMPORTANCE = "Importance of each setting (PED-ANOVA), and what shuffled scores w
 class SearchNotes:
     """The notes on a search in a report; tables have a head and rows.
 
-    `costs` has a line an arm. `front` are the rows of the Pareto fronts, `title` says what they are of. `best` has one
-    row an arm: its best settings, their score in the search, and the confirmed one with interval. `importance` has one
-    row an arm and setting.
+    `costs` has a line an arm. `best` has one row an arm: its best settings, their score in the search, and the confirmed
+    one with interval. `importance` has one row an arm and setting.
     """
 
     costs: tuple[str, ...] = ()
-    title: str = ""
-    front: tuple[tuple[str, ...], ...] = ()
     best: tuple[tuple[str, ...], ...] = ()
     importance: tuple[tuple[str, ...], ...] = ()
 
     def to_text(self, width: int | None = None) -> str:
         """For a terminal; empty for a study without a search."""
         lines = [f"searched {line}" for line in self.costs]
-        if self.front:
-            lines += ["", self.title, "", *text_table(self.front, width=width)]
         if self.best:
             lines += ["", "Best settings of each arm:", "", *text_table(self.best, rule=True, width=width)]
         if self.importance:
@@ -45,14 +40,8 @@ def search_notes(results: Results) -> SearchNotes:
     """Return what the records say of a Sweep's search."""
     names = results.names
     costs = [f"{names(arm)}: {cost}" for arm, cost in results.spent().items()]
-    frame, best = results.pareto(), _named(_best(results), names) if results.document.search else ()
-    importance = _named(_importance(results.importance()), names)
-    if frame.empty:
-        return SearchNotes(tuple(costs), best=best, importance=importance)
-    kept = frame[frame["front"]].drop(columns=["front", "feasible"])
-    rows = [tuple(map(_text, row)) for row in kept.itertuples(index=False)]
-    front = (tuple(map(str, kept.columns)), *rows)
-    return SearchNotes(tuple(costs), _title(results, frame), _named(front, names), best, importance)
+    best = _named(_best(results), names) if results.document.search else ()
+    return SearchNotes(tuple(costs), best, _named(_importance(results.importance()), names))
 
 
 def _named(rows: tuple[tuple[str, ...], ...], names: DisplayNames) -> tuple[tuple[str, ...], ...]:
@@ -97,17 +86,6 @@ def _best(results: Results) -> tuple[tuple[str, ...], ...]:
 def _interval(mean: float, low: float | None, high: float | None) -> str:
     known = low is not None and high is not None and np.isfinite(low) and np.isfinite(high)
     return f"{mean:.4g} [{low:.4g}, {high:.4g}]" if known else f"{mean:.4g}"
-
-
-def _title(results: Results, frame: pd.DataFrame) -> str:
-    goals = ", ".join(f"{results.names(metric)} ({mode})" for metric, mode in results.document.goals.items())
-    bounds = " and ".join(f"{results.names(metric)} {text}" for metric, text in results.document.constraints.items())
-    return (
-        f"Pareto front of the search over {goals}{f' with {bounds}' if bounds else ''}: {int(frame['front'].sum())} "
-        f"of {len(frame)} "
-        f"configurations, {int(frame['feasible'].sum())} feasible; each arm's best feasible "
-        f"{results.names(results.metric)} is confirmed"
-    )
 
 
 def _text(value: Any) -> str:

@@ -25,7 +25,7 @@ from contrasweep.statistics.evidence import Evidence, ItemScores, mean_contrast,
 from contrasweep.statistics.family import Family, Question, family_size, pairs_of
 from contrasweep.statistics.unpaired import spread_beside, unpaired_evidence
 from contrasweep.storage.record import COUNTING, Cause, Record, Status
-from contrasweep.study.objectives import metric_range
+from contrasweep.study.metric_range import metric_range
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from contrasweep.statistics.checks import Floats
 from contrasweep.statistics.family import holm
 from contrasweep.statistics.resampling import iqm, stratified_bootstrap, wilcoxon_p
 from contrasweep.study.grid import DATA_AXIS
-from contrasweep.study.objectives import metric_range
+from contrasweep.study.metric_range import metric_range
 
 MIN_DATASETS = 3
 

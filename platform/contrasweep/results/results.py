@@ -257,15 +257,6 @@ class Results(StudyData):
         metric = metric or self.metric
         return dataset_summary(self.frame, metric, self.axes, self.mode(metric))
 
-    def pareto(self) -> pd.DataFrame:
-        """Return the configurations of a Sweep over several objectives or under constraints.
-
-        Returns:
-            One row a configuration: arm, number, the objectives and constrained metrics, feasible, front (whether it is
-            on the Pareto front of its arm) and its settings. Empty for other studies.
-        """
-        return search.pareto_frame(self.search_records.values(), self.document)
-
     def spent(self) -> dict[str, str]:
         """Return by arm what its search has cost beside its budget, as text; empty for a grid."""
         if self.document.search is None:

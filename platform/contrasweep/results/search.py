@@ -1,12 +1,11 @@
-"""Results of a search: its trials, the importance of settings, Pareto fronts, and the best settings, also as a file."""
+"""Results of a search: its trials, the importance of settings, and the best settings, also as a file."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
@@ -15,7 +14,6 @@ from contrasweep.schema import validate
 from contrasweep.storage.record import COUNTING, Phase, Record, Status
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study import dotted
-from contrasweep.study.objectives import value_of, violation
 from contrasweep.study.space import Parameter, drawn_from
 
 if TYPE_CHECKING:  # brings SciPy along
@@ -29,55 +27,6 @@ def start_notes(document: StudyDocument) -> list[str]:
     if len(set(counts.values())) < 2:
         return []
     return [f"start points: {', '.join(f'{arm} {n}' for arm, n in counts.items())}; arms with more knew more"]
-
-
-def pareto_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataFrame:
-    """Return the configurations of a search over several objectives or under constraints; empty for other studies.
-
-    Returns:
-        One row a configuration that was trained to its end on all its folds: arm, number (in the order of asking), the
-        means over its folds of each objective and constrained metric, `feasible` (every constraint holds), `front` (no
-        feasible configuration of its arm is better in one objective and as good in the rest), and its searched
-        settings.
-    """
-    goals, constraints = document.goals, document.constraints
-    folds = document.search.folds if document.search else 1
-    ended: dict[tuple[str, int], list[Record]] = {}
-    for record in records if len(goals) > 1 or constraints else []:
-        if record.notes.phase == Phase.SEARCH and record.status.counts:
-            ended.setdefault((record.arm, record.notes.candidate or 0), []).append(record)
-    rows = []
-    for (arm, number), trials in sorted(ended.items(), key=lambda item: (document.arms.index(item[0][0]), item[0][1])):
-        if len(trials) < folds:
-            continue
-        means = {
-            metric: float(np.mean([value_of(r, metric) for r in trials]))
-            for metric in dict.fromkeys([*goals, *constraints])
-        }
-        space = validate(dict[str, Parameter], document.space(arm))
-        rows.append(
-            {
-                "arm": arm,
-                "number": number,
-                **means,
-                "feasible": feasible(trials, document),
-                "front": False,
-                **{k: v for k, v in drawn_from(space, trials[0].config).items() if k not in means},
-            }
-        )
-    frame = pd.DataFrame(rows)
-    for _, part in frame.groupby("arm") if rows else []:
-        on_front = front(part[list(goals)].to_numpy(float), list(goals.values()), part["feasible"].to_numpy(bool))
-        frame.loc[part.index, "front"] = on_front
-    return frame
-
-
-def feasible(records: Sequence[Record], document: StudyDocument) -> bool:
-    """Whether the means of these records of one configuration keep to the study's constraints."""
-    return all(
-        violation(metric, text, float(np.mean([value_of(r, metric) for r in records]))) <= 0
-        for metric, text in document.constraints.items()
-    )
 
 
 OWN_COLUMNS = ["trial_id", "arm", "value", "status"]
@@ -95,7 +44,7 @@ def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataF
 
     Returns:
         One row a configuration: trial_id (of its first fold), arm, value (mean of the metric over its folds), status
-        (the worst of its folds', or that it breaks a constraint), and the searched settings; of a schedule of settings
+        (the worst of its folds'), and the searched settings; of a schedule of settings
         its last.
     """
     spaces = {arm: validate(dict[str, Parameter], document.space(arm)) for arm in document.arms}
@@ -108,10 +57,7 @@ def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataF
             "trial_id": rs[0].trial_id,
             "arm": arm,
             "value": float(np.mean([r.metrics.get(document.metric, np.nan) for r in rs])),
-            "status": next(
-                (r.status.value for r in rs if not r.status.counts),
-                Status.DONE.value if feasible(rs, document) else "breaks a constraint",
-            ),
+            "status": next((r.status.value for r in rs if not r.status.counts), Status.DONE.value),
             **drawn_from(spaces.get(arm, {}), rs[0].config),
         }
         for (arm, _), rs in ended.items()
@@ -267,16 +213,3 @@ def _plain(settings: Config) -> MutableConfig:
         for key, value in settings.items()
         if value is not None and not (isinstance(value, float) and np.isnan(value))
     }
-
-
-def front(values: NDArray[np.float64], modes: Sequence[str], feasible: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which of `values` [n k] are on the Pareto front.
-
-    Those are feasible, and no feasible one is as good in all of the k objectives and better in one. Rows with NaN never
-    are.
-    """
-    gains = values * [1.0 if mode == "max" else -1.0 for mode in modes]
-    usable = feasible & ~np.isnan(gains).any(1)
-    as_good = (gains[:, None] >= gains[None]).all(2)  # [i j]: i is as good as j in all
-    better = (gains[:, None] > gains[None]).any(2)
-    return np.asarray(usable & ~(as_good & better & usable[:, None]).any(0))

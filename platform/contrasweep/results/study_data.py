@@ -244,8 +244,8 @@ class StudyData:
     def mode(self, metric: str) -> Any:
         """Return which values of a metric are better.
 
-        What the study says of the metric, its objectives and constraints counted; for another metric its name does: of
-        losses, errors, times and sizes smaller values are better, of all others larger ones.
+        The study says it of its metric, and the name of another: of losses, errors, times and sizes smaller values are
+        better, of all others larger ones.
 
         Args:
             metric: The name of the metric.
@@ -253,10 +253,9 @@ class StudyData:
         Returns:
             "max" or "min".
         """
-        constraint = self.document.constraints.get(metric)
-        declared = {metric: "min" if constraint.startswith("<") else "max"} if constraint else {}
-        declared |= self.document.goals | {self.metric: self.document.mode}
-        return declared.get(metric) or ("min" if SMALLER.search(metric.rpartition("/")[2].lower()) else "max")
+        if metric == self.metric:
+            return self.document.mode
+        return "min" if SMALLER.search(metric.rpartition("/")[2].lower()) else "max"
 
     @property
     def title(self) -> str:

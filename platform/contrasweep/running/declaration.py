@@ -57,8 +57,6 @@ TRAINED = (
     "slots",
     "confirm_seeds",
     "confirm_on",
-    "objectives",
-    "constraints",
     "warm_start",
 )
 """Fields that say what is trained. Every field of a study is in one of `VERDICT`, `FREE` and these."""
@@ -278,10 +276,7 @@ def _metric_was_mended(plan: Plan, known: StudyDocument, recorded: Mapping[str, 
     study, designed = plan.study, cast(Any, plan)
     if known.metric == study.metric:
         return False
-    try:
-        earlier = replace(designed, study=replace(study, metric=known.metric, mode=known.mode))
-    except SpecError:  # the objectives do not have it
-        return False
+    earlier = replace(designed, study=replace(study, metric=known.metric, mode=known.mode))
     if earlier.digest != known.plan_digest:
         return False
     return not any(known.metric in record.metrics for record in recorded.values())

@@ -87,8 +87,6 @@ class _Declaration(pydantic.BaseModel):
     confirm_on: str | None = None
     replicates: _DeclaredReplicates | None = None
     smallest_difference: float | None = None
-    objectives: Mapping[str, Literal["max", "min"]] | None = None
-    constraints: Mapping[str, str] | None = None
     labels: Mapping[Label, Label] | None = None
     evaluate: Sequence[_DeclaredEvaluation] | None = None
 
@@ -170,16 +168,6 @@ class StudyDocument:
     log: tuple[Declared, ...] = ()
     asked_before: tuple[Name, ...] = ()  # studies of this storage that compared two of these arms on these data
     spec: Declaration = field(default_factory=dict)
-
-    @property
-    def goals(self) -> dict[str, str]:
-        """Return metric -> mode of what the study optimises."""
-        return dict(self.spec.get("objectives") or {}) or {self.metric: self.mode}
-
-    @property
-    def constraints(self) -> dict[str, str]:
-        """Metric -> bound (`<= 0.1`) that configurations have to keep."""
-        return dict(self.spec.get("constraints") or {})
 
     @property
     def labels(self) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""What a researcher declares: studies, search spaces, objectives and budgets, checked before anything is spent."""
+"""What a researcher declares: studies, search spaces and budgets, checked before anything is spent."""

@@ -18,7 +18,7 @@ from contrasweep.storage.checkpoints import Keep
 from contrasweep.storage.names import Label
 from contrasweep.study.arm import Arm, Name
 from contrasweep.study.evaluation import Evaluation
-from contrasweep.study.objectives import metric_range
+from contrasweep.study.metric_range import metric_range
 from contrasweep.study.replicates import Replicates
 
 STORAGE_FOLDERS = (

@@ -9,7 +9,6 @@ from contrasweep.errors import SpecError
 from contrasweep.schema import checked
 from contrasweep.study.arm_budget import ArmBudget
 from contrasweep.study.base import COLUMNS, MAX_TRIALS, Seeds, StudyBase, check_metric, check_number
-from contrasweep.study.objectives import violation
 from contrasweep.study.replicates import extended
 
 
@@ -34,9 +33,6 @@ class Sweep(StudyBase):
         confirm_seeds: Seeds of the confirmation.
         confirm_on: Where the best is confirmed: the `folds` that were not searched, `all` folds (the table then says
             so), or the `test` split after training on all else.
-        objectives: Metric -> mode of what is searched at once, `metric` among them.
-        constraints: Metric -> `<= 2.0` or `>= 0.5`. Of the configurations that satisfy them, the best by `metric` is
-            confirmed.
         warm_start: Earlier studies in the same storage that the searchers learn from.
         type: The kind of study, for files: `sweep`.
 
@@ -62,8 +58,6 @@ class Sweep(StudyBase):
     slots: Annotated[int, pydantic.Field(ge=1)] | None = None
     confirm_seeds: Seeds = pydantic.Field(default_factory=lambda: list(range(1000, 1006)))
     confirm_on: Literal["folds", "all", "test"] = "folds"
-    objectives: dict[str, Literal["max", "min"]] = pydantic.Field(default_factory=dict)
-    constraints: dict[str, str] = pydantic.Field(default_factory=dict)
     warm_start: list[str] = pydantic.Field(default_factory=list)
     type: Literal["sweep"] = "sweep"
 
@@ -122,27 +116,7 @@ class Sweep(StudyBase):
                     value=len(method.start_points or []),
                     hint=f"the budget has {self.arm_budget.trials}",
                 )
-        for metric in (self.metric, *self.objectives, *self.constraints):
-            check_metric(metric, taken=COLUMNS)
-        self._check_goals()
-
-    def _check_goals(self) -> None:
-        if self.objectives and self.objectives.get(self.metric) != self.mode:
-            raise SpecError(
-                "the metric, which chooses what is confirmed, is one of the objectives, with its mode",
-                place="objectives",
-                value=self.objectives,
-                hint=f"add {self.metric}: {self.mode}, or set metric",
-            )
-        if self.pruner is not None and len(self.objectives) > 1:
-            raise SpecError(
-                "early stopping compares trials by one metric",
-                place="pruner",
-                value=self.pruner,
-                hint="leave the pruner out, or search for one objective and constrain the rest",
-            )
-        for metric, text in self.constraints.items():
-            violation(metric, text, 0.0)
+        check_metric(self.metric, taken=COLUMNS)
 
     @property
     def all_seeds(self) -> list[int]:
@@ -162,11 +136,6 @@ class Sweep(StudyBase):
         """Return the budget of the search of each arm."""
         given = self.budget or ArmBudget(self.trials_per_arm)
         return ArmBudget(self.trials_per_arm or given.trials, given.epochs, given.gpu_hours)
-
-    @property
-    def goals(self) -> dict[str, str]:
-        """Return metric -> mode of what the search optimises."""
-        return dict(self.objectives) or {self.metric: self.mode}
 
     @property
     def axis_names(self) -> list[str]:

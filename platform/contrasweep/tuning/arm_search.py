@@ -108,14 +108,10 @@ class ArmSearch:
         return self.closed and all(candidate.learned for candidate in self.candidates)
 
     def best(self) -> Candidate | None:
-        """Return the best feasible configuration among those trained to their end on all folds; the first of equals."""
+        """Return the best configuration among those trained to their end on all folds; the first of equals."""
         outcomes = [(self._outcome(candidate), candidate) for candidate in self.candidates if candidate.counts]
-        good = [
-            (*outcome.rank(self.study), -candidate.number)
-            for outcome, candidate in outcomes
-            if outcome.finite and outcome.feasible
-        ]
-        return self.candidates[-max(good)[-1]] if good else None
+        good = [(outcome.rank(self.study), -candidate.number) for outcome, candidate in outcomes if outcome.finite]
+        return self.candidates[-max(good)[1]] if good else None
 
     def best_config(self) -> MutableConfig | None:
         """Return the whole config of the best configuration's trials; None where there is none to confirm."""
@@ -177,7 +173,7 @@ class ArmSearch:
         """Tell the searcher the outcomes of earlier studies; the best of these is the first candidate."""
         learn = getattr(self.searcher, "learn", None)
         for prior in priors if learn else []:
-            learn(prior.config, list(prior.values.values()), prior.violations)  # type: ignore[misc]
+            learn(prior.config, prior.value)  # type: ignore[misc]
         return dict(max(priors, key=lambda prior: prior.rank(self.study)).config) if priors else None
 
     def _restore(self) -> None:
@@ -293,12 +289,7 @@ class ArmSearch:
             outcome = self._outcome(candidate)
             pruned = [r.step for r in candidate.records.values() if r.status.stopped_early]
             usable = candidate.trained and outcome.finite
-            self.searcher.tell(
-                candidate.config,
-                list(outcome.values.values()) if usable else None,
-                min(pruned) if pruned else None,
-                outcome.violations,
-            )
+            self.searcher.tell(candidate.config, outcome.value if usable else None, min(pruned) if pruned else None)
 
     def _close(self) -> None:
         self.closed = True

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from contrasweep import canonical
@@ -11,7 +11,6 @@ from contrasweep.errors import BrokenFileError
 from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.study.objectives import value_of, violation
 from contrasweep.study.space import Space
 from contrasweep.study.sweep import Sweep
 from contrasweep.trial import Trial
@@ -19,39 +18,25 @@ from contrasweep.trial import Trial
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a configuration: the means over its folds of each objective, the metric first.
-
-    `violations` say by how much each constraint is broken.
-    """
+    """The outcome of a configuration: the mean of the metric over its folds, NaN where there is none."""
 
     config: Config  # the searched settings
-    values: Mapping[str, float]
-    violations: tuple[float, ...] = ()
+    value: float
 
     @classmethod
     def of(cls, config: Config, records: Iterable[Record], study: Sweep) -> "Outcome":
-        """The means over these records, one a fold; NaN where there are none."""
-        per_fold = list(records)
-
-        def mean(metric: str) -> float:
-            return statistics.fmean(value_of(record, metric) for record in per_fold) if per_fold else math.nan
-
-        broken = tuple(violation(metric, text, mean(metric)) for metric, text in study.constraints.items())
-        return cls(config, {metric: mean(metric) for metric in study.goals}, broken)
+        """The mean over these records, one a fold."""
+        values = [record.metrics.get(study.metric, math.nan) for record in records]
+        return cls(config, statistics.fmean(values) if values else math.nan)
 
     @property
     def finite(self) -> bool:
-        """Whether all objectives and constraints have finite values."""
-        return all(map(math.isfinite, [*self.values.values(), *self.violations]))
+        """Whether it has a value."""
+        return math.isfinite(self.value)
 
-    @property
-    def feasible(self) -> bool:
-        """Whether no constraint is broken."""
-        return all(broken <= 0 for broken in self.violations)
-
-    def rank(self, study: Sweep) -> tuple[bool, float]:
-        """Larger is better: feasible first, then by the study's metric."""
-        return self.feasible, self.values[study.metric] * (1 if study.mode == "max" else -1)
+    def rank(self, study: Sweep) -> float:
+        """Larger is better."""
+        return self.value if study.mode == "max" else -self.value
 
 
 @dataclass

@@ -28,8 +28,6 @@ SEARCH_FIELDS = (
     "metric",
     "mode",
     "warm_start",
-    "objectives",
-    "constraints",
 )
 """Fields of a study that a search depends on."""
 
@@ -125,9 +123,8 @@ class SweepDesign:
             study.arms[arm].space,
             fixed=fixed,
             seed=study.search_seed,
-            mode=list(study.goals.values()),
+            mode=study.mode,
             budget=study.arm_budget.trials,
-            constraints=len(study.constraints),
             **study.searcher_options,
         )
 

@@ -101,8 +101,6 @@ class SweepSource:
             counts = ", ".join(f"{count} {status}" for status, count in sorted(ended.items()))
             stopped = "; its search ended after these, since none of them reported anything" * search.spending.hopeless
             return f"no trial of its search was trained to its end ({counts or 'there was none'}{stopped})"
-        if self.plan.study.constraints:
-            return "no configuration that was trained to its end on all search folds satisfies the constraints"
         return "no configuration was trained to its end on all search folds"
 
     def _arm(self, trial_id: str) -> ArmSearch | None:

@@ -90,21 +90,6 @@ def test_of_another_metric_the_name_says_which_values_are_better(metric, mode, s
     assert load("made-up", storage=str(tmp_path)).mode(metric) == mode
 
 
-def test_which_values_of_another_metric_are_better_is_as_the_study_declares(study, tmp_path):
-    results = load("made-up", storage=str(tmp_path))
-    spec = results.document.spec | {
-        "constraints": {"seconds": ">= 1", "chamfer": "<= 2"},
-        "objectives": {"size": "min"},
-    }
-    results = dataclasses.replace(results, document=dataclasses.replace(results.document, spec=spec))
-    assert {name: results.mode(name) for name in ("seconds", "chamfer", "size", "accuracy")} == {
-        "seconds": "max",
-        "chamfer": "min",
-        "size": "min",
-        "accuracy": "max",
-    }
-
-
 @pytest.mark.parametrize("format", ["text", "markdown", "latex", "html"])
 def test_one_replicate_a_cell_has_no_interval_in_any_format(format, tmp_path):
     grid = AblationGrid("single", {"a": Arm(train), "b": Arm(train)}, "d", folds=None)

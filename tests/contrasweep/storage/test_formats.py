@@ -23,11 +23,7 @@ DOCUMENT = StudyDocument(
     folds=5,
     search=DeclaredSearch("tpe", 1, {"trials": 4}),
     datasets=(DatasetRef("d", "dd", synthetic=True),),
-    spec={
-        "data": "d",
-        "arms": {"a": {"trainable": "m:f", "space": {"lr": {"low": 0.1}}}, "b": {"trainable": "m:f"}},
-        "constraints": {"loss": "<= 1"},
-    },
+    spec={"data": "d", "arms": {"a": {"trainable": "m:f", "space": {"lr": {"low": 0.1}}}, "b": {"trainable": "m:f"}}},
 )
 
 
@@ -38,7 +34,6 @@ def encoded(document):
 def test_a_document_is_read_as_it_was_written():
     assert STUDY_FILE.decode(encoded(DOCUMENT), "study.json") == DOCUMENT
     assert STUDY_FILE.decode(encoded(dataclasses.replace(DOCUMENT, search=None)), "").search is None
-    assert (DOCUMENT.goals, DOCUMENT.constraints) == ({"accuracy": "max"}, {"loss": "<= 1"})
     assert (DOCUMENT.space("a"), DOCUMENT.space("b"), DOCUMENT.train_fraction) == ({"lr": {"low": 0.1}}, {}, 0.8)
 
 

@@ -1,7 +1,7 @@
 """Searchers by name."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -66,11 +66,9 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
 def _tpe(problem: Problem, **options: Any) -> Searcher:
     """Tree-structured Parzen estimator (Bergstra et al. 2011), with constant liar for parallel asks.
 
-    Multivariate (Falkner et al. 2018) on one objective, MOTPE (Ozaki et al. 2022) on several.
+    Multivariate (Falkner et al. 2018).
     """
-    joint = (
-        {"multivariate": True, "group": any(p.when for p in problem.space.values())} if len(problem.modes) == 1 else {}
-    )
+    joint = {"multivariate": True, "group": any(p.when for p in problem.space.values())}
     return optuna_searcher(
         "TPESampler", problem, {**joint, "constant_liar": True, "n_startup_trials": _startup(problem), **options}
     )
@@ -78,29 +76,18 @@ def _tpe(problem: Problem, **options: Any) -> Searcher:
 
 def _cmaes(problem: Problem, **options: Any) -> Searcher:
     """CMA-ES (Hansen & Ostermeier 2001) on the numbers; choices are drawn at random."""
-    for place, declared in (("objectives", len(problem.modes) > 1), ("constraints", problem.constraints > 0)):
-        if declared:
-            raise SpecError(
-                f"CMA-ES knows no {place}",
-                place="searcher",
-                value="cmaes",
-                hint="known: nsga2, tpe, gp, random, quasi-random, grid",
-            )
     return optuna_searcher("CmaEsSampler", problem, {"warn_independent_sampling": False, **options})
 
 
 def _gp(problem: Problem, **options: Any) -> Searcher:
-    """Gaussian process with log expected improvement (Ament et al. 2023); pays off at tens of trials.
-
-    On several objectives it is the improvement of the hypervolume.
-    """
+    """Gaussian process with log expected improvement (Ament et al. 2023); pays off at tens of trials."""
     return optuna_searcher(
         "GPSampler", problem, {"n_startup_trials": _startup(problem), "warn_independent_sampling": False, **options}
     )
 
 
 def _nsga2(problem: Problem, **options: Any) -> Searcher:
-    """NSGA-II (Deb et al. 2002): non-dominated sorting on several objectives, feasible before infeasible.
+    """The genetic algorithm of NSGA-II (Deb et al. 2002).
 
     By default about as many generations as members.
     """
@@ -127,16 +114,15 @@ def build(
     *,
     fixed: Config | None = None,
     seed: int = 0,
-    mode: str | Sequence[str] = "max",
+    mode: str = "max",
     budget: int | None = 100,
-    constraints: int = 0,
     **options: Any,
 ) -> Searcher:
     """The searcher of this name, or with the Optuna sampler at this dotted path; see `Problem` for the rest.
 
-    Raises `SpecError` on an unknown name or option, and where the searcher cannot have several objectives.
+    Raises `SpecError` on an unknown name or option.
     """
-    problem = Problem(space, fixed or {}, seed, (mode,) if isinstance(mode, str) else tuple(mode), budget, constraints)
+    problem = Problem(space, fixed or {}, seed, mode, budget)
     if searcher in SEARCHERS:
         try:
             return SEARCHERS[searcher](problem, **options)

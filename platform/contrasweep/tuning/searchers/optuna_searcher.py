@@ -3,7 +3,7 @@
 import importlib
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -64,8 +64,8 @@ class OptunaSearcher:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.space, self.fixed, self.seed = problem.space, problem.fixed, problem.seed
         self.sampler, self.fresh = sampler, fresh
-        directions = ["maximize" if mode == "max" else "minimize" for mode in problem.modes]
-        self.study = optuna.create_study(directions=directions, sampler=sampler(self.seed))
+        direction = "maximize" if problem.mode == "max" else "minimize"
+        self.study = optuna.create_study(direction=direction, sampler=sampler(self.seed))
         self.finite = configurations(self.space, self.fixed)
         self.random = np.random.default_rng([self.seed, 1])
         self.seen: set[str] = set()
@@ -84,38 +84,28 @@ class OptunaSearcher:
         left = self._unseen()
         return None if left is None else self._enqueue(left)
 
-    def tell(
-        self,
-        config: MutableConfig,
-        value: float | Sequence[float] | None,
-        pruned_at: int | None = None,
-        violations: Sequence[float] = (),
-    ) -> None:
-        """Pass values and constraints on to Optuna; one without finite values counts as failed."""
+    def tell(self, config: MutableConfig, value: float | None, pruned_at: int | None = None) -> None:
+        """Pass a value on to Optuna; what has no finite value counts as failed."""
         import optuna
 
         trial = self.open.pop(canonical.dumps(config))
-        values = [] if value is None else [value] if isinstance(value, int | float) else list(value)
-        if not values or not all(map(math.isfinite, [*values, *violations])):
+        if value is None or not math.isfinite(value):
             self._fail(trial)
-            return
-        for number, violation in enumerate(violations):
-            trial.set_constraint(str(number), violation)
-        if pruned_at is not None:
-            trial.report(values[0], pruned_at)
+        elif pruned_at is not None:
+            trial.report(value, pruned_at)
             self.study.tell(trial, state=optuna.trial.TrialState.PRUNED)
         else:
-            self.study.tell(trial, values)
+            self.study.tell(trial, value)
 
     def replay(self, config: MutableConfig) -> None:
         """Enqueue `config` as a suggestion and open its trial, so that the outcome can be told."""
         self._enqueue(config)
 
-    def learn(self, config: MutableConfig, value: float | Sequence[float], violations: Sequence[float] = ()) -> None:
+    def learn(self, config: MutableConfig, value: float) -> None:
         """The outcome in an earlier study; the configuration may still be asked here."""
         text = canonical.dumps(config)
         self._enqueue(config)
-        self.tell(config, value, violations=violations)
+        self.tell(config, value)
         self.seen.discard(text)
         self.ask_count -= 1
 

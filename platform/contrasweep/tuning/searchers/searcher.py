@@ -1,6 +1,6 @@
 """The protocol of searchers, the searcher that follows a list, and checks of a searcher that the user wrote."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,16 +15,15 @@ from contrasweep.study.space import Space, configurations, exists
 class Problem:
     """The problem that a searcher is built for: its space, seed, mode and budget.
 
-    `fixed` are the config's other keys, for conditions on them, `modes` the direction of each objective, `budget` how
-    often it will be asked (None: not known), and `constraints` how many there are.
+    `fixed` are the config's other keys, for conditions on them, `mode` the direction of the metric, and `budget`
+    how often it will be asked (None: not known).
     """
 
     space: Space
     fixed: Config
     seed: int
-    modes: tuple[str, ...]
+    mode: str
     budget: int | None
-    constraints: int = 0
 
 
 @runtime_checkable
@@ -34,17 +33,10 @@ class Searcher(Protocol):
     def ask(self) -> MutableConfig | None:
         """A configuration that was not asked before; None when there is none left."""
 
-    def tell(
-        self,
-        config: MutableConfig,
-        value: float | Sequence[float] | None,
-        pruned_at: int | None = None,
-        violations: Sequence[float] = (),
-    ) -> None:
-        """Learn what came of `config`: its value, one for each of several objectives, or None if it failed.
+    def tell(self, config: MutableConfig, value: float | None, pruned_at: int | None = None) -> None:
+        """Learn what came of `config`: its value, or None if it failed.
 
-        `pruned_at`: it was stopped at that step, with the value it had there. `violations`: by how much it breaks each
-        constraint; at or below 0 it holds.
+        `pruned_at`: it was stopped at that step, with the value it had there.
         """
 
     def replay(self, config: MutableConfig) -> None:
@@ -70,13 +62,7 @@ class ListSearcher:
                 return config
         return None
 
-    def tell(
-        self,
-        config: MutableConfig,
-        value: float | Sequence[float] | None,
-        pruned_at: int | None = None,
-        violations: Sequence[float] = (),
-    ) -> None:
+    def tell(self, config: MutableConfig, value: float | None, pruned_at: int | None = None) -> None:
         """What comes does not depend on values."""
 
     def replay(self, config: MutableConfig) -> None:

@@ -1,0 +1,9 @@
+"""Which values a metric can have, by its name."""
+
+UNIT_RANGE = ("accuracy", "balanced_accuracy", "f1", "precision", "recall", "map", "ndcg", "auc", "auroc", "knn", "top")
+"""Metrics whose names begin so lie between 0 and 1, and so do their intervals."""
+
+
+def metric_range(metric: str) -> tuple[float, float] | None:
+    """The least and the largest value that a metric of this name can have; None where they are not known."""
+    return (0.0, 1.0) if metric.startswith(UNIT_RANGE) else None
