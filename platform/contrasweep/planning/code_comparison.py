@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from contrasweep.code import KEPT, Code, CodeVersion, CurrentCode, difference
 from contrasweep.planning.plan import Plan
 from contrasweep.storage.checkpoints import Checkpoints
-from contrasweep.storage.code_files import accepted, earlier_results, read_sources
+from contrasweep.storage.code_files import accepted, read_sources
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
@@ -184,12 +184,4 @@ def compare_plan(
     notes = version_notes(scored, [current.of(t.trainable, t.config).version for t in plan.sample_trials])
     comparison = compare_code(records, scored, trials, current, plan.total)
     comparison = replace(comparison, others=(*comparison.others, *_retrained(plan.trials, records, scored)))
-    trainables = {trial.trainable for trial in plan.sample_trials}
-    for name in getattr(plan.study, "warm_start", ()):
-        _, others = earlier_results(StudyRecords(records.storage, name), trainables, current)
-        if others:
-            notes.append(
-                f"warm_start: {len(others)} trials of {name} were made by other code and are left out; run {name} with "
-                f"--rerun-changed, or with --accept-code to learn from them"
-            )
     return comparison, notes

@@ -18,8 +18,8 @@ IMPORTANCE = "Importance of each setting (PED-ANOVA), and what shuffled scores w
 class SearchNotes:
     """The notes on a search in a report; tables have a head and rows.
 
-    `costs` has a line an arm. `best` has one row an arm: its best settings, their score in the search, and the confirmed
-    one with interval. `importance` has one row an arm and setting.
+    `costs` has a line an arm. `best` has one row an arm: its best settings, their score in the search, and the
+    confirmed one with interval. `importance` has one row an arm and setting.
     """
 
     costs: tuple[str, ...] = ()

@@ -57,7 +57,6 @@ TRAINED = (
     "slots",
     "confirm_seeds",
     "confirm_on",
-    "warm_start",
 )
 """Fields that say what is trained. Every field of a study is in one of `VERDICT`, `FREE` and these."""
 OF_A_SEARCH = ("metric", "mode", "data", "folds")

@@ -3,14 +3,13 @@
 `accepted.json` beside them lists the changes of code that somebody has accepted (`--accept-code`).
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict
 
-from contrasweep.code import Code, CodeVersion, CurrentCode, TooLarge, pack, unpack
+from contrasweep.code import Code, CodeVersion, TooLarge, pack, unpack
 from contrasweep.errors import BrokenFileError, StorageError
 from contrasweep.storage.json_file import MAX_BYTES, JsonFile, stored
 from contrasweep.storage.names import Label
-from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 
 
@@ -105,24 +104,6 @@ def accept(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> None:
     if not known.issuperset(changes := set(changes)):
         content = AcceptedChanges(tuple(sorted(known | changes)))
         ACCEPTED_FILE.write(records.store, _key(records, "accepted.json"), asdict(content))
-
-
-def earlier_results(
-    earlier: StudyRecords, trainables: Collection[str], current: CurrentCode
-) -> tuple[list[Record], list[Record]]:
-    """Return the finished trials of an earlier study with one of `trainables`: usable ones, and those of other code.
-
-    Usable are those that the current code made, or that were kept there by --accept-code.
-    """
-    kept = accepted(earlier)
-    usable: list[Record] = []
-    others: list[Record] = []
-    for record in earlier.read(sorted(earlier.finished())).values():
-        if record.status.counts and record.trainable in trainables:
-            now = current.of(record.trainable, record.config).version.digest
-            same = record.code.digest == now or (record.code.digest, now) in kept
-            (usable if same else others).append(record)
-    return usable, others
 
 
 def _key(records: StudyRecords, name: str) -> str:

@@ -33,7 +33,6 @@ class Sweep(StudyBase):
         confirm_seeds: Seeds of the confirmation.
         confirm_on: Where the best is confirmed: the `folds` that were not searched, `all` folds (the table then says
             so), or the `test` split after training on all else.
-        warm_start: Earlier studies in the same storage that the searchers learn from.
         type: The kind of study, for files: `sweep`.
 
     Raises:
@@ -58,7 +57,6 @@ class Sweep(StudyBase):
     slots: Annotated[int, pydantic.Field(ge=1)] | None = None
     confirm_seeds: Seeds = pydantic.Field(default_factory=lambda: list(range(1000, 1006)))
     confirm_on: Literal["folds", "all", "test"] = "folds"
-    warm_start: list[str] = pydantic.Field(default_factory=list)
     type: Literal["sweep"] = "sweep"
 
     def __post_init__(self) -> None:

@@ -27,18 +27,10 @@ from contrasweep.tuning.source import Next
 class ArmSearch:
     """The search of one arm, within its budget.
 
-    `priors` are outcomes of earlier studies. `infeasible` are trials that fitted no host and have a record of that:
-    they run again, as far as the budget goes.
+    `infeasible` are trials that fitted no host and have a record of that: they run again, as far as the budget goes.
     """
 
-    def __init__(
-        self,
-        plan: SweepDesign,
-        arm: str,
-        records: StudyRecords,
-        priors: Iterable[Outcome],
-        infeasible: Collection[str] = (),
-    ) -> None:
+    def __init__(self, plan: SweepDesign, arm: str, records: StudyRecords, infeasible: Collection[str] = ()) -> None:
         study = plan.study
         self.plan, self.study, self.arm, self.records = plan, study, arm, records
         self.fixed = fixed_of(study.arms[arm])
@@ -50,11 +42,7 @@ class ArmSearch:
         self.infeasible = set(infeasible)
         self.stopped: set[str] = set()  # trials without a record whose reports stop them
         self.closed = False  # there will be no more candidates
-        best = self._learn(list(priors))
-        starts = study.arms[arm].start_points or []
-        self.starts = (
-            starts if best is None or best in starts else [*starts, best]
-        )  # tried before the searcher is asked
+        self.starts = study.arms[arm].start_points or []  # tried before the searcher is asked
         self._restore()
 
     def next(self) -> Next | None:
@@ -168,13 +156,6 @@ class ArmSearch:
             self.searcher.replay(config)
             return config
         return self.searcher.ask()
-
-    def _learn(self, priors: list[Outcome]) -> MutableConfig | None:
-        """Tell the searcher the outcomes of earlier studies; the best of these is the first candidate."""
-        learn = getattr(self.searcher, "learn", None)
-        for prior in priors if learn else []:
-            learn(prior.config, prior.value)  # type: ignore[misc]
-        return dict(max(priors, key=lambda prior: prior.rank(self.study)).config) if priors else None
 
     def _restore(self) -> None:
         """The candidates and their outcomes, from the storage. Trials without a record run again."""

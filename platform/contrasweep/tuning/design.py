@@ -19,16 +19,7 @@ from contrasweep.tuning import pruners, searchers
 
 DEV_SPLITS = ("dev", "validation")
 """Splits of a dataset that a search without folds looks at."""
-SEARCH_FIELDS = (
-    "searcher",
-    "searcher_options",
-    "pruner",
-    "pruner_options",
-    "search_seed",
-    "metric",
-    "mode",
-    "warm_start",
-)
+SEARCH_FIELDS = ("searcher", "searcher_options", "pruner", "pruner_options", "search_seed", "metric", "mode")
 """Fields of a study that a search depends on."""
 
 

@@ -1,25 +1,15 @@
 """The engine's source for a Sweep: a search per arm, interleaved, then the confirmation of each arm's best."""
 
-import json
 from collections import Counter, deque
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from contrasweep import canonical
-from contrasweep.code import CurrentCode
-from contrasweep.config import MutableConfig
-from contrasweep.errors import SpecError
 from contrasweep.rows import Row
-from contrasweep.storage.code_files import earlier_results
 from contrasweep.storage.record import Phase, Record, TrialNotes
 from contrasweep.storage.records import StudyRecords
-from contrasweep.study import dotted
-from contrasweep.study.space import drawn_from
 from contrasweep.trial import Trial
-from contrasweep.tuning import searchers as search
 from contrasweep.tuning.arm_search import ArmSearch
-from contrasweep.tuning.candidate import Outcome
-from contrasweep.tuning.design import SweepDesign, fixed_of
+from contrasweep.tuning.design import SweepDesign
 from contrasweep.tuning.source import Finished, Next
 
 
@@ -39,10 +29,7 @@ class SweepSource:
         """`infeasible` are trials with a record that says that they fitted no host: they are handed out again."""
         self.infeasible = set(infeasible)
         self.plan, self.records, self.confirmed = plan, records, confirmed
-        self.current = CurrentCode(plan.study.functions)
-        self.searches = {
-            arm: ArmSearch(plan, arm, records, self._priors(arm), self.infeasible) for arm in plan.study.arms
-        }
+        self.searches = {arm: ArmSearch(plan, arm, records, self.infeasible) for arm in plan.study.arms}
         self.turns = deque(plan.study.arms)
         self.confirmation: dict[str, deque[Trial]] = {}
         self._begin()
@@ -119,38 +106,3 @@ class SweepSource:
             finished = self.records.finished() - self.infeasible
             for arm in over:
                 self.confirmation[arm] = deque(t for t in self.plan.trials if t.arm == arm and t.id not in finished)
-
-    def _priors(self, arm: str) -> list[Outcome]:
-        """Earlier studies' outcomes of configurations that this arm could have tried.
-
-        They have the same trainable, code, dataset and settings but for what is searched, defaults included. Trials
-        that saw a test split are left out.
-        """
-        declared, study = self.plan.study.arms[arm], self.plan.study
-        fixed = fixed_of(declared)
-        trainable = declared.path
-        known: dict[str, list[Record]] = {}
-        for name in study.warm_start:
-            earlier = StudyRecords(self.records.storage, name)
-            for record in earlier_results(earlier, [trainable], self.current)[0]:
-                searched = drawn_from(declared.space, record.config)
-                alike = record.data.name == self.plan.data.name and self._unseen(record)
-                fits = alike and search.fits(declared.space, searched, record.config)
-                if fits and self._same_settings(arm, dotted.merge(fixed, dotted.expand(searched)), record):
-                    known.setdefault(canonical.dumps(searched), []).append(record)
-        outcomes = [Outcome.of(json.loads(text), records, study) for text, records in known.items()]
-        return [outcome for outcome in outcomes if outcome.finite]
-
-    def _same_settings(self, arm: str, config: MutableConfig, record: Record) -> bool:
-        """Whether a trial of `arm` with this config would have all the settings of the record."""
-        try:
-            trial = self.plan.trial(arm, config, None, 0)
-        except SpecError:
-            return False
-        return canonical.dumps(trial.config) == canonical.dumps(record.config)
-
-    def _unseen(self, record: Record) -> bool:
-        """Whether a record's metrics say nothing of the test split."""
-        if self.plan.study.folds is not None:
-            return record.fold is not None
-        return record.data.digest == self.plan.search_data.digest

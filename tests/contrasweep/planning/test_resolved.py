@@ -111,8 +111,6 @@ def test_a_search_and_its_confirmation_keep_every_setting(tmp_path):
     assert all(trial.config["width"] == 80 and "device" not in trial.config for trial, _ in ended)
     best = max((t for t, notes in ended if notes.phase == "search"), key=lambda t: t.config["lr"])
     assert confirmed[-1].best["a"] == best.config
-    later = dataclasses.replace(study, name="later", warm_start=["toy-sweep"], search_seed=5)
-    assert drive(later, tmp_path, record=record)[0][0][0].config == best.config
 
 
 def test_a_changed_default_is_another_search(monkeypatch):

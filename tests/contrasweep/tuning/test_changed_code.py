@@ -1,7 +1,5 @@
 """A search whose code has changed: the run stops, or every trial of it runs again, and no record of both is mixed."""
 
-import dataclasses
-
 import pytest
 from sweeps import LR, drive, record_of, sweep
 
@@ -126,28 +124,6 @@ def test_an_arm_that_is_run_again_with_other_code_is_searched_anew(search):
     kept = plan(search.study, storage=search.storage).search_digest("b")
     assert {key.split("/")[-2] for key in candidates(search.records)} == {kept}
     assert {record.arm for record in search.records.read(search.records.finished()).values()} == {"b"}
-
-
-def test_a_warm_start_learns_nothing_from_other_code_unless_it_was_accepted(search):
-    search.drive()
-    recorded = search.records.read(search.records.finished()).values()
-    best = max(recorded, key=lambda record: record.metrics["accuracy"]).config["lr"]
-
-    def first(name):
-        """The first configuration that a study asks for that starts from this one, and what is noted of that."""
-        later = dataclasses.replace(search.study, name=name, warm_start=[search.study.name], search_seed=5)
-        records = StudyRecords(search.storage, name)
-        notes = decide(plan(later, storage=search.storage), records, CurrentCode({})).notes
-        trials, _ = drive(later, search.storage, record=search.recorder(records), stop_after=1)
-        return trials[0][0].config["lr"], [note for note in notes if "warm_start" in note]
-
-    assert first("same") == (best, [])
-    search.edit()
-    lr, (note,) = first("other")
-    assert lr != best
-    assert f"{len(recorded)} trials of toy-sweep were made by other code and are left out" in note
-    search.decide(changed="accept").carry_out(search.records)
-    assert first("accepted") == (best, [])
 
 
 def test_what_trials_of_other_code_took_is_forgotten_with_them(search):

@@ -6,7 +6,6 @@ import tempfile
 import types
 from decimal import Decimal
 
-import pandas as pd
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -184,14 +183,6 @@ def test_an_arm_without_a_best_says_why(tmp_path):
     assert warning == f"arm short: {says}; nothing to confirm"
 
 
-def test_a_warm_start_asks_for_the_best_of_the_earlier_study_first(tmp_path):
-    earlier, _ = drive(sweep(name="earlier"), tmp_path)
-    ended, _ = drive(sweep(warm_start=["earlier"], search_seed=5), tmp_path)
-    known = [t for t, _ in earlier if t.arm == "short"]
-    means = pd.DataFrame([{"lr": t.config["lr"], "value": value_of(t)} for t in known]).groupby("lr")["value"].mean()
-    assert ended[0][0].config["lr"] == means.idxmax()
-
-
 def test_an_arm_is_confirmed_while_others_still_search(tmp_path):
     """With every trial of the other arm still running, a free place gets the confirmation, not nothing."""
     study, records = sweep(trials_per_arm=1), StudyRecords(str(tmp_path), "toy-sweep")
@@ -259,7 +250,7 @@ def test_a_report_lists_every_trial_of_a_sweep_with_its_settings(tmp_path):
 )
 @example(low="0.1", step="0.1", count=2, searcher="grid", stopped=3)
 def test_a_search_in_steps_is_resumed_extended_and_learned_from(low, step, count, searcher, stopped):
-    """Every value of the range is tried, over an interruption and an extension, and a warm start learns of each."""
+    """Every value of the range is tried, over an interruption and an extension."""
     high = float(Decimal(low) + count * Decimal(step))
     arms = {"only": Arm("toy:train", config={"epochs": 2}, space={"lr": Float(float(low), high, step=float(step))})}
     with tempfile.TemporaryDirectory() as storage:
@@ -270,7 +261,3 @@ def test_a_search_in_steps_is_resumed_extended_and_learned_from(low, step, count
         records = StudyRecords(storage, study.name)
         searched = [r.config["lr"] for r in records.read(records.finished()).values() if r.notes.phase is Phase.SEARCH]
         assert sorted(searched) == [float(Decimal(low) + i * Decimal(step)) for i in range(count + 1)]
-        later = plan(dataclasses.replace(study, name="later", warm_start=[study.name]), storage=storage)
-        source = SweepSource(later, StudyRecords(storage, "later"), lambda _: None)
-        learned = [prior.config["lr"] for prior in source._priors("only")]
-        assert sorted(learned) == sorted(searched)

@@ -101,14 +101,6 @@ class OptunaSearcher:
         """Enqueue `config` as a suggestion and open its trial, so that the outcome can be told."""
         self._enqueue(config)
 
-    def learn(self, config: MutableConfig, value: float) -> None:
-        """The outcome in an earlier study; the configuration may still be asked here."""
-        text = canonical.dumps(config)
-        self._enqueue(config)
-        self.tell(config, value)
-        self.seen.discard(text)
-        self.ask_count -= 1
-
     def _ask(self) -> tuple[Any, MutableConfig]:
         if self.fresh:
             number = [self.seed, self.ask_count, len(self.study.get_trials(deepcopy=False))]
