@@ -155,23 +155,23 @@ class Table(Mapping[str, E], Generic[E]):
         return chosen
 
     def _choose(self, value: object, default: str, defaults: Config | None) -> Component:
-        given = {"name": value} if isinstance(value, str) else value
-        if not isinstance(given, Mapping) or not isinstance(name := given.get("name", default), str):
+        parameters = {"name": value} if isinstance(value, str) else value
+        if not isinstance(parameters, Mapping) or not isinstance(name := parameters.get("name", default), str):
             raise SpecError(
                 f"must be one of the {self.plural} by name, or a mapping of its name and parameters",
                 value=value,
                 hint=choose_from(self.plural, list(self), value),
             )
         entry = self.entry(name, "" if isinstance(value, str) else "name")
-        given = {key: item for key, item in given.items() if key != "name"}
-        settings = self.takes(entry, {**(defaults or {}), **given})
+        parameters = {key: item for key, item in parameters.items() if key != "name"}
+        settings = self.takes(entry, {**(defaults or {}), **parameters})
         known = {f.name for f in dataclasses.fields(settings)}
-        for key in given:
+        for key in parameters:
             if key not in known and not _open(settings):
                 rule = f"{self.kind} {name!r} has no such parameter"
                 raise unknown_field(settings, str(key), rule, f"parameters of {name}")
         here = {key: item for key, item in (defaults or {}).items() if key in known}
-        return Component(name, entry, settings(**{**here, **given}))
+        return Component(name, entry, settings(**{**here, **parameters}))
 
     def entry(self, name: str, place: str = "") -> E:
         """Return the entry called `name` in the table, or the object at this dotted path.
@@ -207,8 +207,8 @@ class Declared:
         """A name, or a mapping for each entry of the table."""
         forms: list[JsonSchema] = [{"type": "string", "examples": list(self.table)}]
         for name, entry in self.table.items():
-            own = json_schema(self.table.takes(entry, self.defaults))
-            properties = {"name": {"const": name}, **own.get("properties", {})}
+            entry_schema = json_schema(self.table.takes(entry, self.defaults))
+            properties = {"name": {"const": name}, **entry_schema.get("properties", {})}
             forms.append({"type": "object", "title": name, "properties": properties, "additionalProperties": False})
         return {"anyOf": forms}
 
@@ -249,11 +249,11 @@ def _copied(value: Any) -> Any:
 
 def _key(value: object, default: str, defaults: Config | None) -> Any:
     """Return what a choice depends on; None where its text does not tell."""
-    given = {"name": value} if isinstance(value, str) else value
-    if not isinstance(given, Mapping):
+    parameters = {"name": value} if isinstance(value, str) else value
+    if not isinstance(parameters, Mapping):
         return None
     key = [default, isinstance(value, str)]
-    for values in (given, defaults or {}):
+    for values in (parameters, defaults or {}):
         key.append(len(values))
         for name, item in values.items():
             if not _is_said(item):

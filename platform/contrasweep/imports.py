@@ -134,12 +134,12 @@ def import_path(path: str, place: str = "", kind: str = "trainable", extra: str 
     module = import_module(module_name, path, place, kind, extra)
     if not hasattr(module, name):
         public = {n: v for n, v in vars(module).items() if callable(v) and not n.startswith("_")}
-        own = [n for n, v in public.items() if getattr(v, "__module__", "") == module_name]
+        defined_there = [n for n, v in public.items() if getattr(v, "__module__", "") == module_name]
         raise SpecError(
             f"the {kind}'s module has no such function or class",
             place=place,
             value=path,
-            hint=choose_from("names", own or list(public), name),
+            hint=choose_from("names", defined_there or list(public), name),
         )
     target = getattr(module, name)
     if not callable(target) and not (of and isinstance(target, of)):
@@ -158,10 +158,10 @@ def import_module(name: str, path: str = "", place: str = "", kind: str = "train
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:  # the module is someone else's: whatever it raises is named, in one line
         missing = (isinstance(error, ModuleNotFoundError) and error.name) or ""
-        own = bool(missing) and f"{name}.".startswith(f"{missing}.")
-        if missing and not own and not is_installed(TRAINING):
+        is_named = bool(missing) and f"{name}.".startswith(f"{missing}.")
+        if missing and not is_named and not is_installed(TRAINING):
             raise  # it is checked where trials are trained: see `study.trainables`
-        if own:
+        if is_named:
             rule = f"the {kind}'s module cannot be imported"
             hint = "; ".join(filter(None, (str(error), extra or _looked(missing))))
         elif isinstance(error, ImportError):

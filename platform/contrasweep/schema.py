@@ -119,9 +119,9 @@ def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
         return SpecError("this field is required", place=place)
     if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
         key, tags = first["ctx"]["discriminator"].strip("'"), first["ctx"].get("expected_tags", "")
-        given = value.get(key) if isinstance(value, dict) else value
+        kind = value.get(key) if isinstance(value, dict) else value
         known = f"known: {tags}" if tags else "as in {type: float, low: 0, high: 1}"
-        return SpecError(f"its kind must be named in `{key}`", place=place, value=given, hint=known)
+        return SpecError(f"its kind must be named in `{key}`", place=place, value=kind, hint=known)
     rule = first["msg"][0].lower() + first["msg"][1:]
     hint = quoting(value) if "valid string" in rule else ""
     return SpecError(rule.removeprefix("value error, "), place=place, value=value, hint=hint)

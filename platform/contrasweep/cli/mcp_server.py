@@ -213,8 +213,8 @@ class Tools:
         """Stop the run of a study; its finished trials are kept, and the next run goes on from there."""
         name = self._study(study)
         process = self._start("stop", "--", name, json_=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        said, _ = process.communicate(timeout=READ_S)
-        return {"exit_status": process.returncode, "said": said.decode("utf-8", "replace")}
+        printed, _ = process.communicate(timeout=READ_S)
+        return {"exit_status": process.returncode, "said": printed.decode("utf-8", "replace")}
 
     def _begin(self, command: str, *words: str) -> "subprocess.Popen[bytes]":
         tracking = [] if self.tracking is None else [f"--tracking={self.tracking}"]
@@ -347,7 +347,7 @@ class Tools:
             command, *named, *flags or (), "--", *words, storage=storage, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         try:
-            printed, said = process.communicate(timeout=READ_S)
+            printed, errors = process.communicate(timeout=READ_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
@@ -355,7 +355,7 @@ class Tools:
         try:
             document = json.loads(printed)
         except ValueError:
-            raise _CommandError({"error": said.decode("utf-8", "replace")[-MAX_TEXT:]}) from None
+            raise _CommandError({"error": errors.decode("utf-8", "replace")[-MAX_TEXT:]}) from None
         if document.get("schema", "").startswith("error/"):
             raise _CommandError(document)
         return dict(document)

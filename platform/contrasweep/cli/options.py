@@ -126,8 +126,8 @@ def end_as(require: str, outcome: "Outcome") -> None:
     """Print whether what was required holds, and end the command with its status."""
     from contrasweep.results.requirement import STATUS
 
-    said = {"holds": "holds", "fails": "surely does not hold", "open": "not enough data to say"}[outcome]
-    print(f"required: {require}: {said}", file=sys.stderr)
+    words = {"holds": "holds", "fails": "surely does not hold", "open": "not enough data to say"}[outcome]
+    print(f"required: {require}: {words}", file=sys.stderr)
     raise typer.Exit(STATUS[outcome])
 
 

@@ -335,8 +335,8 @@ def _check_cells(study: AblationGrid, cells: Collection[Cell]) -> None:
     for cell in cells:
         first = shown.setdefault((cell.arm, canonical.dumps(cell.axes)), cell)
         if first is not cell:
-            one, other = (dotted.flatten(each.trials[0].config) for each in (first, cell))
-            keys = [key for key in {**one, **other} if not canonical.same(one.get(key), other.get(key))]
+            config, other = (dotted.flatten(each.trials[0].config) for each in (first, cell))
+            keys = [key for key in {**config, **other} if not canonical.same(config.get(key), other.get(key))]
             raise SpecError(
                 f"two cells of arm {cell.arm!r} have the same axes, so that a table would show their mean",
                 place="subgrids",

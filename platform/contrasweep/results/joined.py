@@ -59,12 +59,12 @@ class JoinedResults(Results):
         check_once([part.name for part in parts])
         for part in others:
             for name in SAME:
-                one, other = getattr(first.document, name), getattr(part.document, name)
-                if one != other:
+                here, there = getattr(first.document, name), getattr(part.document, name)
+                if here != there:
                     raise SpecError(
                         f"{first.name} and {part.name} have no {name} in common, so that their trials are no pairs",
                         place=STUDY,
-                        value=f"{one} and {other}",
+                        value=f"{here} and {there}",
                         hint="report them one by one",
                     )
             if not by_study and _data(first) != _data(part):

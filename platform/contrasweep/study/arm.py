@@ -161,9 +161,9 @@ class Arm:
         if isinstance(self.config.get("resources"), Mapping):
             hint = "put `resources` beside `command`; in `config` they are settings of the command"
             raise SpecError("a command's resources are a field of its arm", place="config.resources", hint=hint)
-        for field, given in (("trainable", self.trainable), (f"config.{COMMAND}", self.config.get(COMMAND))):
-            if given:
-                raise SpecError("an arm has a trainable or a command, not both", place=field, value=given)
+        for field, declared in (("trainable", self.trainable), (f"config.{COMMAND}", self.config.get(COMMAND))):
+            if declared:
+                raise SpecError("an arm has a trainable or a command, not both", place=field, value=declared)
         object.__setattr__(self, "trainable", PATH)
         lists: MutableConfig = {name: [value] if isinstance(value, str) else value for name, value in options.items()}
         Options(**lists)  # checks them

@@ -175,11 +175,11 @@ def search_costs(records: Iterable[Record], arms: Iterable[str]) -> dict[str, Se
             by_arm.setdefault(record.arm, []).append(record)
     return {
         arm: SearchCost(
-            len({r.notes.candidate for r in own}),
-            len(own),
-            sum(r.step for r in own),
-            sum(map(gpu_hours, own)),
-            any(r.notes.gpus for r in own),
+            len({r.notes.candidate for r in searched}),
+            len(searched),
+            sum(r.step for r in searched),
+            sum(map(gpu_hours, searched)),
+            any(r.notes.gpus for r in searched),
         )
-        for arm, own in by_arm.items()
+        for arm, searched in by_arm.items()
     }

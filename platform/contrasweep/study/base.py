@@ -188,8 +188,8 @@ class StudyBase(ABC):
             self.replicates.check_seeds(seeds, field)
         if self.reference is not None:
             self.check_arm(self.reference, "reference", "the reference must be an arm")
-        for field, given in (("evaluate", self.evaluate), ("keep_checkpoints_of", self.keep_checkpoints_of != "all")):
-            if self.keep == "none" and given:
+        for field, is_set in (("evaluate", self.evaluate), ("keep_checkpoints_of", self.keep_checkpoints_of != "all")):
+            if self.keep == "none" and is_set:
                 raise SpecError(
                     f"of a study that keeps no checkpoint of a trial, {field} has none",
                     place="keep",

@@ -31,10 +31,10 @@ def expand(config: Config, place: str = "") -> MutableConfig:
         return dict(config)
     nested: MutableConfig = {}
     for key, value in config.items():
-        one = nest(key, value, place)
-        if problem := clash(leaves(nested), leaves(one)):
+        setting = nest(key, value, place)
+        if problem := clash(leaves(nested), leaves(setting)):
             raise SpecError(f"the keys of one config {problem}", place=f"{place}.{key}".lstrip("."), value=key)
-        nested = merge(nested, one)
+        nested = merge(nested, setting)
     return nested
 
 

@@ -68,8 +68,8 @@ class Evaluation:
     @property
     def prefixes(self) -> tuple[str, ...]:
         """What the names of its scores begin with, one for each dataset."""
-        own = f"{self.function.rpartition(':')[2]}/" if self.function else ""
-        return tuple(f"{dataset_name(name)}/{own}" for name in self.data) or (own,)
+        suffix = f"{self.function.rpartition(':')[2]}/" if self.function else ""
+        return tuple(f"{dataset_name(name)}/{suffix}" for name in self.data) or (suffix,)
 
     def gives(self, metric: str, prefix: str) -> bool:
         """Whether a metric of this name may be one of its scores with this prefix."""
@@ -79,8 +79,8 @@ class Evaluation:
     @property
     def label(self) -> str:
         """What the name of its study says: `on-digits-mnist`, `with-robustness`."""
-        own = ["with", self.function.rpartition(":")[2]] if self.function else []
-        return re.sub("[^A-Za-z0-9._-]+", "-", "-".join([*(["on", *self.data] if self.data else []), *own]))
+        function = ["with", self.function.rpartition(":")[2]] if self.function else []
+        return re.sub("[^A-Za-z0-9._-]+", "-", "-".join([*(["on", *self.data] if self.data else []), *function]))
 
 
 def dataset_name(name: str) -> str:

@@ -32,11 +32,11 @@ def load_study(name: str, sets: Sequence[str] = ()) -> Study:
 
     The current folder is one to import from, for the study's module and for trainables that it names.
     """
-    file, _, one = name.rpartition(":")
+    file, _, wanted = name.rpartition(":")
     if file.endswith(YAML):
         studies = {study.name: study for study in load_studies(file, sets)}
-        check_known(one, "studies", studies, "there is no such study in this file", place=file)
-        return studies[one]
+        check_known(wanted, "studies", studies, "there is no such study in this file", place=file)
+        return studies[wanted]
     return load_declared(name, KINDS, _build, "STUDY", sets)
 
 
@@ -222,8 +222,8 @@ def _next_key(where: Any, path: list[str], place: str, inside: str) -> tuple[Any
     path.
     """
     if isinstance(where, dict):
-        own = [key for key in where if isinstance(key, str) and _starts(key, path)]
-        key = max(own, key=len, default=".".join(path) if inside in ("axes", "zipped", "space") else path[0])
+        beginnings = [key for key in where if isinstance(key, str) and _starts(key, path)]
+        key = max(beginnings, key=len, default=".".join(path) if inside in ("axes", "zipped", "space") else path[0])
         return key, path[key.count(".") + 1 :]
     if isinstance(where, list) and path[0].isdigit() and int(path[0]) < len(where):
         return int(path[0]), path[1:]
@@ -241,9 +241,9 @@ def _build_all(fields: MutableConfig, name: str) -> list[Study]:
         return [_build(fields, name)]
     shared = {key: value for key, value in fields.items() if key != SEVERAL}
     each = fields[SEVERAL]
-    if not isinstance(each, list) or not each or not all(isinstance(own, dict) for own in each):
+    if not isinstance(each, list) or not each or not all(isinstance(study, dict) for study in each):
         raise SpecError("studies is a list of mappings of fields", place=f"{name}: {SEVERAL}", value=each)
-    return [_build({**shared, **own}, f"{name}: {SEVERAL}.{i}") for i, own in enumerate(each)]
+    return [_build({**shared, **study}, f"{name}: {SEVERAL}.{i}") for i, study in enumerate(each)]
 
 
 def _build(fields: MutableConfig, name: str) -> Study:

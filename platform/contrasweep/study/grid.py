@@ -227,9 +227,9 @@ class AblationGrid(StudyBase):
 def count(arms: int, axes: Axes, zipped: list[Axes], subgrids: list[SubGrid]) -> int:
     """Return how many cells these arms and axes make; a cell that comes twice is counted twice."""
     lengths = [*map(len, axes.values()), *(min(map(len, group.values()), default=0) for group in zipped)]
-    own = arms * math.prod(lengths) if lengths or not subgrids else 0
+    product = arms * math.prod(lengths) if lengths or not subgrids else 0
     inner = (count(arms if g.arms is None else len(g.arms), g.axes, g.zipped, g.subgrids) for g in subgrids)
-    return own + sum(inner)
+    return product + sum(inner)
 
 
 def check_zips(zipped: list[dict[str, list[Any]]]) -> None:

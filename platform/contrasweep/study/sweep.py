@@ -132,8 +132,8 @@ class Sweep(StudyBase):
     @property
     def arm_budget(self) -> ArmBudget:
         """Return the budget of the search of each arm."""
-        given = self.budget or ArmBudget(self.trials_per_arm)
-        return ArmBudget(self.trials_per_arm or given.trials, given.epochs, given.gpu_hours)
+        budget = self.budget or ArmBudget(self.trials_per_arm)
+        return ArmBudget(self.trials_per_arm or budget.trials, budget.epochs, budget.gpu_hours)
 
     @property
     def axis_names(self) -> list[str]:

@@ -111,11 +111,11 @@ def _checked(uri: str) -> str:
     except TypeError as error:
         hint = f"{error}; it is built as Class(study), a contrasweep.tracking.TrackedStudy"
         raise SpecError("a tracker takes the study", place="tracking", value=uri, hint=hint) from None
-    for name, given in CALLS.items():
-        own = () if isinstance(inspect.getattr_static(target, name), staticmethod | classmethod) else ("self",)
+    for name, arguments in CALLS.items():
+        receiver = () if isinstance(inspect.getattr_static(target, name), staticmethod | classmethod) else ("self",)
         try:
-            inspect.signature(getattr(target, name)).bind(*own, *given)
+            inspect.signature(getattr(target, name)).bind(*receiver, *arguments)
         except TypeError as error:
-            rule = f"{uri}.{name} takes ({', '.join(given)})"
+            rule = f"{uri}.{name} takes ({', '.join(arguments)})"
             raise SpecError(rule, place="tracking", hint=str(error)) from None
     return uri

@@ -46,8 +46,8 @@ class Notifier:
             log = read_looks(self.records) or LookLog("", "")
             if self._looks is None:
                 self._looks = sum(look.taken < self.began for look in log.looks)
-            if said := decided(log, self._looks):
-                self._send("look", said)
+            if text := decided(log, self._looks):
+                self._send("look", text)
             self._looks = len(log.looks)
         if (state := self._state()) is None:
             return
@@ -111,21 +111,30 @@ class Notifier:
 
 def decided(log: LookLog, before: int) -> str:
     """Return what the looks after the first `before` decided, as text; "" where they decided nothing."""
-    said = []
+    lines = []
     for number, look in enumerate(log.looks[before:], before + 1):
-        known = {one.key for past in log.looks[: number - 1] for one in past.comparisons if one.decision in VERDICTS}
-        new = [one for one in look.comparisons if one.decision in VERDICTS and one.key not in known]
+        known = {
+            comparison.key
+            for past in log.looks[: number - 1]
+            for comparison in past.comparisons
+            if comparison.decision in VERDICTS
+        }
+        new = [
+            comparison
+            for comparison in look.comparisons
+            if comparison.decision in VERDICTS and comparison.key not in known
+        ]
         verdicts = ", ".join(map(_verdict, new))
         if new:
-            said.append(f"look {number} at {look.replicates} {log.unit} decided: {verdicts}")
-    return "; ".join(said)
+            lines.append(f"look {number} at {look.replicates} {log.unit} decided: {verdicts}")
+    return "; ".join(lines)
 
 
-def _verdict(one: LookAt) -> str:
-    if one.decision == "equivalent":
-        return f"{one.a} equivalent to {one.b}"
-    better, other = (one.a, one.b) if one.decision == "better" else (one.b, one.a)
-    return f"{better} better than {other} by {abs(one.difference):.3g}"
+def _verdict(comparison: LookAt) -> str:
+    if comparison.decision == "equivalent":
+        return f"{comparison.a} equivalent to {comparison.b}"
+    better, other = (comparison.a, comparison.b) if comparison.decision == "better" else (comparison.b, comparison.a)
+    return f"{better} better than {other} by {abs(comparison.difference):.3g}"
 
 
 def _silent(state: RunState, since: str) -> str:

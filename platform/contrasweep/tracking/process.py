@@ -61,12 +61,12 @@ class TrackingProcess:
             A line on what is not shown by then; "" if nothing is missing.
         """
         self._tell(outcome)
-        said: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        threading.Thread(target=self._listen, args=(said,), name="tracking", daemon=True).start()
+        answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, args=(answers,), name="tracking", daemon=True).start()
         until, left = time.monotonic() + timeout_s, None
         while True:
             try:
-                line = said.get(timeout=max(0.0, until - time.monotonic()))
+                line = answers.get(timeout=max(0.0, until - time.monotonic()))
             except queue.Empty:
                 what = "all" if left is None else f"{left} trial{'s' * (left != 1)}"
                 return (
@@ -89,11 +89,11 @@ class TrackingProcess:
             self.process.stdin.write(f"{line}\n")
             self.process.stdin.flush()
 
-    def _listen(self, said: "queue.SimpleQueue[str | None]") -> None:
+    def _listen(self, answers: "queue.SimpleQueue[str | None]") -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            said.put(line)
-        said.put(None)
+            answers.put(line)
+        answers.put(None)
 
 
 @dataclass

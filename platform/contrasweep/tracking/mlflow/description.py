@@ -64,10 +64,10 @@ class DescribedDataset:
 def describe_run(study: TrackedStudy, trial: TrialOrRecord) -> RunDescription:
     """Return the tags and parameters of a trial's run in MLflow; a `Trial` and its `Record` give the same."""
     config, data = dotted.flatten(trial.config), _dataset(study, trial.data)
-    own = {"arm": trial.arm, "data": data.name, "fold": trial.fold, "seed": trial.seed}
-    keys = mlflow_keys([*study.keys, *own, *config])
+    identity = {"arm": trial.arm, "data": data.name, "fold": trial.fold, "seed": trial.seed}
+    keys = mlflow_keys([*study.keys, *identity, *config])
     params = {keys[key]: MISSING for key in study.keys}
-    params |= {keys[key]: _text(value) for key, value in (own | config).items()}
+    params |= {keys[key]: _text(value) for key, value in (identity | config).items()}
     trial_id = trial.trial_id if isinstance(trial, Record) else trial.id
     tags = {
         "trial_id": trial_id,

@@ -403,13 +403,19 @@ class Server:
         return {metric.step: metric.value for metric in history}
 
     def _create(self, description: RunDescription, started: float, tags: Mapping[str, str]) -> Run:
-        own = {**description.tags, **tags, PARENT_TAG: self.parent_id, ORIGIN_TAG: self.study.origin, **source_tags()}
+        all_tags = {
+            **description.tags,
+            **tags,
+            PARENT_TAG: self.parent_id,
+            ORIGIN_TAG: self.study.origin,
+            **source_tags(),
+        }
         entity = translate_errors(
             lambda: self.client.create_run(
-                self.experiment_id, start_time=milliseconds(started), tags=own, run_name=description.name
+                self.experiment_id, start_time=milliseconds(started), tags=all_tags, run_name=description.name
             )
         )
-        self.runs[description.trial_id] = run = Run(entity.info.run_id, own, newest={})
+        self.runs[description.trial_id] = run = Run(entity.info.run_id, all_tags, newest={})
         with self._datasets:
             translate_errors(lambda: self.client.log_inputs(run.run_id, datasets=[_dataset_input(description.dataset)]))
         return run
@@ -457,13 +463,13 @@ class Server:
         """Log in as few calls as MLflow takes, the tags with the last of them; `run` is brought up to date."""
         from mlflow.entities import Param, RunTag
 
-        first, given, marks = metric_key(self.study.metric), sorted((params or {}).items()), dict(tags or {})
+        first, settings, marks = metric_key(self.study.metric), sorted((params or {}).items()), dict(tags or {})
         points = sorted(points, key=lambda point: point[0] != first)  # MLflow shows first what was logged first
-        calls = max(math.ceil(len(points) / METRICS_PER_CALL), math.ceil(len(given) / PARAMS_PER_CALL), bool(marks))
+        calls = max(math.ceil(len(points) / METRICS_PER_CALL), math.ceil(len(settings) / PARAMS_PER_CALL), bool(marks))
         for i in range(calls):
             entities = {
                 "metrics": [_metric(p) for p in points[i * METRICS_PER_CALL : (i + 1) * METRICS_PER_CALL]],
-                "params": [Param(*item) for item in given[i * PARAMS_PER_CALL : (i + 1) * PARAMS_PER_CALL]],
+                "params": [Param(*item) for item in settings[i * PARAMS_PER_CALL : (i + 1) * PARAMS_PER_CALL]],
                 "tags": [RunTag(*item) for item in marks.items()] if i == calls - 1 else [],
             }
             translate_errors(lambda e=entities: self.client.log_batch(run.run_id, **e))
@@ -496,11 +502,11 @@ def _used(files: TrialFiles) -> list[Row]:
     return [{"step": row["step"], "time": row["time"], **system_metrics(row)} for row in files.system]
 
 
-def _same(one: float, other: float) -> bool:
+def _same(shown: float, ours: float) -> bool:
     """Whether MLflow's value is ours: it keeps the largest number in place of an infinite one."""
-    if math.isinf(other):
-        other = math.copysign(LARGEST, other)
-    return one == other or (math.isnan(one) and math.isnan(other)) or one == math.copysign(math.inf, other)
+    if math.isinf(ours):
+        ours = math.copysign(LARGEST, ours)
+    return shown == ours or (math.isnan(shown) and math.isnan(ours)) or shown == math.copysign(math.inf, ours)
 
 
 def _run_of(entity: Any) -> Run:
