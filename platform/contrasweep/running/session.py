@@ -18,6 +18,9 @@ def session(*, of_process: bool = False) -> Iterator[None]:
         of_process: Whether Ray goes on after a block without an error, until this process ends. A block within another
             leaves Ray to that.
 
+    Returns:
+        What `with` takes.
+
     Example:
         >>> with cs.session():
         ...     finished = [cs.run(one, tracking=None) for one in (study, study)]
