@@ -23,6 +23,8 @@ import time
 import traceback
 from pathlib import Path
 
+import contrasweep
+
 LIMIT_S = 120.0
 """A command that takes longer hangs."""
 SECRET = "s3cr3t-of-alice"
@@ -37,7 +39,9 @@ COMPILING = {
     "typing.py": "forward references in annotations",
 }
 """Files of the standard library that compile texts of their own, and which."""
-MAY = {"report": ["page.html"], "sync": ["board", "mlflow.db", "mlflow.db-journal", ".tmp-*"]}
+TEMPLATES = Path(contrasweep.__file__).parent
+"""Where the templates of pages lie, which Jinja2 compiles."""
+MAY = {"report": ["page.html"], "bundle": ["looked.zip"], "sync": ["board", "mlflow.db", "mlflow.db-journal", ".tmp-*"]}
 """What commands write into the current folder, because the user asks for it or by default."""
 CHANGING = {"run", "evaluate", "decide", "sync", "clean", "remove", "restore", "verify"}
 """Commands that change a storage, so that each has a copy of its own."""
@@ -106,11 +110,13 @@ class Auditor:
     def _imports(self, module, *_):
         return "" if module in self.known or module.split(".")[0] == "contrasweep" else f"imports {module}"
 
-    def _runs(self, _):
-        return "" if _caller() in IMPORTING or _named(_caller(), COMPILING) else f"runs code, in {_caller()}"
+    def _runs(self, code):
+        usual = _caller() in IMPORTING or _named(_caller(), COMPILING) or _is_template(code.co_filename)
+        return "" if usual else f"runs code, in {_caller()}"
 
     def _compiles(self, source, file):
-        if source is None or _caller() in IMPORTING or _named(_caller(), COMPILING):  # None: of a syntax tree
+        usual = _caller() in IMPORTING or _named(_caller(), COMPILING) or _is_template(file)
+        if source is None or usual:  # None: of a syntax tree
             return ""
         return f"compiles {source[:60]!r}, in {_caller()}"
 
@@ -151,6 +157,10 @@ def _caller():
     while frame.f_code.co_filename == __file__ and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code.co_filename
+
+
+def _is_template(file):
+    return _named(_caller(), ["jinja2/environment.py"]) and Path(os.fsdecode(file)).is_relative_to(TEMPLATES)
 
 
 def _named(file, files):

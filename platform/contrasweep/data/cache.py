@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import shutil
+import stat
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -19,12 +20,15 @@ from pathlib import Path
 import filelock
 
 from contrasweep.data.manifest import sha256
-from contrasweep.errors import DataError
-from contrasweep.storage.names import local_path
+from contrasweep.errors import DataError, StorageError
+from contrasweep.storage.names import is_key, local_path
+from contrasweep.storage.store import LocalStore
 
 log = logging.getLogger(__name__)
 ENTRY = "entry.json"
 SEAL = "verified.json"
+BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, StorageError)
+"""What reading a damaged or forged entry may raise."""
 REVERIFY_S = 24 * 3600
 DEFAULT_LIMIT_GIB = 64.0
 
@@ -136,8 +140,8 @@ def _stamp(folder: Path, files: object) -> None:
 
 def _identity(file: Path) -> list[int]:
     """Return what the kernel changes whenever a file's bytes do; a program can set mtime back, never ctime."""
-    stat = file.stat()
-    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
+    at = file.stat()
+    return [at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino]
 
 
 def _is_intact(folder: Path, what: str) -> bool:
@@ -148,18 +152,20 @@ def _is_intact(folder: Path, what: str) -> bool:
     if not folder.is_dir():
         return False
     try:
-        files = json.loads((folder / ENTRY).read_text())
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            seal = json.loads((folder / SEAL).read_text())
+        store = LocalStore(folder)  # reads plain files alone: no link, and no pipe, which would not end
+        files = json.loads(store.read(ENTRY))
+        with contextlib.suppress(*BROKEN):
+            seal = json.loads(store.read(SEAL))
             fresh = 0 <= time.time() - seal["time"] < REVERIFY_S
             if fresh and seal["files"] == {name: _identity(folder / name) for name in files}:
                 return True
         for name, stated in files.items():
-            if (folder / name).stat().st_size != stated["bytes"] or sha256(folder / name) != stated["sha256"]:
+            plain = is_key(name) and stat.S_ISREG((folder / name).lstat().st_mode)
+            if not plain or _identity(folder / name)[0] != stated["bytes"] or sha256(folder / name) != stated["sha256"]:
                 raise ValueError(f"{name} has changed")
         _stamp(folder, files)
         return True
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except BROKEN as error:
         log.warning("the node's cached copy of %s is damaged (%s); building it again", what, error)
         return False
 

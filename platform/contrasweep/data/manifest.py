@@ -227,5 +227,11 @@ class _Stored:
     counts: Mapping[Name, MutableConfig] = field(default_factory=dict)
     schema_version: Count = SCHEMA_VERSION
 
+    def __post_init__(self) -> None:
+        for counted in self.counts.values():
+            rows = counted.get("classes", [0] * len(self.classes))
+            if not isinstance(rows, list) or list(map(type, rows)) != [int] * len(self.classes):
+                raise ValueError("counts: classes has a number of rows for each class")
+
 
 _STORED = pydantic.TypeAdapter(_Stored)

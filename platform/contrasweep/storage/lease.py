@@ -106,6 +106,9 @@ class Lease:
                 self._wait_for_end(generation, holder)
             if self._create(generation + 1):
                 break
+            if self.newest()[0] <= generation:  # what lies there is no lease, and nobody will give it back
+                key = self._key(generation + 1)
+                raise StorageError(f"storage {self.store.uri}: {key} is no plain file; remove it, and run again")
         self.generation = generation + 1
         for key in self._keys():
             if key < self._key(self.generation):

@@ -146,7 +146,7 @@ class LocalStore:
     def sizes(self, prefix: str) -> dict[str, int]:
         """The sizes of the files."""
         with self._asking("be listed", prefix):
-            return {key: self._path(key).stat().st_size for key in self.list(prefix)}
+            return {key: self._path(key).lstat().st_size for key in self.list(prefix)}  # a link may lead to nothing
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
         """Inode, modification time and size of each file, by key."""

@@ -8,6 +8,7 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -146,6 +147,22 @@ def test_of_two_that_stage_different_datasets_in_one_place_one_wins_whole(s3):
     lost = [result for result in results if isinstance(result, DataError)]
     assert len(lost) == 1 and "already holds dataset" in str(lost[0])
     assert inspecting.verify(resolve(f"{s3.uri}/datasets/x", folds=None, storage="unused")) == []
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", [cache.ENTRY, cache.SEAL, "image.npy"])
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder", "deep"])
+def test_what_is_no_plain_file_of_the_cache_is_not_read(kind, name, node_cache, expected, staged, tmp_path):
+    images(staged)
+    for file in (node_cache / "splits").glob(f"*/{name}"):
+        content = file.rename(tmp_path / file.parent.name)
+        {
+            "link": lambda at, content=content: at.symlink_to(content),
+            "pipe": os.mkfifo,
+            "folder": Path.mkdir,
+            "deep": lambda at: at.write_text("[" * 10**5),
+        }[kind](file)
+    assert np.array_equal(images(staged), expected)
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "empty entry", "old seal", "seal of the future"])

@@ -56,7 +56,10 @@ class Life:
         if self.proxy is None:
             return live(self.folder, self.storage, n, fault)
         self.proxy.plan = plan = RequestFaults(n, fault)
-        environment = plan.environment | {"AWS_ENDPOINT_URL": self.proxy.endpoint}
+        keys = {
+            name: value for name, value in os.environ.items() if name.startswith("AWS_")
+        }  # later than the fork server
+        environment = keys | plan.environment | {"AWS_ENDPOINT_URL": self.proxy.endpoint}
         ended = live(self.folder, self.storage, environment=environment, begun=plan.begin)
         ended.calls = plan.calls
         return ended

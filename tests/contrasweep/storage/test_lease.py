@@ -8,10 +8,12 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from benchmarks.tracking_services import wait_until
 
+from contrasweep.errors import StorageError
 from contrasweep.storage import lease as lease_module
 from contrasweep.storage.lease import Holder, Lease, StudyHeld
 from contrasweep.storage.records import StudyRecords
@@ -106,6 +108,14 @@ def test_a_half_written_lease_is_waited_for_and_then_taken(storage, a_lease):
     lease = a_lease("one")
     lease.acquire()
     assert lease.generation == 5
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("storage", ["folder"], indirect=True)
+def test_a_folder_in_the_place_of_a_lease_is_an_error_and_not_waited_for(storage, a_lease):
+    Path(storage, "study/lease/00000001.json").mkdir(parents=True)
+    with pytest.raises(StorageError, match=r"study/lease/00000001.json is no plain file; remove it"):
+        a_lease("one").acquire()
 
 
 def test_a_holder_whose_lease_cannot_be_read_for_a_moment_keeps_it(storage, a_lease):

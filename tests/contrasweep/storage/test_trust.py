@@ -261,7 +261,9 @@ def test_links_and_pipes_in_a_folder_are_not_read(tmp_path):
     store = LocalStore(tmp_path / "storage")
     store.write("a/real", b"x")
     (store.root / "a" / "link").symlink_to(tmp_path / "secret")
+    (store.root / "a" / "nowhere").symlink_to("nothing")
     os.mkfifo(store.root / "a" / "pipe")
+    assert {"a/real", "a/link", "a/nowhere"} <= set(store.sizes("a/"))
     for name, why in (("link", "it is a link"), ("pipe", "no plain file"), ("../secret", "leads out of it")):
         with pytest.raises(StorageError, match=why):
             store.read(f"a/{name}" if name != "../secret" else "../secret")
@@ -443,6 +445,8 @@ DATASET = Manifest(
         ("8,", "-8,", r"columns\.image: .*a shape is of sizes"),
         ("8,", "9999999999999,", r"columns\.image: .*a shape is of sizes"),
         ('{\n   "groups": 5\n  }', "5", r"counts\.train: "),
+        ('"groups": 5', '"classes": [5, 6]', "a number of rows for each class"),
+        ('"groups": 5', '"classes": ["5"]', "a number of rows for each class"),
         ("{", "[" * 100_000, "recursion limit"),
         ("{", "\udcff", "expected value"),
     ],
