@@ -43,6 +43,20 @@ def test_ranks_and_p_values_are_those_of_the_datasets_means():
     assert summary.p_value("good", "poor") == summary.p_value("poor", "good") < 0.05
 
 
+@pytest.mark.slow
+def test_ranks_and_the_p_of_two_arms_are_those_of_autorank():
+    autorank = pytest.importorskip("autorank")
+    frame = frame_of(8, {"good": 0.025, "same": 0.0, "poor": 0.0})
+    means = frame.pivot_table(index="data", columns="arm", values="accuracy")
+    asked = {"force_mode": "nonparametric", "verbose": False}
+    ranks = autorank.autorank(means, **asked).rankdf["meanrank"]
+    summary = dataset_summary(frame, "accuracy", ["data"])
+    assert dict(zip(summary.arms, summary.ranks, strict=True)) == pytest.approx(dict(ranks))
+    two = dataset_summary(frame[frame["arm"] != "poor"], "accuracy", ["data"])
+    theirs = autorank.autorank(means[["good", "same"]], **asked)
+    assert theirs.omnibus == "wilcoxon" and two.p_value("good", "same") == pytest.approx(2 * theirs.pvalue)
+
+
 def test_smaller_can_be_better_and_gaps_leave_the_pair_out():
     frame = frame_of(4)
     summary = dataset_summary(frame, "accuracy", ["data"], "min")
