@@ -158,7 +158,8 @@ class Row:
             "" if word == "held" and claim.same else seen.decision
         )
         if low := [arm for arm in ahead or [claim.arm, claim.against] if not self.stands(arm)]:
-            return f"{NOT_SHOWN}: {' and '.join(low)} {'are' if len(low) > 1 else 'is'} not surely above the floor"
+            verb, least = "are" if len(low) > 1 else "is", self.study.smallest_difference
+            return f"{NOT_SHOWN}: {' and '.join(low)} {verb} not surely {least:g} above the floor"
         made = " by construction" * bool(claim.construction)
         return f"{word}{made} on {claim.on}" + f", {claim.under}" * bool(claim.under)
 
@@ -168,7 +169,7 @@ def held(decision: Verdict, relevance: Relevance | None, same: bool) -> str:
 
     A claim that two arms do as well (`same`) holds where the difference is surely less than matters, and is
     contradicted where there surely is one that may matter. A claim that an arm is better is contradicted where the arm
-    is worse, or no better by as much as matters.
+    is worse, or surely within less than matters.
     """
     sure = decision in ("better", "worse")
     if same:
@@ -385,9 +386,9 @@ holds for what it says it was asked on, and is no verdict on the paper's own sca
 was declared before a study was run and is justified where the study is declared. Settings were chosen on other data
 than those that decide, unless a section says otherwise.
 
-- **Held?** A claim that an arm is better is *contradicted* where it is worse, or no better by as much as matters. A
-  claim that two arms do as well is *held* where the difference is surely less than matters, and *contradicted* where
-  there surely is one. The rest is *not shown here*. Either word needs that the arm ahead (both, where they do as well)
+- **Held?** A claim that an arm is better is *contradicted* where it is worse, or the difference is surely less than
+  matters either way. A claim that two arms do as well is *held* where that is so, and *contradicted* where there surely
+  is a difference. The rest is *not shown here*. Either word needs that the arm ahead (both, where they do as well)
   is surely above the **floor**, an arm that learns nothing of the kind, by more than the smallest difference: the 95 %
   intervals of their means say so. *By construction*: the data or the loss make it so, and the claim is not counted.
 - **Fresh** estimates are of a fixed number of seeds that the study had never used, judged once; they decide. Without

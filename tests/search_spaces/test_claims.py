@@ -172,7 +172,7 @@ def test_the_arm_that_is_ahead_is_surely_above_the_floor_by_the_smallest_differe
     assert row.held == "held on toys" and row.stands("b")
     wide = replace(seen, ends={"a": (sign * 0.45, sign * 1.2), "b": (sign * 0.47, sign * 0.53)})
     unsure = replace(row, first=wide)
-    assert unsure.held == "not shown here: a is not surely above the floor" and not unsure.stands("b")
+    assert unsure.held == "not shown here: a is not surely 0.05 above the floor" and not unsure.stands("b")
     assert replace(unsure, claim=replace(row.claim, floor=None)).held == "held on toys"
     # The arm that loses may have learned nothing: that is what the claim says, or what contradicts it.
     assert replace(row, first=replace(wide, ends={"b": (sign * 0.1, sign * 0.9)})).held == "held on toys"
@@ -180,7 +180,7 @@ def test_the_arm_that_is_ahead_is_surely_above_the_floor_by_the_smallest_differe
         "contradicted on toys"
     )
     same = replace(row, first=replace(wide, decision="equivalent", low=-0.01, high=0.02))
-    assert same.held == "not shown here: a and b are not surely above the floor"
+    assert same.held == "not shown here: a and b are not surely 0.05 above the floor"
     made = replace(row, claim=replace(row.claim, construction="it is so"))
     assert made.held == "held by construction on toys"
 
