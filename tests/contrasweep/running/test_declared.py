@@ -369,7 +369,7 @@ def test_no_sequence_of_edits_gives_a_verdict_at_a_level_that_was_not_declared_u
         metric: 0.8 + 0.02 * noise(seed, metric, trial.id, draws.get(trial.arm, 0)) for metric in METRICS
     }
     first = run(grid(**fields), storage, value)
-    said, changed = {frozenset((p.a, p.b)) for p in first.answer.pairs}, False
+    said, changed, ended = {frozenset((p.a, p.b)) for p in first.answer.pairs}, False, set(first.trial_records)
     for change, spend, rerun, draw in steps:
         draws |= dict.fromkeys(rerun, draw)
         before = document(storage)
@@ -379,6 +379,8 @@ def test_no_sequence_of_edits_gives_a_verdict_at_a_level_that_was_not_declared_u
             assert document(storage) == before
             continue
         fields |= change
+        assert ended <= set(results.trial_records), "who may leave ended trials out chooses a verdict"
+        ended = set(results.trial_records)
         changed |= grid(**fields) != grid(seeds=list(range(6)))
         table, looks = (
             results.table(),
