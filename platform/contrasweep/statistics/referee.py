@@ -49,6 +49,8 @@ where seeds to come may settle it, and 4 against 0 at the last."""
 SURELY = 0.02
 """The level at which more collapsed seeds (6 against 0) end a confirmation (a screen ends at `OBJECTIONS[1]`), and the
 chance that more collapse than may be `unseen`."""
+PRESUMED = 16.0
+"""How deep collapses are taken to be, in the median distance from the median gain, where nobody knows and none was."""
 DRAWS = 200
 
 
@@ -212,10 +214,13 @@ class Rule:
             look: The position of the look, from 0: there are `looks()[look]` seeds.
             screened: The differences of the candidate's screen, which tell of its collapses alone.
             falls: How deep collapses of the campaign were so far (`Gains.fell`), those of this candidate's screen too.
-            depth: How far the candidate could fall, down to the worst value of its metric; 0 where nobody knows. Such
-                collapses delay its keeping to the last look, which tells of them.
+            depth: How far the candidate could fall, down to the worst value of its metric; 0 where nobody knows, and
+                a depth is presumed until the campaign shows one. Such collapses delay its keeping to the last look,
+                which tells of them.
         """
         gains, now = self._gains(differences), self.look_level(level, look)
+        if not depth and not any(falls):
+            depth = PRESUMED * gains.spread
         low, high = (end - self._allowance for end in gains.interval(now))
         passes, last = low > -self._allowance, look >= len(self.looks()) - 1
         surely = gains.collapses_p <= SURELY
@@ -332,11 +337,19 @@ class Gains:
     @property
     def fell(self) -> float:
         """How far from the median gain those are that are `DEEP` times as far as most, in the median; 0 without any."""
-        finite = self.all[np.isfinite(self.all)]
-        far = np.abs(finite - np.median(finite)) if len(finite) else finite
-        far = far[far > 0]
-        deep = far[far > DEEP * np.median(far)] if len(far) else far
+        deep = self._far[self._far > DEEP * self.spread]
         return float(np.median(deep)) if len(deep) else 0.0
+
+    @property
+    def spread(self) -> float:
+        """How far from the median gain the others are, in the median."""
+        return float(np.median(self._far)) if len(self._far) else 0.0
+
+    @property
+    def _far(self) -> Floats:
+        finite = self.all[np.isfinite(self.all)]
+        far: Floats = np.abs(finite - np.median(finite)) if len(finite) else finite
+        return far[far > 0]
 
     @property
     def collapses_p(self) -> float:

@@ -159,7 +159,11 @@ def test_a_gain_outweighs_the_collapses_that_may_not_have_shown_or_is_not_kept()
 
 def test_collapses_down_to_the_worst_value_delay_a_keep_to_the_last_look_which_tells_of_them():
     d = np.random.default_rng(3).normal(0.5, 0.3, 32)
-    assert RULE.confirm(d[:20], 0.05, 3).verdict == "keep" and RULE.confirm(d[:20], 0.05, 3, depth=20).verdict == "more"
+    some = np.linspace(0.1, 0.9, 16)
+    said = [RULE.confirm(some, 0.05, 2, depth=depth).verdict for depth in (1, 20, 0)]
+    assert said == ["keep", "more", "more"], "a depth of 16 median distances is presumed where nobody knows"
+    assert RULE.confirm(some, 0.05, 2, falls=[1.0]).verdict == "keep", "the campaign shows how deep"
+    assert RULE.confirm(some + 5, 0.05, 2).verdict == "keep", "such collapses would not outweigh a clear gain"
     last = RULE.confirm(d, 0.05, 6, depth=20)
     assert last.verdict == "keep" and last.why == "up to 12% of its seeds may collapse unseen"
     assert RULE.confirm(d, 0.05, 6, depth=1).why == ""
