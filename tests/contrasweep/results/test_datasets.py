@@ -41,6 +41,8 @@ def test_ranks_and_p_values_are_those_of_the_datasets_means():
     assert list(summary.p_values.values()) == pytest.approx(list(holm(raw)))
     assert [set(clique) for clique in summary.cliques()] == [{"good", "same"}]
     assert summary.p_value("good", "poor") == summary.p_value("poor", "good") < 0.05
+    (clique,) = dataset_summary(frame_of(8, dict.fromkeys("abc", 0.2)), "accuracy", ["data"]).cliques()
+    assert set(clique) == {*"abc"}, "no clique within another"
 
 
 @pytest.mark.slow

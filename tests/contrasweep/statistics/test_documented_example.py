@@ -42,6 +42,7 @@ def test_two_seeds():
 def test_three_comparisons_and_a_gap():
     assert Family(3).adjusted([0.019, 0.03, 0.4]) == pytest.approx([0.057, 0.06, 0.4])
     assert Family(3).share([0.019, 0.03, 0.4], 0) == pytest.approx(0.05 / 3)
+    assert [Family(3).share([0.01, 0.01, 0.04], i) for i in range(3)] == pytest.approx([0.05 / 3, 0.05 / 3, 0.05])
     two = contrast(D.ravel(), folds=FOLDS.tolist(), seeds=SEEDS.tolist(), design=Design(folds=5))
     low, high = two.interval(0.05 / 3)
     assert (high - low) / 2 == pytest.approx(0.0259, abs=5e-5) and low < 0

@@ -66,6 +66,14 @@ def test_a_server_that_was_there_is_waited_for(store, faults, monkeypatch):
     assert len(faults.done) == 20
 
 
+def test_tries_that_are_asked_for_are_counted(s3, faults, monkeypatch):
+    monkeypatch.setenv("CONTRASWEEP_S3_ATTEMPTS", "3")
+    faults.on("GET", "there", "reset", "...")
+    with pytest.raises(StorageError, match="3 times"):
+        S3Store(s3.uri, patient=True).read("there")
+    assert len(faults.done) == 3
+
+
 def test_a_full_disk_here_is_no_fault_of_the_server(store, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"could not read .*there \(.*Not a directory.*a file of this machine"):

@@ -25,7 +25,7 @@ from contrasweep.tracking.follower import Follower
 from contrasweep.tracking.kinds import checked_tracking, tracking_of
 from contrasweep.tracking.process import NICENESS, TrackingProcess
 from contrasweep.tracking.sync import FOLDERS, sync, targets
-from contrasweep.tracking.tracker import TrackedStudy
+from contrasweep.tracking.tracker import TrackedStudy, TrackingError
 from contrasweep.trial import Trial
 
 OWN = """
@@ -307,6 +307,21 @@ def test_a_tracker_that_fails_stops_no_trial_and_is_named_at_the_end(records, tr
     gap = tracked("own_trackers:Lines", records, trial, values=(7, 0.75))
     assert gap.startswith("own_trackers:Lines lacks 1 trial of study s (OSError: the disk is full); the records have")
     assert f"own_trackers:Lines does not show trial {trial.id} (OSError: the disk is full)" in capsys.readouterr().err
+
+
+def test_a_tracker_that_stays_away_is_given_up_and_named_at_the_end(records, trial, monkeypatch):
+    finish(records, trial, (0.5,))
+    follower, looks = follower_of("own_trackers:Lines", records), []
+
+    def away(*place, **named):
+        looks.append(1)
+        assert len(looks) < 9, "it is asked for ever"
+        raise TrackingError("nobody answers", retryable=True)
+
+    monkeypatch.setattr(follower.target, "connect", away)
+    monkeypatch.setattr("contrasweep.tracking.follower.AWAY_S", 1.5)
+    follower.follow(lambda seconds: "complete", lambda left: None)
+    assert follower.gap().startswith("own_trackers:Lines lacks 1 trial of study s (nobody answers); the records have")
 
 
 @pytest.mark.parametrize(

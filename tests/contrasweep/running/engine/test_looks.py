@@ -139,6 +139,7 @@ def test_trials_that_are_made_anew_begin_the_looks_anew(calm, tmp_path):
     drive_looks(grid(), tmp_path, value, rerun=["c"], stop_after=3)
     log = log_of(tmp_path)
     assert log.looks == () and len(log.earlier) == 1
+    assert log.with_look(*log.earlier).begun_anew().earlier == log.earlier * 2, "none is forgotten"
 
 
 def test_failures_are_no_end_of_a_stage_and_help_nobody(tmp_path):
