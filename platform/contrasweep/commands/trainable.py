@@ -119,7 +119,7 @@ def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
             links.append(link)
     if hidden := sorted(name for name in left_out if name[0] not in "._"):
         why = "as runs leave such, or git ignores them; the arm's `code` links what it names"
-        log.warning("relative paths do not reach %s of the project, %s", ", ".join(hidden), why)
+        print(f"relative paths do not reach {', '.join(hidden)} of the project, {why}", flush=True)
     try:
         yield
         folders = [link for link in links if link.is_dir() and not (link / "__pycache__").exists()]
