@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -53,15 +53,16 @@ def notices_of(record: Record) -> dict[str, str]:
     return {name: sentence for name, sentence in NOTICES.items() if record.metrics.get(name) == 1}
 
 
-def notice_lines(trials: "pd.DataFrame", axes: Sequence[str] = ()) -> list[str]:
+def notice_lines(trials: "pd.DataFrame", axes: Sequence[str] = (), names: Callable[[str], str] = str) -> list[str]:
     """Return a sentence for each notice of finished trials: of how many, by arm, and in which cells they are more.
 
-    `trials` has a row a trial: arm, axes and metrics. A trial that does not report a notice's metric does not have it.
+    `trials` has a row a trial: arm, axes and metrics, of which `names` gives the display names. A trial that does not
+    report a notice's metric does not have it.
     """
     lines = []
     for metric, sentence in NOTICES.items():
         found = [
-            _counted(str(arm), part, metric, axes)
+            _counted(str(arm), part, metric, axes, names)
             for arm, part in (trials.groupby("arm", sort=False) if metric in trials else ())
             if (part[metric] == 1).any()
         ]
@@ -71,14 +72,14 @@ def notice_lines(trials: "pd.DataFrame", axes: Sequence[str] = ()) -> list[str]:
     return lines
 
 
-def _counted(arm: str, trials: "pd.DataFrame", metric: str, axes: Sequence[str]) -> str:
+def _counted(arm: str, trials: "pd.DataFrame", metric: str, axes: Sequence[str], names: Callable[[str], str]) -> str:
     """`supcon: 6 of 30 trials, 6 of 10 at loss.temperature=0.1`."""
     bad = trials[metric] == 1
-    text = f"{arm}: {bad.sum()} of {len(bad)} trials"
+    text = f"{names(arm)}: {bad.sum()} of {len(bad)} trials"
     if not axes or bad.all():
         return text
     cells = [
-        ", ".join(f"{axis}={label(value)}" for axis, value in zip(axes, values, strict=True))
+        ", ".join(f"{names(axis)}={label(value)}" for axis, value in zip(axes, values, strict=True))
         for values in trials[list(axes)].itertuples(index=False)
     ]
     by_cell = bad.set_axis(cells).groupby(level=0, sort=False).agg(bad="sum", total="size")

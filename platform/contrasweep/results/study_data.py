@@ -210,7 +210,7 @@ class StudyData:
     def notices(self) -> list[str]:
         """A sentence for what stands out in the classes of the data, and for what finished trials say of themselves."""
         logs = [f"{len(self.warned)} of {len(self.planned)} trials have warnings in their logs"] * bool(self.warned)
-        return [*self.document.data_notes, *notice_lines(self.done, self.axes), *logs]
+        return [*self.document.data_notes, *notice_lines(self.done, self.axes, self.names), *logs]
 
     @property
     def warned(self) -> list[Record]:
