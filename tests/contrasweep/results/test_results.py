@@ -124,14 +124,15 @@ REMEDY = "raise the temperature, lower the learning rate, or check the augmentat
 @pytest.mark.parametrize("format", ["text", "markdown", "latex", "html", "csv"])
 def test_every_format_counts_collapsed_trials_by_arm_and_cell_with_the_remedy(format, study, tmp_path):
     plan, records = study
+    records.claim(replace(records.document(), labels={"b": "SupCon", "batch_size": "batch size"}))
     for trial in plan.trials:
         stuck = trial.arm == "b" and trial.config["batch_size"] == 8
         metrics = {"accuracy": value(trial), "seconds": 3.0, "collapsed": float(stuck)}
         records.write(Record.of(trial, status=Status.DONE, metrics=metrics, seconds=1.5))
     results = load("made-up", storage=str(tmp_path))
-    said = "coincide (b: 10 of 20 trials, 10 of 10 at batch_size=8); " + REMEDY
+    said = "coincide (SupCon: 10 of 20 trials, 10 of 10 at batch size=8); " + REMEDY
     assert [notice for notice in results.notices if notice.endswith(said)] == results.notices
-    shown = " ".join(render(results, format).decode().replace("\\_", "_").split())
+    shown = " ".join(render(results, format).decode().split())
     assert said in shown
     assert said in " ".join(summary(results)["notes"])
     (pair,) = results.answer.pairs
