@@ -124,7 +124,8 @@ REMEDY = "raise the temperature, lower the learning rate, or check the augmentat
 @pytest.mark.parametrize("format", ["text", "markdown", "latex", "html", "csv"])
 def test_every_format_counts_collapsed_trials_by_arm_and_cell_with_the_remedy(format, study, tmp_path):
     plan, records = study
-    records.claim(replace(records.document(), labels={"b": "SupCon", "batch_size": "batch size"}))
+    labels, document = {"b": "SupCon", "batch_size": "batch size"}, records.document()
+    records.claim(dataclasses.replace(document, spec={**document.spec, "labels": labels}))
     for trial in plan.trials:
         stuck = trial.arm == "b" and trial.config["batch_size"] == 8
         metrics = {"accuracy": value(trial), "seconds": 3.0, "collapsed": float(stuck)}
