@@ -8,6 +8,7 @@ so that an interrupted search goes on with the same candidates, from their check
 every finished one again, in order of number.
 """
 
+import math
 from collections import deque
 from collections.abc import Collection, Iterable
 
@@ -18,7 +19,7 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.study.arm_budget import Spending
 from contrasweep.trial import Trial
-from contrasweep.tuning.candidate import Candidate, Outcome, read_candidate, write_candidate
+from contrasweep.tuning.candidate import Candidate, read_candidate, write_candidate
 from contrasweep.tuning.design import SweepDesign, fixed_of
 from contrasweep.tuning.pruners import CONTINUE
 from contrasweep.tuning.source import Next
@@ -97,17 +98,15 @@ class ArmSearch:
 
     def best(self) -> Candidate | None:
         """Return the best configuration among those trained to their end on all folds; the first of equals."""
-        outcomes = [(self._outcome(candidate), candidate) for candidate in self.candidates if candidate.counts]
-        good = [(outcome.rank(self.study), -candidate.number) for outcome, candidate in outcomes if outcome.finite]
-        return self.candidates[-max(good)[1]] if good else None
+        sign = 1 if self.study.mode == "max" else -1
+        values = {c.number: sign * c.value(self.study.metric) for c in self.candidates if c.counts}
+        finite = {number: value for number, value in values.items() if math.isfinite(value)}
+        return self.candidates[max(finite, key=finite.__getitem__)] if finite else None
 
     def best_config(self) -> MutableConfig | None:
         """Return the whole config of the best configuration's trials; None where there is none to confirm."""
         best = self.best()
         return dict(best.trials[0].config) if best else None
-
-    def _outcome(self, candidate: Candidate) -> Outcome:
-        return Outcome.of(candidate.config, candidate.records.values(), self.study)
 
     @property
     def _running(self) -> list[str]:
@@ -267,10 +266,10 @@ class ArmSearch:
                     return
                 continue
             candidate.learned = True
-            outcome = self._outcome(candidate)
+            value = candidate.value(self.study.metric)
             pruned = [r.step for r in candidate.records.values() if r.status.stopped_early]
-            usable = candidate.trained and outcome.finite
-            self.searcher.tell(candidate.config, outcome.value if usable else None, min(pruned) if pruned else None)
+            usable = candidate.trained and math.isfinite(value)
+            self.searcher.tell(candidate.config, value if usable else None, min(pruned) if pruned else None)
 
     def _close(self) -> None:
         self.closed = True

@@ -1,8 +1,7 @@
-"""A configuration that a search tries: its file in the storage, its trials and its outcome."""
+"""A configuration that a search tries: its file in the storage, its trials and its value."""
 
 import math
 import statistics
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from contrasweep import canonical
@@ -12,31 +11,7 @@ from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.space import Space
-from contrasweep.study.sweep import Sweep
 from contrasweep.trial import Trial
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of a configuration: the mean of the metric over its folds, NaN where there is none."""
-
-    config: Config  # the searched settings
-    value: float
-
-    @classmethod
-    def of(cls, config: Config, records: Iterable[Record], study: Sweep) -> "Outcome":
-        """The mean over these records, one a fold."""
-        values = [record.metrics.get(study.metric, math.nan) for record in records]
-        return cls(config, statistics.fmean(values) if values else math.nan)
-
-    @property
-    def finite(self) -> bool:
-        """Whether it has a value."""
-        return math.isfinite(self.value)
-
-    def rank(self, study: Sweep) -> float:
-        """Larger is better."""
-        return self.value if study.mode == "max" else -self.value
 
 
 @dataclass
@@ -48,6 +23,11 @@ class Candidate:
     trials: list[Trial]
     records: dict[str, Record] = field(default_factory=dict)
     learned: bool = False  # whether the searcher has had its outcome
+
+    def value(self, metric: str) -> float:
+        """Return the mean of the metric over the trials that have ended; NaN where one lacks it, or none has."""
+        values = [record.metrics.get(metric, math.nan) for record in self.records.values()]
+        return statistics.fmean(values) if values else math.nan
 
     @property
     def whole(self) -> bool:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from contrasweep import SpecError
 from contrasweep.canonical import dumps
-from contrasweep.study.space import Choice, Float, Int, active, sample
-from contrasweep.tuning.searchers import SEARCHERS, build, configurations, importance
+from contrasweep.study.space import Choice, Float, Int, active, configurations, sample
+from contrasweep.tuning.searchers import SEARCHERS, build, importance
 
 SPACE = {
     "kind": Choice(["plain", ["a", 1]]),

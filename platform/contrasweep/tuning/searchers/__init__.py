@@ -6,9 +6,8 @@
 What is asked depends on the seed, the number of the ask and what was told, and no configuration is asked twice.
 """
 
-from contrasweep.study.space import configurations, fits
 from contrasweep.tuning.searchers.named import SEARCHERS, build
 from contrasweep.tuning.searchers.pedanova import Importance, importance
 from contrasweep.tuning.searchers.searcher import Problem, Searcher
 
-__all__ = ["SEARCHERS", "Importance", "Problem", "Searcher", "build", "configurations", "fits", "importance"]
+__all__ = ["SEARCHERS", "Importance", "Problem", "Searcher", "build", "importance"]
