@@ -175,9 +175,16 @@ def test_failed_trials_are_never_the_best(tmp_path):
     assert confirmed[-1].best == {} and len(ended) == 10
 
 
-def test_an_arm_without_a_best_says_why(tmp_path):
-    study, says = sweep(arms={"short": ARMS["short"]}), "no trial of its search was trained to its end (5 failed)"
-    drive(study, tmp_path, statuses=lambda t: "failed")
+@pytest.mark.parametrize(
+    ("failing", "says"),
+    [
+        ((0, 2), "no trial of its search was trained to its end (10 failed)"),
+        ((2,), "no configuration was trained to its end on all search folds"),
+    ],
+)
+def test_an_arm_without_a_best_says_why(tmp_path, failing, says):
+    study = sweep(arms={"short": ARMS["short"]}, search_folds=[0, 2])
+    drive(study, tmp_path, statuses=lambda t: "failed" if t.fold in failing else "done")
     planned, records = plan(study, storage=str(tmp_path)), StudyRecords(str(tmp_path), study.name)
     (warning,) = planned.source(records, records.finished()).warnings()
     assert warning == f"arm short: {says}; nothing to confirm"
@@ -249,7 +256,7 @@ def test_a_report_lists_every_trial_of_a_sweep_with_its_settings(tmp_path):
     stopped=st.integers(1, 5),
 )
 @example(low="0.1", step="0.1", count=2, searcher="grid", stopped=3)
-def test_a_search_in_steps_is_resumed_extended_and_learned_from(low, step, count, searcher, stopped):
+def test_a_search_in_steps_is_resumed_and_extended(low, step, count, searcher, stopped):
     """Every value of the range is tried, over an interruption and an extension."""
     high = float(Decimal(low) + count * Decimal(step))
     arms = {"only": Arm("toy:train", config={"epochs": 2}, space={"lr": Float(float(low), high, step=float(step))})}
