@@ -35,7 +35,7 @@ from pydantic_core import core_schema
 
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError, choose_from
-from contrasweep.imports import import_path
+from contrasweep.imports import import_path, installed, path_of
 from contrasweep.schema import JsonSchema, checked, json_schema, omitted_fields, plain, unknown_field
 
 E = TypeVar("E")
@@ -162,6 +162,7 @@ class Table(Mapping[str, E], Generic[E]):
                 value=value,
                 hint=choose_from(self.plural, list(self), value),
             )
+        name = name if name in self else path_of(self.plural, name)
         entry = self.entry(name, "" if isinstance(value, str) else "name")
         parameters = {key: item for key, item in parameters.items() if key != "name"}
         settings = self.takes(entry, {**(defaults or {}), **parameters})
@@ -186,7 +187,10 @@ class Table(Mapping[str, E], Generic[E]):
             except SpecError as error:
                 raise SpecError(error.rule, place=place, value=error.value, hint=error.hint) from None
         raise SpecError(
-            f"there is no such {self.kind}", place=place, value=name, hint=choose_from(self.plural, list(self), name)
+            f"there is no such {self.kind}",
+            place=place,
+            value=name,
+            hint=choose_from(self.plural, [*self, *installed(self.plural)], name),
         )
 
 

@@ -1,6 +1,7 @@
 """Imports of objects at dotted paths, such as trainables, losses and other components of the user's package."""
 
 import contextlib
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
@@ -12,7 +13,8 @@ import sys
 import sysconfig
 import traceback
 import urllib.parse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,18 @@ from contrasweep.errors import SpecError, choose_from, clipped
 
 TRAINING = "torch"
 """The package whose absence says that nothing is trained here."""
+PARTS = "contrasweep.parts"
+"""The entry point group of parts of installed packages, by which `contrasweep list losses` shows them too.
+
+    [project.entry-points."contrasweep.parts"]
+    "losses.soft" = "contrasweep_soft.losses:soft"
+    "readers.soft_*.json" = "contrasweep_soft.reading:read"
+
+The word before the dot is the kind, as `contrasweep list` has it. A name stands for its dotted path, which a trial's
+settings hold, so that its record has the package's version.
+"""
+SITE_FOLDERS = ("site-packages", "dist-packages")
+"""Folders of installed packages. Others that Python imports from, such as the current one, name no parts."""
 _storages: set[Path] = set()  # folders that this process has used as storages
 _INSTALLED = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platlib", "purelib"))
 
@@ -232,3 +246,47 @@ def build_part(kind: str, name: str, target: Callable[..., Any], *first: object,
         pass
     with errors_named(f"{name} cannot be built as a {kind}", kind):
         return target(*first, **options)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an installed package: the dotted path of the object, and the packages that name it."""
+
+    path: str
+    packages: tuple[str, ...]
+
+    @property
+    def description(self) -> str:
+        """Return the line of `contrasweep list` on it."""
+        return f"{self.path}, of {' and '.join(self.packages)}"
+
+
+@functools.cache
+def installed(kind: str) -> Mapping[str, Part]:
+    """Return name -> part of the installed packages, of one kind; none of them is imported."""
+    found: dict[str, Part] = {}
+    for entry in importlib.metadata.entry_points(group=PARTS):
+        of, _, name = entry.name.partition(".")
+        if of != kind or entry.dist is None:
+            continue
+        if {*SITE_FOLDERS}.isdisjoint(Path(str(entry.dist.locate_file(""))).parts):
+            continue
+        package = f"{entry.dist.name} {entry.dist.version}"
+        known = found.get(name)
+        found[name] = Part(entry.value, (*known.packages, package) if known else (package,))
+    return found
+
+
+def path_of(kind: str, name: str) -> str:
+    """Return the dotted path of an installed part by its name; any other name as it is.
+
+    Raises `SpecError` where two packages have a part of this name.
+    """
+    part = installed(kind).get(name)
+    if part is not None and len(part.packages) > 1:
+        raise SpecError(
+            "two packages have a part of this name",
+            value=name,
+            hint=f"{' and '.join(part.packages)}; name its dotted path",
+        )
+    return name if part is None else part.path

@@ -307,7 +307,7 @@ def list_(
         str,
         typer.Argument(
             help="methods, losses, targets, similarities, encoders, heads, augmentations, optimizers, datasets, "
-            "searchers, pruners, trackers or studies.",
+            "readers, searchers, pruners, trackers or studies.",
             autocompletion=completion.kinds,
         ),
     ],

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from contrasweep.components import Declared, Table, declared
 from contrasweep.data.names import own_importer
 from contrasweep.errors import SpecError, check_known, choose_from
-from contrasweep.imports import import_from_here, import_module, import_path
+from contrasweep.imports import import_from_here, import_module, import_path, installed, path_of
 from contrasweep.schema import JsonSchema, field_help, json_schema
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ TABLES = {
     "augmentations": "contrasweep.trainables.augmentations:AUGMENTATIONS",
     "optimizers": "contrasweep.trainables.optimisation:OPTIMIZERS",
     "datasets": "contrasweep.data.importers:DATASETS",
+    "readers": "contrasweep.judging.sources:KINDS",
     "searchers": "contrasweep.tuning.searchers:SEARCHERS",
     "pruners": "contrasweep.tuning.pruners:PRUNERS",
     "trackers": "contrasweep.tracking.kinds:TRACKERS",
@@ -50,6 +51,7 @@ SIGNATURES = {
     "augmentations": "a function (image, **options), or a class whose objects take one: torchvision.transforms.v2:NAME",
     "optimizers": "a class (parameters, lr, **options) as in torch.optim, whose own go by their names",
     "datasets": "a function (source, settings) that gives a Content, or an Importer",
+    "readers": "a function (path) that gives a frame with a row a run, of files of this name",
     "searchers": "a class (problem, **options) with ask, tell and replay, or an Optuna sampler",
     "pruners": "a class (mode, budget, **options): contrasweep.tuning.pruners.Pruner",
     "trackers": "a class (study) with start, report, finish and close",
@@ -73,12 +75,14 @@ def descriptions(kind: str, package: str = STUDIES) -> dict[str, str]:
     """Return name -> one line, for all entries of this kind; for studies, those in the modules of `package`."""
     if kind == "studies":
         return {name: study.description for name, study in _studies(package)}
-    return {name: _description(entry) for name, entry in _table(kind).items()}
+    parts = {name: part.description for name, part in installed(kind).items()}
+    return parts | {name: _description(entry) for name, entry in _table(kind).items()}
 
 
 def settings(kind: str, name: str) -> list[Setting]:
     """The settings of the entry `name` (of a table, or by its own dotted path) of this kind."""
     import_from_here()
+    name = name if name in _table(kind) else path_of(kind, name)
     if kind == "datasets" and ":" in name:
         return _settings_of(own_importer(name))
     table = _table(kind)

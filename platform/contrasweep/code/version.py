@@ -46,7 +46,7 @@ from contrasweep import canonical
 from contrasweep.cluster.git import git
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
-from contrasweep.imports import project_file, project_files
+from contrasweep.imports import SITE_FOLDERS, project_file, project_files
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,6 @@ def _of_command(words: list[str]) -> Iterator[str]:
 
 METHODS = ("trainables", "search_spaces")
 """Packages of `contrasweep` whose modules count as the user's do. All others are the platform."""
-SITE_FOLDERS = ("site-packages", "dist-packages")
 DIGEST_DIGITS = 16
 NAMED = (".py", ".sh", ".bash", ".yaml", ".yml", ".toml")
 """Ends of the texts in a script that are taken as files that it runs or reads, where there are such files."""

@@ -10,7 +10,7 @@ from contrasweep.config import Config
 from contrasweep.data.content import Content, Importer, NoSettings
 from contrasweep.data.yaml_text import read_yaml
 from contrasweep.errors import DataError, SpecError, choose_from
-from contrasweep.imports import import_from_here, import_path
+from contrasweep.imports import import_from_here, import_path, installed, path_of
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,12 @@ def importer(wanted: Name) -> Importer:
     """Return the dataset's importer; `DataError` listing the known ones."""
     from contrasweep.data.importers import DATASETS  # its modules import scikit-learn
 
-    if wanted.name not in DATASETS and ":" in wanted.name:
-        return own_importer(wanted.name)
-    if wanted.name not in DATASETS:
-        raise DataError(f"there is no dataset {wanted.name!r}; {choose_from('datasets', list(DATASETS), wanted.name)}")
-    return DATASETS[wanted.name]
+    if wanted.name in DATASETS:
+        return DATASETS[wanted.name]
+    if ":" in (path := path_of("datasets", wanted.name)):
+        return own_importer(path)
+    known = [*DATASETS, *installed("datasets")]
+    raise DataError(f"there is no dataset {wanted.name!r}; {choose_from('datasets', known, wanted.name)}")
 
 
 def own_importer(path: str) -> Importer:

@@ -8,7 +8,7 @@ import json
 import re
 import struct
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from contrasweep.commands import files
 from contrasweep.errors import SpecError
-from contrasweep.imports import errors_named
+from contrasweep.imports import errors_named, import_path, installed, path_of
 from contrasweep.judging.curves import LAST, At
 
 SEED = re.compile(r"seed[_=-]?(\d+)", re.IGNORECASE)
@@ -118,18 +118,21 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
     Raises:
         SpecError: For a folder without a file of a kind that is known, and for a broken file.
     """
-    kinds = KINDS if at == LAST else CURVES
+    kinds: Mapping[str, str | Callable[[Path], pd.DataFrame]]
+    kinds = {name: path_of("readers", name) for name in installed("readers")} | KINDS
+    kinds = kinds if at == LAST else CURVES
     found = next(((kind, paths) for kind in kinds if (paths := sorted(folder.rglob(kind)))), None)
     if found is None:
         raise SpecError("no file of a known kind lies below", place=str(folder), hint=f"known: {', '.join(kinds)}")
     kind, runs, seeds = found[0], [], []
+    read = import_path(kinds[kind], "judge", "reader") if isinstance(kinds[kind], str) else kinds[kind]
     for path in found[1]:
         where = path.relative_to(folder).parts[:-1] or (path.stem,)
         seeds.append(SEED.search("/".join(where)))
         if path.stat().st_size > MOST_BYTES:
             raise SpecError("a file of results has up to 2 GiB", place="SOURCE", value=str(path))
         with errors_named("the file is not what its name says", str(path)):
-            table = KINDS[kind](path)
+            table = read(path)
             runs.append(at.of_curve(table) if kind in CURVES else table)
         if "run" not in runs[-1]:
             runs[-1] = runs[-1].assign(arm=where[0], run="/".join(where), seed=seeds[-1] and seeds[-1][1])

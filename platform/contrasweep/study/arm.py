@@ -12,7 +12,7 @@ from contrasweep.commands.functions import ADAPTERS, CALLS
 from contrasweep.commands.placeholders import Options
 from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError, choose_from
-from contrasweep.imports import import_path
+from contrasweep.imports import import_path, installed, path_of
 from contrasweep.schema import JsonSchema, checked
 from contrasweep.study import dotted
 from contrasweep.study import space as spaces
@@ -24,8 +24,8 @@ METHODS = "contrasweep.trainables:METHODS"
 
 
 def methods() -> dict[str, str]:
-    """Return the shipped methods: short name -> dotted path."""
-    return dict(import_path(METHODS, of=dict))
+    """Return the shipped methods, and those of installed packages: short name -> dotted path."""
+    return {**{name: path_of("methods", name) for name in installed("methods")}, **import_path(METHODS, of=dict)}
 
 
 def _show_methods(schema: JsonSchema) -> None:

@@ -1,0 +1,1 @@
+"""A package of parts for contrasweep; pyproject.toml names them."""
