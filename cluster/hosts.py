@@ -27,6 +27,11 @@ class Hosts:
     autoscaled = False
     """Whether an autoscaler starts hosts by what is requested."""
 
+    def rule(self, memory_gib: float) -> str:
+        """Return how a message on a wait for a host ends: why an autoscaler may start none for so much memory."""
+        declared = f"declares `memory` of {int(memory_gib * 2**30)} bytes or more"
+        return f"; its autoscaler starts only a type of host that {declared}" if self.autoscaled else ""
+
     def poll(self) -> Inventory | None:
         """Return the hosts, if there are other ones than at the last call."""
         return None
@@ -94,11 +99,11 @@ def wait_for_hosts(
     unplaced = missing(inventory)
     if unplaced is None:
         return inventory
+    hosts = ClusterHosts(inventory, ray.nodes)
     on_message(
         f"no host of the cluster can hold a trial yet: {why_not(unplaced, inventory)}; waiting for one, "
-        f"{HOST_TIMEOUT_S / 60:.0f} min at most"
+        f"{HOST_TIMEOUT_S / 60:.0f} min at most{hosts.rule(unplaced.host_memory_gib)}"
     )
-    hosts = ClusterHosts(inventory, ray.nodes)
     hosts.request([unplaced])
     deadline = time.monotonic() + HOST_TIMEOUT_S
     try:

@@ -42,6 +42,15 @@ def test_small_trials_are_asked_for_without_a_type():
     assert bundle(Footprint(gpu_memory_gib=100))[1] == {ACCELERATOR_LABEL: "in(H200,B200)"}
 
 
+def test_only_where_an_autoscaler_starts_hosts_a_wait_says_what_it_starts():
+    cluster = Cluster("T4")
+    assert cluster.hosts.rule(0.5) == ""
+    cluster.listed, cluster.now = [host("T4", "workers")], 10.0
+    cluster.hosts.poll()
+    declares = "; its autoscaler starts only a type of host that declares `memory` of 536870912 bytes or more"
+    assert cluster.hosts.rule(0.5) == declares
+
+
 T4, H100 = Gpu("T4", 14.7), Gpu("H100", 79.2)
 nodes = st.builds(
     Node,

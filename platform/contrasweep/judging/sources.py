@@ -118,14 +118,13 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
     Raises:
         SpecError: For a folder without a file of a kind that is known, and for a broken file.
     """
-    kinds: Mapping[str, str | Callable[[Path], pd.DataFrame]]
-    kinds = {name: path_of("readers", name) for name in installed("readers")} | KINDS
-    kinds = kinds if at == LAST else CURVES
+    more = {name: path_of("readers", name) for name in installed("readers")} if at == LAST else {}
+    kinds: Mapping[str, str | Callable[[Path], pd.DataFrame]] = {**more, **(KINDS if at == LAST else CURVES)}
     found = next(((kind, paths) for kind in kinds if (paths := sorted(folder.rglob(kind)))), None)
     if found is None:
         raise SpecError("no file of a known kind lies below", place=str(folder), hint=f"known: {', '.join(kinds)}")
     kind, runs, seeds = found[0], [], []
-    read = import_path(kinds[kind], "judge", "reader") if isinstance(kinds[kind], str) else kinds[kind]
+    read = import_path(named, "judge", "reader") if isinstance(named := kinds[kind], str) else named
     for path in found[1]:
         where = path.relative_to(folder).parts[:-1] or (path.stem,)
         seeds.append(SEED.search("/".join(where)))

@@ -348,7 +348,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
             gpu = f"{place.share} of a {place.gpu}, " if place.gpu else ""
             self.loop.progress.say(
                 f"no trial runs: {len(waiting)} wait for a host with {gpu}{place.cpus:g} cores and "
-                f"{place.host_memory_gib:g} GiB free"
+                f"{place.host_memory_gib:g} GiB free{self.loop.queue.hosts.rule(place.host_memory_gib)}"
             )
 
     def _safely(self, call: Callable[..., Any], *arguments: Any) -> None:
