@@ -386,7 +386,9 @@ def mcp(
         float | None, typer.Option(min=0, help="What all runs may cost, at the inventory's prices.")
     ] = None,
 ) -> None:
-    """Serve a storage and its studies over the Model Context Protocol, on standard input and output.
+    """Serve a storage and its studies over the Model Context Protocol.
+
+    On standard input and output.
 
     Needs the extra `mcp`.
     """

@@ -121,7 +121,7 @@ def noise(
     json: Json = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File in place of standard output.")] = None,
 ) -> None:
-    """Run the same arm twice: how noisy is it, and what can seeds detect?
+    """Run an arm twice: how noisy it is, and what seeds can detect.
 
     It says whether a seed alone decides a result, how far runs spread, and what 4, 8 and 16 seeds can detect. It ends
     with 5 where the arm differs surely from itself. `plan --noise` and a campaign's `noise` take what --json writes.
