@@ -8,7 +8,11 @@ import typer.core
 STUDY = "contrasweep.search_spaces.quickstart:STUDY"
 ADDRESS = "--address http://HEAD:8265"
 EXAMPLES = {
-    "plan": [f"contrasweep plan {STUDY}", "contrasweep plan study.yaml --cluster inventory.yaml --set folds=3"],
+    "plan": [
+        f"contrasweep plan {STUDY}",
+        "contrasweep plan study.yaml --cluster inventory.yaml --set folds=3",
+        "contrasweep plan study.yaml --noise noise.json",
+    ],
     "run": [f"contrasweep run {STUDY}", "contrasweep run study.yaml --storage s3://BUCKET/studies --retry-failed"],
     "evaluate": [
         "contrasweep evaluate quickstart --on digits",
@@ -50,7 +54,6 @@ EXAMPLES = {
     ],
     "noise": [
         "contrasweep noise study.yaml --seeds 8 --json -o noise.json",
-        "contrasweep plan study.yaml --noise noise.json",
         "contrasweep noise runs.csv --same base,base2",
     ],
     "diff": ["contrasweep diff pilot main-1", "contrasweep diff pilot:ocl main-1:ocl"],
