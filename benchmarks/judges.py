@@ -1,24 +1,30 @@
 """Error rates, coverage and power of `contrasweep judge` by design, beside the tests that other tools would take.
 
     python -m benchmarks.judges --studies 2000 > benchmarks/results/judges.md
+    pip install mushin-py autorank    # in an environment of their own; what is installed has columns too
 
 Each design draws two arms many times, with no difference and with one that matters. `ours` is the shipped code: of the
 first draws from a frame of runs to its verdict, of the others from the contrast on, which the first draws show to be
 the same. Beside it: Student's paired t and Wilcoxon's signed rank over the same rows as if each were
-an independent pair (what mushin-py and ml-experiment-stats do with folds), and Welch's t over them.
+an independent pair, and Welch's t over them; mushin-py and autorank take the same rows:
+Wilcoxon's test is mushin's default, and autorank chooses between tests of two populations, from five rows on.
 """
 
 import argparse
+import contextlib
+import io
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from contrasweep.judging.judged import judge, laid_out
-from contrasweep.judging.roles import COLUMNS
 from contrasweep.statistics.comparison import Comparison, judged
 from contrasweep.statistics.design import Contrast, Design, contrast, contrast_over_items
 from contrasweep.statistics.evidence import Evidence
@@ -71,7 +77,8 @@ def folds(k: int, m: int, fold: float = 1.0, shared: float = 0.2) -> Draw:
         of_fold = rng.normal(size=(k, 1)) * math.sqrt(1 - shared) * fold
         d = gain + common + of_fold + rng.normal(size=(k, m)) * 0.5
         place = {"fold": np.repeat(np.arange(k), m), "seed": np.tile(np.arange(m), k)}
-        return arms(d, np.zeros_like(d), **place)
+        level = rng.normal(size=d.shape)
+        return arms(d + level, level, **place)
 
     return draw
 
@@ -95,7 +102,8 @@ def crossed(m: int, n: int) -> Draw:
 
     def draw(rng: np.random.Generator, gain: float) -> Drawn:
         d = gain + rng.normal(size=(m, 1)) * 0.15 + rng.normal(size=(1, n)) + rng.normal(size=(m, n))
-        return arms(d, np.zeros_like(d), seed=np.repeat(np.arange(m), n), item=np.tile(np.arange(n), m))
+        level = rng.normal(size=d.shape)
+        return arms(d + level, level, seed=np.repeat(np.arange(m), n), item=np.tile(np.arange(n), m))
 
     return draw
 
@@ -181,6 +189,39 @@ def comparison_of(drawn: Drawn, design: Design) -> Comparison:
     return judged([Evidence(found)], Family(1), "max")[0]
 
 
+def by_mushin(a: np.ndarray, b: np.ndarray) -> float:
+    """Share of the draws [draws, rows] that mushin-py calls significant; each draw is a metric, which is a family."""
+    import xarray
+    from mushin.benchmark import compare_methods
+
+    rows = {str(i): (("method", "seed"), np.stack(pair)) for i, pair in enumerate(zip(a, b, strict=True))}
+    places = {"method": ["a", "b"], "seed": np.arange(a.shape[1])}
+    return float(compare_methods(xarray.Dataset(rows, coords=places))["significant"].mean())
+
+
+def by_autorank(a: np.ndarray, b: np.ndarray) -> float:
+    """Share of the draws [draws, rows] that autorank calls significant; it takes five rows and more."""
+    from autorank import autorank
+
+    if a.shape[1] < 5:
+        return math.nan
+    with contextlib.redirect_stdout(io.StringIO()):
+        p = [autorank(pd.DataFrame({"a": x, "b": y})).pvalue for x, y in zip(a, b, strict=True)]
+    return float((np.array(p) <= 0.05).mean())
+
+
+OTHERS = {"mushin-py": by_mushin, "autorank": by_autorank}
+
+
+def installed() -> dict[str, str]:
+    """The others that are installed here -> their versions."""
+    found = {}
+    for name in OTHERS:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
 def measure(design: Simulated, gain: float, studies: int) -> dict[str, float]:
     """Return the shares of draws that each test calls significant, and of our intervals that hold the truth."""
     known, draws = truth(design, gain), []
@@ -189,7 +230,7 @@ def measure(design: Simulated, gain: float, studies: int) -> dict[str, float]:
         drawn = design.draw(np.random.default_rng([number, int(1000 * gain)]), gain)
         draws.append(drawn[:2])
         if not number:
-            layout = laid_out(frame_of(drawn), dict.fromkeys((*COLUMNS, "mode", "reference"), ""), "further")[3]
+            layout = laid_out(frame_of(drawn), {}, "further")[2]
         found = comparison_of(drawn, layout.design)
         if number < CHECKED:
             (pair,) = judge(frame_of(drawn)).pairs
@@ -202,6 +243,8 @@ def measure(design: Simulated, gain: float, studies: int) -> dict[str, float]:
     if a.shape == b.shape:
         rates["t"] = float((stats.ttest_rel(a, b, axis=1).pvalue <= 0.05).mean())
         rates["wilcoxon"] = float((stats.wilcoxon(a, b, axis=1).pvalue <= 0.05).mean())
+    for name in installed():
+        rates[name] = OTHERS[name](a, b) if a.shape == b.shape else math.nan
     return rates
 
 
@@ -210,23 +253,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--studies", type=int, default=2000)
     studies = parser.parse_args().studies
-    error = math.sqrt(0.05 * 0.95 / studies)
+    error, others = math.sqrt(0.05 * 0.95 / studies), installed()
+    warnings.simplefilter("ignore")
+    columns = {"ours": "ours", "t": "t", "wilcoxon": "Wilcoxon", "welch": "Welch", **{name: name for name in others}}
+    told = ", ".join(f"{name} {number}" for name, number in others.items()) or "nobody"
     print("# Judges by design\n")
     print(
-        f"{studies:,} draws of each design by `python -m benchmarks.judges`; the standard error of a rate near .05 is "
-        f"{error:.3f}, of one near .8 {math.sqrt(0.16 / studies):.3f}. `false`: called better or worse where there is "
-        "no difference. `covers`: intervals that hold the true difference, without one and with one. `power`: called "
-        "better or worse where there is one. t and Wilcoxon take each row of an arm with the same row of the other as "
-        "an independent pair; Welch takes rows as unpaired.\n"
+        f"{studies:,} draws of each design by `python -m benchmarks.judges` on {datetime.now(UTC).date()}, {told} too. "
+        f"The standard error of a rate near .05 is {error:.3f}, of one near .8 {math.sqrt(0.16 / studies):.3f}. "
+        "`false`: called better or worse where there is no difference. `covers`: intervals that hold the true "
+        "difference, without one and with one. `power`: called better or worse where there is one. t, Wilcoxon and the "
+        "other programs take each row of an arm with the same row of the other as an independent pair; Welch takes "
+        "rows as unpaired.\n"
     )
-    print(
-        "| design | false: ours | t | Wilcoxon | Welch | covers | with a difference | power: ours | t | Wilcoxon | "
-        "Welch |\n|---|---|---|---|---|---|---|---|---|---|---|"
-    )
+    names = list(columns.values())
+    head = ["design", f"false: {names[0]}", *names[1:], "covers", "with a difference", f"power: {names[0]}", *names[1:]]
+    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|")
     for design in DESIGNS:
         none, some = measure(design, 0.0, studies), measure(design, design.gain, studies)
-        rows = [none[name] for name in ("ours", "t", "wilcoxon", "welch", "covers")]
-        rows += [some[name] for name in ("covers", "ours", "t", "wilcoxon", "welch")]
+        rows = [*(none[name] for name in columns), none["covers"], some["covers"], *(some[name] for name in columns)]
         shown = ["–" if math.isnan(rate) else f"{rate:.3f}".lstrip("0") for rate in rows]
         print(f"| {design.name} | {' | '.join(shown)} |", flush=True)
 

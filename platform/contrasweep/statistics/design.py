@@ -268,12 +268,12 @@ class Design:
         """The test that judges a comparison at `level`, which is alpha over the size of the family.
 
         Independent replicates are judged by the exact sign-flip test if it can reach that level, else by a t-test,
-        which takes differences as normal. Of many items or tasks, whose mean is about normal, the t-test is enough.
+        which takes differences as normal. Of many, whose mean is about normal, the t-test is enough.
         """
         if self.folds:
             return "corrected t-test" if self.shared else "t-test"
-        many = self.unit in SCOPES and self.seeds > MANY
-        return SIGN_FLIP if not self.items and not many and smallest_p(self.seeds) <= level else "t-test"
+        few = not self.items and self.seeds <= MANY
+        return SIGN_FLIP if few and smallest_p(self.seeds) <= level else "t-test"
 
 
 def satterthwaite(parts: Sequence[tuple[float, float]]) -> float:

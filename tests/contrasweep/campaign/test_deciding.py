@@ -17,6 +17,7 @@ from contrasweep.live.overview import overviews
 from contrasweep.planning.budget import Spent
 from contrasweep.results.ledger import Asked, Began, Decided, Granted, Ledger
 from contrasweep.results.results import Results
+from contrasweep.running.session import KEPT, session
 from contrasweep.storage.record import TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.links import write_links
@@ -408,3 +409,16 @@ def test_the_command_line_decides_shows_and_answers_as_json(tmp_path):
     assert forged.returncode == 2 and forged.stderr.count("\n") == 1 and "campaign.json" in forged.stderr
     missing = contrasweep("ledger", "sped", folder=tmp_path)
     assert missing.returncode == 2 and "speed" in missing.stderr
+
+
+def test_decisions_of_a_process_share_one_ray_which_an_error_or_a_session_around_them_ends():
+    closed = []
+    with session(of_process=True):
+        kept = KEPT.get()
+        kept.callback(closed.append, "ray")
+    with session() as _, session(of_process=True):
+        assert KEPT.get() is not kept
+    assert not closed
+    with pytest.raises(SpecError), session(of_process=True):
+        campaign(alpha=2)
+    assert closed == ["ray"] and KEPT.get() is None

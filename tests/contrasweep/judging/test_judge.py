@@ -312,6 +312,18 @@ def test_a_board_of_unpaired_runs_ranks_no_single_run():
     assert "unpaired: no two arms have two values of seed in common" in rank(frame.assign(seed=range(25))).design
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["item", "seed", "run"])
+def test_twenty_arms_of_100_000_rows_are_judged_within_seconds_of_a_processor(part):
+    values = np.random.default_rng(0).normal(size=(20, 5000)).ravel()
+    frame = pd.DataFrame({"arm": np.repeat(np.arange(20), 5000).astype(str), part: np.tile(np.arange(5000), 20)})
+    began = time.process_time()
+    judged = cs.judge(frame.assign(score=values), mode="max", pair="none" if part == "run" else "")
+    assert time.process_time() - began < 5
+    told = [pair.comparison for pair in judged.pairs]
+    assert len(told) == 190 and {one.test for one in told} == {"Welch's t-test" if part == "run" else "t-test"}
+
+
 def test_a_board_of_the_models_of_a_benchmark_takes_seconds():
     rng = RNG(7)
     frame = pd.DataFrame(rng.normal(size=(180, 41)) / 50 + rng.normal(size=41)).stack().rename("score").reset_index()
