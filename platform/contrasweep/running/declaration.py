@@ -46,6 +46,7 @@ TRAINED = (
     "subgrids",
     "repeats",
     "seeds",
+    "excluded",
     "trials_per_arm",
     "budget",
     "searcher",
@@ -102,7 +103,8 @@ def redeclare(
     planned = planned_rows(records)
     check_log(plan.study.replicates, read_looks(records))
     _check_kept(plan, known, now, changed)
-    _check_present(plan, known, now, recorded, planned)
+    excluded = _excluded(plan, records, recorded, planned)
+    _check_present(plan, known, now, recorded, [row for row in planned if row["seed"] not in excluded])
     if spend:
         _check_spending(plan.study.replicates is not None, verdict)
     # Over more cells the arms' means are others: whoever could read the table has had a look at it.
@@ -111,8 +113,9 @@ def redeclare(
         cell.arm in known.arms and there.isdisjoint(trial.id for trial in cell.trials) for cell in plan.cells
     )
     looked = (spend and not whole) or (more_cells and there <= recorded.keys() and plan.study.replicates is None)
+    spent = looked + len(excluded)  # who stops by leaving out the rest has looked at most once a seed
     ended = len(there & recorded.keys()) if isinstance(plan, GridPlan) else len(recorded)
-    entry = Declared(time.time(), _who(), ended, max(ended, known.trials or 0), changes, looked, declared.spec)
+    entry = Declared(time.time(), _who(), ended, max(ended, known.trials or 0), changes, spent, declared.spec)
     return replace(
         declared,
         created=known.created,
@@ -208,6 +211,22 @@ def _check_kept(plan: Plan, known: StudyDocument, now: Config, changed: Iterable
     for name in changed:
         if isinstance(plan, SweepPlan) and name in OF_A_SEARCH:
             raise SpecError("the search was made by another", place=name, value=now.get(name), hint=NEW_STUDY)
+
+
+def _excluded(
+    plan: Plan, records: StudyRecords, recorded: Collection[str], planned: Sequence[FrameRow]
+) -> set[object]:
+    """Return the seeds that `plan` leaves out by name and that are `planned`; `SpecError` if a trial of one began."""
+    trials = {row["trial_id"]: row["seed"] for row in planned if row["seed"] in getattr(plan.study, "excluded", ())}
+    known = {*recorded, *records.with_files()} if trials else ()
+    if begun := {seed for trial, seed in trials.items() if trial in known}:
+        raise SpecError(
+            "a seed is left out by name before any of its trials has begun",
+            place="excluded",
+            value=begun,
+            hint=f"it stays in the table; to leave it out, {NEW_STUDY}",
+        )
+    return set(trials.values())
 
 
 def _check_present(

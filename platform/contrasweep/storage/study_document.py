@@ -116,7 +116,7 @@ class Declared:
     """What was declared, or trained again, once a trial had ended. The first entry of a log is the first declaration.
 
     `ended` of the `trials` of the table had ended then. `by` is who asked. `changes` says what differs from the entry
-    before, and `spent` that it was a look, which halves the level of all comparisons. `again` has the values that
+    before, and `spent` how many looks it was, each of which halves the level of all comparisons. `again` has the values that
     trials had which were trained again (None: failed).
     """
 
@@ -125,7 +125,7 @@ class Declared:
     ended: Count = 0
     trials: Count | None = None
     changes: tuple[str, ...] = ()
-    spent: bool = False
+    spent: Count = 0
     spec: Declaration | None = None  # None where it did not change
     again: Mapping[Name, float | None] = field(default_factory=dict)
 
@@ -209,7 +209,7 @@ class StudyDocument:
 
     @property
     def spent(self) -> int:
-        """How many later declarations were looks."""
+        """How many looks later declarations were."""
         return sum(entry.spent for entry in self.log)
 
     @property
@@ -252,6 +252,7 @@ def declared_lines(document: StudyDocument) -> list[str]:
     named = ", ".join(before[:3]) + f" and {len(before) - 3} more" * (len(before) > 3)
     lines = [f"asked before, on the same data: {named} compared the same arms; these verdicts do not count that"]
     lines *= bool(before)
+    lines += [f"seed {seed} is left out: {reason}" for seed, reason in document.spec.get("excluded", {}).items()]
     for entry in document.log:
         fields = [change.partition(" ")[0] for change in entry.changes]
         asked = [c for c, name in zip(entry.changes, fields, strict=True) if name in (*VERDICT, "arms")]
@@ -263,11 +264,16 @@ def declared_lines(document: StudyDocument) -> list[str]:
             line = ", ".join(changes)
         stands = ", ".join(f"{name} {_shown(document, name)}" for name in dict.fromkeys(fields) if name in VERDICT)
         follow = [f"verdicts are of {stands}"] * bool(stands)
-        follow += ["this counts as a look"] * entry.spent
+        follow += [f"this counts as {looks(entry.spent)}"] * bool(entry.spent)
         if document.family and any(change.startswith("arms + ") for change in asked) and not entry.spent:
             follow.append(f"comparisons with other arms than {', '.join(document.family)} are exploratory")
         lines.append("; ".join([line, *follow]))
     return list(dict.fromkeys(lines))
+
+
+def looks(count: int) -> str:
+    """Return `a look` or `3 looks`."""
+    return "a look" if count == 1 else f"{count} looks"
 
 
 def _shown(document: StudyDocument, name: str) -> str:

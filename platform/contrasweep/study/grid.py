@@ -11,6 +11,7 @@ from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked
+from contrasweep.storage.names import Label
 from contrasweep.study import dotted
 from contrasweep.study.base import COLUMNS, MEASURED, Seeds, StudyBase, check_metric, check_number
 from contrasweep.study.replicates import extended
@@ -44,6 +45,7 @@ class CellConfig(NamedTuple):
     config: canonical.Config
 
 
+Reason = Annotated[Label, pydantic.Field(min_length=1)]
 Cell = tuple[str, MutableConfig, MutableConfig]
 """Arm, values of the axes, and what the sub-grids add to the config."""
 Grid = tuple[str, list[str], dict[str, set[dotted.Leaf]], Config]
@@ -88,6 +90,8 @@ class AblationGrid(StudyBase):
         subgrids: More cells beside the product.
         repeats: How often the data are partitioned anew into `folds`. The trials of the first partition stay.
         seeds: Seeds of initial weights, data order and augmentation, each on every fold.
+        excluded: Seed -> why it is left out, which the table says: `{3: power cut in the lab}`. After other trials have
+            ended each counts as a look; a seed of which a trial has begun stays.
         question: Whether the study decides arms over all cells (`overall`) or in each cell (`cells`). The rest is
             exploratory.
         type: The kind of study, for files: `ablation_grid`.
@@ -108,6 +112,7 @@ class AblationGrid(StudyBase):
     subgrids: list[SubGrid] = pydantic.Field(default_factory=list)
     repeats: Annotated[int, pydantic.Field(ge=1)] | None = None
     seeds: Seeds = pydantic.Field(default_factory=lambda: [0])
+    excluded: dict[int, Reason] = pydantic.Field(default_factory=dict)
     question: Literal["overall", "cells"] = "overall"
     type: Literal["ablation_grid"] = "ablation_grid"
 
@@ -116,6 +121,13 @@ class AblationGrid(StudyBase):
         check_number(self.cell_count(), self._seeds_most() * self._partitions() * (self.folds or 1))
         check_zips(self.zipped)
         self._check_repeats()
+        if self.excluded and (self.replicates or not self.excluded.keys() < set(self.seeds)):
+            raise SpecError(
+                "some of the seeds may be excluded, of a study of a fixed size",
+                place="excluded",
+                value=list(self.excluded),
+                hint=f"seeds are {self.seeds}",
+            )
         for arm_name, arm in self.arms.items():
             if arm.space:
                 raise SpecError(
@@ -184,7 +196,7 @@ class AblationGrid(StudyBase):
     @property
     def all_seeds(self) -> list[int]:
         """The seeds that a cell may get."""
-        return extended(self.seeds, self._seeds_most())
+        return [seed for seed in extended(self.seeds, self._seeds_most()) if seed not in self.excluded]
 
     @property
     def all_folds(self) -> list[int] | list[None]:

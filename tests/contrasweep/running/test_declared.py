@@ -147,6 +147,33 @@ def test_another_metric_after_the_results_gives_no_verdict_word(tmp_path):
     assert "metric m0 -> m3" in str(later)
 
 
+def test_a_seed_is_left_out_by_name_before_it_has_begun_and_costs_a_look_once_others_have_ended(tmp_path):
+    named = {"excluded": {3: "power cut in the lab"}}
+    assert run(grid(**named), tmp_path / "first").document.log == ()
+    said = "seed 3 is left out: power cut in the lab"
+    assert run(grid(**named), tmp_path / "first").table().notes == (said,)
+    once = run(grid(seeds=[0, 1, 2, 4, 5, 6, 7]), tmp_path / "once", shift, metric="m0").compare("a0", "a1", metric="m0")
+    run(grid(), tmp_path, shift, stop_after=6)
+    out = grid(excluded={seed: "power cut in the lab" for seed in (3, 8, 9)})
+    for files, seeds in (("records/{}/record.json", "0"), ("trials/{}/attempt.json", "3")):
+        begun = next(t for t in plan(grid(), storage=str(tmp_path)).trials if str(t.seed) == seeds)
+        path = tmp_path / "shop" / files.format(begun.id)
+        there = path.exists()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        with pytest.raises(SpecError, match=rf"excluded: .*before any of its trials has begun.*{seeds}"):
+            run(grid(excluded={int(seeds): "worse"}), tmp_path, shift, extend=True)
+        there or path.unlink()
+    results = run(out, tmp_path, shift, extend=True)
+    assert len(results.planned) == 14 and results.compare("a0", "a1").p_value == pytest.approx(
+        min(1, 8 * once.p_value)
+    )
+    notes = " ".join(results.table().notes)
+    assert "after 6 of 20 trials had ended: excluded + 3, 8, 9; this counts as 3 looks" in notes and said in notes
+    with pytest.raises(SpecError, match="excluded: .*of a study of a fixed size"):
+        grid(excluded={77: "no seed of it"})
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -344,6 +371,7 @@ CHANGES = st.one_of(
     st.fixed_dictionaries({"smallest_difference": st.sampled_from([None, 0.001, 0.2])}),
     st.fixed_dictionaries({"seeds": st.lists(st.integers(0, 11), min_size=2, unique=True)}),
     st.fixed_dictionaries({"seeds": st.integers(2, 12).map(lambda n: list(range(n)))}),
+    st.fixed_dictionaries({"seeds": st.just(list(range(12))), "excluded": st.just({11: "late", 9: "lost"})}),
     st.fixed_dictionaries({"arms": st.lists(st.sampled_from(["a0", "a1", "a2", "a3"]), min_size=2, unique=True)}),
     st.fixed_dictionaries({"axes": st.sampled_from([{}, {"batch_size": [16]}, {"batch_size": [16, 32]}])}),
 )
