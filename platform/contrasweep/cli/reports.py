@@ -115,13 +115,13 @@ def report(
 
 def declarations(document: "StudyDocument") -> list[list[str]]:
     """Return a head and a row for each declaration of a study: when, after how many trials, what differed, by whom."""
-    from contrasweep.storage.study_document import Declared, looks
+    from contrasweep.storage.study_document import Declared
 
     first = Declared(document.created, ", ".join(document.commands), trials=document.trials)
     rows = [[document.name, "after", "changes", "by"]]
     for entry in document.log or (first,):
         when = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        changes = ", ".join(entry.changes) + f" ({looks(entry.spent)})" * bool(entry.spent)
+        changes = ", ".join(entry.changes) + f" (looks: {entry.spent})" * bool(entry.spent)
         rows.append([when, f"{entry.ended} of {entry.trials or '-'} trials", changes or "declared", entry.by])
     return rows
 

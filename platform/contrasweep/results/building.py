@@ -285,7 +285,13 @@ def marked(cells: Cells, layout: Layout, pairs: Sequence[Pair], mode: str, refer
         verdicts[context, pair.a, pair.b] = pair.comparison.decision
         verdicts[context, pair.b, pair.a] = pair.comparison.reversed().decision
     result = dict(cells)
-    for context, every in _contexts(cells, layout).items():
+    contexts: dict[Key, dict[str, tuple[Key, Key]]] = {}
+    for place, cell in cells.items():
+        value = dict(zip(layout.placed, (*place[0], *place[1]), strict=True))
+        if cell.mean is not None:
+            side = _joined(tuple(value[f] for f in layout.compared))
+            contexts.setdefault(tuple(value[f] for f in layout.context), {})[side] = place
+    for context, every in contexts.items():
         judged_sides = {side for where, side, _ in verdicts if where == context}
         members = {side: place for side, place in every.items() if side in judged_sides}
         if not members:
@@ -302,17 +308,6 @@ def marked(cells: Cells, layout: Layout, pairs: Sequence[Pair], mode: str, refer
             mark = verdict if verdict == "worse" or (verdict == "better" and reference is not None) else ""
             result[place] = replace(cells[place], best=bool(worse) and side not in worse, mark=mark)
     return result
-
-
-def _contexts(cells: Cells, layout: Layout) -> dict[Key, dict[str, tuple[Key, Key]]]:
-    """The places of the cells that are compared with each other, by what is compared."""
-    contexts: dict[Key, dict[str, tuple[Key, Key]]] = {}
-    for place, cell in cells.items():
-        value = dict(zip(layout.placed, (*place[0], *place[1]), strict=True))
-        if cell.mean is not None:
-            context = tuple(value[f] for f in layout.context)
-            contexts.setdefault(context, {})[_joined(tuple(value[f] for f in layout.compared))] = place
-    return contexts
 
 
 METHODS = {"sign-flip test": "sign-flip", "t-test": "t", "corrected t-test": "corrected t"}
@@ -452,7 +447,8 @@ def _method(mean: Contrast | None, alpha: float) -> str:
         return ""
     if mean.n < 2 or not np.isfinite(mean.interval(alpha, alpha)[0]):
         return NO_INTERVAL
-    return "constant" if mean.standard_error == 0 else METHODS[mean.test(alpha)]
+    few = mean.test(alpha) == "t-test" and mean.design.unit == "seed" and not mean.design.items
+    return "constant" if mean.standard_error == 0 else METHODS[mean.test(alpha)] + ", of symmetric scores" * few
 
 
 WITHOUT = "without items"

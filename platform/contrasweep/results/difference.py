@@ -58,7 +58,15 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
     """
     (study_a, _, arm_a), (study_b, _, arm_b) = a.partition(":"), b.partition(":")
     first, other = Results.load(study_a, storage), Results.load(study_b, storage)
-    pairs = [(arm_a or arm_b, arm_b or arm_a)] if arm_a or arm_b else _common(first, other)
+    shared = [arm for arm in first.document.arms if arm in other.document.arms]
+    pairs = [(arm_a or arm_b, arm_b or arm_a)] if arm_a or arm_b else [(arm, arm) for arm in shared]
+    if not pairs:
+        raise SpecError(
+            "the studies have no arm in common",
+            place="STUDY",
+            value=f"{', '.join(first.document.arms)} and {', '.join(other.document.arms)}",
+            hint="name one of each: STUDY:ARM",
+        )
     for x, y in pairs:
         first.check_known("arm", x, list(first.document.arms))
         other.check_known("arm", y, list(other.document.arms))
@@ -80,17 +88,6 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
         for (kind, *rest), arms in sorted(found.items(), key=lambda item: get_args(Kind).index(item[0][0]))
     ]
     return StudyDifference(a, b, tuple(rows), "".join(diffs))
-
-
-def _common(first: Results, other: Results) -> list[tuple[str, str]]:
-    if both := [(arm, arm) for arm in first.document.arms if arm in other.document.arms]:
-        return both
-    raise SpecError(
-        "the studies have no arm in common",
-        place="STUDY",
-        value=f"{', '.join(first.document.arms)} and {', '.join(other.document.arms)}",
-        hint="name one of each: STUDY:ARM",
-    )
 
 
 def _of_arms(first: Results, x: str, other: Results, y: str) -> tuple[list[Entry], str]:

@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, Self
@@ -18,16 +18,7 @@ from contrasweep.statistics.evidence import Evidence
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.group_sequential import Looks, Standing, judge_looks
 from contrasweep.storage.confirmations import read_confirmations
-from contrasweep.storage.interim_log import (
-    HALVING,
-    VERDICTS,
-    Decision,
-    LookAt,
-    LookLog,
-    LookTaken,
-    read_looks,
-    write_looks,
-)
+from contrasweep.storage.interim_log import HALVING, VERDICTS, LookAt, LookLog, LookTaken, read_looks, write_looks
 from contrasweep.storage.record import Phase
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.metric_range import metric_range
@@ -254,7 +245,6 @@ def _nan(value: float | None) -> float:
 
 
 UNIT = "replicates"
-DECISIONS: Mapping[str, Decision] = {"better": "better", "worse": "worse", "equivalent": "equivalent"}
 
 
 def count_look(plan: Plan, records: StudyRecords) -> None:
@@ -296,7 +286,7 @@ def look_before(pairs: Sequence[Compared], known: Sequence[Comparison], log: Loo
             c.p_value,
             c.equivalence_p,
             c.level,
-            DECISIONS.get(c.decision, "open"),
+            "open" if c.decision == "undecided" else c.decision,
         )
         for one, c in zip(pairs, seen, strict=True)
     )

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from contrasweep.config import Config, MutableConfig
+from contrasweep.config import Config
 from contrasweep.errors import BrokenFileError, SpecError
 from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.plan import Plan
@@ -35,31 +35,6 @@ from contrasweep.study.base import NO_RESULT
 
 FREE = tuple(name for name in NO_RESULT if name not in VERDICT)
 """Fields that change no result and no verdict, so that they may be declared otherwise at any time."""
-TRAINED = (
-    "arms",
-    "data",
-    "folds",
-    "replicates",
-    "type",
-    "axes",
-    "zipped",
-    "subgrids",
-    "repeats",
-    "seeds",
-    "excluded",
-    "trials_per_arm",
-    "budget",
-    "searcher",
-    "searcher_options",
-    "pruner",
-    "pruner_options",
-    "search_folds",
-    "search_seed",
-    "slots",
-    "confirm_seeds",
-    "confirm_on",
-)
-"""Fields that say what is trained. Every field of a study is in one of `VERDICT`, `FREE` and these."""
 OF_A_SEARCH = ("metric", "mode", "data", "folds")
 """Fields that a Sweep keeps once a trial has ended: its search was made by them."""
 MOST_SHOWN = 60
@@ -83,7 +58,9 @@ def redeclare(
         return replace(declared, log=(Declared(time.time(), _who(), len(recorded), None, ("study.json was missing",)),))
     before, now = compared(known.declared, FREE), compared(declared.spec, FREE)
     changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-    spec = _standing(known, declared.spec)
+    stands = compared(known.spec)
+    standing = {name: known.spec.get(name) for name in VERDICT if stands.get(name) != now.get(name)}
+    spec = {name: value for name, value in {**declared.spec, **standing}.items() if value is not None}
     family = known.family or known.arms
     whole, verdict = set(declared.arms) <= set(family), [name for name in changed if name in VERDICT]
     if declared.plan_digest == known.plan_digest and not verdict and (whole or not spend):
@@ -103,17 +80,32 @@ def redeclare(
     planned = planned_rows(records)
     check_log(plan.study.replicates, read_looks(records))
     _check_kept(plan, known, now, changed)
-    excluded = _excluded(plan, records, recorded, planned)
+    excluded = {row["seed"] for row in planned if row["seed"] in getattr(plan.study, "excluded", ())}
+    begun = {*recorded, *records.with_files()} if excluded else ()
+    if out := {row["seed"] for row in planned if row["trial_id"] in begun} & excluded:
+        raise SpecError(
+            "a seed is left out by name before any of its trials has begun",
+            place="excluded",
+            value=out,
+            hint=f"it stays in the table; to leave it out, {NEW_STUDY}",
+        )
     _check_present(plan, known, now, recorded, [row for row in planned if row["seed"] not in excluded])
-    if spend:
-        _check_spending(plan.study.replicates is not None, verdict)
+    if spend and (verdict or plan.study.replicates is not None):
+        raise SpecError(
+            "it was chosen among all that was seen, which no level of a later look covers"
+            if verdict
+            else "the alpha of a study that grows is spread over its looks, and none is left",
+            place="--spend",
+            value=", ".join(verdict) or True,
+            hint=f"{NEW_STUDY} and fresh seeds",
+        )
     # Over more cells the arms' means are others: whoever could read the table has had a look at it.
     there = {row["trial_id"] for row in planned}
     more_cells = isinstance(plan, GridPlan) and any(
         cell.arm in known.arms and there.isdisjoint(trial.id for trial in cell.trials) for cell in plan.cells
     )
     looked = (spend and not whole) or (more_cells and there <= recorded.keys() and plan.study.replicates is None)
-    spent = looked + len(excluded)  # who stops by leaving out the rest has looked at most once a seed
+    spent = looked + len(excluded)  # who may stop before any of these seeds has a look before each
     ended = len(there & recorded.keys()) if isinstance(plan, GridPlan) else len(recorded)
     entry = Declared(time.time(), _who(), ended, max(ended, known.trials or 0), changes, spent, declared.spec)
     return replace(
@@ -180,22 +172,6 @@ def trained_again(
     return replace(document, log=(*_log(document), entry))
 
 
-def _standing(known: StudyDocument, spec: Config) -> MutableConfig:
-    """Return a declaration with what verdicts follow from as it stands in `known`."""
-    before, now = compared(known.spec), compared(spec)
-    standing = {name: known.spec.get(name) for name in VERDICT if before.get(name) != now.get(name)}
-    return {name: value for name, value in {**spec, **standing}.items() if value is not None}
-
-
-def _check_spending(grows: bool, chosen: Sequence[str] = ()) -> None:
-    """Raise `SpecError` where no level is left for what is asked."""
-    rule = "the alpha of a study that grows is spread over its looks, and none is left" if grows else ""
-    if chosen:
-        rule = "it was chosen among all that was seen, which no level of a later look covers"
-    if rule:
-        raise SpecError(rule, place="--spend", value=", ".join(chosen) or True, hint=NEW_STUDY + " and fresh seeds")
-
-
 def _check_kept(plan: Plan, known: StudyDocument, now: Config, changed: Iterable[str]) -> None:
     """Raise `SpecError` for another kind of study, and for a search by other fields."""
     kind = ("of", "spending")
@@ -211,22 +187,6 @@ def _check_kept(plan: Plan, known: StudyDocument, now: Config, changed: Iterable
     for name in changed:
         if isinstance(plan, SweepPlan) and name in OF_A_SEARCH:
             raise SpecError("the search was made by another", place=name, value=now.get(name), hint=NEW_STUDY)
-
-
-def _excluded(
-    plan: Plan, records: StudyRecords, recorded: Collection[str], planned: Sequence[FrameRow]
-) -> set[object]:
-    """Return the seeds that `plan` leaves out by name and that are `planned`; `SpecError` if a trial of one began."""
-    trials = {row["trial_id"]: row["seed"] for row in planned if row["seed"] in getattr(plan.study, "excluded", ())}
-    known = {*recorded, *records.with_files()} if trials else ()
-    if begun := {seed for trial, seed in trials.items() if trial in known}:
-        raise SpecError(
-            "a seed is left out by name before any of its trials has begun",
-            place="excluded",
-            value=begun,
-            hint=f"it stays in the table; to leave it out, {NEW_STUDY}",
-        )
-    return set(trials.values())
 
 
 def _check_present(

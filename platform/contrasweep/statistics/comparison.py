@@ -275,12 +275,6 @@ class Comparison:
         return (-high, -low) if self.turned else (low, high)
 
     @property
-    def _leaves_all_open(self) -> bool:
-        """Whether the interval is left out because it holds every difference that the metric allows."""
-        judged = self.judgement
-        return math.isinf(self.low) and judged is not None and math.isfinite(judged.low)
-
-    @property
     def level(self) -> float:
         """The level that chose the test."""
         return self.family.level if self.judgement is None else self.judgement.level
@@ -549,7 +543,7 @@ class Comparison:
             return "bad scores where it is missing would change the verdict"
         if self.n == 1:
             return "one replicate tells nothing about noise"
-        if self._leaves_all_open:
+        if math.isinf(self.low) and self.judgement is not None and math.isfinite(self.judgement.low):
             return f"{freedom(self.evidence.common.degrees)}, which leaves every difference possible"
         if self.evidence.common.seed_unknown:
             low, high = self.evidence.common.of_this_seed.interval(self.level)

@@ -391,7 +391,9 @@ def contrast(
         d = mean + (d - mean) * w / w.mean()
     if folds is None:
         given = design or Design()
-        return _independent(d, Design(None, 1, len(d), given.items, unit=given.unit))
+        n, variance = len(d), 0.0 if constant(d) else float(np.var(d, ddof=1))
+        design, components = Design(None, 1, n, given.items, unit=given.unit), Components(residual=variance)
+        return Contrast(float(d.mean()), math.sqrt(variance / n), n - 1.0, components, design, tuple(map(float, d)))
     if len(folds) != len(d) or (seeds is not None and len(seeds) != len(d)):
         raise SpecError("folds and seeds name one a replicate", place="folds, seeds", value=f"{len(d)} differences")
     codes = codes_of(folds)
@@ -414,12 +416,6 @@ def codes_of(values: Iterable[Hashable]) -> Any:
     """Return a code from 0 for each distinct value, in order of first appearance."""
     known: dict[Hashable, int] = {}
     return np.array([known.setdefault(value, len(known)) for value in values], dtype=np.intp)
-
-
-def _independent(d: Floats, design: Design) -> Contrast:
-    n, mean = len(d), float(d.mean())
-    variance = 0.0 if n < 2 or constant(d) else float(d.var(ddof=1))
-    return Contrast(mean, math.sqrt(variance / n), n - 1.0, Components(residual=variance), design, tuple(map(float, d)))
 
 
 def _over_folds(d: Floats, folds: Any, seeds: Any, means: Floats, design: Design) -> Contrast:

@@ -31,8 +31,6 @@ from contrasweep.statistics.checks import Floats
 from contrasweep.statistics.family import Family
 
 SpendingName = Literal["obrien-fleming", "power"]
-POWER_EXPONENT = 2.0
-"""`power` spends alpha x time^2: more of it early than O'Brien and Fleming, less than in proportion to time."""
 NODES = 128
 """Gauss-Legendre nodes of an integral over a look's statistic: critical values agree with rpact's in five decimals."""
 MOST_DEVIATIONS = 8.2
@@ -56,9 +54,12 @@ def obrien_fleming(alpha: ArrayLike, time: ArrayLike) -> Floats:
     return spent
 
 
-def power_family(alpha: ArrayLike, time: ArrayLike, exponent: float = POWER_EXPONENT) -> Floats:
-    """What is spent by `time` (0 to 1) of a one-sided `alpha`: alpha x time^exponent (Kim and DeMets 1987)."""
-    spent: Floats = np.asarray(alpha) * np.asarray(time, np.float64) ** exponent
+def power_family(alpha: ArrayLike, time: ArrayLike) -> Floats:
+    """What is spent by `time` (0 to 1) of a one-sided `alpha`: alpha x time^2 (Kim and DeMets 1987).
+
+    That is more of it early than O'Brien and Fleming, less than in proportion to time.
+    """
+    spent: Floats = np.asarray(alpha) * np.asarray(time, np.float64) ** 2
     return spent
 
 

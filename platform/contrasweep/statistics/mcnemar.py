@@ -25,7 +25,8 @@ class DiscordantContrast(Contrast):
 
     def interval(self, alpha: float = 0.05, level: float | None = None) -> tuple[float, float]:
         """1 - alpha interval of the difference of the shares."""
-        wins, losses = self._discordant
+        values = np.asarray(self.values)
+        wins, losses = int((values > 0).sum()), int((values < 0).sum())
         differ = wins + losses
         if self.n < 2:
             return -math.inf, math.inf
@@ -40,11 +41,6 @@ class DiscordantContrast(Contrast):
             max(-1.0, min(self.difference - half, share * (2 * least - 1))),
             min(1.0, max(self.difference + half, share * (2 * most - 1))),
         )
-
-    @property
-    def _discordant(self) -> tuple[int, int]:
-        values = np.asarray(self.values)
-        return int((values > 0).sum()), int((values < 0).sum())
 
     def _one_sided(self, distance: float, level: float, shifted: Any) -> float:
         if self.n < 2:

@@ -102,16 +102,13 @@ class PlannedPower:
         )
 
     @property
-    def _nothing(self) -> str:
-        if self.design.units > 1:
-            return "one seed on all folds, which they may share: what another would change is not known; add seeds"
-        return "one replicate tells nothing about noise; add seeds or folds"
-
-    @property
     def warnings(self) -> tuple[str, ...]:
         """Sentences on what the design is too small for, and what would be enough."""
         if not math.isfinite(self.least):
-            return (f"nothing can be decided: {self._nothing}",)
+            why = "one replicate tells nothing about noise; add seeds or folds"
+            if self.design.units > 1:
+                why = "one seed on all folds, which they may share: what another would change is not known; add seeds"
+            return (f"nothing can be decided: {why}",)
         lines = []
         d, level = self.design, self.family.level
         if not d.folds and d.test(level) != SIGN_FLIP:

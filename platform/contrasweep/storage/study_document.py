@@ -116,7 +116,7 @@ class Declared:
     """What was declared, or trained again, once a trial had ended. The first entry of a log is the first declaration.
 
     `ended` of the `trials` of the table had ended then. `by` is who asked. `changes` says what differs from the entry
-    before, and `spent` how many looks it was, each of which halves the level of all comparisons. `again` has the values that
+    before, and `spent` how many looks it was: each halves the level of all comparisons. `again` has the values that
     trials had which were trained again (None: failed).
     """
 
@@ -264,16 +264,11 @@ def declared_lines(document: StudyDocument) -> list[str]:
             line = ", ".join(changes)
         stands = ", ".join(f"{name} {_shown(document, name)}" for name in dict.fromkeys(fields) if name in VERDICT)
         follow = [f"verdicts are of {stands}"] * bool(stands)
-        follow += [f"this counts as {looks(entry.spent)}"] * bool(entry.spent)
+        follow += [f"{'each' if entry.spent > 1 else 'this'} counts as a look"] * bool(entry.spent)
         if document.family and any(change.startswith("arms + ") for change in asked) and not entry.spent:
             follow.append(f"comparisons with other arms than {', '.join(document.family)} are exploratory")
         lines.append("; ".join([line, *follow]))
     return list(dict.fromkeys(lines))
-
-
-def looks(count: int) -> str:
-    """Return `a look` or `3 looks`."""
-    return "a look" if count == 1 else f"{count} looks"
 
 
 def _shown(document: StudyDocument, name: str) -> str:

@@ -12,18 +12,23 @@ from typer.testing import CliRunner
 
 from contrasweep import AblationGrid, Arm, Evaluation, Replicates, Sweep, TableStyle
 from contrasweep.cli.app import app
-from contrasweep.cli.reports import summary
+from contrasweep.cli.reports import declarations, summary
 from contrasweep.errors import SpecError
 from contrasweep.planning.planner import plan
 from contrasweep.reporting import render, render_comparison, write_files
 from contrasweep.reporting.paper import PaperTable
 from contrasweep.results.joined import load_joined
 from contrasweep.results.results import Results
-from contrasweep.running.declaration import FREE, TRAINED
+from contrasweep.running.declaration import FREE
 from contrasweep.running.prepare import check_plan
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import VERDICT
 
+TRAINED = """
+    arms data folds replicates type axes zipped subgrids repeats seeds excluded trials_per_arm budget
+    searcher searcher_options pruner pruner_options search_folds search_seed slots confirm_seeds confirm_on
+"""
+# Fields that say what is trained: what changes of them costs what `redeclare` says.
 METRICS = [f"m{i}" for i in range(6)]
 VERDICT_WORDS = {"better", "worse", "equivalent"}
 
@@ -61,8 +66,8 @@ def decided(results):
 def test_every_field_of_a_study_is_compared_or_named_as_one_that_changes_no_verdict():
     for kind in (AblationGrid, Sweep):
         fields = {field.name for field in dataclasses.fields(kind)}
-        assert fields <= {*VERDICT, *TRAINED, *FREE}
-    every = [*VERDICT, *TRAINED, *FREE]
+        assert fields <= {*VERDICT, *TRAINED.split(), *FREE}
+    every = [*VERDICT, *TRAINED.split(), *FREE]
     assert len(set(every)) == len(every)
     assert set(every) <= {field.name for kind in (AblationGrid, Sweep) for field in dataclasses.fields(kind)}
 
@@ -148,30 +153,27 @@ def test_another_metric_after_the_results_gives_no_verdict_word(tmp_path):
 
 
 def test_a_seed_is_left_out_by_name_before_it_has_begun_and_costs_a_look_once_others_have_ended(tmp_path):
-    named = {"excluded": {3: "power cut in the lab"}}
-    assert run(grid(**named), tmp_path / "first").document.log == ()
-    said = "seed 3 is left out: power cut in the lab"
-    assert run(grid(**named), tmp_path / "first").table().notes == (said,)
-    once = run(grid(seeds=[0, 1, 2, 4, 5, 6, 7]), tmp_path / "once", shift, metric="m0").compare("a0", "a1", metric="m0")
-    run(grid(), tmp_path, shift, stop_after=6)
-    out = grid(excluded={seed: "power cut in the lab" for seed in (3, 8, 9)})
-    for files, seeds in (("records/{}/record.json", "0"), ("trials/{}/attempt.json", "3")):
-        begun = next(t for t in plan(grid(), storage=str(tmp_path)).trials if str(t.seed) == seeds)
-        path = tmp_path / "shop" / files.format(begun.id)
-        there = path.exists()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        with pytest.raises(SpecError, match=rf"excluded: .*before any of its trials has begun.*{seeds}"):
-            run(grid(excluded={int(seeds): "worse"}), tmp_path, shift, extend=True)
-        there or path.unlink()
-    results = run(out, tmp_path, shift, extend=True)
-    assert len(results.planned) == 14 and results.compare("a0", "a1").p_value == pytest.approx(
-        min(1, 8 * once.p_value)
-    )
+    why, said = "power cut in the lab", "seed 3 is left out: power cut in the lab"
+    ahead = lambda trial: {"m0": 0.8 + 0.1 * (trial.arm == "a1") + 0.01 * noise(trial.id)}  # noqa: E731
+    before = run(grid(excluded={3: why}), tmp_path / "before")
+    assert before.document.log == () and before.table().notes == (said,) and len(before.planned) == 18
+    study, records = run(grid(), tmp_path, ahead, stop_after=6), StudyRecords(str(tmp_path), "shop")
+    begun = next(trial.id for trial in plan(grid(), storage=str(tmp_path)).trials if trial.seed == 3)
+    records.store.write(records.key(begun, "attempt.json"), b"{}")
+    for seed in (0, 3):  # one has ended, one was given to a worker
+        with pytest.raises(SpecError, match=rf"^excluded: .*before any of its trials has begun.*\b{seed}\b"):
+            run(grid(excluded={seed: "worse", 9: why}), tmp_path, extend=True)
+    assert document(tmp_path) == study.document, "a refusal changes no file"
+    results = run(grid(excluded=dict.fromkeys((7, 8, 9), why)), tmp_path, ahead, extend=True)
+    comparison = results.compare("a0", "a1")
+    assert comparison.n == 7 and comparison.level == 0.05 / 8
+    assert comparison.p_value == pytest.approx(8 * comparison.raw_p) and comparison.decision == "worse"
     notes = " ".join(results.table().notes)
-    assert "after 6 of 20 trials had ended: excluded + 3, 8, 9; this counts as 3 looks" in notes and said in notes
-    with pytest.raises(SpecError, match="excluded: .*of a study of a fixed size"):
-        grid(excluded={77: "no seed of it"})
+    assert "after 6 of 20 trials had ended: excluded + 7, 8, 9; each counts as a look" in notes
+    assert "seed 8 is left out" in notes and "excluded + 7, 8, 9 (looks: 3)" in str(declarations(results.document))
+    for wrong in ({77: why}, dict.fromkeys(range(10), why)):
+        with pytest.raises(SpecError, match=r"^excluded: some of the seeds may be excluded"):
+            grid(excluded=wrong)
 
 
 @pytest.mark.parametrize(
