@@ -63,6 +63,7 @@ def _without_passwords(addresses: str | list[str] | None) -> str | list[str] | N
 
 
 Seeds = Annotated[list[Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]], pydantic.Field(min_length=1)]
+Reason = Annotated[Label, pydantic.Field(min_length=1)]
 Above0 = Annotated[float, pydantic.Field(gt=0)]
 Folds = Annotated[int, pydantic.Field(ge=2)]
 Notify = Annotated[str | list[str] | None, pydantic.AfterValidator(check_declared)]

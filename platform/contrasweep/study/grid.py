@@ -11,9 +11,8 @@ from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked
-from contrasweep.storage.names import Label
 from contrasweep.study import dotted
-from contrasweep.study.base import COLUMNS, MEASURED, Seeds, StudyBase, check_metric, check_number
+from contrasweep.study.base import COLUMNS, MEASURED, Reason, Seeds, StudyBase, check_metric, check_number
 from contrasweep.study.replicates import extended
 
 DATA_AXIS = "data"
@@ -45,7 +44,6 @@ class CellConfig(NamedTuple):
     config: canonical.Config
 
 
-Reason = Annotated[Label, pydantic.Field(min_length=1)]
 Cell = tuple[str, MutableConfig, MutableConfig]
 """Arm, values of the axes, and what the sub-grids add to the config."""
 Grid = tuple[str, list[str], dict[str, set[dotted.Leaf]], Config]
