@@ -132,7 +132,7 @@ class GridPlan(PlanDisplay):
         facts: dict[str, object] = {"data": ", ".join(data.name for data in self.table_datasets), "folds": study.folds}
         repeats = {"repeats": study.repeats} if study.repeats else {}
         replicates = {"replicates": str(study.replicates)} if study.replicates else {}
-        return {**facts, **repeats, "seeds": study.all_seeds[: len(study.seeds)], **replicates}
+        return {**facts, **repeats, "seeds": [seed for seed in study.seeds if seed not in study.excluded], **replicates}
 
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
         """Return whether every trial is in `finished`; with interim analyses, whether the last one was done."""
@@ -212,7 +212,7 @@ class GridPlan(PlanDisplay):
         folds = f"{study.folds} folds" if study.folds else "the test split"
         if study.repeats and study.repeats > 1:
             folds = f"{study.repeats} x {folds}"
-        seeds = len(study.all_seeds)
+        seeds = len({trial.seed for trial in self.trials})
         least = [f"trials    {totals['trials']}: {totals['done']} done, {totals['to_run']} to run"]
         if study.replicates is not None:
             first = totals["trials"] * study.replicates.first // study.replicates.most
