@@ -194,7 +194,8 @@ class AblationGrid(StudyBase):
     @property
     def all_seeds(self) -> list[int]:
         """The seeds that a cell may get."""
-        return [seed for seed in extended(self.seeds, self._seeds_most()) if seed not in self.excluded]
+        seeds = [seed for seed in self.seeds if seed not in self.excluded]
+        return extended(seeds, self._seeds_most() - len(self.excluded))
 
     @property
     def all_folds(self) -> list[int] | list[None]:
