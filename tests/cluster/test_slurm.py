@@ -68,7 +68,9 @@ def check_whole(folder, name, seeds, restarted=None):
     assert {record.status for record in results.trial_records.values()} == {"done"}
     (folder / f"{name}.log").rename(folder / f"{name}.slurm.log")
     calm = calm_run(study, folder / "calm")
-    assert str(results) == str(calm)
+    # submitit warns of each signal in the log of the trial that it interrupts, which the table counts
+    said = [line for line in str(results).splitlines() if "warnings in their logs" not in line]
+    assert said == str(calm).splitlines()
     assert {i: r.metrics for i, r in results.trial_records.items()} == {
         i: r.metrics for i, r in calm.trial_records.items()
     }
