@@ -123,7 +123,8 @@ def _whole(folder: Path) -> Manifest | None:
     manifest = read_manifest(str(folder))
     shards = [shard for shards in (manifest.splits.values() if manifest else ()) for shard in shards]
     files = {folder / shard.file: shard.bytes for shard in shards}
-    wrong = [file for file, size in files.items() if not file.is_file() or file.stat().st_size != size]
+    plain = {file: file.is_file() and not file.is_symlink() for file in files}
+    wrong = [file for file, size in files.items() if not plain[file] or file.stat().st_size != size]
     for file in wrong:  # staging skips what is there
         shutil.rmtree(file, ignore_errors=True)  # where it is a folder
         file.unlink(missing_ok=True)

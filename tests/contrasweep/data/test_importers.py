@@ -157,15 +157,17 @@ def test_bundled_digits_are_scikit_learns(tmp_path):
     assert sorted(np.round(values.astype(float) * 16 / 255).tolist()) == sorted(published.tolist())
 
 
-def test_a_bundled_dataset_is_staged_again_where_the_cache_has_a_folder_or_a_cut_file(node_cache, tmp_path):
+def test_a_bundled_dataset_is_staged_again_where_the_cache_has_no_whole_file(node_cache, tmp_path):
     first = resolve("digits", folds=None, storage=str(tmp_path))
     shards = sorted(node_cache.glob("bundled/digits-*/*.parquet"))
     for damaged in (
         lambda shard: (shard.unlink(), shard.mkdir(), (shard / "x").touch()),
         lambda shard: os.truncate(shard, 9),
+        lambda shard: shard.symlink_to(shard.rename(tmp_path / "elsewhere")),
     ):
         damaged(shards[0])
         assert resolve("digits", folds=None, storage=str(tmp_path)).digest == first.digest
+        assert not shards[0].is_symlink()
         assert inspecting.verify(first) == []
 
 
