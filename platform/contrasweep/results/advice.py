@@ -13,6 +13,7 @@ from contrasweep.planning.durations import duration
 from contrasweep.results.answer import Answer, Pair
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.rendering import NONE, DisplayNames, render_fragment, wrapped
+from contrasweep.statistics.comparison import freedom
 from contrasweep.statistics.design import Contrast
 from contrasweep.statistics.predictive import (
     MOST_TIMES,
@@ -329,7 +330,7 @@ def _what_adds_degrees(advice: Advice) -> list[str]:
     if not design.folds:
         return []
     other = " (another number of folds is a new study)" if any(size.unit == "folds" for size in advice.others) else ""
-    ceiling = f"{now.n} folds leave at most {now.n - 1} degrees of freedom; more come from repeats or folds{other}"
+    ceiling = f"{now.n} folds leave at most {freedom(now.n - 1)}; more come from repeats or folds{other}"
     if now.seed_unknown:
         return [f"One seed leaves no degree of freedom for what a seed changes; a second seed gives one. {ceiling}."]
     if design.seeds == 1:
