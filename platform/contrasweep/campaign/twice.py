@@ -9,6 +9,7 @@ from contrasweep.errors import SpecError, check_known
 from contrasweep.running.driver import run
 from contrasweep.running.session import session
 from contrasweep.schema import validate
+from contrasweep.shell import command_line
 from contrasweep.statistics.noise import Noise
 from contrasweep.study.file import load_declared
 from contrasweep.study.grid import AblationGrid
@@ -65,7 +66,7 @@ def train_twice(
             ).to_frame()
             if grid.metric not in frame or frame[grid.metric].isna().any():
                 rule = "an A/A is of runs that have a value"
-                raise SpecError(rule, place=study.name, value=grid.metric, hint=f"contrasweep status {study.name}")
+                raise SpecError(rule, place=study.name, value=grid.metric, hint=command_line("status", study.name))
             values.append(tuple(frame.groupby("seed")[grid.metric].mean().tolist()))
     return Noise(grid.name, (arm, arm), grid.metric, values[0], values[1])
 

@@ -447,7 +447,7 @@ def _method(mean: Contrast | None, alpha: float) -> str:
         return ""
     if mean.n < 2 or not np.isfinite(mean.interval(alpha, alpha)[0]):
         return NO_INTERVAL
-    few = mean.test(alpha) == "t-test" and mean.design.unit == "seed" and not mean.design.items
+    few = mean.test(alpha) == "t-test" and mean.design.unit == "seed" and not (mean.design.items or mean.design.folds)
     return "constant" if mean.standard_error == 0 else METHODS[mean.test(alpha)] + ", of symmetric scores" * few
 
 

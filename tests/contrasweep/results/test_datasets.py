@@ -45,18 +45,14 @@ def test_ranks_and_p_values_are_those_of_the_datasets_means():
     assert set(clique) == {*"abc"}, "no clique within another"
 
 
-@pytest.mark.slow
 def test_ranks_and_the_p_of_two_arms_are_those_of_autorank():
-    autorank = pytest.importorskip("autorank")
+    """Numbers of autorank 1.3.0, which puts a package `tests` beside ours: `force_mode="nonparametric"` on the means by
+    dataset; its p of two arms is of one side."""
     frame = frame_of(8, {"good": 0.025, "same": 0.0, "poor": 0.0})
-    means = frame.pivot_table(index="data", columns="arm", values="accuracy")
-    asked = {"force_mode": "nonparametric", "verbose": False}
-    ranks = autorank.autorank(means, **asked).rankdf["meanrank"]
     summary = dataset_summary(frame, "accuracy", ["data"])
-    assert dict(zip(summary.arms, summary.ranks, strict=True)) == pytest.approx(dict(ranks))
+    assert dict(zip(summary.arms, summary.ranks, strict=True)) == {"same": 2.5, "poor": 2.25, "good": 1.25}
     two = dataset_summary(frame[frame["arm"] != "poor"], "accuracy", ["data"])
-    theirs = autorank.autorank(means[["good", "same"]], **asked)
-    assert theirs.omnibus == "wilcoxon" and two.p_value("good", "same") == pytest.approx(2 * theirs.pvalue)
+    assert two.p_value("good", "same") == pytest.approx(2 * 0.0078125)
 
 
 def test_smaller_can_be_better_and_gaps_leave_the_pair_out():
