@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from drivers import ray_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "examples" / "installed_parts"
@@ -26,9 +27,9 @@ def run(tmp_path_factory):
         wheels = [str(path) for path in folder.glob("*.whl")]
         subprocess.run([sys.executable, *words, *wheels], cwd=source, check=True, capture_output=True)
     shutil.rmtree(source)
-    environment = os.environ | {"PYTHONPATH": str(folder / "site-packages"), "RAY_TMPDIR": str(folder)[:60]}
     here = folder / "work"
     here.mkdir()
+    environment = os.environ | {"PYTHONPATH": str(folder / "site-packages")}
 
     def run(*words, status=0, folder=here, environment=environment):
         command = [sys.executable, "-m", "contrasweep", *words]
@@ -37,7 +38,9 @@ def run(tmp_path_factory):
         return done.stdout if status == 0 else done.stderr
 
     run.folder, run.environment = here, environment
-    return run
+    with ray_folder() as ray:
+        environment["RAY_TMPDIR"] = str(ray)
+        yield run
 
 
 STUDY = {"data": "digits-lt", "metric": "accuracy", "seeds": [0, 1]}
