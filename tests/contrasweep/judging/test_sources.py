@@ -96,6 +96,7 @@ def test_runs_of_wandb_are_read_with_their_settings_where_validation_was_best(tm
             with wandb.init(mode="offline", dir=tmp_path, config=settings, settings=quiet) as run:
                 for step in range(4):
                     run.log({"val/loss": abs(2 - step), "accuracy": 0.5 + 0.1 * step + 0.01 * seed}, step=step)
+    wandb.teardown()  # its process writes the files, and may still be at it
     last, best = (read_folder(tmp_path, At.of(text))[0] for text in ("last", "best-of-validation:val/loss"))
     assert {(row.model, row.seed): round(row.accuracy, 6) for row in last.itertuples()} == {
         (model, seed): 0.8 + 0.01 * seed for model in ("base", "wide") for seed in range(2)
