@@ -56,8 +56,8 @@ def remember(*secrets: str) -> None:
 def redacted(text: str) -> str:
     """Return `text` without the secrets of addresses in it and without remembered ones.
 
-    Hidden is what stands before an `@`, what a query or a fragment gives to a name that is not known to be harmless,
-    and the paths of services that post for everybody who knows them.
+    Hidden is what stands before an `@`, what a query or a fragment gives to a name that is not known to be harmless
+    (up to the next `&`), and the paths of services that post for everybody who knows them.
     """
     text = _ADDRESS.sub(lambda match: _split(match)[0], text)
     for secret in sorted(_known, key=len, reverse=True):
@@ -95,14 +95,16 @@ def _split(match: re.Match[str]) -> tuple[str, list[str]]:
         where = f"{service[1]}{HIDDEN}"
     if "@" in tail:  # perhaps the end of a password
         return f"{scheme}{shown}{where}{tail[0]}{HIDDEN}{end}", [*hidden, tail[1:]]
-    parts = re.split("([?&;#])", tail)
+    parts, after_secret = re.split("([?&;#])", tail), False
     for number in range(2, len(parts), 2):
-        name, equals, value = parts[number].partition("=")
+        # only an & surely ends a value: behind another sign its rest may stand
+        goes_on, after_secret = after_secret and parts[number - 1] != "&", False
+        name, equals, value = ("", "", parts[number]) if goes_on else parts[number].partition("=")
         is_anchor = tail[0] == "#" and number == 2 and not equals
         if is_anchor or name.casefold() in HARMLESS or not re.search(r"\w", parts[number]):
             continue
-        value = value.strip("=")  # a text in base64 ends with some
-        parts[number] = f"{name}={HIDDEN}" if value else HIDDEN
+        value, after_secret = value.strip("="), True  # a text in base64 ends with some
+        parts[number] = f"{name}={HIDDEN}" if value and not goes_on else HIDDEN
         hidden += [value or name] * (len(value or name) >= 8)  # a shorter one may be a word
     return f"{scheme}{shown}{where}{''.join(parts)}{end}", hidden
 
