@@ -75,24 +75,16 @@ def submit(
     from contrasweep.running.submit import sent
     from contrasweep.running.submit import submit as send
 
-    again: MutableConfig = {"extend": extend, "spend": spend, "retry_failed": retry_failed, "rerun": rerun or []}
-    changed = changed_code(rerun_changed, accept_code)
+    asked: MutableConfig = {"storage": storage, "tracking": tracking, "sets": sets or []}
+    asked |= {"max_concurrent": max_concurrent, "changed": changed_code(rerun_changed, accept_code)}
+    asked |= {"extend": extend, "spend": spend, "retry_failed": retry_failed, "rerun": rerun or []}
     if slurm:
         from contrasweep.running.slurm import submit_slurm
 
         if dry_run or follow or cluster:
             raise SpecError("--slurm goes without --dry-run, --follow and --cluster", place="submit")
         options = dict(word.partition("=")[::2] for word in sbatch or [])
-        array, tasks = submit_slurm(
-            study,
-            storage=storage,
-            tracking=tracking,
-            sets=sets or [],
-            options=options,
-            max_concurrent=max_concurrent,
-            changed=changed,
-            **again,
-        )
+        array, tasks = submit_slurm(study, options=options, **asked)
         if json:
             print_json("submit", {"job": array, "address": "slurm"})
         elif array:
@@ -117,17 +109,7 @@ def submit(
     if address is None:
         hint = "--address http://HEAD:8265, or --dry-run to see what would be sent"
         raise SpecError("a job goes to the dashboard of a cluster", place="--address", hint=hint)
-    job = send(
-        study,
-        address=address,
-        storage=storage,
-        tracking=tracking,
-        sets=sets or [],
-        max_concurrent=max_concurrent,
-        changed=changed,
-        cluster=cluster,
-        **again,
-    )
+    job = send(study, address=address, cluster=cluster, **asked)
     if json:
         print_json("submit", {"job": job.id, "address": address})
     else:

@@ -12,12 +12,12 @@ from contrasweep.canonical import label
 from contrasweep.errors import SpecError
 from contrasweep.reporting import report_data
 from contrasweep.reporting.page import html_report
+from contrasweep.reporting.verify import METADATA
 from contrasweep.results.results import Results
 from contrasweep.storage.code_files import code_bytes
 from contrasweep.storage.study_document import STUDY_FILE
 
 VERIFIER = Path(__file__).with_name("verify.py")
-METADATA = "ro-crate-metadata.json"
 CONTEXT = "https://w3id.org/ro/crate/1.1/context"
 SAME_TIME = (1980, 1, 1, 0, 0, 0)
 """Of every file, so that the same study is the same bundle."""
