@@ -51,10 +51,14 @@ def main(words: list[str]) -> int:
 def verify(data: bytes) -> tuple[list[str], Counter[str]]:
     """Return what differs within a bundle, and how much was recomputed."""
     files, differing = read(data), []
-    listed = {str(entry["@id"]): entry for entry in json.loads(files[METADATA])["@graph"] if entry["@type"] == "File"}
-    for name in sorted({*files, *listed} - {METADATA}):
-        if name not in files or name not in listed:
-            differing.append(f"{name}: only in the {'bundle' if name in files else 'metadata'}")
+    graph = json.loads(files[METADATA])["@graph"]
+    listed = {str(entry["@id"]): entry for entry in graph if entry["@type"] == "File"}
+    parts = {str(part["@id"]) for entry in graph if entry["@id"] == "./" for part in entry["hasPart"]}
+    for name in sorted({*files, *listed, *parts} - {METADATA}):
+        if name not in files or name not in listed or name not in parts:
+            differing.append(f"{name}: not in all of bundle, metadata and its list of parts")
+        elif listed[name]["contentSize"] != str(len(files[name])):
+            differing.append(f"{name}: its size is another one than the metadata says")
         elif listed[name]["sha256"] != hashlib.sha256(files[name]).hexdigest():
             differing.append(f"{name}: its digest is another one than the metadata says")
     records: Entries = {}

@@ -130,6 +130,17 @@ def test_a_digit_that_is_changed_in_table_record_or_code_is_found(bundle, seed):
     assert verify.verify(changed(bundle("trained"), change))[0] != []
 
 
+@pytest.mark.parametrize("listed", ['"contentSize": "', '{\n     "@id": "records/'])
+def test_a_digit_that_is_changed_in_the_metadata_of_a_file_is_found(bundle, listed):
+    def change(files):
+        before, found, after = files[verify.METADATA].partition(listed.encode())
+        digit = re.search(rb"[0-9]", after)
+        at = digit.start()
+        files[verify.METADATA] = before + found + after[:at] + (b"1" if digit[0] == b"0" else b"0") + after[at + 1 :]
+
+    assert verify.verify(changed(bundle("trained"), change))[0] != []
+
+
 FORGED = {
     "mean": lambda report: report["table"][0].update(mean=report["table"][0]["mean"] + 1e-6),
     "count": lambda report: report["table"][0].update(n=report["table"][0]["n"] - 1),
