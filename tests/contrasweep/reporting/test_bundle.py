@@ -72,7 +72,8 @@ def signed(files):
     metadata = json.loads(files[verify.METADATA])
     for entry in metadata["@graph"]:
         if entry["@type"] == "File":
-            entry["sha256"] = hashlib.sha256(files[entry["@id"]]).hexdigest()
+            content = files[entry["@id"]]
+            entry |= {"sha256": hashlib.sha256(content).hexdigest(), "contentSize": str(len(content))}
     files[verify.METADATA] = json.dumps(metadata).encode()
 
 
