@@ -688,7 +688,7 @@ MUTANTS = (
         f"{TESTS}/running/test_secrets.py {TESTS}/tracking/test_address.py",
         (
             "a password in a query is shown",
-            'parts[number] = f"{name}={HIDDEN}" if value else HIDDEN',
+            'parts[number] = f"{name}={HIDDEN}" if value and not goes_on else HIDDEN',
             "parts[number] = parts[number]",
         ),
         (
