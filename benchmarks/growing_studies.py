@@ -24,12 +24,12 @@ from contrasweep.planning.plan import Cell
 from contrasweep.planning.stages import stage_after
 from contrasweep.results.interim_analysis import UNIT, Compared, judge_look, look_before
 from contrasweep.results.interim_verdicts import ExtensionVerdicts
-from contrasweep.statistics.comparison import judge, judged
+from contrasweep.statistics.comparison import LOOK, judge, judged
 from contrasweep.statistics.design import contrast
 from contrasweep.statistics.evidence import Evidence, Gaps, collapsed
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.group_sequential import Looks, SpendingName
-from contrasweep.storage.interim_log import HALVING, LookLog
+from contrasweep.storage.interim_log import EXTENDED, LookLog
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Any]
 DRAWS: dict[str, Draw] = {
@@ -189,7 +189,7 @@ def extended(sizes: Sequence[int], seed: int) -> dict[str, bool]:
     """Whether any look at such a study gives a false verdict: as `contrasweep run --extend` counts the looks, and where
     nobody counts them."""
     values = np.random.default_rng(seed).normal(size=(3, sizes[-1]))
-    log, family, uncounted, ever = LookLog(HALVING, UNIT), Family(len(ALL_PAIRS), 0.05), False, False
+    log, family, uncounted, ever = LookLog(EXTENDED, UNIT), Family(len(ALL_PAIRS), 0.05), False, False
     for n in sizes:
         evidence = [Evidence(contrast(values[a, :n] - values[b, :n]), Gaps(planned=n)) for a, b in ALL_PAIRS]
         pairs = [Compared((), str(a), str(b), one) for (a, b), one in zip(ALL_PAIRS, evidence, strict=True)]
@@ -255,8 +255,8 @@ def extension_row(name: str, studies: Sequence[dict[str, bool]]) -> str:
     for which in ("counted", "uncounted"):
         rate = float(np.mean([one[which] for one in studies]))
         cells.append(f"{rate:.3f} ± {2 * math.sqrt(rate * (1 - rate) / len(studies)):.3f}")
-    looks = len(EXTENSIONS[name])
-    return f"| {name} | {cells[0]} | {(2 - 0.5 ** (looks - 1)) * 0.05:.3f} | {cells[1]} | {len(studies)} |"
+    most = (LOOK - LOOK ** (1 - len(EXTENSIONS[name]))) / (LOOK - 1) * 0.05
+    return f"| {name} | {cells[0]} | {most:.3f} | {cells[1]} | {len(studies)} |"
 
 
 def inflations() -> Iterator[tuple[str, ...]]:
@@ -289,7 +289,7 @@ def write(rows: Path, studies: int, output: Path) -> None:
     lines += [
         "",
         "Studies of a fixed size, three equal arms, extended after their end whatever they said: how often any verdict "
-        "is false as `run --extend` counts the looks (p of look k times 2^(k-1)), at most how often that can be, and "
+        "is false as `run --extend` counts the looks (p of look k times 4^(k-1)), at most how often that can be, and "
         "how often where nobody counts.",
         "",
         "| looked at | any false verdict ± 2 se | at most | uncounted | N |",

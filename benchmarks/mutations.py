@@ -541,7 +541,7 @@ MUTANTS = (
             "        if True:\n            share",
         ),
         ("equivalence ignores the lower end", "max(-low, high) < margin", "high < margin"),
-        ("looks cost nothing", "factors = [2.0**count for count in", "factors = [1.0 for count in"),
+        ("looks cost nothing", "factors = [LOOK**count for count in", "factors = [1.0 for count in"),
     ),
     *_mutants(
         "pairing",

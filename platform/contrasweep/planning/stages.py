@@ -6,7 +6,7 @@ from contrasweep import canonical
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.planning.plan import Cell, Plan
-from contrasweep.storage.interim_log import HALVING, LookLog, read_looks
+from contrasweep.storage.interim_log import EXTENDED, LookLog, read_looks
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.replicates import Replicates
 from contrasweep.trial import Trial
@@ -78,7 +78,7 @@ def spending_time(declared: Replicates, log: LookLog | None, replicates: int) ->
 
 def check_log(declared: Replicates | None, log: LookLog | None) -> None:
     """Raise `SpecError` where the declared replicates do not continue the looks that were taken."""
-    if log is None or not log.looks or (declared is None and log.spending == HALVING):
+    if log is None or not log.looks or (declared is None and log.spending == EXTENDED):
         return
     last = log.looks[-1]
     when = f"{len(log.looks)} look{'s' * (len(log.looks) > 1)}, the last at {last.replicates} {log.unit}"

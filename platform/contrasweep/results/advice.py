@@ -13,7 +13,7 @@ from contrasweep.planning.durations import duration
 from contrasweep.results.answer import Answer, Pair
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.rendering import NONE, DisplayNames, render_fragment, wrapped
-from contrasweep.statistics.comparison import freedom
+from contrasweep.statistics.comparison import LOOK, freedom
 from contrasweep.statistics.design import Contrast
 from contrasweep.statistics.predictive import (
     MOST_TIMES,
@@ -258,7 +258,7 @@ class Advice:
         lines += _what_adds_degrees(self)
         if self.type == "judged":
             again = (
-                "Replicates that are added because of this table are another look at it: judge them at half of alpha."
+                "Replicates that are added because of this table are a look at it: judge them at a quarter of alpha."
             )
             return [*lines, again]
         if self.fresh:
@@ -266,7 +266,7 @@ class Advice:
         field = "repeats" if self.present.unit == "repeats" else "confirm_seeds" if self.type == "sweep" else "seeds"
         look = "the first look, as nothing was tested yet"
         if self.look > 1:
-            share = f"at alpha / {2 ** (self.look - 1)}; the chances allow for it"
+            share = f"at alpha / {LOOK ** (self.look - 1):g}; the chances allow for it"
             look = f"the {ordinal(self.look)} look at the table, {share}"
         return [*lines, f"To follow it, add {field} and run with --extend. That is {look}."]
 
@@ -380,9 +380,7 @@ def advice(
     first_level = family.levels(sum(pair.decided for pair in known))
     tested = any(not pair.comparison.evidence.common.seed_unknown for pair in known)
     look = 1 if fresh else 1 + tested + (interim.looks if isinstance(interim, ExtensionVerdicts) else 0)
-    levels = tuple(
-        first_level / 2 ** max(0, number - 1) for number in (look - 1, look, 1)
-    )  # halved, see `ExtensionVerdicts`
+    levels = tuple(first_level / LOOK ** max(0, number - 1) for number in (look - 1, look, 1))
     shown = sorted(undecided, key=lambda pair: pair.comparison.raw_p)[:MAX_FORECASTS]
     count = prices.present[unit]
     units: list[Unit] = [unit]

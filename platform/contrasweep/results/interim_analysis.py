@@ -13,12 +13,12 @@ from contrasweep.planning.plan import Cell, Plan
 from contrasweep.planning.stages import Stage, cell_name, spending_time
 from contrasweep.planning.sweep import SweepPlan
 from contrasweep.results.results import Results
-from contrasweep.statistics.comparison import Comparison
+from contrasweep.statistics.comparison import LOOK, Comparison
 from contrasweep.statistics.evidence import Evidence
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.group_sequential import Looks, Standing, judge_looks
 from contrasweep.storage.confirmations import read_confirmations
-from contrasweep.storage.interim_log import HALVING, VERDICTS, LookAt, LookLog, LookTaken, read_looks, write_looks
+from contrasweep.storage.interim_log import EXTENDED, VERDICTS, LookAt, LookLog, LookTaken, read_looks, write_looks
 from contrasweep.storage.record import Phase
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.metric_range import metric_range
@@ -51,7 +51,7 @@ def take_look(plan: Plan, stage: Stage, records: StudyRecords) -> str:
     pairs = compared(results)
     family = next((pair.comparison.family for pair in results.answer.pairs if pair.judged), Family(0))
     again = max(0, len(read_confirmations(records)) - 1)
-    family = replace(family, alpha=family.alpha / 2**again)
+    family = replace(family, alpha=family.alpha / LOOK**again)
     bounds = metric_range(results.metric)
     look, open_cells = judge_look(pairs, stage, log, declared, family, results.document.mode, bounds)
     write_looks(records, log.with_look(look))
@@ -256,7 +256,7 @@ def count_look(plan: Plan, records: StudyRecords) -> None:
     document = records.document()
     if plan.study.replicates is not None or document is None or document.plan_digest == plan.digest:
         return
-    log = read_looks(records) or LookLog(HALVING, UNIT)
+    log = read_looks(records) or LookLog(EXTENDED, UNIT)
     results = Results.load(plan.study.name, records.storage)
     if log.looks and max(_recorded(results), _replicates(plan)) <= log.looks[-1].replicates:
         write_looks(records, replace(log, looks=log.looks[:-1]))
@@ -291,7 +291,7 @@ def look_before(pairs: Sequence[Compared], known: Sequence[Comparison], log: Loo
         for one, c in zip(pairs, seen, strict=True)
     )
     margin = known[0].family.margin if known else None
-    return LookTaken(replicates, 1 - 0.5 ** (len(log.looks) + 1), comparisons, (), time.time(), margin)
+    return LookTaken(replicates, 1 - LOOK ** -(len(log.looks) + 1), comparisons, (), time.time(), margin)
 
 
 def _recorded(results: Results) -> int:

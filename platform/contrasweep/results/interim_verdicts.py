@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from contrasweep.config import Config
-from contrasweep.statistics.comparison import Comparison, Decided, verdict_of
+from contrasweep.statistics.comparison import LOOK, Comparison, Decided, verdict_of
 from contrasweep.statistics.evidence import Evidence
-from contrasweep.storage.interim_log import HALVING, VERDICTS, LookLog, read_looks
+from contrasweep.storage.interim_log import EXTENDED, VERDICTS, LookLog, read_looks
 from contrasweep.storage.records import StudyRecords
 
 Context = tuple[tuple[str, str], ...]
@@ -46,7 +46,7 @@ def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -
 class InterimVerdicts:
     """The looks that were taken at a study that grows (`log` None: none yet), to at most `most` replicates (`unit`).
 
-    `again` confirmations came before the one that is looked at: each has halved its alpha.
+    `again` confirmations came before the one that is looked at: each has left a quarter of its alpha.
     """
 
     log: LookLog | None
@@ -107,11 +107,11 @@ class InterimVerdicts:
         judgement = replace(
             waiting,
             verdict=verdict,
-            p_value=min(1.0, 2**self.again * stands.adjusted_p),
-            looked_p=min(1.0, 2**self.again * stands.adjusted_p),
+            p_value=min(1.0, LOOK**self.again * stands.adjusted_p),
+            looked_p=min(1.0, LOOK**self.again * stands.adjusted_p),
             low=low,
             high=high,
-            equivalence_p=same if same is None else min(1.0, 2**self.again * same),
+            equivalence_p=same if same is None else min(1.0, LOOK**self.again * same),
             level=stands.level,
             reason=reason,
         )
@@ -149,8 +149,8 @@ class InterimVerdicts:
 class ExtensionVerdicts:
     """The looks at a study of a fixed size that was extended once its trials had ended.
 
-    The first look had the whole of alpha. Each later one has half the level of the one before, so that any number of
-    them errs with less than twice alpha.
+    The first look had the whole of alpha. Each later one has a quarter of the level of the one before, so that any
+    number of them errs with less than 4/3 alpha.
     """
 
     log: LookLog
@@ -160,7 +160,7 @@ class ExtensionVerdicts:
     def of(cls, records: StudyRecords, spent: int = 0) -> Self | None:
         """The looks at a study that was extended, or of which `spent` declarations or confirmations counted."""
         log = read_looks(records)
-        log = log if log is not None and log.spending == HALVING else LookLog(HALVING, "replicates")
+        log = log if log is not None and log.spending == EXTENDED else LookLog(EXTENDED, "replicates")
         return cls(log, spent) if log.looks or spent else None
 
     @property
@@ -179,7 +179,7 @@ class ExtensionVerdicts:
         return self.log.unit
 
     def looks_before(self, context: Context, a: str, b: str, evidence: Evidence) -> int:
-        """Return how many looks at fewer replicates there were at this comparison: each has halved its level."""
+        """Return how many looks at fewer replicates this comparison had: each leaves a quarter of its level."""
         history = self.log.history((context, frozenset((a, b))))
         return self.spent + sum(
             comparison is not None and comparison.pairs < evidence.gaps.planned for comparison in history
@@ -197,7 +197,8 @@ class ExtensionVerdicts:
         """Sentences that a reader of verdicts must know of the looks."""
         at = ", ".join(str(look.replicates) for look in self.log.looks)
         after = f"extended after its trials had ended (at {at} {self.unit}): " * bool(at)
+        most = (LOOK - LOOK**-self.looks) / (LOOK - 1)
         return [
-            f"{after}this is look {self.looks + 1}, whose p are multiplied by {2**self.looks} and whose intervals are "
-            f"as much wider; over all looks a false verdict has a chance of at most {2 - 0.5**self.looks:g} alpha"
+            f"{after}this is look {self.looks + 1}, whose p are multiplied by {LOOK**self.looks:g} and whose intervals "
+            f"are as much wider; over all looks a false verdict has a chance of at most {most:.3g} alpha"
         ]

@@ -14,7 +14,7 @@ import pydantic
 from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.records import StudyRecords
 
-HALVING = "halving"
+EXTENDED = "extended"
 """Spending of a study of a fixed size that was extended after its end: each look has half the level of the last."""
 VERDICTS = ("better", "worse", "equivalent")
 Decision = Literal["open", "better", "worse", "equivalent", "futile"]

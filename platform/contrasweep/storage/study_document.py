@@ -116,8 +116,8 @@ class Declared:
     """What was declared, or trained again, once a trial had ended. The first entry of a log is the first declaration.
 
     `ended` of the `trials` of the table had ended then. `by` is who asked. `changes` says what differs from the entry
-    before, and `spent` how many looks it was: each halves the level of all comparisons. `again` has the values that
-    trials had which were trained again (None: failed).
+    before, and `spent` how many looks it was: each leaves a quarter of the level of all comparisons. `again` has the
+    values that trials had which were trained again (None: failed).
     """
 
     at: Time

@@ -59,7 +59,7 @@ def test_every_form_of_the_report_has_it(results):
     assert "What would decide: the chance of a verdict with more seeds." in text and "18 trials" in text
     assert max(map(len, text.splitlines())) <= 100
     assert "What would decide" in page and "18 trials" in page
-    assert "the 2nd look at the table, at alpha / 2" in " ".join(text.split())
+    assert "the 2nd look at the table, at alpha / 4" in " ".join(text.split())
     assert all(all(row[1:]) for row in results.advice().rows()), "no cell is blank without a word"
     whole = json.loads(json.dumps(results.advice().to_dict()))
     assert len(whole["comparisons"]) == len(results.advice().to_frame()) / 2
@@ -83,7 +83,7 @@ def test_nothing_is_advised_where_all_is_decided(tmp_path):
 def test_over_folds_seeds_and_repeats_are_weighed_against_each_other(tmp_path):
     def calm(trial):  # nearly all of its noise is of training
         rest = np.random.default_rng([trial.fold, trial.seed]).normal(0, 0.02)
-        return 0.5 + (trial.arm == "b") * (0.0107 + rest)
+        return 0.5 + (trial.arm == "b") * (0.0110 + rest)
 
     results = run(tmp_path, grid(4, "ab", folds=10), calm)
     (one,) = results.advice().forecasts
@@ -115,13 +115,13 @@ def test_following_the_advice_is_counted_as_a_look(tmp_path):
     for pair in fresh.answer.pairs:
         counted = after.compare(pair.a, pair.b)
         assert counted.raw_p == pair.comparison.raw_p
-        assert counted.p_value == pytest.approx(min(1.0, 2 * pair.comparison.p_value))
+        assert counted.p_value == pytest.approx(min(1.0, 4 * pair.comparison.p_value))
     note = next(note for note in after.table().notes if "look 2" in note)
-    assert "multiplied by 2" in note and "at most 1.5 alpha" in note
-    assert after.advice().look == 3 and "alpha / 4" in after.advice().to_text()
+    assert "multiplied by 4" in note and "at most 1.25 alpha" in note
+    assert after.advice().look == 3 and "alpha / 16" in after.advice().to_text()
     third = run(tmp_path, grid(14), extend=True)
     assert [look.replicates for look in read_looks(third.records).looks] == [6, 12]
-    assert third.compare("a", "b").p_value <= 1 and "multiplied by 4" in str(third.table().notes)
+    assert third.compare("a", "b").p_value <= 1 and "multiplied by 16" in str(third.table().notes)
 
 
 def test_what_was_decided_before_is_a_sentence_of_its_own_beside_what_all_data_say(tmp_path):
@@ -131,7 +131,7 @@ def test_what_was_decided_before_is_a_sentence_of_its_own_beside_what_all_data_s
     lost = lambda t: clear(t) if t.seed < 6 else 0.5 + 0.3 * noise(t.id)  # noqa: E731
     lost_again = run(tmp_path, grid(9), lost, extend=True)
     now, fresh = lost_again.compare("c", "a"), run(tmp_path / "at once", grid(9), lost).compare("c", "a")
-    assert now.p_value == pytest.approx(min(1.0, 2 * fresh.p_value)) and now.difference == fresh.difference
+    assert now.p_value == pytest.approx(min(1.0, 4 * fresh.p_value)) and now.difference == fresh.difference
     assert (now.verdict == "better") == (now.low > 0) == (now.p_value <= 0.05)
     earlier = now.before
     assert (earlier.look, earlier.replicates, earlier.verdict) == (1, 6, "better")
@@ -217,7 +217,7 @@ def test_what_is_detectable_now_is_at_the_level_of_the_present_look(tmp_path):
     run(tmp_path, grid())
     extended = run(tmp_path, grid(12), extend=True)
     family, advice = extended.answer.pairs[0].comparison.family, extended.advice()
-    level = family.levels(sum(pair.decided for pair in extended.answer.pairs)) / 2
+    level = family.levels(sum(pair.decided for pair in extended.answer.pairs)) / 4
     for one in advice.forecasts:
         now = one.pair.comparison.evidence.common
         assert one.detectable[0] == detectable_difference(now, now.design, level)

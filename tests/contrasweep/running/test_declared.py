@@ -166,8 +166,8 @@ def test_a_seed_is_left_out_by_name_before_it_has_begun_and_costs_a_look_once_ot
     assert document(tmp_path) == study.document, "a refusal changes no file"
     results = run(grid(excluded=dict.fromkeys((7, 8, 9), why)), tmp_path, ahead, extend=True)
     comparison = results.compare("a0", "a1")
-    assert comparison.n == 7 and comparison.level == 0.05 / 8
-    assert comparison.p_value == pytest.approx(8 * comparison.raw_p) and comparison.decision == "worse"
+    assert comparison.n == 7 and comparison.level == 0.05 / 64
+    assert comparison.p_value == pytest.approx(64 * comparison.raw_p) and comparison.decision == "worse"
     notes = " ".join(results.table().notes)
     assert "after 6 of 20 trials had ended: excluded + 7, 8, 9; each counts as a look" in notes
     assert "seed 8 is left out" in notes and "excluded + 7, 8, 9 (looks: 3)" in str(declarations(results.document))
@@ -228,9 +228,9 @@ def test_an_added_arm_is_exploratory_and_the_first_arms_keep_their_family(tmp_pa
     spent = run(grid(arms=("a0", "a1", "a2")), tmp_path, clear, metric="m0", extend=True, spend=True)
     for pair, once in zip(spent.answer.pairs, whole.answer.pairs, strict=True):
         assert pair.decided and pair.comparison.family.size == 3
-        assert pair.comparison.p_value == pytest.approx(2 * once.comparison.p_value)
+        assert pair.comparison.p_value == pytest.approx(4 * once.comparison.p_value)
     text = " ".join(str(spent.table()).split())
-    assert "arms + a2; this counts as a look" in text and "this is look 2, whose p are multiplied by 2" in text
+    assert "arms + a2; this counts as a look" in text and "this is look 2, whose p are multiplied by 4" in text
     assert run(grid(arms=("a0", "a1", "a2")), tmp_path, clear, metric="m0", spend=True).document == spent.document
 
 

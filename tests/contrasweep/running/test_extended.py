@@ -67,7 +67,7 @@ def interrupted(study: Sweep, storage: Path, *, extend: bool = False) -> None:
 
 def looks(storage: Path) -> int:
     log = read_looks(StudyRecords(str(storage), "grown"))
-    return 0 if log is None or log.spending != "halving" else len(log.looks)
+    return 0 if log is None or log.spending != "extended" else len(log.looks)
 
 
 def trained(results: Results) -> dict[str, tuple[str, float]]:

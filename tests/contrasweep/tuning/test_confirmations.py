@@ -112,11 +112,11 @@ def test_a_second_confirmation_counts_as_a_look_and_is_said_below_the_table(tmp_
         write_confirmation(StudyRecords(str(tmp_path), "toy-sweep"), again)
         now = Results.load("toy-sweep", str(tmp_path))
         p = now.compare("short", "long").p_value
-        assert p == pytest.approx(min(1.0, 2**confirmations * first.p_value)) and (p > 0.05 or first.p_value < 0.01)
+        assert p == pytest.approx(min(1.0, 4**confirmations * first.p_value)) and (p > 0.05 or first.p_value < 0.01)
     notes = now.table().notes
     (note,) = (n for n in notes if "confirmation" in n)
     assert "this is confirmation 3 of the study" in note and note.endswith("each earlier one counts as a look")
-    assert any("this is look 3, whose p are multiplied by 4" in n for n in notes)
+    assert any("this is look 3, whose p are multiplied by 16" in n for n in notes)
 
 
 def test_a_broken_ledger_is_said_and_not_taken_for_none(tmp_path):
