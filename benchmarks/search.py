@@ -72,7 +72,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "TPE": {"searcher": "tpe"},
     "random + ASHA": {"searcher": "random", "pruner": "asha"},
     "TPE + ASHA": {"searcher": "tpe", "pruner": "asha"},
-    "TPE + HyperBand": {"searcher": "tpe", "pruner": "hyperband", "pruner_options": {"max_step": EPOCHS}},
 }
 CONFIGURATIONS = BUDGET // EPOCHS
 AGAIN = EPOCHS * sum(CONFIGURATIONS / (CONFIGURATIONS + m) for m in range(2 * CONFIGURATIONS))

@@ -1,6 +1,6 @@
 """The study of examples/own_parts, of own parts alone, in a folder outside of the repository.
 
-It runs through Ray by the command line, with its storage on an object store that fsspec reaches."""
+It runs through Ray by the command line, with its storage on an object store."""
 
 import json
 import os
@@ -11,10 +11,10 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-import cloud_servers
 import numpy as np
 import pytest
 import yaml
+from benchmarks.tracking_services import S3_ENV, s3_server
 from command_line import contrasweep
 from sklearn.datasets import load_digits
 
@@ -50,13 +50,12 @@ def test_the_pages_study_is_planned_and_its_parts_are_part_of_the_trials(thesis)
 
 @pytest.mark.long
 def test_a_study_of_own_parts_alone_runs_through_ray(thesis, tmp_path):
-    """Its storage is on a server of Google's protocol."""
     scratch = tempfile.mkdtemp(prefix="cs-")  # short: Ray puts sockets below it
-    with cloud_servers.google() as server:
-        storage = cloud_servers.google_bucket(server)
+    with s3_server("bucket") as endpoint:
+        storage = "s3://bucket/runs"
         kept = {name: value for name, value in os.environ.items() if not name.startswith("CONTRASWEEP_")}
         cache = {"CONTRASWEEP_CACHE": str(tmp_path / "cache"), "RAY_TMPDIR": scratch}
-        environment = kept | server | cache | {"PYTHONPATH": f"{ROOT}/platform:{ROOT}"}
+        environment = kept | S3_ENV | {"AWS_ENDPOINT_URL": endpoint} | cache | {"PYTHONPATH": f"{ROOT}/platform:{ROOT}"}
 
         def run(*words):
             command = [sys.executable, "-m", "contrasweep", *words]

@@ -9,10 +9,9 @@ import time
 import uuid
 from dataclasses import dataclass
 
-import cloud_servers
 import pytest
 from benchmarks.fault_proxy import faulty_proxy
-from cloud_servers import free_port
+from benchmarks.tracking_services import free_port
 
 from contrasweep.storage import s3_retry
 
@@ -98,33 +97,3 @@ def faults(s3, monkeypatch):
         monkeypatch.setenv("AWS_ENDPOINT_URL", faults.endpoint)
         monkeypatch.setattr(s3_retry, "FIRST_WAIT_S", 0.01)
         yield faults
-
-
-@pytest.fixture(scope="session")
-def google_server():
-    """What reaches a server of Google's protocol."""
-    with cloud_servers.google() as environment:
-        yield environment
-
-
-@pytest.fixture(scope="session")
-def azure_server():
-    """What reaches a server of Azure's protocol."""
-    with cloud_servers.azure() as environment:
-        yield environment
-
-
-@pytest.fixture
-def gs(google_server, monkeypatch):
-    """The address of a fresh bucket; the environment points at its server."""
-    for name, value in google_server.items():
-        monkeypatch.setenv(name, value)
-    return cloud_servers.google_bucket(google_server)
-
-
-@pytest.fixture
-def az(azure_server, monkeypatch):
-    """The address of a fresh container; the environment points at its server."""
-    for name, value in azure_server.items():
-        monkeypatch.setenv(name, value)
-    return cloud_servers.azure_container(azure_server)

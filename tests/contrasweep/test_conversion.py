@@ -92,7 +92,7 @@ CASES = [
     ("o.py", STUDY % "sampler=optuna.samplers.RandomSampler(seed=1)", "searcher", "random"),
     ("o.py", STUDY % "pruner=optuna.pruners.WilcoxonPruner()", "", "line 5: optuna.create_study(pruner="),
     ("t.py", TUNED % "PopulationBasedTraining()", "", "line 6: tune.TuneConfig(num_samples="),
-    ("t.py", TUNED % "HyperBandScheduler(max_t=9)", "pruner_options", {"reduction": 3, "max_step": 9}),
+    ("t.py", TUNED % "HyperBandScheduler(reduction_factor=4)", "pruner_options", {"reduction": 4}),
     ("t.py", TUNED % "ASHAScheduler(max_t=9)", "config", {"until": {"training_iteration": 5, "loss": 0.5}}),
     ("t.py", TUNED % "ASHAScheduler(max_t=9)", "trials_per_arm", 50),
     ("t.py", TUNED % "ASHAScheduler(max_t=9)", "resources", {"cpus": 2}),

@@ -204,7 +204,7 @@ def test_without_leave_there_is_no_tool_that_spends(folder):
 
     reading = anyio.run(names, None)
     assert reading == dict.fromkeys(Tools.READ, True)
-    assert anyio.run(names, Allowance({"cost": 1.0})) == {**reading, **dict.fromkeys(Tools.SPEND, False)}
+    assert anyio.run(names, Allowance({"gpu_hours": 1.0})) == {**reading, **dict.fromkeys(Tools.SPEND, False)}
 
 
 @pytest.mark.slow
@@ -221,24 +221,24 @@ def test_a_budget_of_a_hundredth_refuses_before_anything_begins(name, arguments,
 
 def test_runs_share_one_budget_and_wait_for_each_other():
     allowance = Allowance({"gpu_hours": 1.0})
-    allowance.take("first", {"gpu_hours": 0.6, "cost": 0.0})
+    allowance.take("first", {"gpu_hours": 0.6})
     with pytest.raises(SpecError, match="one run at a time"):
-        allowance.take("second", {"gpu_hours": 0.1, "cost": 0.0})
+        allowance.take("second", {"gpu_hours": 0.1})
     allowance.give({"gpu_hours": 0.7})
     with pytest.raises(SpecError, match="needs more"):
-        allowance.take("second", {"gpu_hours": 0.4, "cost": 0.0})
-    allowance.take("third", {"gpu_hours": 0.2, "cost": 0.0})
+        allowance.take("second", {"gpu_hours": 0.4})
+    allowance.take("third", {"gpu_hours": 0.2})
     allowance.give({"gpu_hours": 0.5})
     with pytest.raises(SpecError, match="needs more"):
-        allowance.take("nothing to do", {"gpu_hours": 0.0, "cost": 0.0})
+        allowance.take("nothing to do", {"gpu_hours": 0.0})
 
 
-def test_trials_that_run_are_counted_at_the_price_of_those_that_have_ended(tools, monkeypatch):
+def test_trials_that_run_are_counted_beside_those_that_have_ended(tools, monkeypatch):
     live = SimpleNamespace(running={"t": SimpleNamespace(started=0.0)}, ended="", updated=7200.0)
     monkeypatch.setattr(mcp_server, "study_names", lambda storage: ["speed.1", "speedy.1"])
     monkeypatch.setattr(mcp_server, "read_live", lambda records: live)
     monkeypatch.setattr(Ledger, "spent", Spent(4, 1.5, 6.0))
-    assert tools._spent_by("speed") == {"gpu_hours": 3.5, "cost": 14.0}
+    assert tools._spent_by("speed") == {"gpu_hours": 3.5}
 
 
 def test_what_is_long_is_cut_and_said_to_be():

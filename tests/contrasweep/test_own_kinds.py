@@ -184,6 +184,5 @@ def test_an_own_pruner_decides():
 
 
 def test_only_stores_that_create_in_one_step_say_so():
-    assert FsspecStore("memory://a").has_conditional_writes()
     store = FsspecStore("local:///tmp/contrasweep-test-of-fsspec")
     assert not store.has_conditional_writes()

@@ -111,7 +111,6 @@ class Campaign:
             decided, and else a dry run says what can be detected.
         budget_trials: Trials of all decisions together.
         budget_gpu_hours: GPU-hours of all decisions together; where there is no GPU, hours of training.
-        budget_cost: What all decisions may cost together, at the prices of the inventory.
         description: What the campaign is after.
         type: The kind of file: `campaign`.
 
@@ -139,7 +138,6 @@ class Campaign:
     noise: str | None = None
     budget_trials: Positive | None = None
     budget_gpu_hours: Above0 | None = None
-    budget_cost: Above0 | None = None
     description: str = ""
     type: Literal["campaign"] = "campaign"
 
@@ -368,7 +366,6 @@ class Referee:
             level,
             None if left["trials"] is None else int(left["trials"]),
             left["gpu_hours"],
-            left["cost"],
             noise.detectable(seeds, 2 * level)[1] if noise and level else None,
         )
         if decided is None:
@@ -565,18 +562,14 @@ class Referee:
     def _left(self) -> dict[str, float | None]:
         """What is left of each budget; None where there is none."""
         campaign, spent = self.campaign, self.ledger.spent
-        limits = {name: getattr(campaign, f"budget_{name}") for name in ("trials", "gpu_hours", "cost")}
+        limits = {name: getattr(campaign, f"budget_{name}") for name in ("trials", "gpu_hours")}
         return {name: None if limit is None else limit - getattr(spent, name) for name, limit in limits.items()}
 
     def _within_budget(self, study: AblationGrid) -> AblationGrid:
-        """A study that stops where the campaign's GPU-hours or money end."""
-        left, spent = self._left(), self.ledger.measured(study.name)
-        limits = {
-            f"budget_{name}": max(1e-9, amount + getattr(spent, name))
-            for name in ("gpu_hours", "cost")
-            if (amount := left[name]) is not None
-        }
-        return replace(study, **limits)  # type: ignore[arg-type]
+        """A study that stops where the campaign's GPU-hours end."""
+        if (left := self._left()["gpu_hours"]) is None:
+            return study
+        return replace(study, budget_gpu_hours=max(1e-9, left + self.ledger.measured(study.name).gpu_hours))
 
     def _run(self, study: AblationGrid, retry_failed: bool) -> Results:
         """Run a study, or wait while another process that needs it too does so."""
@@ -689,15 +682,14 @@ class Referee:
                 value=self.campaign.budget_trials,
                 hint=f"at least {needed - expected.trials_left} more",
             )
-        for name, left in (("gpu_hours", expected.gpu_hours_left), ("cost", expected.cost_left)):
-            needs = getattr(takes or Spent(), name)
-            if left is not None and needs > left:
-                raise SpecError(
-                    f"a decision takes up to {needs:.3g}, and {max(0.0, left):.3g} are left",
-                    place=f"budget_{name}",
-                    value=getattr(self.campaign, f"budget_{name}"),
-                    hint=f"at least {needs - left:.3g} more",
-                )
+        left, needs = expected.gpu_hours_left, 0.0 if takes is None else takes.gpu_hours
+        if left is not None and needs > left:
+            raise SpecError(
+                f"a decision takes up to {needs:.3g}, and {max(0.0, left):.3g} are left",
+                place="budget_gpu_hours",
+                value=self.campaign.budget_gpu_hours,
+                hint=f"at least {needs - left:.3g} more",
+            )
 
 
 def _finite(value: float) -> float | None:

@@ -112,7 +112,6 @@ class Outlook:
     level: float
     trials_left: int | None
     gpu_hours_left: float | None
-    cost_left: float | None
     detects: float | None = None
 
     def to_dict(self) -> dict[str, object]:
@@ -124,7 +123,7 @@ class Outlook:
         if self.decided is not None:
             return [self.decided.sentence()]
         takes = amounts(None, self.gpu_hours, self.cost)
-        left = amounts(self.trials_left, self.gpu_hours_left, self.cost_left, zero=True)
+        left = amounts(self.trials_left, self.gpu_hours_left, None, zero=True)
         return [
             f"{self.candidate} against {self.incumbent}: at most {self.screening_trials} trials to screen it and "
             f"{self.confirmation_trials} to confirm it" + f", about {takes}" * bool(takes),

@@ -382,9 +382,6 @@ def mcp(
     gpu_hours: Annotated[
         float | None, typer.Option(min=0, help="GPU-hours that all runs may take; without a GPU, hours of a slot.")
     ] = None,
-    cost: Annotated[
-        float | None, typer.Option(min=0, help="What all runs may cost, at the inventory's prices.")
-    ] = None,
 ) -> None:
     """Serve a storage and its studies over the Model Context Protocol.
 
@@ -394,7 +391,7 @@ def mcp(
     """
     from contrasweep.cli.mcp_server import Allowance, Tools, make_server
 
-    limits = {name: value for name, value in (("gpu_hours", gpu_hours), ("cost", cost)) if value is not None}
+    limits = {} if gpu_hours is None else {"gpu_hours": gpu_hours}
     if (allow == "run") != bool(limits):
         hint = "--allow run --gpu-hours 2"
         raise SpecError("`--allow run` and a budget go together", place="--allow", value=allow, hint=hint)

@@ -35,7 +35,7 @@ _ASHA = {"reduction_factor": ("reduction", 4), "grace_period": ("min_step", 1)}
 EARLY_STOPPING: Mapping[str, tuple[str, Mapping[str, tuple[str, int]]]] = {
     "ASHAScheduler": ("asha", _ASHA),
     "AsyncHyperBandScheduler": ("asha", _ASHA),
-    "HyperBandScheduler": ("hyperband", {"reduction_factor": ("reduction", 3), "max_t": ("max_step", 81)}),
+    "HyperBandScheduler": ("halving", {"reduction_factor": ("reduction", 3)}),
     "SuccessiveHalvingPruner": ("asha", {"reduction_factor": ("reduction", 4), "min_resource": ("min_step", 1)}),
     "MedianPruner": ("median", {"n_warmup_steps": ("grace_steps", 0), "n_startup_trials": ("min_trials", 5)}),
 }

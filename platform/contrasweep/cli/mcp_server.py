@@ -41,9 +41,8 @@ UNKNOWN_TRIAL_S = 60.0
 """What a trial is taken to need of which nothing is known, when a run is refused or not."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _MODULE = re.compile(r"([A-Za-z_]\w*)(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-BUDGETS = {"gpu_hours": "budget_gpu_hours", "cost": "budget_cost"}
-"""A budget of the server -> the field of a study that holds a run within it, and the name in a plan."""
-FORECAST = {"gpu_hours": "gpu_hours", "cost": "trials_cost"}
+BUDGETS = {"gpu_hours": "budget_gpu_hours"}
+"""A budget of the server, as in a forecast -> the field of a study that holds a run within it, as in a plan."""
 
 
 @dataclass
@@ -199,10 +198,10 @@ class Tools:
         words = (self._declared(campaign), self._declared(candidate))
         outlook = self._command("decide", *words, flags=["--dry-run"])
         trials = 0 if outlook["decided"] else outlook["screening_trials"] + outlook["confirmation_trials"]
-        unknown = {"gpu_hours": trials * UNKNOWN_TRIAL_S / 3600, "cost": 0.0}
+        unknown = trials * UNKNOWN_TRIAL_S / 3600
         return self._spend(
             outlook["campaign"],
-            {name: unknown[name] if outlook[name] is None else outlook[name] * bool(trials) for name in unknown},
+            {"gpu_hours": unknown if outlook["gpu_hours"] is None else outlook["gpu_hours"] * bool(trials)},
             lambda left: self._begin("decide", f"--by={by}", f"--why={why}", "--", *words),
             lambda: self._spent_by(outlook["campaign"]),
             wait_seconds,
@@ -292,22 +291,19 @@ class Tools:
         counted = self._command("plan", study, flags=[*flags, *sets])["budget"]
         spent = {name: counted[BUDGETS[name]]["spent"] for name in self.allowance.limits}
         to_run = document.get("to_run", (document["trials"] or 1) - document.get("ended", 0))
-        unknown = {"gpu_hours": max(0, to_run) * UNKNOWN_TRIAL_S / 3600, "cost": 0.0}
         makespan = document["makespan"]
-        needed = unknown if makespan is None else {name: makespan[key] for name, key in FORECAST.items()}
-        return needed, spent, limits
+        hours = max(0, to_run) * UNKNOWN_TRIAL_S / 3600 if makespan is None else makespan["gpu_hours"]
+        return {"gpu_hours": hours}, spent, limits
 
     def _spent_by(self, campaign: str) -> dict[str, float]:
-        """Return what the trials of a campaign's studies have taken, those that run at the price of others."""
-        spent = Ledger(self.storage, campaign).read().spent
+        """Return what the trials of a campaign's studies have taken, those that run too."""
         running = 0.0
         for name in study_names(self.storage):
             if name.startswith(f"{campaign}."):
                 live = read_live(StudyRecords(self.storage, name))
                 for trial in live.running.values() if live is not None and not live.ended else ():
                     running += max(0.0, live.updated - trial.started) / 3600 if live else 0.0
-        price = spent.cost / spent.gpu_hours if spent.gpu_hours else 0.0
-        return {"gpu_hours": spent.gpu_hours + running, "cost": spent.cost + running * price}
+        return {"gpu_hours": Ledger(self.storage, campaign).read().spent.gpu_hours + running}
 
     def _records(self, study: str) -> StudyRecords:
         name = self._study(study)

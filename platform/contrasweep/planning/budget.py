@@ -1,10 +1,9 @@
 """The budget of a study and what it has spent, counted from the files of its trials, so that it outlives a driver.
 
 `budget_hours` is wall time in which at least one of the study's trials trained; `budget_gpu_hours` training time x
-share of a GPU (where there is no GPU, hours of a slot); `budget_cost` the parts of hosts that trials held, at the
-prices of the inventory. All three are the study's, over all its runs. A running trial counts up to its last report, and
-is stopped at one; steps after a trial's last checkpoint, lost when a run was stopped, are not counted, since nothing is
-left of them.
+share of a GPU (where there is no GPU, hours of a slot). Both are the study's, over all its runs. A running trial counts
+up to its last report, and is stopped at one; steps after a trial's last checkpoint, lost when a run was stopped, are
+not counted, since nothing is left of them.
 """
 
 import time
@@ -13,32 +12,14 @@ from dataclasses import dataclass
 
 from typing_extensions import TypedDict
 
-from contrasweep.cluster.inventory import COST_LABEL, Inventory
 from contrasweep.cluster.simulate import Makespan
-from contrasweep.errors import SpecError
-from contrasweep.storage.checkpoints import Checkpoints, Extra
-from contrasweep.storage.record import Record, TrialNotes
+from contrasweep.storage.checkpoints import Checkpoints
+from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
+from contrasweep.study.arm_budget import gpu_hours
 from contrasweep.study.study import Study
 
-UNITS = {
-    "budget_hours": " h",
-    "budget_gpu_hours": " hours of a GPU or slot",
-    "budget_cost": " in the inventory's currency",
-}
-
-
-@dataclass(frozen=True)
-class Rate:
-    """The cost of an hour of a trial: its GPUs (1 without any), or its share of one, and its part of a host's price."""
-
-    gpus: float = 1.0
-    cost_per_hour: float = 0.0
-
-    @classmethod
-    def of(cls, noted: TrialNotes | Extra) -> "Rate":
-        """Return the rate in the notes of a record, or beside a checkpoint."""
-        return cls(noted.gpus or 1.0, noted.cost_per_hour or 0.0)
+UNITS = {"budget_hours": " h", "budget_gpu_hours": " hours of a GPU or slot"}
 
 
 @dataclass(frozen=True)
@@ -54,9 +35,7 @@ class Spent:
         """Return what the trials of these records have taken."""
         spent = cls()
         for record in records:
-            rate = Rate.of(record.notes)
-            hours = record.seconds / 3600
-            spent += cls(1, hours * rate.gpus, hours * rate.cost_per_hour)
+            spent += cls(1, gpu_hours(record), record.seconds / 3600 * (record.notes.cost_per_hour or 0.0))
         return spent
 
     def __add__(self, other: "Spent") -> "Spent":
@@ -87,8 +66,9 @@ class Budget:
         """Read what is spent. `known` are the study's records; None: they are read where there is a budget."""
         limits = {name: getattr(study, name) for name in UNITS}
         self.limits: dict[str, float] = {name: limit for name, limit in limits.items() if limit is not None}
-        self.gpu_hours = self.cost = self.hours = 0.0  # of ended trials; hours of this and all earlier runs
-        self.open: dict[str, tuple[float, Rate]] = {}  # training seconds of trials without a record, as last heard
+        self.gpu_hours = self.hours = 0.0  # of ended trials; hours of this and all earlier runs
+        # Of trials without a record: training seconds as last heard, and the share of a GPU.
+        self.open: dict[str, tuple[float, float]] = {}
         self.running: set[str] = set()
         self.since = 0.0
         if self.limits:
@@ -96,22 +76,14 @@ class Budget:
                 records, list(records.read(sorted(records.finished())).values() if known is None else known)
             )
 
-    def check_prices(self, inventory: Inventory) -> None:
-        """Raise `SpecError` if the study has a budget of cost and no host has a price."""
-        if "budget_cost" in self.limits and not inventory.cost_per_hour:
-            raise SpecError(
-                "a budget of cost needs hosts with prices",
-                place="budget_cost",
-                value=self.limits["budget_cost"],
-                hint=f"start nodes with --labels {COST_LABEL}=PRICE, or pass --cluster with an inventory that has "
-                f"cost_per_hour",
-            )
+    def started(self, trial_id: str, gpus: float) -> None:
+        """A trial begins or goes on, on `gpus` or a share of one (1 without any).
 
-    def started(self, trial_id: str, rate: Rate) -> None:
-        """A trial begins or goes on, at this rate; what an earlier attempt of it trained stays counted."""
+        What an earlier attempt of it trained stays counted.
+        """
         self.since = self.since if self.running else time.time()
         self.running.add(trial_id)
-        self.open[trial_id] = (self.open.get(trial_id, (0.0, rate))[0], rate)
+        self.open[trial_id] = (self.open.get(trial_id, (0.0, gpus))[0], gpus)
 
     def trained(self, trial_id: str, seconds: float) -> None:
         """Set how many seconds a running trial has trained, over all its attempts."""
@@ -124,15 +96,13 @@ class Budget:
         if self.running == {record.trial_id}:
             self.hours += (time.time() - self.since) / 3600
         self.running.discard(record.trial_id)
-        self._add(record.seconds, Rate.of(record.notes))
+        self.gpu_hours += gpu_hours(record)
 
     def spent(self) -> dict[str, float]:
         """Return what is spent by now, for each budget by its name."""
         return {
             "budget_hours": self.hours + ((time.time() - self.since) / 3600 if self.running else 0.0),
-            "budget_gpu_hours": self.gpu_hours
-            + sum(seconds * rate.gpus for seconds, rate in self.open.values()) / 3600,
-            "budget_cost": self.cost + sum(seconds * rate.cost_per_hour for seconds, rate in self.open.values()) / 3600,
+            "budget_gpu_hours": self.gpu_hours + sum(seconds * gpus for seconds, gpus in self.open.values()) / 3600,
         }
 
     def used_up(self) -> str:
@@ -147,11 +117,7 @@ class Budget:
         """Return a warning for each budget that the spent and the expected amounts exceed together."""
         if to_come is None or not self.limits:
             return [self.used_up()] if self.used_up() else []
-        ahead = {
-            "budget_hours": to_come.hours,
-            "budget_gpu_hours": to_come.gpu_hours,
-            "budget_cost": to_come.trials_cost,
-        }
+        ahead = {"budget_hours": to_come.hours, "budget_gpu_hours": to_come.gpu_hours}
         spent = self.spent()
         return [
             f"{name}={limit:g} will be exceeded: {spent[name]:.3g}{UNITS[name]} spent, about {ahead[name]:.3g}"
@@ -172,20 +138,15 @@ class Budget:
         pause.
         """
         times = [(record.ended - record.seconds, record.ended) for record in known]
-        for record in known:
-            self._add(record.seconds, Rate.of(record.notes))
+        self.gpu_hours = sum(map(gpu_hours, known))
         ended = {record.trial_id for record in known}
         keys = records.store.list(f"{records.study}/trials/")
         for trial_id in {key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")} - ended:
             if saved := Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest():
                 extra, started = saved.extra, saved.extra.started or 0.0
-                self.open[trial_id] = (extra.seconds, Rate.of(extra))
+                self.open[trial_id] = (extra.seconds, extra.gpus or 1.0)
                 times.append((started, started + extra.seconds))
         self.hours = covered(times) / 3600
-
-    def _add(self, seconds: float, rate: Rate) -> None:
-        self.gpu_hours += seconds * rate.gpus / 3600
-        self.cost += seconds * rate.cost_per_hour / 3600
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:

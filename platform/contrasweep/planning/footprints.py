@@ -67,10 +67,7 @@ class Footprints:
 
     def __init__(self, study: Study, inventory: Inventory, learned: Learned) -> None:
         self.study, self.inventory, self.learned = study, inventory, learned
-        self.hooks = {
-            name: getattr(find_trainable(arm, f"arms.{name}.trainable"), "memory", None)
-            for name, arm in study.arms.items()
-        }
+        self.trainables = {name: find_trainable(arm, f"arms.{name}.trainable") for name, arm in study.arms.items()}
         self._workloads: dict[Cell, Workload | None] = {}
         self._counts: dict[Hashable, Estimate | None] = {}
         self._whys: dict[Cell, str] = {}
@@ -219,7 +216,7 @@ class Footprints:
     def _workload(self, trial: Trial, cell: Cell) -> Workload | None:
         """Return the workload that the trainable declares for this cell; None where it declares none or fails."""
         if cell not in self._workloads:
-            hook, self._workloads[cell] = self.hooks[trial.arm], None
+            hook, self._workloads[cell] = getattr(self.trainables[trial.arm], "memory", None), None
             try:
                 self._workloads[cell] = hook(trial.config, trial.data) if hook else None
             except ClusterError as error:

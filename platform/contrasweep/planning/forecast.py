@@ -3,7 +3,7 @@
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
@@ -32,7 +32,6 @@ from contrasweep.planning.power import (
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.grid import AblationGrid
-from contrasweep.study.study import Study
 from contrasweep.study.sweep import Sweep
 from contrasweep.study.trainables import unchecked_settings
 from contrasweep.text_table import text_table
@@ -44,24 +43,6 @@ COUNTED = (
     f"by the counted work of training steps at {UTILISATION:g} of the GPUs' peak of operations, which trials on a GPU "
     "share, without evaluation and start-up; measured as soon as a trial has finished"
 )
-
-
-PILOT_GPU_HOURS = 50.0
-"""A study of more has a pilot, unless it says otherwise."""
-
-
-def asks_pilot(study: Study, hours: float) -> bool:
-    """Whether one trial of each arm is trained and checked before the rest of a study of so many GPU-hours."""
-    return hours > PILOT_GPU_HOURS if study.pilot is None else study.pilot
-
-
-def gpu_hours(plan: Plan, footprints: Footprints, done: Collection[str]) -> float:
-    """Return the GPU-hours of trials that are not `done`, as far as the work of their steps is known."""
-    hours = 0.0
-    for trial, number in plan.expected(done):
-        share = next((float(place.share) for place in footprints.options(trial)), 0.0)
-        hours += number * share * (footprints.seconds(trial) or 0.0) / 3600
-    return hours
 
 
 @dataclass(frozen=True)
@@ -244,7 +225,6 @@ class Forecast:
             *_packing_lines(self.packing),
             *self._time_lines(),
             *([self.kept] if self.kept else []),
-            *self._pilot_lines(),
             *_notes(self.rows, self.inventory),
         ]
         sentences = [*self.power_lines(), *(f"warning   {line}" for line in self.warnings)]
@@ -254,13 +234,6 @@ class Forecast:
                 for line in sentences
             ]
         return "\n".join([*lines, *sentences])
-
-    def _pilot_lines(self) -> list[str]:
-        study, hours = self.plan.study, self.makespan.gpu_hours if self.makespan and self.inventory.gpus else 0.0
-        if not asks_pilot(study, hours):
-            return []
-        why = "" if study.pilot else f" (more than {PILOT_GPU_HOURS:g} GPU-hours)"
-        return [f"pilot     one trial of each arm is trained and checked before the rest{why}"]
 
     def _time_lines(self) -> list[str]:
         """Return lines on wall time, GPU-hours and cost of the trials to run."""

@@ -196,10 +196,6 @@ class GridPlan(PlanDisplay):
         of_trial = {trial.id: i for i, cell in enumerate(self.cells) for trial in cell.trials}
         return [of_trial[trial.id] for trial in self.trials if trial.id not in known]
 
-    def expected(self, done: Collection[str]) -> Iterable[tuple[Trial, int]]:
-        """The trials that are not `done`, each once."""
-        return ((trial, 1) for trial in self.trials if trial.id not in done)
-
     def totals(self, known: Mapping[str, Record]) -> dict[str, int]:
         """Return the numbers of cells, of trials, of finished trials and of trials to run."""
         done = len(self.belonging(known))

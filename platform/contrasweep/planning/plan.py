@@ -143,9 +143,6 @@ class Plan(Protocol):
         None where it is not known how many the budget pays for.
         """
 
-    def expected(self, done: Collection[str]) -> Iterable[tuple[Trial, int]]:
-        """Return the trials to run besides those in `done`, or one of each kind, with the number of each kind."""
-
     def totals(self, known: Mapping[str, Record]) -> Mapping[str, int | None]:
         """Return how many trials there are and have ended, for programs; None where the budget counts none."""
 

@@ -1,8 +1,7 @@
 """The plan of a `Sweep`: a search per arm under one budget, then the confirmation."""
 
-import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -30,9 +29,6 @@ from contrasweep.tuning.sweep_source import SweepSource
 
 if TYPE_CHECKING:
     import pandas as pd
-
-UNBOUNDED = 1000
-"""Configurations of a search whose budget does not count them."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -206,15 +202,6 @@ class SweepPlan(PlanDisplay, SweepDesign):
         for phase, trials in ((Phase.SEARCH, searched), (Phase.CONFIRM, len(self.replicates))):
             for i in range(trials):
                 yield from (number for number, arm in enumerate(self.study.arms) if i >= ended[arm, phase])
-
-    def expected(self, done: Collection[str]) -> Iterable[tuple[Trial, int]]:
-        """Yield samples of each arm's space, which stand for the trials of its search, and confirmation trials."""
-        searched = (self.study.arm_budget.trials or UNBOUNDED) * len(self.search_folds)
-        for arm in self.study.arms:
-            samples = self.samples(arm)
-            for sample in samples:
-                yield sample, math.ceil(searched / len(samples))
-        yield from ((trial, 1) for trial in self.trials if trial.id not in done)
 
     def totals(self, known: Mapping[str, Record]) -> dict[str, int | None]:
         """Return the numbers of all trials, of trials of the search, and of trials that have ended."""

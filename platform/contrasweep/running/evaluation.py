@@ -57,7 +57,6 @@ def plan_evaluation(results: Results, evaluation: Evaluation, named: Sequence[ob
         seeds=_different(frame["seed"].tolist()),
         metric=_metric(evaluation),
         description=f"The networks of {results.name}, evaluated {evaluation.label.replace('-', ' ', 1)}",
-        pilot=False,
     )
     cells: dict[str, Cell] = {}
     for record, checkpoint in done:
@@ -101,7 +100,6 @@ def plan_given(name: str, model: str, checkpoint: Path, evaluation: Evaluation, 
         evaluation.data[0],
         metric=_metric(evaluation),
         description=f"The checkpoint {checkpoint.name}, loaded by {model}, evaluated {evaluation.label}",
-        pilot=False,
     )
     _check_names(study.name, declared, [study.name], storage)
     data = resolve(study.data, folds=None, storage=storage)

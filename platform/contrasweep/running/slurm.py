@@ -131,7 +131,7 @@ def submit_slurm(
 
 def needs_driver(study: Study) -> bool:
     """Whether what runs next follows from results: of a search, looks, a budget, or networks that arms start from."""
-    budgets = study.budget_hours or study.budget_gpu_hours or study.budget_cost
+    budgets = study.budget_hours or study.budget_gpu_hours
     starts = any(arm.start for arm in study.arms.values())
     return bool(not isinstance(study, AblationGrid) or study.replicates or budgets or starts)
 

@@ -1,13 +1,11 @@
-"""Any file system that fsspec knows as a storage: `gs://bucket/prefix` (gcsfs), `az://container/prefix` (adlfs), ...
+"""Any file system that fsspec knows as a storage, such as `memory://` or `sftp://host/folder`.
 
-Writes are whole objects, which the object stores of the clouds replace in one step. Where two writers can be told apart
-(`CONDITIONAL`), an object is created only where there is none; elsewhere this is looked up first, and a study must have
-one driver.
+Writes are whole objects. Whether there is an object already is looked up before it is created, so that of two writers
+both may think that they were first: a study must have one driver.
 """
 
 import contextlib
 import functools
-import logging
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,8 +18,6 @@ T = TypeVar("T")
 Info = dict[str, object]
 """What a file system says of an object; its fields differ from one to the next."""
 
-CONDITIONAL = ("gs", "gcs", "az", "abfs", "memory")
-"""Protocols whose file systems create an object only where there is none, in one step."""
 TAGS = ("etag", "ETag", "md5Hash", "content_md5", "generation", "mtime", "created", "LastModified", "last_modified")
 """What file systems say of an object that changes when it is replaced."""
 
@@ -32,20 +28,18 @@ class FsspecStore:
     def __init__(self, uri: str) -> None:
         import fsspec
 
-        self.uri, self.protocol = uri.rstrip("/"), uri.partition("://")[0]
+        self.uri = uri.rstrip("/")
         try:
             self.fs, root = fsspec.core.url_to_fs(self.uri, use_listings_cache=False)
         except ImportError as error:
             raise StorageError(f"{uri}: this storage needs a package ({error})") from None
         except ValueError as error:
             raise StorageError(
-                f"{uri}: storage must be a folder, an s3:// address, or one that fsspec knows, such as gs:// or az:// "
-                f"({error})"
+                f"{uri}: storage must be a folder, an s3:// address, or one that fsspec knows ({error})"
             ) from None
         except Exception as error:  # whatever the file system raises, for credentials say
             raise StorageError(f"{uri}: the storage cannot be opened ({_line(error)})") from None
         self.root = root.rstrip("/")
-        _quiet(type(self.fs).__module__)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FsspecStore, (self.uri,)
@@ -63,15 +57,14 @@ class FsspecStore:
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         """Put one object."""
-        if if_absent and self.protocol in CONDITIONAL:
-            try:
-                self._do("write", key, lambda: self._put(key, data, mode="create"))
-            except FileExistsError:
-                return False
-            return True
         if if_absent and self.exists(key):
             return False
-        self._do("write", key, lambda: self._put(key, data))
+
+        def put() -> None:
+            self.fs.makedirs(self._path(key).rpartition("/")[0], exist_ok=True)
+            self.fs.pipe_file(self._path(key), data)
+
+        self._do("write", key, put)
         return True
 
     def exists(self, key: str) -> bool:
@@ -135,12 +128,8 @@ class FsspecStore:
         self.delete(key)
 
     def has_conditional_writes(self) -> bool:
-        """Return whether this protocol is known to write conditionally; one process alone cannot find it out."""
-        return self.protocol in CONDITIONAL
-
-    def _put(self, key: str, data: bytes, **options: Any) -> None:
-        self.fs.makedirs(self._path(key).rpartition("/")[0], exist_ok=True)
-        self.fs.pipe_file(self._path(key), data, **options)
+        """Return False: no file system of fsspec promises it."""
+        return False
 
     def _found(self, folder: str) -> dict[str, Info]:
         """Return key -> the file system's entry, of all objects below a folder."""
@@ -157,23 +146,13 @@ class FsspecStore:
         return f"{self.root}/{key}"
 
     def _do(self, what: str, key: str, call: Callable[[], T]) -> T:
-        """Return the result of `call`; errors become a `StorageError`, but for an object that exists or is absent."""
+        """Return the result of `call`; errors become a `StorageError`, but for an object that is absent."""
         try:
             return call()
-        except (FileNotFoundError, FileExistsError):
+        except FileNotFoundError:
             raise
         except Exception as error:  # file systems raise what their client libraries raise
             raise StorageError(f"storage {self.uri}: cannot {what} {key} ({_line(error)})") from None
-
-
-def _quiet(module: str) -> None:
-    """Silence the logs of a file system's package, such as gcsfs, which print tracebacks; `_do` raises one line.
-
-    Whoever gave its logger a level wants to see it.
-    """
-    logger = logging.getLogger(module.partition(".")[0])
-    if logger.level == logging.NOTSET:
-        logger.setLevel(logging.CRITICAL)
 
 
 def _line(error: BaseException) -> str:

@@ -65,7 +65,7 @@ def open_store(uri: str, *, patient: bool = False, place: str = "storage") -> St
     """Return the store at `uri`.
 
     Args:
-        uri: `s3://bucket/prefix`, what fsspec knows (`gs://`, `az://`), `file:///folder`, or a folder.
+        uri: `s3://bucket/prefix`, what fsspec knows, `file:///folder`, or a folder.
         patient: Its server is known to be there, so that an outage is waited out from the first call on.
         place: Where the address was given, for errors.
 

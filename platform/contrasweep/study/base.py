@@ -39,8 +39,8 @@ COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "step", "time", "etag", 
 MEASURED = ("seconds", "gpu_memory_gib")
 """What the platform measures of each trial."""
 NO_RESULT = (
-    *("name", "description", "labels", "tracking", "max_failures", "budget_hours", "budget_gpu_hours", "budget_cost"),
-    *("smallest_difference", "trial_hours", "report_minutes", "notify", "pilot", "evaluate"),
+    *("name", "description", "labels", "tracking", "max_failures", "budget_hours", "budget_gpu_hours"),
+    *("smallest_difference", "trial_hours", "report_minutes", "notify", "evaluate"),
     *("keep", "keep_checkpoints_of", "process"),
 )
 """Fields that change no result: a Sweep that has run takes another value of one. A new field is named here too."""
@@ -94,13 +94,10 @@ class StudyBase(ABC):
         max_failures: How often a trial is tried again before it is `failed`.
         budget_hours: Wall hours that the study may take, over all its runs. It then stops, and goes on if it is raised.
         budget_gpu_hours: GPU-hours that the study may take, over all its runs.
-        budget_cost: What the study may cost, at the prices of the inventory.
         trial_hours: Hours after which a trial that still trains ends as `failed`.
         report_minutes: Minutes without a report after which a trial ends as `failed`.
         notify: A command, or several, that get as JSON on their standard input that a run ended, failed first, was
             decided by a look or gives no sign of life. It changes no id.
-        pilot: Whether one trial of each arm is trained and checked before the rest: that none fails, collapses or is
-            below a floor, and that arms differ. Default: where over 50 GPU-hours are to go. It changes no id.
         evaluate: Scores of the trained networks on other data or by own code, computed once the study is complete; see
             `Evaluation`. It changes no id.
         keep: Which checkpoints of a trial stay: the `newest`, or `all`; or once the trial is done the one with the
@@ -128,11 +125,9 @@ class StudyBase(ABC):
     max_failures: Annotated[int, pydantic.Field(ge=0)] = 3
     budget_hours: Above0 | None = None
     budget_gpu_hours: Above0 | None = None
-    budget_cost: Above0 | None = None
     trial_hours: Above0 | None = None
     report_minutes: Above0 | None = None
     notify: Notify = None
-    pilot: bool | None = None
     evaluate: list[Evaluation] | None = None
     keep: Keep = "newest"
     keep_checkpoints_of: Literal["all", "best_of_arm", "confirmed", "none"] = "all"

@@ -128,9 +128,8 @@ def priced(monkeypatch):
         for record in records.read(sorted(records.finished())).values():
             records.write(dataclasses.replace(record, seconds=3600.0, notes=HOUR))
         spent, results = Spent.of(records.read(sorted(records.finished())).values()), Results.load(study.name, storage)
-        limits = {"gpu_hours": study.budget_gpu_hours, "cost": study.budget_cost}
-        over = [name for name, limit in limits.items() if limit is not None and getattr(spent, name) >= limit]
-        return dataclasses.replace(results, stopped=f"used up: {over}" if over else "")
+        over = study.budget_gpu_hours is not None and spent.gpu_hours >= study.budget_gpu_hours
+        return dataclasses.replace(results, stopped="used up" if over else "")
 
     monkeypatch.setattr(campaigns, "run", run)
 
@@ -139,28 +138,23 @@ def test_what_a_decision_takes_is_told_in_gpu_hours_and_money(priced, tmp_path):
     first = decide(tmp_path, arm(gain=-0.1, who="worse"), "worse")
     assert (first.trials, first.gpu_hours, first.cost) == (2, 1.0, 6.0)
     assert book(tmp_path).spent == Spent(4, 2.0, 12.0)  # the incumbent too
-    expected = campaign(budget_cost=90.0).outlook(arm(who="next"), "next", storage=str(tmp_path))
-    assert (expected.cost, expected.gpu_hours, expected.cost_left) == (66.0, 11.0, 78.0)
-    assert (
-        "11 hours of a GPU or slot, a cost of 66" in "".join(expected.lines())
-        and "a cost of 78" in expected.lines()[-1]
-    )
-    with pytest.raises(SpecError, match=r"budget_cost.*up to 66, and 48 are left.*at least 18 more"):
-        decide(tmp_path, arm(who="next"), "next", campaign=campaign(budget_cost=60.0))
-    with pytest.raises(SpecError, match=r"budget_gpu_hours.*up to 11, and 8 are left"):
+    expected = campaign(budget_gpu_hours=15.0).outlook(arm(who="next"), "next", storage=str(tmp_path))
+    assert (expected.cost, expected.gpu_hours, expected.gpu_hours_left) == (66.0, 11.0, 13.0)
+    assert "11 hours of a GPU or slot, a cost of 66" in "".join(expected.lines()) and "13 hours" in expected.lines()[-1]
+    with pytest.raises(SpecError, match=r"budget_gpu_hours.*up to 11, and 8 are left.*at least 3 more"):
         decide(tmp_path, arm(who="next"), "next", campaign=campaign(budget_gpu_hours=10.0))
 
 
 def test_a_budget_ends_a_decision_that_takes_more_than_was_foreseen(priced, tmp_path):
     better = arm(gain=0.05, who="better")
-    with pytest.raises(SpecError, match=r"budget_cost.*used up, and nothing is decided.*the same command goes on"):
-        decide(tmp_path, better, "better", campaign=campaign(budget_cost=20.0))
+    with pytest.raises(SpecError, match=r"budget_gpu_hours.*used up, and nothing is decided.*the same command goes on"):
+        decide(tmp_path, better, "better", campaign=campaign(budget_gpu_hours=3.4))
     assert not any(isinstance(entry, Decided) for entry in book(tmp_path).entries)
     trained = book(tmp_path).spent  # counted although nothing was decided
-    assert trained.cost == 3.0 * trained.trials >= 20.0
-    with pytest.raises(SpecError, match="budget_cost"):
-        decide(tmp_path, arm(who="other"), "other", campaign=campaign(budget_cost=20.0))
-    assert decide(tmp_path, better, "better", campaign=campaign(budget_cost=900.0)).kept
+    assert trained.gpu_hours == 0.5 * trained.trials >= 3.4
+    with pytest.raises(SpecError, match="budget_gpu_hours"):
+        decide(tmp_path, arm(who="other"), "other", campaign=campaign(budget_gpu_hours=3.4))
+    assert decide(tmp_path, better, "better", campaign=campaign(budget_gpu_hours=150.0)).kept
 
 
 def test_more_seeds_are_within_the_budget_too(tmp_path):

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrasweep import AblationGrid, Arm, SpecError
-from contrasweep.cluster.inventory import Inventory, Node
+from contrasweep import AblationGrid, Arm
 from contrasweep.cluster.simulate import Makespan
 from contrasweep.data.manifest import Manifest
-from contrasweep.planning.budget import Budget, Rate, covered
+from contrasweep.planning.budget import Budget, covered
 from contrasweep.storage.checkpoints import Checkpoints, Extra
 from contrasweep.storage.record import Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
@@ -32,42 +31,36 @@ def record(i, start, seconds, **notes):
     )
 
 
-ALL = {"budget_hours": 10, "budget_gpu_hours": 10, "budget_cost": 10}
+ALL = {"budget_hours": 10, "budget_gpu_hours": 10}
 
 
-def test_hours_are_wall_time_and_gpu_hours_and_cost_are_each_trials(tmp_path):
-    ended = [
-        record(0, 0, 3600, gpus=0.5, cost_per_hour=2.0),
-        record(1, 1800, 3600, gpus=0.5, cost_per_hour=2.0),
-        record(2, 90000, 3600),
-    ]
+def test_hours_are_wall_time_and_gpu_hours_are_each_trials(tmp_path):
+    ended = [record(0, 0, 3600, gpus=0.5), record(1, 1800, 3600, gpus=0.5), record(2, 90000, 3600)]
     spent = Budget(study(**ALL), StudyRecords(str(tmp_path), "s"), ended).spent()
-    assert spent == pytest.approx({"budget_hours": 2.5, "budget_gpu_hours": 2.0, "budget_cost": 4.0})
+    assert spent == pytest.approx({"budget_hours": 2.5, "budget_gpu_hours": 2.0})
 
 
 def test_an_unfinished_trial_counts_up_to_its_checkpoint_and_is_not_counted_twice(tmp_path):
     records = StudyRecords(str(tmp_path), "s")
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "w").write_text("w")
-    saved = Extra(seconds=7200.0, started=0.0, gpus=0.25, cost_per_hour=1.0)
+    saved = Extra(seconds=7200.0, started=0.0, gpus=0.25)
     Checkpoints(records.store, records.key(record(0, 0, 0).trial_id, "checkpoint")).save(tmp_path / "weights", 3, saved)
     budget = Budget(study(**ALL), records, [])
-    assert budget.spent() == pytest.approx({"budget_hours": 2, "budget_gpu_hours": 0.5, "budget_cost": 2})
-    budget.started(record(0, 0, 0).trial_id, Rate(0.25, 1.0))
-    counted = budget.spent()
-    assert (counted["budget_gpu_hours"], counted["budget_cost"]) == (0.5, 2), "the attempt before has trained for it"
-    budget.ended(record(0, time.time() - 3600, 10800, gpus=0.25, cost_per_hour=1.0))
+    assert budget.spent() == pytest.approx({"budget_hours": 2, "budget_gpu_hours": 0.5})
+    budget.started(record(0, 0, 0).trial_id, 0.25)
+    assert budget.spent()["budget_gpu_hours"] == 0.5, "the attempt before has trained for it"
+    budget.ended(record(0, time.time() - 3600, 10800, gpus=0.25))
     assert budget.spent()["budget_gpu_hours"] == pytest.approx(0.75)
-    assert budget.spent()["budget_cost"] == pytest.approx(3)
 
 
 def test_what_runs_now_counts_too(tmp_path, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(time, "time", lambda: now[0])
     budget = Budget(study(budget_hours=2.0, budget_gpu_hours=2.0), StudyRecords(str(tmp_path), "s"), [])
-    budget.started("t0", Rate(1.0))
+    budget.started("t0", 1.0)
     now[0] += 1800
-    budget.started("t1", Rate(0.5))
+    budget.started("t1", 0.5)
     now[0] += 1800
     budget.trained("t0", 3600.0)
     budget.trained("t1", 3600.0)
@@ -89,19 +82,12 @@ def test_without_a_budget_nothing_is_read_and_nothing_is_used_up(tmp_path):
 
 
 def test_a_plan_says_what_will_not_do(tmp_path):
-    budget = Budget(study(budget_hours=3.0, budget_cost=100.0), StudyRecords(str(tmp_path), "s"), [record(0, 0, 7200)])
+    budget = Budget(
+        study(budget_hours=3.0, budget_gpu_hours=100.0), StudyRecords(str(tmp_path), "s"), [record(0, 0, 7200)]
+    )
     to_come = Makespan(hours=2, gpu_hours=9, cost=50, trials_cost=40, utilisation=1, finished=3, infeasible=0)
     assert budget.warnings(to_come) == ["budget_hours=3 will be exceeded: 2 h spent, about 2 h to go"]
     assert budget.warnings(None) == []
-
-
-def test_a_budget_of_cost_needs_prices(tmp_path):
-    budget = Budget(study(budget_cost=5.0), StudyRecords(str(tmp_path), "s"), [])
-    with pytest.raises(
-        SpecError, match=r"budget_cost: a budget of cost needs hosts with prices, got 5\.0; .*cost-per-hour"
-    ):
-        budget.check_prices(Inventory((Node(2, 8),)))
-    budget.check_prices(Inventory((Node(2, 8, cost_per_hour=0.1),)))
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)), max_size=8))

@@ -9,6 +9,7 @@ import pytest
 import valued
 
 from contrasweep import AblationGrid, Arm, ContrasweepError, Float, Replicates, Sweep
+from contrasweep.cluster.packing import Footprint
 from contrasweep.code import CurrentCode
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
@@ -162,11 +163,12 @@ def test_an_extension_that_is_refused_changes_no_declaration(tmp_path):
     folder = tmp_path / "grown"
     before = {file: file.read_bytes() for file in folder.glob("*.*") if file.name != "live.json"}
     large = dataclasses.replace(small, confirm_seeds=[100, 101, 102])
+    vast = {a: dataclasses.replace(one, resources=Footprint(host_memory_gib=1e6)) for a, one in large.arms.items()}
     candidate = next(folder.glob("search/*/*.json"))
     whole = candidate.read_text()
     for content, study, says in (
         (whole.replace('"lr"', '"rate"'), large, "is broken"),
-        (whole, dataclasses.replace(large, budget_cost=1.0), "hosts with prices"),
+        (whole, dataclasses.replace(large, arms=vast), "must fit one host"),
     ):
         candidate.write_text(content)
         with pytest.raises(ContrasweepError, match=says):

@@ -1,5 +1,4 @@
-"""A study whose data and storage both lie on an object store, killed and resumed. Google's protocol, without the kill,
-is in tests/test_own_parts.py."""
+"""A study whose data and storage both lie on an object store, killed and resumed."""
 
 import pytest
 from drivers import ray_folder, start_driver
@@ -19,14 +18,8 @@ arms:
 """
 
 
-@pytest.fixture(params=["s3", "az"])
-def storage(request):
-    """The address of an empty place on a server of this protocol."""
-    server = request.getfixturevalue(request.param)
-    return server if request.param == "az" else server.uri
-
-
-def test_a_study_from_a_store_to_it_survives_a_kill(storage, tmp_path, monkeypatch):
+def test_a_study_from_a_store_to_it_survives_a_kill(s3, tmp_path, monkeypatch):
+    storage = s3.uri
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "cache"))
     manifest = stage("digits-lt", f"{storage}/lake/digits-lt")
     study = tmp_path / "study.yaml"

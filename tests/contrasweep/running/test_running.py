@@ -261,3 +261,9 @@ def test_halving_through_ray_resumes_the_promoted_from_their_checkpoints(tmp_pat
     assert all([row["step"] for row in records.metrics(r.trial_id)] == list(range(1, r.step + 1)) for r in recorded)
     assert max(r.attempts for r in recorded) == 3
     assert results.statuses == {"done": 1}  # the one fold that was not searched
+
+
+def test_an_arm_that_is_below_a_floor_is_named_once(tmp_path, capsys):
+    arms = {"a": Arm("valued:train", config={"lr": 99.0}), "pixels": Arm("contrasweep.trainables.raw_pixels:train")}
+    run(study(name="floored", arms=arms), storage=str(tmp_path), tracking=None)
+    assert capsys.readouterr().err.count("arm a: it is below pixels: accuracy ") == 1

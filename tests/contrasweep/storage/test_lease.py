@@ -18,18 +18,13 @@ from contrasweep.storage import lease as lease_module
 from contrasweep.storage.lease import Holder, Lease, StudyHeld
 from contrasweep.storage.records import StudyRecords
 
-CLOUDS = [pytest.param("gs", marks=pytest.mark.long), pytest.param("az", marks=pytest.mark.long)]
 
-
-@pytest.fixture(params=["folder", "s3", *CLOUDS])
+@pytest.fixture(params=["folder", "s3"])
 def storage(request, tmp_path, monkeypatch):
     monkeypatch.setattr(lease_module, "HEARTBEAT_S", 0.1)
     monkeypatch.setattr(lease_module, "EXPIRY_S", 0.6)
     monkeypatch.setattr(lease_module, "POLL_S", 0.05)
-    if request.param == "folder":
-        return str(tmp_path)
-    uri = request.getfixturevalue(request.param)
-    return uri.uri if request.param == "s3" else str(uri)
+    return str(tmp_path) if request.param == "folder" else request.getfixturevalue("s3").uri
 
 
 @pytest.fixture

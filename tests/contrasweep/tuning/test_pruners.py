@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from contrasweep import SpecError
 from contrasweep.tuning.pruners import CONTINUE, PAUSE, PRUNERS, STOP, build
 
-NEEDED = {"hyperband": {"max_step": 9}}
-WAITING = {"halving": {"reduction": 2, "bracket": 4}, "hyperband": {"reduction": 2, "max_step": 8}}
+WAITING = {"reduction": 2, "bracket": 4}
 
 
 @pytest.mark.parametrize("name", list(PRUNERS))
 def test_the_only_trial_is_never_stopped(name):
-    pruner = build(name, mode="max", budget=1, **NEEDED.get(name, {}))
+    pruner = build(name, mode="max", budget=1)
     pruner.add("a", 0, 0)
     assert all(pruner.on_report("a", step, 0.1) is CONTINUE for step in range(1, 30))
 
@@ -119,11 +118,12 @@ def test_a_pruner_of_another_package_is_named_by_its_path(tmp_path, monkeypatch)
             build(path, mode="max", budget=3, **options)
 
 
-def run_waiting(name, curves, order, steps=8, folds=2, known=True, **options):
-    """Drive a rule that lets trials wait, as an engine would: `curves[config][fold]` is a constant value; `order`
+def run_halving(curves, order, known=True):
+    """Drive halving as an engine would, on 2 folds for 8 steps: `curves[config][fold]` is a constant value; `order`
     permutes who is next; `known`: how many configurations come is known before. Returns the steps each trial
     trained."""
-    pruner = build(name, mode="max", budget=len(curves) if known else None, folds=folds, **WAITING[name] | options)
+    folds, steps = 2, 8
+    pruner = build("halving", mode="max", budget=len(curves) if known else None, folds=folds, **WAITING)
     trials = {f"{c}/{f}": (c, f) for c in range(len(curves)) for f in range(folds)}
     for trial, (config, fold) in trials.items():
         pruner.add(trial, config, fold)
@@ -148,7 +148,7 @@ def run_waiting(name, curves, order, steps=8, folds=2, known=True, **options):
 
 def test_halving_judges_by_the_mean_over_folds():
     """Config 1 has the single best fold and config 0 the best mean."""
-    reached = run_waiting("halving", [[0.6, 0.6], [0.9, 0.1], [0.3, 0.3], [0.2, 0.2]], [0])
+    reached = run_halving([[0.6, 0.6], [0.9, 0.1], [0.3, 0.3], [0.2, 0.2]], [0])
     assert reached == {"0/0": 8, "0/1": 8, "1/0": 2, "1/1": 2, "2/0": 1, "2/1": 1, "3/0": 1, "3/1": 1}
 
 
@@ -157,44 +157,24 @@ ORDER = st.lists(st.integers(0, 50), min_size=1, max_size=20)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(WAITING))
 @given(CURVES, ORDER, ORDER)
 @settings(max_examples=60, deadline=None)
-def test_what_waits_does_not_depend_on_the_order_of_reports(name, curves, one, other):
-    first = run_waiting(name, curves, one)
-    assert first == run_waiting(name, curves, other) == run_waiting(name, curves, other, known=False)
+def test_what_waits_does_not_depend_on_the_order_of_reports(curves, one, other):
+    first = run_halving(curves, one)
+    assert first == run_halving(curves, other) == run_halving(curves, other, known=False)
     assert all(first[f"{c}/0"] == first[f"{c}/1"] for c in range(len(curves)))
 
 
-@pytest.mark.parametrize("name", list(WAITING))
 @given(CURVES, ORDER)
 @settings(max_examples=60, deadline=None)
-def test_no_single_fold_kills_or_saves_a_configuration(name, curves, order):
+def test_no_single_fold_kills_or_saves_a_configuration(curves, order):
     """Whatever its folds say one by one, who goes further than another of its bracket is as good by the mean."""
-    reached = run_waiting(name, curves, order)
-    pruner = build(name, mode="max", budget=len(curves), folds=2, **WAITING[name])
+    reached = run_halving(curves, order)
+    pruner = build("halving", mode="max", budget=len(curves), folds=2, **WAITING)
     for a, b in itertools.combinations(range(len(curves)), 2):
         if pruner.bracket(a) == pruner.bracket(b) and reached[f"{a}/0"] != reached[f"{b}/0"]:
             further, other = (a, b) if reached[f"{a}/0"] > reached[f"{b}/0"] else (b, a)
             assert sum(curves[further]) >= sum(curves[other])
-
-
-def test_hyperband_has_the_brackets_of_the_paper():
-    """R = 81, eta = 3 (Li et al. 2018, Table 1): (n, r) = (81, 1), (34, 3), (15, 9), (8, 27), (5, 81)."""
-    pruner = build("hyperband", mode="max", budget=None, max_step=81)
-    starts = [pruner.first(s) for s in range(6)]
-    assert [b - a for a, b in itertools.pairwise(starts)] == [81, 34, 15, 8, 5]
-    assert [pruner.rung(s, 0) for s in range(5)] == [1, 3, 9, 27, float("inf")]
-    assert [pruner.rung(0, level) for level in range(5)] == [1, 3, 9, 27, float("inf")]
-    assert [pruner.bracket(c) for c in (0, 80, 81, 114, 115, 142, 143, 224)] == [0, 0, 1, 1, 2, 4, 5, 6]
-
-
-def test_hyperband_spends_about_the_same_in_every_bracket():
-    curves = [(c / 100,) for c in range(17)]  # brackets of 9, 5 and 3 at R = 9
-    reached = run_waiting("hyperband", curves, [0], steps=9, folds=1, reduction=3, max_step=9)
-    spent = [sum(reached[f"{c}/0"] for c in part) for part in (range(9), range(9, 14), range(14, 17))]
-    assert spent == [21, 21, 27]  # 27, 24, 27 where nothing goes on from a checkpoint
-    assert sorted(reached[f"{c}/0"] for c in range(9, 14)) == [3, 3, 3, 3, 9]
 
 
 def test_halving_waits_for_all_peers_and_drops_a_failed_configuration():
@@ -232,7 +212,6 @@ def test_halving_closes_a_bracket_that_stays_short():
     [
         ("ahsa", {}, "pruner: there is no such pruner, got 'ahsa'; did you mean 'asha'"),
         ("asha", {"eta": 3}, "the pruner does not take these options"),
-        ("hyperband", {}, "pruner_options.max_step: HyperBand has to know the steps of a whole trial"),
         (
             "halving",
             {"reduction": 1},

@@ -76,7 +76,7 @@ def test_a_field_of_every_study_is_of_its_question_or_changes_no_result():
     assert set(NO_RESULT) <= shared
     asked = plan(sweep()).digest
     assert plan(sweep(alpha=0.1)).digest != asked
-    for field, value in {"report_minutes": 3.0, "keep": "all", "pilot": True, "description": "another"}.items():
+    for field, value in {"report_minutes": 3.0, "keep": "all", "description": "another"}.items():
         assert plan(sweep(**{field: value})).digest == asked, field
 
 
@@ -118,12 +118,7 @@ def own_searcher(monkeypatch):
     monkeypatch.setitem(sys.modules, "hunters", module)
 
 
-SCHEDULES = {
-    "asha": {"reduction": 2},
-    "median": {"min_trials": 2},
-    "halving": {"reduction": 2, "bracket": 4},
-    "hyperband": {"reduction": 2, "max_step": 8},
-}
+SCHEDULES = {"asha": {"reduction": 2}, "median": {"min_trials": 2}, "halving": {"reduction": 2, "bracket": 4}}
 
 
 @pytest.mark.slow
@@ -147,7 +142,7 @@ def test_early_stopping_outlives_the_driver(tmp_path, pruner, kill):
     assert len({*first, *second}) == len(first) + len(second)
     assert {trial for trial, _ in [*first, *second]} == {trial for trial, _ in calm}
     assert len(calm) < 10 * 2 * 8
-    if pruner in ("halving", "hyperband"):
+    if pruner == "halving":
         assert sorted([*first, *second]) == sorted(calm)
 
 

@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass
 
-from contrasweep.planning.budget import Budget, Rate
+from contrasweep.planning.budget import Budget
 from contrasweep.planning.durations import duration
 from contrasweep.rows import Row, step_of
 from contrasweep.storage.lease import Lease
@@ -177,10 +177,10 @@ class Accounts:
         active.stopped = False
         return active
 
-    def started(self, active: ActiveTrial, rate: Rate) -> None:
-        """Start the clocks of a trial: a worker begins it, or goes on with it."""
+    def started(self, active: ActiveTrial, gpus: float) -> None:
+        """Start the clocks of a trial on so many `gpus`: a worker begins it, or goes on with it."""
         self.overdue.started(active.trial.id, active.trial.arm, active.seconds or 0.0, time.monotonic())
-        self.budget.started(active.trial.id, rate)
+        self.budget.started(active.trial.id, gpus)
 
     def reported(self, active: ActiveTrial, reports: list[Row], seconds: float) -> bool:
         """Count what a worker reports, after so many `seconds` of training in all.

@@ -3,9 +3,11 @@
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from contrasweep.code import CurrentCode
@@ -130,6 +132,11 @@ class TrialLoop:
         self.records, self.code, self.progress, self.compactor = records, code, progress, compactor
         self._unreported, self._has_files = unreported, has_files
         self._noticed: set[tuple[str, str]] = set()  # arm and notice: each is said once
+        trainables = self.placements.footprints.trainables
+        self._floors = {arm for arm, function in trainables.items() if getattr(function, "floor", False)}
+        self._scores: defaultdict[tuple[str, int | None], dict[str, float]] = defaultdict(
+            dict
+        )  # test part -> arm -> first
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a plain object: Tune pickles its configuration for a restore, which is never used here.
@@ -197,7 +204,7 @@ class TrialLoop:
         if self._has_files is not None:
             self._has_files.add(trial_id)
         if (active := self.accounts.active.get(trial_id)) is not None:
-            self.accounts.started(active, self.placements.rate(active.trial))
+            self.accounts.started(active, float(self.placements.place(active.trial).share) or 1.0)
             self.progress.started(active.trial)
 
     def reported(self, trial_id: str, reports: list[Row], seconds: float) -> bool:
@@ -215,6 +222,21 @@ class TrialLoop:
             if (arm, name) not in self._noticed:
                 self._noticed.add((arm, name))
                 self.progress.say(f"{trial}: {sentence}")
+
+    def _compare_with_floors(self, record: Record) -> None:
+        """Say once of an arm that it is below a floor on the same test part.
+
+        A floor is an arm whose trainable says `train.floor = True`, such as nearest neighbours by raw pixels.
+        """
+        study, scores = self.placements.footprints.study, self._scores[record.data.digest, record.fold]
+        sign, value = 1 if study.mode == "max" else -1, record.value(study.metric)
+        if value is None or not self._floors:
+            return
+        scores.setdefault(record.arm, value)
+        for arm, floor in product(scores.keys() - self._floors, scores.keys() & self._floors):
+            if sign * scores[arm] < sign * scores[floor]:
+                values = f"{study.metric} {scores[arm]:.4g} against {scores[floor]:.4g}"
+                self._notice(arm, f"arm {arm}", {floor: f"it is below {floor}: {values}"})
 
     def goes_on(self, trial_id: str, reports: list[Row]) -> bool:
         """Whether a trial goes on after these reports: its source may stop it early, a used-up budget stops all."""
@@ -284,6 +306,7 @@ class TrialLoop:
         self.progress.ended(record)
         if record.status.counts:
             self._notice(record.arm, replicate_of(record), notices_of(record))
+            self._compare_with_floors(record)
         if record.status.failed:
             self.progress.say(failure_line(record, self.records.storage))
         self.compactor.trial_ended()

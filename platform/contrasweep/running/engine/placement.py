@@ -11,7 +11,6 @@ from contrasweep.cluster import out_of_memory
 from contrasweep.cluster.inventory import Inventory
 from contrasweep.cluster.packing import Footprint, Placement, slots_on
 from contrasweep.errors import SpecError
-from contrasweep.planning.budget import Rate
 from contrasweep.planning.footprints import Cell, Footprints, cell_of
 from contrasweep.planning.learned import peak_of
 from contrasweep.running.run_context import PlaceDescription, TrialDescription
@@ -102,12 +101,6 @@ class Placements:
     def notes(self, trial: Trial) -> TrialNotes:
         """Return what the record of `trial` says of its place and its memory."""
         return TrialNotes(gpus=float(self.place(trial).share)).joined(self.footprints.notes(trial))
-
-    def rate(self, trial: Trial) -> Rate:
-        """Return what an hour of `trial` costs the study's budgets."""
-        placement = self.place(trial)
-        share = float(placement.share)
-        return Rate(share or 1.0, self.inventory.share_cost_per_hour(placement.gpu, share, placement.cpus))
 
     def after_error(self, trial: Trial, error: str) -> PlacementGroupFactory | None:
         """Return new bundles for a trial that ended in `error`; None if it is tried again as it was.

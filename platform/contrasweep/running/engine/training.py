@@ -14,14 +14,12 @@ from contrasweep.live.state import ArmState, LiveFile, Progress, RunState, axes_
 from contrasweep.planning import learned
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.footprints import Footprints
-from contrasweep.planning.forecast import asks_pilot, gpu_hours
 from contrasweep.planning.plan import Plan
 from contrasweep.processes import sweep_scratch
 from contrasweep.results.rendering import display_names
 from contrasweep.running.engine.accounts import Accounts, Overdue
 from contrasweep.running.engine.interim_source import InterimSource
 from contrasweep.running.engine.loop import StudyCode, TrialLoop, compacting
-from contrasweep.running.engine.pilot import PilotSource
 from contrasweep.running.engine.placement import Placements
 from contrasweep.running.engine.session import cluster_hosts, connected
 from contrasweep.running.engine.trial_queue import TrialQueue
@@ -78,7 +76,6 @@ def train(
                 inventory, hosts = read_inventory(inventory_file), Hosts()
             else:
                 inventory, hosts = cluster_hosts(unplaced, detected)
-            budget.check_prices(inventory)
             footprints = Footprints(study, inventory, peaks)
             placements = Placements(footprints)
             placements.check(plan.sample_trials)
@@ -86,10 +83,6 @@ def train(
             hours, minutes = study.trial_hours, study.report_minutes
             limits = Overdue(hours and 3600 * hours, minutes and 60 * minutes)
             accounts = Accounts(budget, limits, lease)
-            # One trial of each arm goes first where a broken arm would cost many hours.
-            if asks_pilot(study, gpu_hours(plan, footprints, finished) if inventory.gpus else 0.0):
-                first = {record.arm: record for record in sorted(earlier, key=lambda record: -record.ended)}
-                source = PilotSource(study, source, first, accounts.stop, progress.say)
             queue = TrialQueue(source, placements, hosts, records, progress.say, prepared.infeasible)
             # One listing of an object store spares each new trial three requests. A folder is asked for nothing, and a
             # search copies checkpoints into trials that are to begin.

@@ -14,18 +14,13 @@ from typing import Any, cast
 
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import build_part, import_path
-from contrasweep.tuning.pruners.halving import Brackets, FoldHalving, HyperBand
+from contrasweep.tuning.pruners.halving import FoldHalving
 from contrasweep.tuning.pruners.pruner import CONTINUE, PAUSE, STOP, Decision, OwnPruner, Pruner
 from contrasweep.tuning.pruners.stopping_rule import Asha, Median, StoppingRule
 
 __all__ = ["CONTINUE", "PAUSE", "PRUNERS", "STOP", "Decision", "OwnPruner", "Pruner", "StoppingRule", "build"]
 
-PRUNERS: dict[str, Callable[..., Pruner]] = {
-    "asha": Asha,
-    "median": Median,
-    "halving": FoldHalving,
-    "hyperband": HyperBand,
-}
+PRUNERS: dict[str, Callable[..., Pruner]] = {"asha": Asha, "median": Median, "halving": FoldHalving}
 """Early stopping rules by name."""
 
 
@@ -44,8 +39,7 @@ def build(pruner: str, *, mode: str, budget: int | None, folds: int = 1, **optio
     if pruner not in PRUNERS:
         users = OwnPruner(pruner, import_path(pruner, "pruner", "pruner"), mode, budget, options)
         return cast(Pruner, users)  # by its methods
-    kind = PRUNERS[pruner]
-    if isinstance(kind, type) and issubclass(kind, Brackets):
+    if pruner == "halving":
         options = {**options, "folds": folds}
-    rule: Pruner = build_part("pruner", pruner, kind, mode, budget, options=options)
+    rule: Pruner = build_part("pruner", pruner, PRUNERS[pruner], mode, budget, options=options)
     return rule

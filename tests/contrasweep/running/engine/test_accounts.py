@@ -2,7 +2,7 @@
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.data.manifest import Manifest
-from contrasweep.planning.budget import Budget, Rate
+from contrasweep.planning.budget import Budget
 from contrasweep.running.engine.accounts import MAX_HOSTS_LOST, Accounts, Overdue
 from contrasweep.storage.lease import Lease
 from contrasweep.storage.record import Record, Status, TrialNotes
@@ -41,7 +41,7 @@ def test_a_trial_that_gets_no_further_than_the_step_before_its_host_was_lost_los
 def test_the_seconds_of_a_trial_that_was_stopped_early_count_on_when_it_goes_on(tmp_path):
     accounts = accounts_of(tmp_path, budget_gpu_hours=1.0)
     active = accounts.begin(TRIAL, TrialNotes())
-    accounts.started(active, Rate(1.0))
+    accounts.started(active, 1.0)
     accounts.reported(active, rows(3), 1800.0)
     assert accounts.end(Record.of(TRIAL, status=Status.PRUNED, step=3, seconds=1800.0, metrics={"accuracy": 0.5}))
     assert accounts.begin(TRIAL, TrialNotes()).seconds == 1800.0

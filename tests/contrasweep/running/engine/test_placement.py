@@ -111,11 +111,6 @@ def test_a_study_of_which_nothing_fits_is_one_line_about_its_smallest_trial():
     placements.check(trials)
 
 
-def test_what_an_hour_costs():
-    placements, (trial, *_) = placed(a=Footprint(gpu_memory_gib=6))
-    assert placements.rate(trial).gpus == 0.5 and placements.rate(trial).cost_per_hour == 0.5
-
-
 def test_ray_is_asked_by_plain_values():
     placements, (trial, *_) = placed(a=Footprint(gpu_memory_gib=6, cpus=2, host_memory_gib=4))
     described = json.loads(json.dumps({"place": placements.described(trial)}))
