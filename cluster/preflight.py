@@ -14,7 +14,6 @@ from contrasweep.cluster import probe
 from contrasweep.cluster.errors import SubmissionError
 from contrasweep.cluster.jobs import ENDED, Dashboard
 
-_CREDENTIAL = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|ACCESS_KEY|API_KEY|PRIVATE_KEY", re.IGNORECASE)
 ANSWER_S = 120
 """How long a first job may take, and each node to tell its versions."""
 
@@ -70,15 +69,6 @@ def check_uris(uris: Mapping[str, str], remote: bool) -> list[str]:
     return to_probe
 
 
-def check_env(env: Mapping[str, str]) -> None:
-    """Refuse credentials: whoever can see the job can read its variables."""
-    for name in env:
-        if _CREDENTIAL.search(name):
-            raise SubmissionError(
-                f"{name} looks like a credential and would be readable in the job; set it in the nodes' environment"
-            )
-
-
 def check_not_running(dashboard: Dashboard, study: str, storage: str, timeout_s: float = 3.0) -> None:
     """Refuse while a job of the cluster is running `study` on `storage`: a second would train the same trials twice.
 
@@ -98,13 +88,13 @@ def check_not_running(dashboard: Dashboard, study: str, storage: str, timeout_s:
         time.sleep(0.5)
 
 
-def check_reachable(dashboard: Dashboard, uris: Iterable[str], env: Mapping[str, str]) -> None:
+def check_reachable(dashboard: Dashboard, uris: Iterable[str]) -> None:
     """Check that the cluster reaches `uris`; a small job tests it from there."""
     wanted = list(uris)
     if not wanted:
         return
     entrypoint = shlex.join(["python", "-c", Path(probe.__file__).read_text(), *wanted])
-    job = dashboard.submit(entrypoint, env=env, metadata={"contrasweep": "probe"})
+    job = dashboard.submit(entrypoint, metadata={"contrasweep": "probe"})
     deadline = time.monotonic() + ANSWER_S
     while job.status() not in ENDED:
         if time.monotonic() > deadline:

@@ -22,7 +22,6 @@ def submit(
     working_dir: Path,
     uris: Mapping[str, str],
     name: str = "study",
-    env: Mapping[str, str] | None = None,
     files: Mapping[str, Path] | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> Job:
@@ -31,24 +30,20 @@ def submit(
     entrypoint: words of the command, run by the head's shell in a copy of `working_dir`.
     uris: what the job will read and write, by purpose (see `preflight.check_uris`); must be reachable from the cluster.
     name: of the study; a second job of that name on the same storage is refused as long as one runs.
-    env: variables of the job and its workers, no credentials. PYTHONPATH is set if the project has `platform/`.
     files: more files for the copy, as {path in it: file}, such as a study that lies elsewhere.
     """
-    dashboard, variables = Dashboard(address), dict(env or {})
-    preflight.check_env(variables)
+    dashboard = Dashboard(address)
     preflight.check_version(dashboard)
     to_probe = preflight.check_uris(uris, preflight.is_remote(dashboard))
-    if (working_dir / "platform").is_dir():
-        variables.setdefault("PYTHONPATH", "platform")
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
         snapshot(working_dir, Path(folder), files)
         preflight.check_not_running(dashboard, name, uris.get("storage", ""))
-        preflight.check_reachable(dashboard, to_probe, dict(env or {}))
+        preflight.check_reachable(dashboard, to_probe)
         slug = "".join(c if c.isalnum() else "-" for c in name.lower()).strip("-")[:40] or "study"
         return dashboard.submit(
             shlex.join(entrypoint),
             id=f"contrasweep-{slug}-{uuid.uuid4().hex[:8]}",
-            env=variables,
+            env={"PYTHONPATH": "platform"} if (working_dir / "platform").is_dir() else {},
             folder=Path(folder),
             metadata={"contrasweep": name, "storage": uris.get("storage", ""), **(metadata or {})},
         )

@@ -189,16 +189,6 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(uri):
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "name", ["AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "RAY_AUTH_TOKEN", "MLFLOW_TRACKING_PASSWORD"]
-)
-def test_credentials_stay_out_of_the_job(name):
-    with pytest.raises(SubmissionError, match=name) as caught:
-        preflight.check_env({"OMP_NUM_THREADS": "1", name: "hunter2"})
-    assert "hunter2" not in str(caught.value)
-    preflight.check_env({"OMP_NUM_THREADS": "1", "AWS_ENDPOINT_URL": "http://minio:9000", "AWS_REGION": "eu"})
-
-
 def test_where_a_uri_leads(monkeypatch):
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
@@ -618,10 +608,10 @@ def test_wrong_and_missing_tokens_on_a_real_head(head):
 def test_a_job_of_this_project_runs_from_its_snapshot_and_is_followed(head, tmp_path):
     """The packages come from the copy, on driver and worker; the versions agree; a second follower sees it all."""
     code = (
-        "import os, ray, contrasweep; from contrasweep.cluster.preflight import check_nodes; ray.init(); "
+        "import ray, contrasweep; from contrasweep.cluster.preflight import check_nodes; ray.init(); "
         "check_nodes(); "
         "where = ray.get(ray.remote(lambda: __import__('contrasweep').__file__).remote()); "
-        "print('SAME', where == contrasweep.__file__, os.environ['OMP_NUM_THREADS'], open('study.yaml').read())"
+        "print('SAME', where == contrasweep.__file__, open('study.yaml').read())"
     )
     (tmp_path / "mine.yaml").write_text("name: mine")
     job = submission.submit(
@@ -630,13 +620,12 @@ def test_a_job_of_this_project_runs_from_its_snapshot_and_is_followed(head, tmp_
         working_dir=ROOT,
         uris={"storage": str(tmp_path), "tracking": head},
         name="My Study!",
-        env={"OMP_NUM_THREADS": "1"},
         files={"study.yaml": tmp_path / "mine.yaml"},
     )
     assert job.id.startswith("contrasweep-my-study-")
     written = []
     assert job.follow(written.append) == "SUCCEEDED", "".join(written)
-    assert "SAME True 1 name: mine" in "".join(written)
+    assert "SAME True name: mine" in "".join(written)
     assert job.status() == "SUCCEEDED" and job.logs() == "".join(written)
     assert [(j["id"], j["study"], j["status"]) for j in Dashboard(head).jobs()] == [(job.id, "My Study!", "SUCCEEDED")]
 
@@ -747,7 +736,7 @@ def test_a_first_job_that_is_killed_because_memory_ran_out_says_so():
         ray_head(**every) as head,
         pytest.raises(SubmissionError, match="memory of the cluster's head ran out") as said,
     ):
-        preflight.check_reachable(Dashboard(head), [head], {})
+        preflight.check_reachable(Dashboard(head), [head])
     assert "\n" not in str(said.value) and "see `contrasweep logs raysubmit_" in str(said.value)
 
 
@@ -847,7 +836,7 @@ def test_odd_answers_of_a_probe_are_one_line(printed, says, monkeypatch):
     monkeypatch.setattr(Job, "logs", lambda job: f"starting\n{printed}\n")
     monkeypatch.setattr(Job, "died_of_memory", lambda job: False)
     with pytest.raises(SubmissionError) as error:
-        preflight.check_reachable(dashboard, ["s3://b"], {})
+        preflight.check_reachable(dashboard, ["s3://b"])
     assert says in str(error.value) and "\n" not in str(error.value)
 
 

@@ -216,13 +216,14 @@ def _without_tune():
     from contrasweep.cluster.inventory import Inventory, Node
     from contrasweep.running.engine import training
     from contrasweep.running.worker import worker
+    from contrasweep.storage.record import TrialNotes
 
     host = Inventory((Node(cpus=1.0, memory_gib=4.0),))
     training.REPORT_INTERVAL_S = 0.0  # a report at a time, so that calls have the same numbers in each life
     training.connected = lambda: contextlib.nullcontext(host)
     training.TuneEngine = EngineHere
     worker.guard_children = lambda: None
-    worker.AssignedResources.here = lambda inventory: worker.AssignedResources(0.0, None, 1.0, 1.0, 0.0)
+    worker.assigned_notes = lambda inventory: TrialNotes(gpus=0.0)
 
 
 class EngineHere:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from contrasweep.cluster.inventory import Inventory, read_inventory, this_machine
 from contrasweep.cluster.memory import UTILISATION
@@ -28,6 +29,7 @@ from contrasweep.planning.power import (
     planned_sizes,
     power_lines,
     power_warnings,
+    study_power,
 )
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
@@ -36,6 +38,9 @@ from contrasweep.study.sweep import Sweep
 from contrasweep.study.trainables import unchecked_settings
 from contrasweep.text_table import text_table
 from contrasweep.trial import Trial
+
+if TYPE_CHECKING:
+    from contrasweep.statistics.power_of_designs import PlannedPower
 
 MAX_ROWS = 40
 MAX_NOTES = 5
@@ -140,6 +145,7 @@ class Forecast:
     durations: Durations
     missing: tuple[MissingDataset, ...] = ()
     noise: EarlierNoise | None = None
+    power: "PlannedPower | None" = None
     kept: str = ""  # the line on checkpoints that stay
 
     @property
@@ -173,7 +179,7 @@ class Forecast:
 
     def power_lines(self) -> list[str]:
         """Say what the study decides as declared and with more replicates, at what price, and by its other question."""
-        study, lines = self.plan.study, power_lines(self.plan.study, self.noise)
+        lines = power_lines(self.power)
         for size in self.sizes[1:]:
             more = "" if size.trials is None else f"{size.trials * (size.times - 1) // size.times} trials more"
             added = Counter[str]()
@@ -183,7 +189,7 @@ class Forecast:
             time = "" if hours is None else f", {duration(3600 * hours)}"
             price = f" ({more}{time})" if more else ""
             lines.append(f"  x{size.times}      {size.seeds} seeds{price}: {size.text}")
-        return [*lines, *other_question(study, self.noise)]
+        return lines + (other_question(self.plan.study, self.power, self.noise) if self.power else [])
 
     @property
     def sizes(self) -> list[PlannedSize]:
@@ -192,9 +198,9 @@ class Forecast:
         Empty where the study says nothing of noise.
         """
         study = self.plan.study
-        if study.replicates is not None or not isinstance(study, AblationGrid):
+        if study.replicates is not None or not isinstance(study, AblationGrid) or self.power is None:
             return []
-        sizes = planned_sizes(study, self.plan.total, self.noise)
+        sizes = planned_sizes(self.power, self.plan.total, self.noise)
         return sizes if any(math.isfinite(size.detectable) for size in sizes) else []
 
     def to_dict(self) -> dict[str, object]:
@@ -289,10 +295,11 @@ def forecast(
         makespan = durations.makespan(needs, seconds)
     budget = Budget(study, records, known.values())
     noise = noise_in(noise_file, study) if noise_file else known_noise(plan, records, known)
+    power = study_power(study, noise=noise)
     warnings = (
         *durations.warnings(),
         *budget.warnings(makespan),
-        *power_warnings(study, noise),
+        *power_warnings(study, power),
         *group_warnings(plan),
         *(note for data in plan.datasets.values() for note in class_notes(data)),
         *unchecked_settings(study),
@@ -309,6 +316,7 @@ def forecast(
         durations,
         missing,
         noise,
+        power,
         checkpoints_line(plan, footprints),
     )
 

@@ -12,25 +12,22 @@ from contrasweep.config import Config, MutableConfig
 from contrasweep.data.manifest import NO_DATA, Manifest
 from contrasweep.errors import DataError, NotStagedError, SpecError
 from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
-from contrasweep.planning.stages import stage
+from contrasweep.planning.stages import in_turns, stage
 from contrasweep.planning.starts import Sources
-from contrasweep.rows import Row
 from contrasweep.storage.record import Record, StartRef
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.study.grid import DATA_AXIS, AblationGrid
 from contrasweep.study.trainables import SettingsOfArms
 from contrasweep.trial import Trial
-from contrasweep.tuning.source import Finished, Next
+from contrasweep.tuning.source import Finished, Next, Source
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class FixedSource:
-    """A list of trials, each once, in its order."""
-
-    adaptive = False
+class FixedSource(Source):
+    """A list of trials, each once, in its order: no other trial depends on one, and nothing stops one early."""
 
     def __init__(self, trials: Iterable[Trial]) -> None:
         self.waiting = deque(trials)
@@ -41,26 +38,8 @@ class FixedSource:
         return not self.waiting
 
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
-        """Return the next trial of the list; `Finished` after the last one.
-
-        `paused_arms` is ignored: all trials are planned.
-        """
+        """Return the next trial of the list, of a paused arm too; `Finished` after the last one."""
         return Next(self.waiting.popleft()) if self.waiting else Finished()
-
-    def retry(self, trial_id: str) -> bool:
-        """Always: no other trial depends on it."""
-        return True
-
-    def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
-        """Always: nothing stops a planned trial early."""
-        return True
-
-    def done(self, record: Record) -> None:
-        """A plan does not change with its results."""
-
-    def warnings(self) -> list[str]:
-        """Return no warnings: a grid has nothing to warn of."""
-        return []
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,8 +59,7 @@ class GridPlan(PlanDisplay):
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
         """Return the trials in order: the first replicate of every cell, then the second of every cell, and so on."""
-        most = max((len(cell.trials) for cell in self.cells), default=0)
-        return tuple(cell.trials[i] for i in range(most) for cell in self.cells if i < len(cell.trials))
+        return in_turns([cell.trials for cell in self.cells])
 
     @property
     def total(self) -> int:
@@ -313,14 +291,15 @@ def _manifests(study: AblationGrid, names: Iterable[str], resolve: Resolve) -> d
                 value=study.repeats or "repeats",
                 hint="add seeds instead",
             )
-        if study.folds is not None and study.folds > manifest.rows("train"):
-            raise SpecError(
-                "there cannot be more folds than rows",
-                place="folds",
-                value=study.folds,
-                hint=f"{name} has {manifest.rows('train')} training rows",
-            )
+        check_folds(study.folds, manifest)
     return manifests
+
+
+def check_folds(folds: int | None, data: Manifest) -> None:
+    """Raise `SpecError` where a dataset has too few rows for so many folds."""
+    if folds is not None and folds > data.rows("train"):
+        hint = f"{data.name} has {data.rows('train')} training rows"
+        raise SpecError("there cannot be more folds than rows", place="folds", value=folds, hint=hint)
 
 
 def _check_cells(study: AblationGrid, cells: Collection[Cell]) -> None:

@@ -63,7 +63,7 @@ def plan(study: Study | str | Path | Config, *, storage: str = STORAGE, before: 
 def _check_looks(study: Study) -> None:
     """Raise `SpecError` where the last look at a study that grows could decide hardly anything.
 
-    Without SciPy nothing is checked, which `power_lines` says.
+    Without SciPy nothing is checked, which a forecast says.
     """
     if study.replicates is None or (power := study_power(study)) is None:
         return

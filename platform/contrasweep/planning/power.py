@@ -162,9 +162,9 @@ def study_power(
     """Return what the study decides in 80 % of studies like it, for its own question or another one.
 
     With the `noise` of earlier trials it says so in units of the metric. None where there is nothing to compare, or no
-    SciPy to say so.
+    SciPy to say so: a machine that only plans and submits may do without.
     """
-    if not _has_scipy():
+    if not is_installed("scipy"):
         return None
     from contrasweep.statistics.family import Family, family_size
     from contrasweep.statistics.power_of_designs import planned_power
@@ -190,7 +190,7 @@ def _in_units(power: "PlannedPower", noise: "EarlierNoise | None") -> "PlannedPo
 def known_noise(plan: Plan, records: StudyRecords, known: Mapping[str, Record]) -> EarlierNoise | None:
     """The noise of the study's own finished trials (`known`), else of the newest other study that is like it."""
     study = plan.study
-    if not _has_scipy():
+    if not is_installed("scipy"):
         return None
     per_cell = isinstance(study, AblationGrid) and study.question == "cells"
     try:
@@ -220,26 +220,17 @@ def noise_in(path: Path, study: Study) -> EarlierNoise:
     return EarlierNoise(str(path), (noise.unpaired,))
 
 
-def power_lines(study: Study, noise: "EarlierNoise | None" = None) -> list[str]:
-    """What the study's question can decide, and what of it single cells could."""
-    if not _has_scipy():
+def power_lines(power: "PlannedPower | None") -> list[str]:
+    """What the study's question can decide."""
+    if not is_installed("scipy"):
         return ["decides   not computed: SciPy is not installed here (pip install scipy)"]
-    power = study_power(study, noise=noise)
-    if power is None:
-        return []
-    return [f"decides   {power.sentence}"]
+    return [f"decides   {power.sentence}"] if power else []
 
 
-def power_warnings(study: Study, noise: "EarlierNoise | None" = None) -> tuple[str, ...]:
+def power_warnings(study: Study, power: "PlannedPower | None") -> tuple[str, ...]:
     """What the study's question cannot decide with this many replicates."""
-    power = study_power(study, noise=noise)
     early = study.replicates is not None and study.replicates.spending == "power"
     return (*(power.warnings if power else ()), *(EARLY * early))
-
-
-def _has_scipy() -> bool:
-    """Whether SciPy is installed, which computes power; a machine that only plans and submits may do without."""
-    return is_installed("scipy")
 
 
 def _cells(study: Study) -> list[set[str]]:
@@ -279,11 +270,8 @@ class PlannedSize:
         return f"{self.detectable:.2g} spreads" if self.in_units is None else f"{self.in_units:.2g}"
 
 
-def planned_sizes(study: Study, trials: int | None, noise: "EarlierNoise | None" = None) -> list[PlannedSize]:
+def planned_sizes(power: "PlannedPower", trials: int | None, noise: "EarlierNoise | None" = None) -> list[PlannedSize]:
     """The study as declared (with `trials` trials; None: not known beforehand), twice and four times as large."""
-    power = study_power(study, noise=noise)
-    if power is None:
-        return []
     from contrasweep.statistics.power_of_designs import planned_power
 
     sizes = []
@@ -295,18 +283,13 @@ def planned_sizes(study: Study, trials: int | None, noise: "EarlierNoise | None"
     return sizes
 
 
-def other_question(study: Study, noise: "EarlierNoise | None" = None) -> list[str]:
+def other_question(study: Study, asked: "PlannedPower", noise: "EarlierNoise | None" = None) -> list[str]:
     """What the question that the study does not ask could decide, where it has two; and what would be enough."""
     if not isinstance(study, AblationGrid):
         return []
     other: Question = "cells" if study.question == "overall" else "overall"
-    with_both, power = study_power(study, noise=noise), study_power(study, other, noise)
-    if (
-        power is None
-        or with_both is None
-        or power.family.size == with_both.family.size
-        or not math.isfinite(power.least)
-    ):
+    power = study_power(study, other, noise)
+    if power is None or power.family.size == asked.family.size or not math.isfinite(power.least):
         return []
     from contrasweep.statistics.power_of_designs import HARDLY
 

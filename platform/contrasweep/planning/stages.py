@@ -38,7 +38,7 @@ def stage(plan: Plan, records: StudyRecords) -> Stage:
     """
     declared = plan.study.replicates
     if declared is None:
-        return Stage(_in_turns([cell.trials for cell in plan.cells]), ())
+        return Stage(in_turns([cell.trials for cell in plan.cells]), ())
     return stage_after(plan, declared, read_looks(records))
 
 
@@ -53,7 +53,7 @@ def stage_after(plan: Plan, declared: Replicates, log: LookLog | None) -> Stage:
     over = not open_ or not to_come or (log is not None and log.over)
     due = last if over else to_come[0]
     counts = [stopped[cell_name(cell.arm, cell.axes)] or due for cell in plan.cells]
-    trials = _in_turns([cell.trials[: n * block(cell, declared)] for cell, n in zip(plan.cells, counts, strict=True)])
+    trials = in_turns([cell.trials[: n * block(cell, declared)] for cell, n in zip(plan.cells, counts, strict=True)])
     if over:
         return Stage(trials, ())
     return Stage(trials, open_, due, spending_time(declared, log, due), over=False)
@@ -112,7 +112,7 @@ def check_log(declared: Replicates | None, log: LookLog | None) -> None:
         )
 
 
-def _in_turns(cells: list[tuple[Trial, ...]]) -> tuple[Trial, ...]:
+def in_turns(cells: list[tuple[Trial, ...]]) -> tuple[Trial, ...]:
     """Return one trial of every cell, then the next one of every cell, and so on."""
     longest = max(map(len, cells), default=0)
     return tuple(trials[i] for i in range(longest) for trials in cells if i < len(trials))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from contrasweep import canonical
 from contrasweep.data.manifest import NO_DATA, Manifest
 from contrasweep.errors import SpecError
+from contrasweep.planning.grid import check_folds
 from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
 from contrasweep.planning.stages import stage
 from contrasweep.storage.confirmations import Confirmation, is_another, write_confirmation
@@ -318,21 +319,14 @@ def _check_data(study: Sweep, data: Manifest) -> None:
                 hint="confirm_on: all (the table then says so); or folds, which the command takes as {fold}",
             )
         return
-    if study.folds is None:
-        if not any(data.rows(split) for split in DEV_SPLITS):
-            raise SpecError(
-                "a search must not look at the test split: without folds, it needs a dev split",
-                place="folds",
-                value=None,
-                hint=f"declare folds; {data.name} has no split {' or '.join(DEV_SPLITS)}",
-            )
-    elif study.folds > data.rows("train"):
+    if study.folds is None and not any(data.rows(split) for split in DEV_SPLITS):
         raise SpecError(
-            "there cannot be more folds than rows",
+            "a search must not look at the test split: without folds, it needs a dev split",
             place="folds",
-            value=study.folds,
-            hint=f"{data.name} has {data.rows('train')} training rows",
+            value=None,
+            hint=f"declare folds; {data.name} has no split {' or '.join(DEV_SPLITS)}",
         )
+    check_folds(study.folds, data)
     if (study.folds is None or study.confirm_on == "test") and not data.rows("test"):
         raise SpecError(
             "there is no test split to confirm on",

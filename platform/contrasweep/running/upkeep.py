@@ -28,8 +28,8 @@ from contrasweep.storage.attempts import OWNER_FILE
 from contrasweep.storage.checkpoints import MARKER_FILE, Checkpoints
 from contrasweep.storage.code_files import ACCEPTED_FILE, VERSION_FILE, read_sources, read_version
 from contrasweep.storage.compact import decode_part, kind_of
-from contrasweep.storage.confirmations import read_confirmations
-from contrasweep.storage.interim_log import read_looks
+from contrasweep.storage.confirmations import LEDGER_FILE
+from contrasweep.storage.interim_log import LOOKS_FILE
 from contrasweep.storage.json_file import JsonFile
 from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.names import check_name
@@ -224,9 +224,9 @@ def _file(records: StudyRecords, key: str) -> list[Finding]:
         case [name] if name == PLAN:
             return _attempt(whole, lambda: read_planned(records), "file")
         case ["looks.json"]:
-            return _attempt(whole, lambda: read_looks(records))
+            return content(LOOKS_FILE)
         case ["confirmations.json"]:
-            return _attempt(whole, lambda: read_confirmations(records))
+            return content(LEDGER_FILE)
         case [name] if name == LINKS:
             return content(LINKS_FILE, "delete")
         case [name] if name.startswith(TOLD):

@@ -129,8 +129,8 @@ def list_archived(records: StudyRecords) -> list[ArchivedTrials]:
     archived = []
     for when in sorted(names):
         try:
-            about = ABOUT_FILE.read(records.store, f"{folder}{when}/about.json")
-        except (FileNotFoundError, StorageError):
+            about = ABOUT_FILE.find(records.store, f"{folder}{when}/about.json") or About("")
+        except StorageError:
             about = About("")
         archived.append(ArchivedTrials(when, about.reason, tuple(sorted(names[when])), about.searches))
     return archived
@@ -151,17 +151,15 @@ def find_archived(records: StudyRecords, when: str | None = None) -> ArchivedTri
 def read_archived_record(records: StudyRecords, when: str, trial_id: str) -> Record | None:
     """Return the record of an archived trial, or None if it has none or is broken."""
     try:
-        return RECORD_FILE.read(records.store, f"{records.study}/archive/{when}/records/{trial_id}/record.json")
-    except (FileNotFoundError, StorageError):
+        return RECORD_FILE.find(records.store, f"{records.study}/archive/{when}/records/{trial_id}/record.json")
+    except StorageError:
         return None
 
 
 def finish_move(records: StudyRecords) -> None:
     """Finish a move that was interrupted, if there is one."""
     store, intention = records.store, f"{records.study}/archive/moving.json"
-    try:
-        move = MOVE_FILE.read(store, intention)
-    except (FileNotFoundError, NotADirectoryError):
+    if (move := MOVE_FILE.find(store, intention)) is None:
         return
     study, aside = f"{records.study}/", f"{records.study}/archive/{move.when}/"
     source, target = (study, aside) if move.about else (aside, study)

@@ -87,10 +87,8 @@ class Attempt:
 
     def ask(self) -> None:
         """Raise `AttemptSuperseded` where a later attempt has begun."""
-        try:
-            latest = OWNER_FILE.read(self.records.store, self.key)
-        except (FileNotFoundError, BrokenFileError):  # archived, or damaged: it says nothing of a later attempt
-            latest = self.owner
+        # Archived, or damaged, it says nothing of a later attempt.
+        latest = read_owner(self.records, self.trial_id) or self.owner
         if latest.token != self.owner.token:
             raise self.superseded(f"process {latest.pid} on {latest.host} has begun it again")
         self.asked = time.monotonic()

@@ -161,9 +161,7 @@ class Checkpoints:
         Training then starts from the beginning.
         """
         try:
-            return MARKER_FILE.read(self.store, f"{self.prefix}/latest.json")
-        except FileNotFoundError:
-            return None
+            return MARKER_FILE.find(self.store, f"{self.prefix}/latest.json")
         except BrokenFileError as error:
             log.warning("%s", error)
             return None

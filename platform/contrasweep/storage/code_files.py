@@ -49,11 +49,8 @@ def read_version(records: StudyRecords, digest: str) -> CodeVersion | None:
     if not _is_digest(digest):
         return None
     key = _key(records, f"{digest}.json")
-    try:
-        version = VERSION_FILE.read(records.store, key)
-    except FileNotFoundError:
-        return None
-    if version.digest != digest:
+    version = VERSION_FILE.find(records.store, key)
+    if version is not None and version.digest != digest:
         raise BrokenFileError(f"{records.store.uri}/{key}", f"it is of code {version.digest[:16]}", VERSION_FILE.remedy)
     return version
 
@@ -92,10 +89,8 @@ def kept_codes(records: StudyRecords) -> set[str]:
 
 def accepted(records: StudyRecords) -> set[tuple[str, str]]:
     """The changes of code (digest before, digest after) under which trials are kept."""
-    try:
-        return set(ACCEPTED_FILE.read(records.store, _key(records, "accepted.json")).changes)
-    except FileNotFoundError:
-        return set()
+    known = ACCEPTED_FILE.find(records.store, _key(records, "accepted.json"))
+    return set(known.changes) if known else set()
 
 
 def accept(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> None:

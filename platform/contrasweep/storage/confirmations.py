@@ -52,10 +52,8 @@ LEDGER_FILE = JsonFile(Ledger, 1, "restore it from a backup")
 
 def read_confirmations(records: StudyRecords) -> tuple[Confirmation, ...]:
     """The confirmations so far, the oldest first. `StorageError` if the file is broken."""
-    try:
-        return LEDGER_FILE.read(records.store, _key(records)).confirmations
-    except (FileNotFoundError, NotADirectoryError):
-        return ()
+    ledger = LEDGER_FILE.find(records.store, f"{records.study}/{CONFIRMATIONS}")
+    return ledger.confirmations if ledger else ()
 
 
 def is_another(records: StudyRecords, confirmation: Confirmation) -> bool:
@@ -73,7 +71,9 @@ def write_confirmation(records: StudyRecords, confirmation: Confirmation) -> Non
         return
     began = known[-1].began if known and confirmation.goes_on(known[-1]) else time.time()
     kept = known[:-1] if known and confirmation.goes_on(known[-1]) else known
-    LEDGER_FILE.write(records.store, _key(records), asdict(Ledger((*kept, replace(confirmation, began=began)))))
+    LEDGER_FILE.write(
+        records.store, f"{records.study}/{CONFIRMATIONS}", asdict(Ledger((*kept, replace(confirmation, began=began))))
+    )
 
 
 def confirmation_notes(spec: Config, records: StudyRecords) -> list[str]:
@@ -92,7 +92,3 @@ def confirmation_notes(spec: Config, records: StudyRecords) -> list[str]:
             "configurations; each earlier one counts as a look"
         )
     return notes
-
-
-def _key(records: StudyRecords) -> str:
-    return f"{records.study}/{CONFIRMATIONS}"

@@ -135,16 +135,9 @@ LOOKS_FILE = JsonFile(
 
 def read_looks(records: StudyRecords) -> LookLog | None:
     """Return the looks at a study; None where there are none. `StorageError` if the file is broken."""
-    try:
-        return LOOKS_FILE.read(records.store, _key(records))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    return LOOKS_FILE.find(records.store, f"{records.study}/{LOOKS}")
 
 
 def write_looks(records: StudyRecords, log: LookLog) -> None:
     """Keep the log, in one atomic write."""
-    LOOKS_FILE.write(records.store, _key(records), asdict(log))
-
-
-def _key(records: StudyRecords) -> str:
-    return f"{records.study}/{LOOKS}"
+    LOOKS_FILE.write(records.store, f"{records.study}/{LOOKS}", asdict(log))

@@ -65,6 +65,13 @@ class JsonFile(Generic[T]):
         """The value in the file `key`; `FileNotFoundError` where there is none."""
         return self.decode(store.read(key, MAX_BYTES), f"{store.uri}/{key}", remedy)
 
+    def find(self, store: Store, key: str, remedy: str = "") -> T | None:
+        """Return the value in the file `key`; None where there is none."""
+        try:
+            return self.read(store, key, remedy)
+        except FileNotFoundError:
+            return None
+
     def write(self, store: Store, key: str, members: Mapping[str, object]) -> None:
         """Write the file `key`."""
         store.write(key, self.encode(members))

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated, Any, Protocol, Self, TypedDict, Unpack
+from typing import Annotated, Any, Protocol, Self
 
 import pydantic
 
 from contrasweep import canonical
-from contrasweep.config import Config
+from contrasweep.config import Config, MutableConfig
 from contrasweep.rows import Row, metrics_of, step_of
 from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import FileName, Label, Name, as_label
@@ -270,30 +270,6 @@ class TrialNotes:
         return cls(**{**content, "phase": None if phase is None else Phase(phase)})
 
 
-class Measured(TypedDict, total=False):
-    """Fields of a `Record` that are not of its trial; see there."""
-
-    metrics: Mapping[str, float]
-    step: int
-    seconds: float
-    started: float
-    ended: float
-    attempts: int
-    error: str | None
-    cause: Cause | None
-    host: str
-    gpu_memory_gib: float | None
-    gpu_utilisation: float | None
-    host_memory_gib: float | None
-    items: tuple[str, ...]
-    artifacts: tuple[str, ...]
-    notes: TrialNotes
-    versions: Mapping[str, str]
-    code: CodeRef
-    unused_settings: tuple[str, ...]
-    warnings: int
-
-
 @stored
 class Record:
     """The record of a finished trial, made by `Record.of`."""
@@ -331,13 +307,13 @@ class Record:
     warnings: Count = 0  # lines of its log that warn
 
     @classmethod
-    def of(cls, trial: TrialLike, *, status: Status, rows: Sequence[Row] = (), **measured: Unpack[Measured]) -> Self:
-        """Return the record of `trial`.
+    def of(cls, trial: TrialLike, *, status: Status, rows: Sequence[Row] = (), **measured: Any) -> Self:
+        """Return the record of `trial`, with the fields `measured`.
 
         `rows` are its reports (step, time, metrics). They give metrics and step, and when it started and ended, where
         `measured` does not. What a record cannot hold is cut to what it can.
         """
-        reported: Measured = {"cause": Cause.METHOD} if status.failed else {}
+        reported: dict[str, object] = {"cause": Cause.METHOD} if status.failed else {}
         if rows:
             reported |= {
                 "metrics": metrics_of(rows[-1]),
@@ -415,7 +391,7 @@ def unix_time(seconds: float | None = None) -> float:
     return min(max(time.time() if seconds is None else seconds, 0.0), MAX_TIME)
 
 
-def _readable(measured: Measured) -> Measured:
+def _readable(measured: MutableConfig) -> MutableConfig:
     """Return `measured` within the bounds of `Record`, so that what is written can be read again.
 
     A clock may say anything, a trainable may raise anything, and a setting may have any name.

@@ -88,10 +88,7 @@ class StudyRecords:
 
     def document(self) -> StudyDocument | None:
         """Return study.json; None if this study was never run here."""
-        try:
-            return STUDY_FILE.read(self.store, f"{self.study}/study.json", self.remedy(STUDY_FILE.remedy))
-        except FileNotFoundError:
-            return None
+        return STUDY_FILE.find(self.store, f"{self.study}/study.json", self.remedy(STUDY_FILE.remedy))
 
     def etags(self) -> dict[str, str]:
         """Trial id -> etag of its record, for every trial that has one."""

@@ -61,8 +61,6 @@ class ArmSearch:
         """Count the reported steps as spent; return False as soon as the pruner pauses or stops the trial."""
         for row in reports:
             self.spending.report(trial_id, step_of(row))
-        if self.pruner is None:
-            return True
         metric = self.study.metric
         return all(
             self.pruner.on_report(trial_id, step_of(row), row[metric]) is CONTINUE for row in reports if metric in row
@@ -87,8 +85,7 @@ class ArmSearch:
         if candidate.learned:  # that it failed
             candidate.learned = False
             self.searcher.replay(candidate.config)
-        if self.pruner is not None:
-            self._add_to_pruner(next(t for t in candidate.trials if t.id == trial_id), candidate.number)
+        self._add_to_pruner(next(t for t in candidate.trials if t.id == trial_id), candidate.number)
         return True
 
     @property
@@ -180,7 +177,7 @@ class ArmSearch:
         known = self._recorded(candidates)
         for candidate in candidates:
             for trial in candidate.trials:
-                rows = self.records.metrics(trial.id) if self.pruner is not None or trial.id not in known else []
+                rows = self.records.metrics(trial.id) if self.study.pruner or trial.id not in known else []
                 going = [self.keep_going(trial.id, [row]) for row in rows]
                 if trial.id not in known and going and not going[-1]:
                     self.stopped.add(trial.id)
@@ -217,12 +214,10 @@ class ArmSearch:
         for trial in candidate.trials:
             self.of[trial.id] = candidate
             self.waiting.append(trial)
-            if self.pruner is not None:
-                self._add_to_pruner(trial, number)
+            self._add_to_pruner(trial, number)
         return candidate
 
     def _add_to_pruner(self, trial: Trial, number: int) -> None:
-        assert self.pruner is not None
         self.pruner.add(trial.id, number, trial.fold if trial.fold is not None else 0)
 
     def _take(self, record: Record) -> None:
@@ -230,14 +225,14 @@ class ArmSearch:
         self.stopped.discard(record.trial_id)
         self.of[record.trial_id].records[record.trial_id] = record
         self.spending.end(record)
-        if self.pruner is not None and record.status.stopped_early:
+        if record.status.stopped_early:
             self.pruner.on_pause(record.trial_id)
-        elif self.pruner is not None:
+        else:
             self.pruner.on_end(record.trial_id, failed=not record.status.counts)
 
     def _promote(self) -> None:
         """Let stopped trials go on from their checkpoints: without its record, a trial is not finished."""
-        for trial_id in self.pruner.resumable() if self.pruner is not None else []:
+        for trial_id in self.pruner.resumable():
             candidate = self.of[trial_id]
             if candidate.records.pop(trial_id, None) is not None:
                 self.spending.reopen(trial_id)
@@ -260,8 +255,7 @@ class ArmSearch:
             if candidate.learned:
                 continue
             # A stopped trial may still be promoted.
-            paused = self.pruner is not None and any(self.pruner.is_paused(trial.id) for trial in candidate.trials)
-            if paused or not candidate.whole:
+            if not candidate.whole or any(self.pruner.is_paused(trial.id) for trial in candidate.trials):
                 if in_order:
                     return
                 continue
@@ -273,8 +267,7 @@ class ArmSearch:
 
     def _close(self) -> None:
         self.closed = True
-        if self.pruner is not None:
-            self.pruner.on_search_end(len(self.candidates))
+        self.pruner.on_search_end(len(self.candidates))
         self._tell()
 
     def _key(self, number: int | None) -> str:

@@ -119,11 +119,11 @@ class SweepDesign:
             **study.searcher_options,
         )
 
-    def pruner(self) -> pruners.Pruner | None:
-        """A new rule for early stopping; None: there is none."""
+    def pruner(self) -> pruners.Pruner:
+        """A new rule for early stopping."""
         study = self.study
         if study.pruner is None:
-            return None
+            return pruners.NoPruner(study.mode)
         return pruners.build(
             study.pruner,
             mode=study.mode,

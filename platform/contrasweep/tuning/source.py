@@ -1,8 +1,8 @@
 """What hands out trials to the engine: a plain list (`planning.grid`) or searches (`tuning.sweep_source`)."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from contrasweep.rows import Row
 from contrasweep.storage.record import Record, TrialNotes
@@ -25,17 +25,20 @@ class Finished:
     """There are no more trials, now or later."""
 
 
-class Source(Protocol):
-    """Hands out trials. All calls come from the driver's one thread."""
+class Source(ABC):
+    """Hands out trials. All calls come from the driver's one thread.
+
+    `adaptive`: the next trial depends on results, so that few should wait for a place.
+    """
+
+    adaptive = False
 
     @property
-    def adaptive(self) -> bool:
-        """Whether the next trial depends on results, so that few should wait for a place."""
-
-    @property
+    @abstractmethod
     def finished(self) -> bool:
         """Whether every trial has been handed out."""
 
+    @abstractmethod
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
         """Return the next trial; None: not now, ask again after the next result.
 
@@ -47,12 +50,15 @@ class Source(Protocol):
 
         False where the source has gone on without it.
         """
+        return True
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
         """Whether a trial that has made these new reports goes on; else it ends as `pruned`."""
+        return True
 
-    def done(self, record: Record) -> None:
+    def done(self, record: Record) -> None:  # noqa: B027  # most sources need not know
         """A trial has ended."""
 
     def warnings(self) -> list[str]:
         """What a person should know when all trials have ended."""
+        return []

@@ -10,14 +10,16 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
 from contrasweep.tuning.arm_search import ArmSearch
 from contrasweep.tuning.design import SweepDesign
-from contrasweep.tuning.source import Finished, Next
+from contrasweep.tuning.source import Finished, Next, Source
 
 
-class SweepSource:
+class SweepSource(Source):
     """All arms' searches in turns; an arm's confirmation starts when its search is over and a place is free.
 
     `confirmed` is told the plan each time one more arm's best is known.
     """
+
+    adaptive = True
 
     def __init__(
         self,
@@ -52,8 +54,6 @@ class SweepSource:
         if longest:
             return Next(longest.popleft(), TrialNotes(phase=Phase.CONFIRM))
         return Finished() if self.finished else None
-
-    adaptive = True
 
     @property
     def finished(self) -> bool:

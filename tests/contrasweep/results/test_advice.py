@@ -11,7 +11,7 @@ from looks import drive_looks, noise
 from contrasweep import AblationGrid, Arm, Replicates
 from contrasweep.planning.forecast import forecast
 from contrasweep.planning.planner import plan
-from contrasweep.planning.power import other_question, planned_sizes
+from contrasweep.planning.power import other_question, planned_sizes, study_power
 from contrasweep.reporting import render
 from contrasweep.results.advice import Size
 from contrasweep.results.results import Results
@@ -180,12 +180,15 @@ def test_more_arms_or_an_unfinished_study_are_no_look(tmp_path):
 
 def test_a_plan_says_what_larger_studies_decide_and_what_its_other_question_could(tmp_path):
     study = grid(5, axes={"batch_size": [16, 32, 64]}, arms="abcd")
-    sizes = planned_sizes(study, 60)
+    sizes = planned_sizes(study_power(study), 60)
     assert [(s.times, s.seeds, s.trials) for s in sizes] == [(1, 5, 60), (2, 10, 120), (4, 20, 240)]
     assert sizes[0].detectable > sizes[1].detectable > sizes[2].detectable
-    assert "question: cells, 18 comparisons" in other_question(study)[0]
+    assert "question: cells, 18 comparisons" in other_question(study, study_power(study))[0]
     few = grid(2, axes={"batch_size": [16, 32, 64]}, arms="abcd")
-    assert "hardly anything: " in other_question(few)[0] and "seeds would decide" in other_question(few)[0]
+    assert (
+        "hardly anything: " in other_question(few, study_power(few))[0]
+        and "seeds would decide" in other_question(few, study_power(few))[0]
+    )
     text = forecast(plan(study, storage=str(tmp_path)), str(tmp_path)).to_text(100)
     assert "x2      10 seeds (60 trials more): " in text and "x4      20 seeds (180 trials more): " in text
     assert " spreads stays undecided with this design" in text.replace("\n          ", " ")

@@ -21,12 +21,12 @@ from contrasweep.tuning.source import Finished, Next, Source
 from contrasweep.tuning.sweep_source import SweepSource
 
 
-class InterimSource:
+class InterimSource(Source):
     """The trials of `inner` (the first stage, of a sweep its search too), then stage by stage what the looks grant."""
 
     def __init__(self, plan: Plan, inner: Source, records: StudyRecords, say: Callable[[str], None]) -> None:
         """Wrap the source `inner`; `say` receives a line for each look."""
-        self.inner, self.records, self.say = inner, records, say
+        self.inner, self.records, self.say, self.adaptive = inner, records, say, inner.adaptive
         self.declared = plan
         self.waiting: deque[Trial] = deque()
         self.running: set[str] = set()
@@ -40,11 +40,6 @@ class InterimSource:
         if isinstance(self.inner, SweepSource) and isinstance(self.declared, SweepPlan):
             return replace(self.declared, best=self.inner.plan.best)
         return self.declared
-
-    @property
-    def adaptive(self) -> bool:
-        """Return what the inner source says: few trials of a sweep may wait for a place."""
-        return self.inner.adaptive
 
     @property
     def finished(self) -> bool:

@@ -2,8 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, closing
-from dataclasses import dataclass
+from contextlib import ExitStack, closing
 from typing import Any
 
 import ray
@@ -24,41 +23,14 @@ from contrasweep.storage.record import CodeRef, TrialNotes
 from contrasweep.storage.records import StudyRecords
 
 
-@dataclass(frozen=True)
-class AssignedResources:
-    """GPUs (or the share of one) and their type (None: no GPU), cores, host memory in GiB, and what all of it costs."""
-
-    gpus: float
-    gpu: str | None
-    cpus: float
-    memory_gib: float
-    cost_per_hour: float
-
-    @classmethod
-    def here(cls, inventory: Inventory) -> "AssignedResources":
-        """Return the resources of the actor that calls this, with the prices of `inventory`."""
-        context = ray.get_runtime_context()
-        resources = context.get_assigned_resources()
-        gpus, cpus = float(resources.get("GPU", 0.0)), float(resources.get("CPU", 0.0))
-        label = context.get_node_labels().get(ACCELERATOR_LABEL) or next(
-            (gpu.type for gpu in inventory.gpu_types), "unknown"
-        )
-        gpu = str(label) if gpus else None
-        return cls(
-            gpus, gpu, cpus, float(resources.get("memory", 0.0)) / 2**30, inventory.share_cost_per_hour(gpu, gpus, cpus)
-        )
-
-    @property
-    def notes(self) -> TrialNotes:
-        """The notes for the trial's record; a cost only where the inventory has prices."""
-        return TrialNotes(gpus=self.gpus, gpu_type=self.gpu, cost_per_hour=self.cost_per_hour or None)
-
-    def limits(self, *, host_memory: bool) -> AbstractContextManager[None]:
-        """While open, this process is kept to its share of a GPU and, with `host_memory`, to its host memory."""
-        return guard(
-            gpu_share=self.gpus if 0 < self.gpus <= 1 else None,
-            host_memory_gib=self.memory_gib if host_memory else None,
-        )
+def assigned_notes(inventory: Inventory) -> TrialNotes:
+    """Return the GPUs and their type that the actor which calls this was given, with the prices of `inventory`."""
+    context = ray.get_runtime_context()
+    resources, labels = context.get_assigned_resources(), context.get_node_labels()
+    gpus, cpus = float(resources.get("GPU", 0.0)), float(resources.get("CPU", 0.0))
+    label = labels.get(ACCELERATOR_LABEL) or next((gpu.type for gpu in inventory.gpu_types), "unknown")
+    gpu = str(label) if gpus else None
+    return TrialNotes(gpus=gpus, gpu_type=gpu, cost_per_hour=inventory.share_cost_per_hour(gpu, gpus, cpus) or None)
 
 
 class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
@@ -133,7 +105,9 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         trial = self.context.trial(self.described)
         code = CodeRef.from_dict(self.described["code"])
         packages = checked_packages(self.context.storage, self.context.study, code.digest)
-        resources = AssignedResources.here(self.context.inventory)
+        assigned, place = assigned_notes(self.context.inventory), self.described["place"]
+        share = assigned.gpus if assigned.gpus and assigned.gpus <= 1 else None
+        memory_gib = place["resources"]["memory"] / 2**30 if place["limit_host_memory"] else None
         function, no_prior_state = self._function(trial.trainable), self.described["no_prior_state"]
         with ExitStack() as opened:
             output = opened.enter_context(closing(Output(self.records, trial.id, no_prior_state=no_prior_state).open()))
@@ -142,10 +116,10 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
                 function,
                 self.records,
                 metric=self.context.metric,
-                notes=TrialNotes.from_dict(self.described["notes"]).joined(resources.notes),
+                notes=TrialNotes.from_dict(self.described["notes"]).joined(assigned),
                 code=code,
                 packages=packages,
-                limits=resources.limits(host_memory=self.described["place"]["limit_host_memory"]),
+                limits=guard(gpu_share=share, host_memory_gib=memory_gib),
                 output=output,
                 no_prior_state=no_prior_state,
                 retention=self.context.retention,

@@ -16,9 +16,20 @@ from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import build_part, import_path
 from contrasweep.tuning.pruners.halving import FoldHalving
 from contrasweep.tuning.pruners.pruner import CONTINUE, PAUSE, STOP, Decision, OwnPruner, Pruner
-from contrasweep.tuning.pruners.stopping_rule import Asha, Median, StoppingRule
+from contrasweep.tuning.pruners.stopping_rule import Asha, Median, NoPruner, StoppingRule
 
-__all__ = ["CONTINUE", "PAUSE", "PRUNERS", "STOP", "Decision", "OwnPruner", "Pruner", "StoppingRule", "build"]
+__all__ = [
+    "CONTINUE",
+    "PAUSE",
+    "PRUNERS",
+    "STOP",
+    "Decision",
+    "NoPruner",
+    "OwnPruner",
+    "Pruner",
+    "StoppingRule",
+    "build",
+]
 
 PRUNERS: dict[str, Callable[..., Pruner]] = {"asha": Asha, "median": Median, "halving": FoldHalving}
 """Early stopping rules by name."""

@@ -6,7 +6,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
-from contrasweep.imports import build_part, errors_named
+from contrasweep.imports import build_part
+from contrasweep.tuning.users_part import UsersPart
 
 
 class Decision(Enum):
@@ -63,29 +64,18 @@ def at_least(name: str, value: int, least: int) -> None:
         )
 
 
-class OwnPruner:
+class OwnPruner(UsersPart):
     """A pruner at a dotted path. Each report must get a decision, and an error names the pruner and its line."""
 
     def __init__(self, name: str, target: Callable[..., Any], mode: str, budget: int | None, options: Config) -> None:
-        self.name = name
-        self.pruner = build_part("pruner", name, target, mode, budget, options=options)
-        if not isinstance(self.pruner, Pruner):
+        super().__init__("pruner", name, build_part("pruner", name, target, mode, budget, options=options))
+        if not isinstance(self.part, Pruner):
             raise SpecError(
                 "the pruner lacks methods of contrasweep.tuning.pruners.Pruner",
                 place="pruner",
                 value=name,
                 hint="derive it from contrasweep.tuning.pruners.StoppingRule",
             )
-
-    def __getattr__(self, method: str) -> Any:
-        """Return a method of the pruner, whose errors are named."""
-        called = getattr(self.__dict__["pruner"], method)
-
-        def call(*args: object, **options: object) -> Any:
-            with errors_named(f"{self.name} fails in {method}", "pruner"):
-                return called(*args, **options)
-
-        return call
 
     def try_out(self) -> None:
         """Take one trial through it, for the plan; it is not to be used afterwards. Raises `SpecError`."""

@@ -51,6 +51,18 @@ class StoppingRule(ABC):
         """Whether a trial with these values (larger is better) goes on past `step`."""
 
 
+class NoPruner(StoppingRule):
+    """Stops nothing."""
+
+    def on_report(self, trial: str, step: int, value: float) -> Decision:
+        """Return `CONTINUE`."""
+        return CONTINUE
+
+    def should_continue(self, values: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
+        """Always."""
+        return True
+
+
 class Asha(StoppingRule):
     """Asynchronous successive halving (Li et al. 2020), in its variant without pauses.
 

@@ -7,8 +7,9 @@ from typing import Any, Protocol, runtime_checkable
 from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
-from contrasweep.imports import build_part, errors_named
+from contrasweep.imports import build_part
 from contrasweep.study.space import Space, configurations, exists
+from contrasweep.tuning.users_part import UsersPart
 
 
 @dataclass(frozen=True)
@@ -70,13 +71,13 @@ class ListSearcher:
         self.seen.add(canonical.dumps(config))
 
 
-class OwnSearcher:
+class OwnSearcher(UsersPart):
     """A searcher at a dotted path. What it suggests must lie in the space, and an error names it and its line."""
 
     def __init__(self, name: str, target: Callable[..., Any], problem: Problem, options: Config) -> None:
-        self.name, self.problem = name, problem
-        self.searcher = build_part("searcher", name, target, problem, options=options)
-        if not isinstance(self.searcher, Searcher):
+        super().__init__("searcher", name, build_part("searcher", name, target, problem, options=options))
+        self.problem = problem
+        if not isinstance(self.part, Searcher):
             raise SpecError(
                 "this is no searcher and no Optuna sampler",
                 place="searcher",
@@ -84,16 +85,6 @@ class OwnSearcher:
                 hint="a searcher has ask, tell and replay (contrasweep.tuning.searchers.Searcher); a sampler is, say, "
                 "optuna.samplers:TPESampler",
             )
-
-    def __getattr__(self, method: str) -> Any:
-        """Return a method of the searcher, whose errors are named."""
-        called = getattr(self.__dict__["searcher"], method)
-
-        def call(*args: object, **options: object) -> Any:
-            with errors_named(f"{self.name} fails in {method}", "searcher"):
-                return called(*args, **options)
-
-        return call
 
     def ask(self) -> MutableConfig | None:
         """Return the next configuration. Raises `SpecError` where it is none of this space."""
