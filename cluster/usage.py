@@ -156,12 +156,12 @@ def _host_bytes(peak: bool = False) -> int:
 
         return sum(p.memory_info().rss for p in (psutil.Process(), *psutil.Process().children(recursive=True)))
     total = _peak_bytes() if peak else _resident_bytes(os.getpid())
-    family = _children(os.getpid())
+    family = children(os.getpid())
     while family:
         pid = family.pop()
         with contextlib.suppress(OSError):  # a data-loader worker that ended meanwhile
             total += _resident_bytes(pid)
-            family += _children(pid)
+            family += children(pid)
     return total
 
 
@@ -183,16 +183,16 @@ def _peak_bytes() -> int:
     return int(match[1]) * 1024 if match else 0
 
 
-def _children(pid: int) -> list[int]:
-    """Return the children of a process by its threads.
+def children(pid: int) -> list[int]:
+    """Return the children of a process by its threads; none where that is not known.
 
     psutil reads all processes of the host to find them, which takes longer the more trials there are.
     """
-    children: list[int] = []
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb", 0) as file:  # it may end
-            children += map(int, file.read().split())
-    return children
+    found: list[int] = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread may end
+            found += map(int, file.read_bytes().split())
+    return found
 
 
 def _torch_cuda() -> Any:

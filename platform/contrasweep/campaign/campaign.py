@@ -44,10 +44,11 @@ from contrasweep.storage.lease import StudyHeld
 from contrasweep.storage.names import as_label
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm import Arm
-from contrasweep.study.base import Above0, Folds, check_metric
+from contrasweep.study.base import Alpha, Difference, Folds, check_metric
 from contrasweep.study.file import load_declared, to_plain, with_sets
 from contrasweep.study.grid import DATA_AXIS, AblationGrid
 from contrasweep.study.metric_range import metric_range
+from contrasweep.study.replicates import Above0, Positive
 from contrasweep.study.trust import check_named
 
 if TYPE_CHECKING:
@@ -61,7 +62,6 @@ BETTER = f"{INCUMBENT}.better"
 """The arm of the last incumbent that was kept for being better, where a simpler one has followed it."""
 WAIT_S = 2.0
 T = TypeVar("T")
-Positive = Annotated[int, pydantic.Field(ge=1)]
 
 
 class RunOptions(TypedDict, total=False):
@@ -129,8 +129,8 @@ class Campaign:
     data: str | Annotated[list[str], pydantic.Field(min_length=1)]
     metric: str = "accuracy"
     mode: Literal["max", "min"] = "max"
-    smallest_difference: Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)] | None = None
-    alpha: Annotated[float, pydantic.Field(gt=0, lt=0.5)] = 0.05
+    smallest_difference: Difference | None = None
+    alpha: Alpha = 0.05
     error: Literal["family", "fdr"] = "family"
     seeds: CampaignSeeds = pydantic.Field(default_factory=CampaignSeeds)
     folds: Folds | None = None

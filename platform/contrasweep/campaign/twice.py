@@ -47,13 +47,8 @@ def train_twice(
                 f"{grid.name}.noise-{half}",
                 {arm: grid.arms[arm]},
                 grid.data,
-                grid.axes,
-                zipped=grid.zipped,
-                folds=grid.folds,
-                repeats=grid.repeats,
-                metric=grid.metric,
-                mode=grid.mode,
                 seeds=list(range(seeds)),
+                **{name: getattr(grid, name) for name in ("axes", "zipped", "folds", "repeats", "metric", "mode")},
             )
             frame = run(
                 study,

@@ -37,7 +37,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES, ModuleSpec, PathFinder
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -112,14 +111,9 @@ PACKAGES = (
 @functools.cache
 def versions() -> dict[str, str]:
     """Name -> version; `commit` with `+` at its end where the checkout has uncommitted changes."""
-    installed = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            installed[package] = version(package)
-        except PackageNotFoundError:
-            continue
+    installed = {package: here for package in PACKAGES if (here := installed_version(package))}
     commit = _commit()
-    return installed | ({"commit": commit} if commit else {})
+    return {"python": platform.python_version(), **installed} | ({"commit": commit} if commit else {})
 
 
 def _commit() -> str:

@@ -1,12 +1,12 @@
 """An overview of a storage: its studies, how far each one is, and when its driver was last alive."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from contrasweep.live.state import ArmState, RunState, is_living, read_live
+from contrasweep.live.state import is_living, read_live
 from contrasweep.storage import compact
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.storage.study_document import StudyDocument
@@ -56,19 +56,14 @@ def overviews(storage: str) -> Iterator[Overview]:
             yield overview(records, document)
 
 
-def overview(records: StudyRecords, document: StudyDocument, recorded: Collection[Record] | None = None) -> Overview:
-    """One study, from its records (read where not given) and from what its newest run keeps of itself."""
-    if recorded is None:
-        recorded = compact.read_records(records, records.etags()).values()
+def overview(records: StudyRecords, document: StudyDocument) -> Overview:
+    """One study, from its records and from what its newest run keeps of itself."""
+    recorded = compact.read_records(records, records.etags()).values()
     live = read_live(records)
-    arms: dict[str, ArmState] = {}
-    for record in recorded:
-        value = record.metrics.get(document.metric)
-        if record.status.counts and value is not None:
-            arms.setdefault(record.arm, ArmState()).score(value, "", document.mode)
     alive = live is not None and is_living(live)
-    summary = RunState(document.name, document.metric, document.mode, records.storage, None, 0, 1, 0.0, arms=arms)
-    best_arm, best = summary.best or ("", None)
+    scored = [(value, record.arm) for record in recorded if (value := record.value(document.metric)) is not None]
+    pick = max if document.mode == "max" else min
+    best, best_arm = pick(scored, key=lambda entry: entry[0], default=(None, ""))
     return Overview(
         study=document.name,
         metric=document.metric,
@@ -78,7 +73,7 @@ def overview(records: StudyRecords, document: StudyDocument, recorded: Collectio
         alive=alive,
         started=document.created,
         last_sign=max([document.created, live.updated if live else 0.0, *(record.ended for record in recorded)]),
-        best=best.best if best else None,
+        best=best,
         best_arm=best_arm,
         labels=document.labels,
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from contrasweep.code import CurrentCode
 from contrasweep.code.version import versions
+from contrasweep.config import Config
 from contrasweep.data.folds import class_notes
 from contrasweep.errors import BrokenFileError, ContrasweepError, SpecError, check_known, choose_from
 from contrasweep.planning import learned
@@ -40,6 +41,14 @@ MIN_ID = 6
 
 DECLARATION = ("study.json", PLAN, LOOKS, CONFIRMATIONS)
 """Files of a study that a run writes before it trains."""
+
+
+def run_flags(changed: Changed, max_concurrent: int | None, again: Config) -> list[str]:
+    """Return the options of `contrasweep run` that say the same as these arguments; `again` has those of `prepare`."""
+    words = ["--max-concurrent", str(max_concurrent)] if max_concurrent else []
+    words += {"stop": [], "rerun": ["--rerun-changed"], "accept": ["--accept-code"]}[changed]
+    words += [f"--{name.replace('_', '-')}" for name, value in again.items() if value is True]
+    return words + [part for word in again.get("rerun", ()) for part in ("--rerun", word)]
 
 
 class CodeChanged(ContrasweepError):

@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any, Final, Protocol, TypedDict
 
 import ray
@@ -42,7 +41,7 @@ class TrialFields(TypedDict):
     config: Config
     fold: int | None
     seed: int
-    start: Config | None
+    start: StartRef | None
 
 
 class TrialDescription(TypedDict):
@@ -54,8 +53,8 @@ class TrialDescription(TypedDict):
     id: str
     data: str
     place: PlaceDescription
-    notes: dict[str, object]
-    code: dict[str, object]
+    notes: TrialNotes
+    code: CodeRef
     trial: TrialFields
     no_prior_state: bool
 
@@ -107,29 +106,27 @@ class RunContext:
     def describe(
         self, trial: Trial, place: PlaceDescription, notes: TrialNotes, code: CodeRef, *, no_prior_state: bool = False
     ) -> TrialDescription:
-        """Return `trial` and its place as Tune's config: small and plain, because Tune often copies it."""
+        """Return `trial` and its place as Tune's config: small, because Tune often copies it."""
         return {
             "id": trial.id,
             "data": trial.data.digest,
             "place": place,
-            "notes": notes.to_dict(),
-            "code": asdict(code),
+            "notes": notes,
+            "code": code,
             "trial": {
                 "arm": trial.arm,
                 "trainable": trial.trainable,
                 "config": dict(trial.config),
                 "fold": trial.fold,
                 "seed": trial.seed,
-                "start": None if trial.start is None else asdict(trial.start),
+                "start": trial.start,
             },
             "no_prior_state": no_prior_state,
         }
 
     def trial(self, described: TrialDescription) -> Trial:
         """Return the trial that `describe` described."""
-        fields: Any = described["trial"]
-        start = StartRef(**fields["start"]) if fields["start"] else None
-        return Trial(study=self.study, data=self.datasets[described["data"]], **{**fields, "start": start})
+        return Trial(study=self.study, data=self.datasets[described["data"]], **described["trial"])
 
     def function(self, path: str) -> Callable[..., Any]:
         """Return the trainable at a dotted path, or the function that the study declared in its place."""

@@ -23,7 +23,7 @@ from contrasweep.imports import import_path, install_command
 from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.planner import plan
 from contrasweep.processes import sweep_scratch
-from contrasweep.running.prepare import Changed, declared_as_before_if_refused, prepare
+from contrasweep.running.prepare import Changed, declared_as_before_if_refused, prepare, run_flags
 from contrasweep.running.study_code import checked_packages
 from contrasweep.running.worker.execution import Execution
 from contrasweep.running.worker.output import Output
@@ -119,10 +119,7 @@ def submit_slurm(
         words = [f"--{key}={value}" for key, value in {"nodes": "1", **options}.items()]
         run = [study, "--storage", storage, *(word for change in sets for word in ("--set", change))]
         run += ["--tracking", tracking] if tracking != OF_STUDY else []
-        run += ["--max-concurrent", str(max_concurrent)] if max_concurrent else []
-        run += {"stop": [], "rerun": ["--rerun-changed"], "accept": ["--accept-code"]}[changed]
-        run += [f"--{key.replace('_', '-')}" for key, value in again.items() if value is True]
-        run += [part for word in again.get("rerun", ()) for part in ("--rerun", word)]
+        run += run_flags(changed, max_concurrent, again)
         job = _call("sbatch", "--parsable", f"--job-name={name}", f"--comment={storage}", *words, str(SCRIPT), *run)
         return job.strip(), 1
     tasks = _tasks(declared, storage, changed, again)

@@ -15,7 +15,7 @@ from contrasweep.config import Config
 from contrasweep.defaults import OF_STUDY
 from contrasweep.errors import SpecError, StorageError
 from contrasweep.planning.planner import plan
-from contrasweep.running.prepare import Changed, check_plan
+from contrasweep.running.prepare import Changed, check_plan, run_flags
 from contrasweep.running.study_code import write_submitted
 from contrasweep.secrets import redacted
 from contrasweep.storage.records import StudyRecords
@@ -98,11 +98,8 @@ def submit(
     parts = (other.partition(":") for other in trackers.others)
     uris |= {f"tracking {kind}": folder for kind, _, folder in parts if kind in FOLDERS}
     words = ["python", "-m", "contrasweep", "run", STUDY_FILE, "--storage", storage, "--tracking", str(trackers)]
-    words += ["--max-concurrent", str(max_concurrent)] if max_concurrent else []
-    words += ["--submitted-code", CODE_FILE]
-    words += ["--extend"] * extend + ["--spend"] * spend + ["--retry-failed"] * retry_failed
-    words += {"stop": [], "rerun": ["--rerun-changed"], "accept": ["--accept-code"]}[changed]
-    words += [part for word in rerun for part in ("--rerun", word)]
+    again = {"extend": extend, "spend": spend, "retry_failed": retry_failed, "rerun": rerun}
+    words += ["--submitted-code", CODE_FILE, *run_flags(changed, max_concurrent, again)]
     words += ["--cluster", HOSTS_FILE] if cluster else []
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
         return submission.submit(

@@ -13,15 +13,13 @@ import socket
 import time
 import uuid
 from dataclasses import asdict
-from typing import Annotated, Self
-
-import pydantic
+from typing import Self
 
 from contrasweep.config import Config
 from contrasweep.errors import AttemptSuperseded, BrokenFileError
 from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import Label, Name
-from contrasweep.storage.record import Count, DatasetRef, Seed, StartRef, Time, TrialLike, unix_time
+from contrasweep.storage.record import Count, DatasetRef, Pid, Seed, StartRef, Time, TrialLike, unix_time
 from contrasweep.storage.records import ATTEMPT, StudyRecords
 
 ASK_AFTER_S = 10.0
@@ -56,7 +54,7 @@ class Owner:
 
     token: Label
     host: Label = ""
-    pid: Annotated[int, pydantic.Field(ge=0, lt=2**31)] = 0
+    pid: Pid = 0
     since: Time | None = None
     attempts: Count = 1  # how many have begun, with this one
     trial: BegunTrial | None = None

@@ -22,14 +22,12 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
-from typing import Annotated
-
-import pydantic
 
 from contrasweep.errors import BrokenFileError, ContrasweepError, StorageError
 from contrasweep.processes import machine, process_identity
 from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import Label
+from contrasweep.storage.record import Count, Pid
 from contrasweep.storage.records import StudyRecords
 
 HEARTBEAT_S, EXPIRY_S = 5.0, 30.0
@@ -51,10 +49,10 @@ class Holder:
     """
 
     host: Label = ""
-    pid: Annotated[int, pydantic.Field(ge=0, lt=2**31)] = 0
+    pid: Pid = 0
     process: Label = ""
     token: Label = ""
-    renewals: Annotated[int, pydantic.Field(ge=0)] = 0
+    renewals: Count = 0
     released: bool = False
 
     @classmethod

@@ -27,6 +27,7 @@ MAX_COUNT, MAX_TIME = 2**53, 1e11
 Count = Annotated[int, pydantic.Field(ge=0, le=MAX_COUNT)]
 Measure = Annotated[float, pydantic.Field(ge=0, le=1e15, allow_inf_nan=False)]
 Time = Annotated[float, pydantic.Field(ge=0, le=MAX_TIME, allow_inf_nan=False)]  # unix time, so that it has a date
+Pid = Annotated[int, pydantic.Field(ge=0, lt=2**31)]
 Digest = Annotated[str, pydantic.StringConstraints(pattern=r"^[0-9a-f]{0,64}$")]
 Seed = Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]
 
@@ -235,11 +236,6 @@ class CodeRef:
     dirty: bool = False
     earlier: tuple[Digest, ...] = ()
 
-    @classmethod
-    def from_dict(cls, content: Config) -> Self:
-        """Return the record with the plain values of a record.json."""
-        return cls(**{**content, "earlier": tuple(content.get("earlier", ()))})
-
 
 @stored
 class TrialNotes:
@@ -262,12 +258,6 @@ class TrialNotes:
     def to_dict(self) -> dict[str, object]:
         """Plain values, without what does not apply."""
         return {name: value for name, value in vars(self).items() if value is not None}
-
-    @classmethod
-    def from_dict(cls, content: Config) -> Self:
-        """The inverse of `to_dict`."""
-        phase = content.get("phase")
-        return cls(**{**content, "phase": None if phase is None else Phase(phase)})
 
 
 @stored

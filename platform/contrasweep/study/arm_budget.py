@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
-
-import pydantic
+from typing import Literal
 
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked
 from contrasweep.storage.record import Phase, Record
+from contrasweep.study.replicates import Above0, Positive
 
 
 @checked
@@ -19,9 +18,9 @@ class ArmBudget:
     trials. `gpu_hours`: training time x share of a GPU; where there is no GPU, hours of a slot.
     """
 
-    trials: Annotated[int, pydantic.Field(ge=1)] | None = None
-    epochs: Annotated[int, pydantic.Field(ge=1)] | None = None
-    gpu_hours: Annotated[float, pydantic.Field(gt=0)] | None = None
+    trials: Positive | None = None
+    epochs: Positive | None = None
+    gpu_hours: Above0 | None = None
 
     def __post_init__(self) -> None:
         if self.trials is None and self.epochs is None and self.gpu_hours is None:

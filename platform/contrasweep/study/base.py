@@ -19,7 +19,7 @@ from contrasweep.storage.names import Label
 from contrasweep.study.arm import Arm, Name
 from contrasweep.study.evaluation import Evaluation
 from contrasweep.study.metric_range import metric_range
-from contrasweep.study.replicates import Replicates
+from contrasweep.study.replicates import Above0, Replicates
 
 STORAGE_FOLDERS = (
     "archive",
@@ -64,7 +64,8 @@ def _without_passwords(addresses: str | list[str] | None) -> str | list[str] | N
 
 Seeds = Annotated[list[Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]], pydantic.Field(min_length=1)]
 Reason = Annotated[Label, pydantic.Field(min_length=1)]
-Above0 = Annotated[float, pydantic.Field(gt=0)]
+Alpha = Annotated[float, pydantic.Field(gt=0, lt=0.5)]
+Difference = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
 Folds = Annotated[int, pydantic.Field(ge=2)]
 Notify = Annotated[str | list[str] | None, pydantic.AfterValidator(check_declared)]
 Tracking = Annotated[str | list[str] | None, pydantic.AfterValidator(_without_passwords)]
@@ -117,8 +118,8 @@ class StudyBase(ABC):
     metric: str = "accuracy"
     mode: Literal["max", "min"] = "max"
     reference: str | None = None
-    smallest_difference: Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)] | None = None
-    alpha: Annotated[float, pydantic.Field(gt=0, lt=0.5)] = 0.05
+    smallest_difference: Difference | None = None
+    alpha: Alpha = 0.05
     description: str = ""
     labels: dict[Label, Label] | None = None
     tracking: Tracking = None

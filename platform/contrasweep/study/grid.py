@@ -13,7 +13,7 @@ from contrasweep.errors import SpecError
 from contrasweep.schema import checked
 from contrasweep.study import dotted
 from contrasweep.study.base import COLUMNS, MEASURED, Reason, Seeds, StudyBase, check_metric, check_number
-from contrasweep.study.replicates import extended
+from contrasweep.study.replicates import Positive, extended
 
 DATA_AXIS = "data"
 """An axis of this name varies the dataset; every other axis varies a config key."""
@@ -108,7 +108,7 @@ class AblationGrid(StudyBase):
     axes: Axes = pydantic.Field(default_factory=dict)
     zipped: list[Axes] = pydantic.Field(default_factory=list)
     subgrids: list[SubGrid] = pydantic.Field(default_factory=list)
-    repeats: Annotated[int, pydantic.Field(ge=1)] | None = None
+    repeats: Positive | None = None
     seeds: Seeds = pydantic.Field(default_factory=lambda: [0])
     excluded: dict[int, Reason] = pydantic.Field(default_factory=dict)
     question: Literal["overall", "cells"] = "overall"
@@ -211,16 +211,15 @@ class AblationGrid(StudyBase):
 
     def _grids(self) -> Iterator[Grid]:
         """Yield the grid and its sub-grids, each as (place, arm names, what each axis sets, extra config)."""
-        yield "", list(self.arms), axis_leaves(self.axes, self.zipped), {}
-        yield from flattened(self.subgrids, "subgrids", list(self.arms), {})
+        return flattened(self, "", list(self.arms), {})
 
     def cell_count(self) -> int:
         """Return how many cells the grid has; a cell that comes twice is counted twice."""
-        return count(len(self.arms), self.axes, self.zipped, self.subgrids)
+        return count(len(self.arms), self)
 
     def cells(self) -> Iterator[Cell]:
         """Return each cell as (arm, axis values, extra config), in table order; a cell may come more than once."""
-        yield from cells_of(list(self.arms), self.axes, self.zipped, self.subgrids, {})
+        return cells_of(list(self.arms), self, {})
 
     def configs(self) -> Iterator[CellConfig]:
         """Yield each different cell once, in table order: sub-grids may repeat cells of the product."""
@@ -235,12 +234,11 @@ class AblationGrid(StudyBase):
                 yield CellConfig(arm, data, shown | ({DATA_AXIS: data} if DATA_AXIS in names else {}), config)
 
 
-def count(arms: int, axes: Axes, zipped: list[Axes], subgrids: list[SubGrid]) -> int:
-    """Return how many cells these arms and axes make; a cell that comes twice is counted twice."""
-    lengths = [*map(len, axes.values()), *(min(map(len, group.values()), default=0) for group in zipped)]
-    product = arms * math.prod(lengths) if lengths or not subgrids else 0
-    inner = (count(arms if g.arms is None else len(g.arms), g.axes, g.zipped, g.subgrids) for g in subgrids)
-    return product + sum(inner)
+def count(arms: int, grid: AblationGrid | SubGrid) -> int:
+    """Return how many cells so many arms make in a grid; a cell that comes twice is counted twice."""
+    lengths = [*map(len, grid.axes.values()), *(min(map(len, group.values()), default=0) for group in grid.zipped)]
+    product = arms * math.prod(lengths) if lengths or not grid.subgrids else 0
+    return product + sum(count(arms if inner.arms is None else len(inner.arms), inner) for inner in grid.subgrids)
 
 
 def check_zips(zipped: list[dict[str, list[Any]]]) -> None:
@@ -275,25 +273,22 @@ def check_axes(axes: Mapping[str, set[dotted.Leaf]], place: str) -> None:
             raise SpecError(f"axes {one!r} and {other!r} {problem}", place=f"{place}.{other}", value=other)
 
 
-def flattened(grids: list[SubGrid], place: str, arms: list[str], config: Config) -> Iterator[Grid]:
-    """Return each sub-grid of `grids`, and of the sub-grids inside them; `place` is where they are declared."""
-    for i, grid in enumerate(grids):
-        here, names = f"{place}.{i}", grid.arms if grid.arms is not None else arms
-        extra = dotted.merge(config, grid.config)
-        yield here, names, axis_leaves(grid.axes, grid.zipped), extra
-        yield from flattened(grid.subgrids, f"{here}.subgrids", names, extra)
+def flattened(grid: AblationGrid | SubGrid, place: str, arms: list[str], config: Config) -> Iterator[Grid]:
+    """Yield a grid and the sub-grids inside it; `place` is where it is declared."""
+    yield place, arms, axis_leaves(grid.axes, grid.zipped), config
+    for i, inner in enumerate(grid.subgrids):
+        names = inner.arms if inner.arms is not None else arms
+        yield from flattened(inner, f"{place}.subgrids.{i}".lstrip("."), names, dotted.merge(config, inner.config))
 
 
-def cells_of(
-    arms: list[str], axes: Axes, zipped: list[Axes], subgrids: list[SubGrid], config: MutableConfig
-) -> Iterator[Cell]:
-    """Return the cells of `arms` at the axes and sub-grids, in table order; a cell may come more than once."""
-    if axes or zipped or not subgrids:
-        points = list(_product(axes, zipped))
+def cells_of(arms: list[str], grid: AblationGrid | SubGrid, config: MutableConfig) -> Iterator[Cell]:
+    """Yield the cells of `arms` in a grid, in table order; a cell may come more than once."""
+    if grid.axes or grid.zipped or not grid.subgrids:
+        points = list(_product(grid.axes, grid.zipped))
         yield from ((arm, point, config) for arm in arms for point in points)
-    for grid in subgrids:
-        names = grid.arms if grid.arms is not None else arms
-        yield from cells_of(names, grid.axes, grid.zipped, grid.subgrids, dotted.merge(config, grid.config))
+    for inner in grid.subgrids:
+        names = inner.arms if inner.arms is not None else arms
+        yield from cells_of(names, inner, dotted.merge(config, inner.config))
 
 
 def _product(axes: Axes, zipped: list[Axes]) -> Iterator[MutableConfig]:

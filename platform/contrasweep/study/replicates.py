@@ -8,7 +8,8 @@ import pydantic
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked
 
-Count = Annotated[int, pydantic.Field(ge=1)]
+Positive = Annotated[int, pydantic.Field(ge=1)]
+Above0 = Annotated[float, pydantic.Field(gt=0)]
 
 
 @checked
@@ -36,8 +37,8 @@ class Replicates:
     """
 
     first: Annotated[int, pydantic.Field(ge=2)]
-    step: Count
-    most: Count
+    step: Positive
+    most: Positive
     of: Literal["seeds", "repeats"] = "seeds"
     spending: Literal["obrien-fleming", "power"] = "obrien-fleming"
 

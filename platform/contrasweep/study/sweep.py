@@ -9,7 +9,7 @@ from contrasweep.errors import SpecError
 from contrasweep.schema import checked
 from contrasweep.study.arm_budget import ArmBudget
 from contrasweep.study.base import COLUMNS, MAX_TRIALS, Seeds, StudyBase, check_metric, check_number
-from contrasweep.study.replicates import extended
+from contrasweep.study.replicates import Positive, extended
 
 
 @checked
@@ -46,7 +46,7 @@ class Sweep(StudyBase):
         [1, 2, 3, 4]
     """
 
-    trials_per_arm: Annotated[int, pydantic.Field(ge=1)] | None = None
+    trials_per_arm: Positive | None = None
     budget: ArmBudget | None = None
     searcher: str = "tpe"
     searcher_options: MutableConfig = pydantic.Field(default_factory=dict)
@@ -54,7 +54,7 @@ class Sweep(StudyBase):
     pruner_options: MutableConfig = pydantic.Field(default_factory=dict)
     search_folds: Annotated[list[int], pydantic.Field(min_length=1)] | None = None
     search_seed: Annotated[int, pydantic.Field(ge=0)] = 0
-    slots: Annotated[int, pydantic.Field(ge=1)] | None = None
+    slots: Positive | None = None
     confirm_seeds: Seeds = pydantic.Field(default_factory=lambda: list(range(1000, 1006)))
     confirm_on: Literal["folds", "all", "test"] = "folds"
     type: Literal["sweep"] = "sweep"

@@ -40,19 +40,6 @@ class _Clock:
         return (self.heard - self.first) / (self.reports - 1) if self.reports > 1 else None
 
 
-@dataclass(frozen=True)
-class Silence:
-    """A trial that has not reported for `seconds`; `usual` is its interval, None: not known."""
-
-    trial_id: str
-    seconds: float
-    usual: float | None
-
-    def __str__(self) -> str:
-        usual = "" if self.usual is None else f", usually every {duration(self.usual)}"
-        return f"no report for {duration(self.seconds)}{usual}"
-
-
 class Overdue:
     """Keeps the time of each running trial. `trial_s` and `report_s` are limits; None: there is none."""
 
@@ -98,15 +85,19 @@ class Overdue:
                 )
         return over
 
-    def silent(self, now: float) -> list[Silence]:
-        """Return trials that report later than usual; each one once, until it reports again."""
-        silences = []
+    def silent(self, now: float) -> dict[str, str]:
+        """Return trial id -> how long it is silent, in words, of trials that report later than usual.
+
+        Each is returned once, until it reports again.
+        """
+        silences = {}
         for trial_id, clock in self._clocks.items():
             usual, silence = self._usual(clock), now - clock.heard
             patience = UNKNOWN_SILENCE_S if usual is None else max(MIN_SILENCE_S, SILENT_FACTOR * usual)
             if not clock.told and silence > patience:
                 clock.told = True
-                silences.append(Silence(trial_id, silence, usual))
+                usually = "" if usual is None else f", usually every {duration(usual)}"
+                silences[trial_id] = f"no report for {duration(silence)}{usually}"
         return silences
 
     def late(self, now: float) -> dict[str, float]:

@@ -38,7 +38,7 @@ class Compactor:
     def __init__(self, records: StudyRecords) -> None:
         self._records = records
         self._ended = 0  # trials since the last part
-        self._due, self._stop, self._closing = threading.Event(), threading.Event(), False
+        self._due, self.stop, self._closing = threading.Event(), threading.Event(), False
         self._thread = threading.Thread(target=self._work, name="compact", daemon=True)
         self._thread.start()
 
@@ -49,26 +49,19 @@ class Compactor:
             self._ended = 0
             self._due.set()
 
-    def close(self) -> None:
-        """Compact what is not compacted yet, and return when that is done."""
+    def close(self, timeout_s: float | None = None) -> None:
+        """Compact what is not compacted yet, and return when that is done, or after a time."""
         self._closing = True
         self._due.set()
-        self._thread.join()
-
-    def abandon(self) -> None:
-        """Begin nothing more, and write no more parts than the one being written."""
-        self._closing = True
-        self._stop.set()
-        self._due.set()
-        self._thread.join(INTERRUPT_TIMEOUT_S)
+        self._thread.join(timeout_s)
 
     def _work(self) -> None:
-        while not self._stop.is_set():
+        while not self.stop.is_set():
             self._due.wait()
             self._due.clear()
             closing = self._closing
             try:
-                compact_finished(self._records, self._stop)
+                compact_finished(self._records, self.stop)
             except ContrasweepError as error:  # reports are slower without, and say what is broken
                 log.warning("the study's files were not compacted: %s", error)
             if closing:
@@ -82,7 +75,8 @@ def compacting(records: StudyRecords) -> Iterator[Compactor]:
     try:
         yield compactor
     except BaseException:
-        compactor.abandon()
+        compactor.stop.set()  # it begins nothing more, and writes no more parts than the one being written
+        compactor.close(INTERRUPT_TIMEOUT_S)
         raise
     compactor.close()
 

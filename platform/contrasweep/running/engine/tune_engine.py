@@ -271,7 +271,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
 
     def _describe_again(self, trial: RayTrial, active: ActiveTrial) -> None:
         trial.config["place"] = self.loop.placements.described(active.trial)
-        trial.config["notes"] = self.loop.notes(active).to_dict()
+        trial.config["notes"] = self.loop.notes(active)
 
 
 class TuneCallback(tune.Callback):  # type: ignore[misc]

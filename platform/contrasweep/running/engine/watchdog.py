@@ -68,9 +68,9 @@ class Watchdog:
             if trial_id not in self._ending and trial_id in running:
                 self._ending[trial_id] = reason
                 self._beside(self._prepare_end, trial_id, reason, actor_of(running[trial_id]))
-        for silence in silent:
-            if silence.trial_id in running and silence.trial_id not in self._ending:
-                self._beside(self._say, silence.trial_id, str(silence), actor_of(running[silence.trial_id]))
+        for trial_id, silence in silent.items():
+            if trial_id in running and trial_id not in self._ending:
+                self._beside(self._say, trial_id, silence, actor_of(running[trial_id]))
 
     def _prepare_end(self, trial_id: str, reason: str, actor: Any) -> None:
         stack, where = self._stack(trial_id, actor)

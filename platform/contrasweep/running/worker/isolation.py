@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from contrasweep.cluster.usage import children
 from contrasweep.code.version import in_site_folder, in_standard_library
 
 GRACE_S = 2.0
@@ -242,7 +243,7 @@ class Isolation:
                 self._own[name] = _contents(sys.modules[name])
         self._seen = set(sys.modules)
         self._installed = {name: dict(content) for name, content in _library_contents()}
-        self._threads, self._children = set(_of_users), set(_children())
+        self._threads, self._children = set(_of_users), set(children(os.getpid()))
         return function
 
     def end(self, following: str = "") -> str:
@@ -263,15 +264,15 @@ class Isolation:
         until = time.monotonic() + GRACE_S
         for attempt in range(1000):
             threads = {thread for thread in set(_of_users) - self._threads if thread.is_alive()}
-            children = {child for child in _children() - self._children if not _is_helper(child)}
-            if not (threads or children) or time.monotonic() > until:
+            left = {child for child in {*children(os.getpid())} - self._children if not _is_helper(child)}
+            if not (threads or left) or time.monotonic() > until:
                 break
             if not attempt:
                 gc.collect()  # iterators in circles hold some
             time.sleep(0.01)
         if any(getattr(stream, "closed", False) for stream in (sys.stdout, sys.stderr)):
             return "closed a standard stream"
-        return "left a thread behind" if threads else "left a process behind" if children else ""
+        return "left a thread behind" if threads else "left a process behind" if left else ""
 
     def _changed_modules(self) -> str:
         """Return what the trial changed in a module of the user's own or patched in a library."""
@@ -382,15 +383,6 @@ def _is_users(name: str) -> bool:
     root = name.partition(".")[0]
     file = getattr(sys.modules.get(root), "__file__", None) or getattr(sys.modules.get(name), "__file__", None)
     return bool(file) and root not in ("__main__", "__mp_main__") and _owner(str(file)) == "user"
-
-
-def _children() -> set[int]:
-    """Processes that this one has started; none where that is not known."""
-    found: set[int] = set()
-    for task in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            found.update(map(int, task.read_text().split()))
-    return found
 
 
 def _is_helper(child: int) -> bool:

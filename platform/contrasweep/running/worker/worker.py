@@ -19,7 +19,7 @@ from contrasweep.running.worker.execution import Execution
 from contrasweep.running.worker.isolation import Isolation
 from contrasweep.running.worker.orphans import guard_children
 from contrasweep.running.worker.output import Output
-from contrasweep.storage.record import CodeRef, TrialNotes
+from contrasweep.storage.record import TrialNotes
 from contrasweep.storage.records import StudyRecords
 
 
@@ -103,7 +103,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
 
     def _begin(self) -> Execution:
         trial = self.context.trial(self.described)
-        code = CodeRef.from_dict(self.described["code"])
+        code = self.described["code"]
         packages = checked_packages(self.context.storage, self.context.study, code.digest)
         assigned, place = assigned_notes(self.context.inventory), self.described["place"]
         share = assigned.gpus if assigned.gpus and assigned.gpus <= 1 else None
@@ -116,7 +116,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
                 function,
                 self.records,
                 metric=self.context.metric,
-                notes=TrialNotes.from_dict(self.described["notes"]).joined(assigned),
+                notes=self.described["notes"].joined(assigned),
                 code=code,
                 packages=packages,
                 limits=guard(gpu_share=share, host_memory_gib=memory_gib),

@@ -24,10 +24,10 @@ def test_a_silent_trial_is_named_once_until_it_reports_again():
     watched.started("i", "a", 0.0, now=0.0)
     for now in (60.0, 120.0, 180.0):
         watched.reported("i", 1, now, now)
-    assert watched.silent(180.0 + 600.0) == []
-    (silence,) = watched.silent(180.0 + 601.0)
-    assert str(silence) == "no report for 10 min, usually every 60 s"
-    assert watched.silent(5000.0) == []
+    assert watched.silent(180.0 + 600.0) == {}
+    (silence,) = watched.silent(180.0 + 601.0).values()
+    assert silence == "no report for 10 min, usually every 60 s"
+    assert watched.silent(5000.0) == {}
     watched.reported("i", 1, 200.0, 5000.0)
     assert len(watched.silent(50_000.0)) == 1
 
@@ -36,11 +36,11 @@ def test_quick_trials_are_given_a_minute_and_first_reports_what_others_took():
     watched = Overdue()
     for trial_id in ("quick", "first"):
         watched.started(trial_id, "a", 0.0, now=0.0)
-    assert watched.silent(UNKNOWN_SILENCE_S) == []
+    assert watched.silent(UNKNOWN_SILENCE_S) == {}
     watched.reported("quick", 10, 1.0, 30.0)
     watched.reported("quick", 10, 2.0, 31.0)
-    assert [s.trial_id for s in watched.silent(31.0 + MIN_SILENCE_S + 1)] == ["quick"]
-    assert [s.trial_id for s in watched.silent(301.0)] == ["first"], "the other took 30 s to its first report"
+    assert [*watched.silent(31.0 + MIN_SILENCE_S + 1)] == ["quick"]
+    assert [*watched.silent(301.0)] == ["first"], "the other took 30 s to its first report"
 
 
 def test_what_a_trial_took_to_its_first_report_is_no_interval_of_others():
@@ -51,7 +51,7 @@ def test_what_a_trial_took_to_its_first_report_is_no_interval_of_others():
     watched.ended("slow")
     watched.started("next", "a", 0.0, now=601.0)
     watched.reported("next", 1, 1.0, 700.0)
-    assert [s.trial_id for s in watched.silent(700.0 + MIN_SILENCE_S + 1)] == ["next"]
+    assert [*watched.silent(700.0 + MIN_SILENCE_S + 1)] == ["next"]
 
 
 def test_a_trial_is_looked_at_once_it_is_late_and_then_again_until_it_reports():

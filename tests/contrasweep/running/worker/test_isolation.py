@@ -64,7 +64,9 @@ def test_a_trial_that_seeds_nothing_draws_the_same_numbers_whenever_it_begins(is
 def in_a_process(lines):
     """What lines of Python print, in a process of their own."""
     place = str(Path(leaving.__file__).parent)
-    imports = "from contrasweep.running.worker.isolation import Isolation, _children"
+    imports = (
+        "from contrasweep.cluster.usage import children\nfrom contrasweep.running.worker.isolation import Isolation"
+    )
     start = f"import sys; sys.path.insert(0, {place!r})\n{imports}\n"
     done = python("-c", start + lines)
     assert done.returncode == 0, done.stderr
@@ -82,7 +84,7 @@ for name, change in [(change.__name__, change) for change in leaving.LEFT]:
             isolation.begin("{CALM}", "leaving:calm", lambda: leaving.calm)
             changed()
             said.append(isolation.end("leaving:calm"))
-        for process in _children():
+        for process in children(os.getpid()):
             os.kill(process, 9)
         os.write(1, (json.dumps([name, *said]) + chr(10)).encode())
         os._exit(0)
