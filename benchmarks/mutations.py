@@ -249,8 +249,8 @@ MUTANTS = (
         f"{TESTS}/planning/test_budget.py",
         (
             "what an earlier attempt trained is dropped at a restart",
-            "(self.open.get(trial_id, (0.0, rate))[0], rate)",
-            "(0.0, rate)",
+            "(self.open.get(trial_id, (0.0, gpus))[0], gpus)",
+            "(0.0, gpus)",
         ),
     ),
     *_mutants(
