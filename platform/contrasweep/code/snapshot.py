@@ -18,6 +18,8 @@ MAX_BYTES = 20 * 2**20  # of sources; code of a person's is a hundredth of it
 MAX_MODULES = 20_000
 KEPT = (".py", ".sh", ".bash", ".R", ".r", ".jl", ".lua", ".js", ".yaml", ".yml", ".toml")
 """Endings of the files that are kept: modules, and what a command runs."""
+UNPACKED_IN_PARTS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Of others `zipfile` unpacks all of a member at once: a hundred bytes of bzip2 are a hundred megabytes."""
 _DATE = (1980, 1, 1, 0, 0, 0)  # one content, one file
 
 
@@ -59,6 +61,8 @@ def unpack(data: bytes) -> dict[str, str]:
             entries = archive.infolist()
             if len(entries) > MAX_MODULES or sum(entry.file_size for entry in entries) > MAX_BYTES:
                 raise StorageError("this code snapshot is larger than any that contrasweep writes, so it is not read")
+            if any(entry.compress_type not in UNPACKED_IN_PARTS for entry in entries):
+                raise StorageError("this code snapshot is packed as none that contrasweep writes, so it is not read")
             for entry in entries:
                 _check_name(entry.filename)
             return {entry.filename: _text(archive, entry) for entry in entries}

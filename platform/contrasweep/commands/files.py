@@ -171,8 +171,9 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
 
 def _varint(message: bytes, place: int) -> tuple[int, int]:
     value = shift = 0
-    while True:
+    while shift < 64:
         byte = message[place]
         value, shift, place = value | (byte & 127) << shift, shift + 7, place + 1
         if byte < 128:
             return value, place
+    raise ValueError("a number has more than 64 bits")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from contrasweep.code.snapshot import UNPACKED_IN_PARTS
 from contrasweep.errors import DataError
 
 _NUMPY = {"_reconstruct", "scalar", "_frombuffer", "ndarray", "dtype"}
@@ -69,6 +70,8 @@ def read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
     """Return the bytes of a zip member, at most `limit`: a member that expands further is a bomb, not data."""
     info = archive.getinfo(name)
     check_member(info.filename, str(archive.filename))
+    if info.compress_type not in UNPACKED_IN_PARTS:
+        raise DataError(f"{archive.filename}: member {name!r} is packed otherwise than by deflate; it is not read")
     with archive.open(info) as file:
         data = file.read(limit + 1)
     if len(data) > limit:

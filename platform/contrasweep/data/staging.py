@@ -20,7 +20,8 @@ from contrasweep.data.columns import content_digest, numbers
 from contrasweep.data.folds import NAMELESS, USUAL, class_notes
 from contrasweep.data.manifest import MANIFEST, Manifest, Shard, SplitCounts, sha256
 from contrasweep.data.names import Name, importer, parse
-from contrasweep.errors import DataError
+from contrasweep.errors import ContrasweepError, DataError
+from contrasweep.imports import in_one_line
 from contrasweep.storage.json_file import MAX_BYTES
 from contrasweep.storage.names import local_path
 from contrasweep.storage.store import Store, open_store
@@ -61,12 +62,17 @@ def stage(
     store.check_writable()
     with tempfile.TemporaryDirectory(prefix="contrasweep-stage-") as scratch:
         place = _source(wanted, source, Path(scratch))
-        content = chosen.read(place, wanted.checked())
         splits, counts = {}, {}
-        for split, tables in content.splits.items():
-            writer = _Split(store, split, Path(scratch), len(content.classes), progress)
-            splits[split] = tuple(writer.write(rows) for rows in _in_shards(tables))
-            counts[split] = writer.counts()
+        try:
+            content = chosen.read(place, wanted.checked())
+            for split, tables in content.splits.items():
+                writer = _Split(store, split, Path(scratch), len(content.classes), progress)
+                splits[split] = tuple(writer.write(rows) for rows in _in_shards(tables))
+                counts[split] = writer.counts()
+        except ContrasweepError:
+            raise
+        except Exception as error:  # of damaged or forged files libraries raise whatever they do
+            raise DataError(f"{name} cannot be staged from {place} ({in_one_line(error)})") from None
     origin = {"dataset": wanted.name, "settings": wanted.settings, "licence": chosen.licence, **content.source}
     if content.rejected.counts:
         origin["rejected"] = content.rejected.to_dict()

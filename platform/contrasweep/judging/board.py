@@ -15,6 +15,7 @@ import pandas as pd
 from scipy import special
 
 from contrasweep.errors import SpecError
+from contrasweep.markdown_text import markdown_text
 from contrasweep.reporting.formats import csv_text
 from contrasweep.results.rendering import markdown_table
 from contrasweep.statistics.design import Contrast, Design, contrast
@@ -85,7 +86,10 @@ class Board:
 
     def to_markdown(self) -> str:
         """Return the same in Markdown, for a README."""
-        return "\n\n".join([self.design, *self.lines, "\n".join(markdown_table(self.cells()))]) + "\n"
+        return (
+            "\n\n".join([*map(markdown_text, (self.design, *self.lines)), "\n".join(markdown_table(self.cells()))])
+            + "\n"
+        )
 
     def to_csv(self) -> str:
         """Return a row an arm as CSV."""

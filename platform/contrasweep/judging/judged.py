@@ -16,6 +16,7 @@ from contrasweep.judging.board import Board, board_of
 from contrasweep.judging.curves import At
 from contrasweep.judging.reading import numbers, read_table
 from contrasweep.judging.roles import COLUMNS, Roles, arm_labels, guess_roles
+from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.reporting.formats import csv_text
 from contrasweep.results.advice import Advice, Prices, advice
 from contrasweep.results.answer import Pair
@@ -97,8 +98,8 @@ class Judged:
 
     def to_markdown(self) -> str:
         """Return the same in Markdown, for a README or an issue."""
-        advised = f"\n```\n{self.advice.to_text().rstrip()}\n```\n" if self.advice else ""
-        return f"{self.design}\n\n{self.table.to_markdown().rstrip()}\n{advised}"
+        advised = f"\n{fenced(self.advice.to_text().rstrip())}\n" if self.advice else ""
+        return f"{markdown_text(self.design)}\n\n{self.table.to_markdown().rstrip()}\n{advised}"
 
     def to_latex(self) -> str:
         """Return the table as LaTeX, with the design as a comment."""

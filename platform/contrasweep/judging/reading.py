@@ -13,6 +13,8 @@ from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named, import_from_here, import_path
 from contrasweep.judging.curves import LAST, At
 from contrasweep.judging.sources import MOST_BYTES, read_folder
+from contrasweep.storage.names import as_line
+from contrasweep.storage.parquet_file import opened_table, read_bounded
 
 
 def _delimited(path: Path, separator: str) -> pd.DataFrame:
@@ -23,7 +25,7 @@ READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
     ".csv": lambda path: _delimited(path, ","),
     ".tsv": lambda path: _delimited(path, "\t"),
     ".jsonl": lambda path: pd.read_json(path, lines=True, compression=None),
-    ".parquet": pd.read_parquet,
+    ".parquet": lambda path: read_bounded(path, opened_table(path)).to_pandas(),
 }
 """By the end of a file's name, what reads it."""
 
@@ -80,7 +82,7 @@ def read_table(source: "str | Path | pd.DataFrame", at: At = LAST, reader: str =
         name, frame = path.stem, _of_file(path)
     if at != LAST and not curves:
         raise SpecError("there are no curves: a row is a run", place="--at", value=at.text, hint="leave --at out")
-    return name, _checked(frame, place), curves
+    return as_line(name), _checked(frame, place), curves
 
 
 def _of_file(path: Path) -> pd.DataFrame:
@@ -99,16 +101,19 @@ def _of_file(path: Path) -> pd.DataFrame:
 def _checked(frame: pd.DataFrame, place: str) -> pd.DataFrame:
     if not len(frame) or not len(frame.columns):
         raise SpecError("a table of results has a row for each run", place=place, value=f"{len(frame)} rows")
-    frame = frame.rename(columns=str)
+    frame = frame.rename(columns=lambda name: as_line(str(name)))
     if twice := next(iter(frame.columns[frame.columns.duplicated()]), None):
         raise SpecError("each column has a name of its own", place=place, value=twice)
+    for name in frame.select_dtypes("object"):  # lists and the like are values as their text
+        frame[name] = frame[name].map(lambda value: value if pd.api.types.is_hashable(value) else str(value))
     return frame.reset_index(drop=True)
 
 
 def numbers(frame: pd.DataFrame, metric: str, place: str) -> Any:
     """Return the metric as numbers, NaN where a run has none; `SpecError` at the first text that is no number."""
     column = frame[metric]
-    values = pd.to_numeric(column, errors="coerce").astype("float64")
+    with errors_named("the metric is a number", f"{place}: column {metric}"):  # one of a thousand digits is too large
+        values = pd.to_numeric(column, errors="coerce").astype("float64")
     wrong = values.isna() & column.notna() & ~column.astype(str).str.strip().str.lower().isin(["nan", "", "none"])
     if wrong.any():
         row = int(wrong.to_numpy().argmax())

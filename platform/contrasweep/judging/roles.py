@@ -9,6 +9,7 @@ import pandas as pd
 
 from contrasweep.errors import SpecError, check_known
 from contrasweep.results.study_data import SMALLER
+from contrasweep.storage.names import as_line
 
 ARM = "arm|model|method|system|algorithm|optimizer|variant|config|condition|entry|name"
 FOLD = "fold|cv_fold|split_id|repeat"
@@ -102,7 +103,8 @@ def guess_roles(frame: pd.DataFrame, said: Mapping[str, str]) -> Roles:
 
 def arm_labels(frame: pd.DataFrame, arms: Sequence[str]) -> "pd.Series[str]":
     """Return the name of each row's arm, from one column or several."""
-    return frame[list(arms)].astype(str).agg(" ".join, axis=1) if len(arms) > 1 else frame[arms[0]].astype(str)
+    texts = [frame[arm].astype(str).map(lambda text: as_line(str(text))) for arm in arms]
+    return texts[0].str.cat(texts[1:], sep=" ") if texts[1:] else texts[0]
 
 
 def _is(name: str, pattern: str) -> bool:

@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 
 from contrasweep.commands import files
+from contrasweep.data.safety import read_member
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named, import_path, installed, path_of
 from contrasweep.judging.curves import LAST, At
@@ -64,10 +65,10 @@ def _packed(path: Path) -> pd.DataFrame:
 
     def member(name: str) -> Any:
         info = packed.getinfo(name)
+        if info.compress_type != ZSTANDARD:
+            return json.loads(read_member(packed, name, MOST_UNPACKED))
         if info.file_size > MOST_UNPACKED:
             raise ValueError(f"{name} has {info.file_size:,} bytes")
-        if info.compress_type != ZSTANDARD:
-            return json.loads(packed.read(info))
         file.seek(info.header_offset + 26)
         file.seek(sum(struct.unpack("<HH", file.read(4))), 1)
         return json.loads(pa.decompress(file.read(info.compress_size), info.file_size, "zstd", asbytes=True))
@@ -120,7 +121,7 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
     """
     more = {name: path_of("readers", name) for name in installed("readers")} if at == LAST else {}
     kinds: Mapping[str, str | Callable[[Path], pd.DataFrame]] = {**more, **(KINDS if at == LAST else CURVES)}
-    found = next(((kind, paths) for kind in kinds if (paths := sorted(folder.rglob(kind)))), None)
+    found = next(((k, paths) for k in kinds if (paths := sorted(filter(Path.is_file, folder.rglob(k))))), None)
     if found is None:
         raise SpecError("no file of a known kind lies below", place=str(folder), hint=f"known: {', '.join(kinds)}")
     kind, runs, seeds = found[0], [], []

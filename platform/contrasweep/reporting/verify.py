@@ -92,6 +92,8 @@ def read(data: bytes) -> dict[str, bytes]:
         entries = archive.infolist()
         if len(entries) > MOST_FILES or sum(entry.file_size for entry in entries) > MOST_BYTES:
             raise ValueError("it holds too much")
+        if any(entry.compress_type for entry in entries):  # it could unpack to more than it says
+            raise ValueError("its files are compressed")
         names = [entry.filename for entry in entries]
         for name in names:
             if name.startswith("/") or "\\" in name or not {"", ".", ".."}.isdisjoint(name.split("/")):

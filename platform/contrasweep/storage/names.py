@@ -67,9 +67,14 @@ def check_label(text: str) -> str:
     return text
 
 
+def as_line(text: str) -> str:
+    """Return `text` with control characters escaped."""
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
 def as_label(text: str) -> str:
     """Return `text` as a valid label: control characters are escaped, and a long text is cut."""
-    shown = text if text.isprintable() else ascii(text)[1:-1]
+    shown = as_line(text)
     return shown if len(shown) <= MAX_NAME else f"{shown[: MAX_NAME - 3]}..."
 
 

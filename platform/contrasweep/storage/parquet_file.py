@@ -7,8 +7,10 @@ of columns from the second schema in it.
 import base64
 import io
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from contrasweep.errors import BrokenFileError
@@ -79,13 +81,43 @@ def decode_table(
         BrokenFileError: It is no such table.
     """
     try:
-        opened = pq.ParquetFile(pa.BufferReader(data), thrift_string_size_limit=2**27, page_checksum_verification=True)
-        _check_size(opened.metadata, max_values)
+        opened = opened_table(pa.BufferReader(data), max_values)
         _check_columns(opened.schema_arrow, columns, others)
         _check_schema(opened)
-        return opened.read(use_threads=False)
+        return read_bounded(pa.BufferReader(data), opened)
     except (pa.ArrowException, ValueError, OSError, KeyError, OverflowError, MemoryError) as error:
         raise BrokenFileError(file, str(error) or "it is no Parquet file", remedy) from None
+
+
+def opened_table(source: Any, max_values: int = MAX_VALUES) -> pq.ParquetFile:
+    """Open a Parquet file; ValueError where it has more values in all its columns."""
+    opened = pq.ParquetFile(source, thrift_string_size_limit=2**27, page_checksum_verification=True)
+    _check_size(opened.metadata, max_values)
+    return opened
+
+
+def read_bounded(source: Any, opened: pq.ParquetFile) -> pa.Table:
+    """Return the table of a file that was opened; ValueError where its texts take more memory than a table may.
+
+    A few bytes can stand for the same text in any number of rows, so each different one is read once at first.
+    """
+    schema = opened.schema_arrow
+    texts = [
+        name
+        for name, kind in zip(schema.names, schema.types, strict=True)
+        if pa.types.is_large_binary(kind) or is_text(kind)
+    ]
+    if texts:
+        opened = pq.ParquetFile(
+            source, metadata=opened.metadata, read_dictionary=texts, page_checksum_verification=True
+        )
+    table, size = opened.read(use_threads=False), 0
+    for chunk in (chunk for name in texts for chunk in table[name].chunks):
+        if isinstance(chunk, pa.DictionaryArray):
+            size += pc.sum(pc.binary_length(chunk.dictionary).take(chunk.indices)).as_py() or 0
+    if size > MAX_BYTES:
+        raise ValueError(f"its texts have {size:,} bytes, above the limit")
+    return table.cast(schema) if texts else table
 
 
 def _check_size(about: pq.FileMetaData, max_values: int) -> None:

@@ -72,6 +72,10 @@ def test_a_snapshot_that_unpacks_to_more_than_is_ever_written_is_not_read():
     assert len(sink.getvalue()) < 2**17
     with pytest.raises(StorageError, match="larger than any"):
         unpack(sink.getvalue())
+    with zipfile.ZipFile(sink := io.BytesIO(), "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("a.py", "X = 1")
+    with pytest.raises(StorageError, match="packed as none"):  # Python would unpack all that it holds at once
+        unpack(sink.getvalue())
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """One suite for every dataset that can be staged, on a small source in its published format."""
 
+import gzip
 import importlib.util
 import io
 import json
@@ -306,6 +307,26 @@ def test_a_zip_bomb_is_refused(tmp_path):
         pytest.raises(DataError, match="expands beyond 1,000 bytes"),
     ):
         safety.read_member(archive, "x.csv", 1000)
+
+
+def test_a_member_that_python_would_unpack_whole_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "d.npz", "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("x_train.npy", bytes(1000))
+    with pytest.raises(DataError, match="packed otherwise than by deflate"):
+        stage("mnist", str(tmp_path / "to"), source=tmp_path / "d.npz")
+
+
+@pytest.mark.parametrize("at", [0, 3, 12, 21, -1])
+def test_a_damaged_file_of_a_library_is_one_line(tmp_path, at):
+    """gzip, zlib, lzma and NumPy each raise errors of their own."""
+    packed = bytearray(gzip.compress(b"\0\0\x08\x01\0\0\0\x40" + bytes(range(64))))
+    packed[at] ^= 0x55
+    for split in ("train", "t10k"):
+        for part in ("images-idx3", "labels-idx1"):
+            (tmp_path / f"{split}-{part}-ubyte.gz").write_bytes(packed)
+    with pytest.raises(DataError, match=r"^mnist cannot be staged from .* \(\w+: .*line \d+\)") as error:
+        stage("mnist", str(tmp_path / "to"), source=tmp_path)
+    assert "\n" not in str(error.value) and not (tmp_path / "to").exists()
 
 
 def png(width: int, height: int, bits: int, kind: int, data: bytes) -> bytes:

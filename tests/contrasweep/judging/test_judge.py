@@ -265,6 +265,8 @@ def test_files_that_are_broken_or_hostile_are_one_line_and_nothing_is_fetched_or
         "f.txt": b"a",
         "g.csv": b'a,b\n"1,2\n',
         "h.jsonl": b'{"model": {"__reduce__": 1}, "acc": [1]}\n' * 3,
+        "i.jsonl": b'{"x": [1], "y": {"a": 2}, "seed": 1, "acc": 1}\n' * 3,
+        "j.jsonl": b'{"model": "a", "seed": 1, "acc": 1%s}\n' % (b"0" * 400) * 3,
     }.items():
         (tmp_path / name).write_bytes(content)
         with pytest.raises(cs.SpecError) as error:
@@ -272,6 +274,32 @@ def test_files_that_are_broken_or_hostile_are_one_line_and_nothing_is_fetched_or
         assert "\n" not in str(error.value)
     with pytest.raises(cs.SpecError, match="there is no such file"):
         cs.judge("https://example.org/runs.csv")
+
+
+HOSTILE = "x\n\n\\input{/etc/passwd}<img src=x onerror=alert(1)>![p](http://e/p.png)=1+1\x1b[2J"
+
+
+@pytest.mark.parametrize("column", ["model", "seed", "accuracy", "arm", "reference"])
+def test_a_name_of_somebody_else_is_one_line_of_text_in_every_format(column):
+    """Design and sentences have names, too, and stand outside of the tables."""
+    frame, name, arm = runs(["a", "base"]), ascii(HOSTILE)[1:-1], column in ("arm", "reference")
+    frame = frame.replace("base", HOSTILE) if arm else frame.rename(columns={column: HOSTILE})
+    roles = {"model": {"arm": name}, "seed": {"pair": name}, "accuracy": {"metric": name, "mode": "max"}}
+    said = {"reference": name} if column == "reference" else roles.get(column, {})
+    plain, judged = runs(["a", "base"]), cs.judge(frame, **said)
+    like = cs.judge(plain, reference="base" if column == "reference" else "none")
+    board = rank(frame, **{k: v for k, v in said.items() if k != "reference"})
+    for format in ("text", "markdown", "latex", "html", "csv"):
+        for shown in (judged, board)[: 1 if format == "latex" else 2]:
+            text = getattr(shown, f"to_{format}")()
+            assert "\x1b" not in text and "\n\\input" not in text and "\n=1" not in text
+            if format == "markdown":
+                assert "<img" not in text.replace("\\<", "") and "](http" not in text
+            if format == "html":
+                assert "<img" not in text
+    latex = [line for line in judged.to_latex().splitlines() if not line.startswith("%")]
+    assert "\\input" not in "\n".join(latex)
+    assert len(judged.to_text(10**4).splitlines()) == len(like.to_text(10**4).splitlines())
 
 
 def test_a_board_has_the_ranks_that_independent_tests_leave():

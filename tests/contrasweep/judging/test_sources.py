@@ -1,7 +1,11 @@
 """What other programs wrote is read as rows: their files in `written/`, and files that they write here."""
 
+import io
 import json
+import os
 import re
+import struct
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -240,6 +244,24 @@ def test_files_that_are_not_what_their_name_says_are_one_line(tmp_path, kind, co
         cs.judge(tmp_path)
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 2000
+
+
+def test_a_file_that_unpacks_to_more_than_it_says_or_never_ends_is_one_line(tmp_path):
+    (arm := tmp_path / "arm").mkdir()
+    with zipfile.ZipFile(packed := io.BytesIO(), "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("header.json", "{}")
+    number = struct.pack("<7xIHB", 0, 999, 1) + b"\xff" * 999
+    for name, content, says in (
+        ("x.eval", packed.getvalue(), "packed otherwise than by deflate"),
+        ("x.wandb", number, "more than 64 bits"),
+    ):
+        (arm / name).write_bytes(content)
+        with pytest.raises(cs.SpecError, match=says):
+            cs.judge(tmp_path)
+        (arm / name).unlink()
+    os.mkfifo(arm / "all_results.json")
+    with pytest.raises(cs.SpecError, match="no file of a known kind"):
+        cs.judge(tmp_path)
 
 
 def test_a_folder_of_nothing_known_is_refused(tmp_path):

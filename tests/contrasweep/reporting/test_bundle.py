@@ -224,6 +224,10 @@ def test_a_zip_of_too_much_is_refused_before_it_is_read(monkeypatch, bundle):
     monkeypatch.setattr(verify, "MOST_BYTES", 1000)
     with pytest.raises(ValueError, match="holds too much"):
         verify.verify(bundle("trained"))
+    with zipfile.ZipFile(sink := io.BytesIO(), "w", zipfile.ZIP_BZIP2) as archive:  # may be more than it says
+        archive.writestr("x", "")
+    with pytest.raises(ValueError, match="are compressed"):
+        verify.verify(sink.getvalue())
 
 
 def test_the_published_reader_of_ro_crates_reads_it(bundle, tmp_path):

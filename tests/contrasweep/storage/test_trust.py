@@ -1,6 +1,8 @@
 """Nothing in a storage is trusted: a name leads nowhere else, a damaged file is named, and nothing waits for ever."""
 
+import base64
 import hashlib
+import io
 import json
 import os
 import string
@@ -26,7 +28,7 @@ from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.code_files import kept_codes
 from contrasweep.storage.compact import read_curves, read_records
 from contrasweep.storage.names import check_file_name, check_name, is_key
-from contrasweep.storage.parquet_file import MAX_ROWS, decode_table, encode_table, is_number
+from contrasweep.storage.parquet_file import MAX_ROWS, decode_table, encode_table, is_number, is_text
 from contrasweep.storage.record import RECORD_FILE, DatasetRef, Record, Status
 from contrasweep.storage.records import MAX_TRIAL_READ, MAX_TRIAL_VALUES, StudyRecords
 from contrasweep.storage.store import LocalStore
@@ -339,6 +341,18 @@ def test_a_few_bytes_that_stand_for_many_rows_are_not_read():
     assert len(data) < 1_000_000
     with pytest.raises(BrokenFileError, match="above the limit"):
         decode_table(data, "metrics.parquet", "", {"step": pa.types.is_integer}, None)
+
+
+def test_a_text_that_stands_for_terabytes_is_not_read():
+    """Four kilobytes: one text of 200 kB in two million rows. Whoever writes such a file may state any types."""
+    same = pa.DictionaryArray.from_arrays(pa.array(np.zeros(2_000_000, np.int32)), pa.array(["x" * 200_000]))
+    table, stated = pa.table({"trial_id": same}), pa.schema([("trial_id", pa.string())]).serialize().to_pybytes()
+    options = {"compression": "zstd", "dictionary_pagesize_limit": 2**30, "store_schema": False}
+    with pq.ParquetWriter(sink := io.BytesIO(), table.schema, **options) as writer:
+        writer.write(table)
+        writer.add_key_value_metadata({"ARROW:schema": base64.b64encode(stated)})
+    with pytest.raises(BrokenFileError, match=r"its texts have 400,000,000,000 bytes, above the limit"):
+        decode_table(sink.getvalue(), "plan.parquet", "", {"trial_id": is_text}, None)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shi
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """Return the array of an idx file of unsigned bytes: zeros, type 8, number of axes, big-endian sizes, bytes."""
-    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        data = file.read(labelled_images.MOST_BYTES)
     if len(data) < 4 or data[:3] != b"\0\0\x08":
         raise DataError(f"{path} is not an idx file of unsigned bytes")
     shape = struct.unpack_from(f">{data[3]}I", data, 4) if len(data) >= 4 + 4 * data[3] else ()
