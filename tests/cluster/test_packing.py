@@ -265,6 +265,7 @@ def test_too_large_several_and_unknown():
     assert share(Footprint(gpu_memory_gib=81), H100) is None
     assert share(Footprint(gpu_memory_gib=150, gpus=2), H100) == 2
     assert share(Footprint(gpu_memory_gib=170, gpus=2), H100) is None
+    assert share(Footprint(gpu_memory_gib=60, gpus=0.5), H100) == 1, "half of one needs no twice of it"
     assert share(Footprint(gpu_memory_gib=1), Gpu("unknown")) == 1
     assert share(Footprint(gpus=0.25), Gpu("unknown")) == Fraction(1, 4)
 

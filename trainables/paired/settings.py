@@ -212,7 +212,8 @@ class PairedSettings:
                 value=self.loss.name,
                 hint="take supcon, sincere or ocl",
             )
-        if isinstance(loss, ComposedViewsLoss | ComposedProxyLoss) or _of_instances(loss):
+        instances = isinstance(loss, ComposedLoss) and loss.loss.positives == "instances"
+        if instances or isinstance(loss, ComposedViewsLoss | ComposedProxyLoss):
             raise SpecError(
                 "positives are views of one image here, and this family's are the rows of a class",
                 place="loss",
@@ -220,10 +221,6 @@ class PairedSettings:
                 hint="take supcon, sincere or ocl",
             )
         return loss
-
-
-def _of_instances(loss: ComposedLoss | ExternalLoss) -> bool:
-    return isinstance(loss, ComposedLoss) and loss.loss.positives == "instances"
 
 
 TYPICAL_CLASSES = 10

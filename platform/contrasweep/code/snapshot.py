@@ -65,7 +65,7 @@ def unpack(data: bytes) -> dict[str, str]:
                 raise StorageError("this code snapshot is packed as none that contrasweep writes, so it is not read")
             for entry in entries:
                 _check_name(entry.filename)
-            return {entry.filename: _text(archive, entry) for entry in entries}
+            return {e.filename: archive.open(e).read(e.file_size).decode("utf-8", "replace") for e in entries}
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
         raise StorageError(f"a code snapshot cannot be read ({error})") from None
 
@@ -76,8 +76,3 @@ def _check_name(name: str) -> None:
         raise StorageError(f"a code snapshot holds a file of the name {name!r}, which is no module's")
     if any(character in name for character in ("\\", ":", "\0")):
         raise StorageError(f"a code snapshot holds a file of the name {name!r}, which is no module's")
-
-
-def _text(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> str:
-    with archive.open(entry) as file:
-        return file.read(entry.file_size).decode("utf-8", "replace")

@@ -355,7 +355,8 @@ class _Walk:
             module = None if top in self.by_version or self._is_pythons(top) else self.find(name)
             if module is None or not module.file:
                 continue
-            if in_site_folder(module.file) and (distribution := _distribution_of(name, _site_folder(module.file))):
+            site = next((parent for parent in Path(module.file).parents if parent.name in SITE_FOLDERS), None)
+            if site and (distribution := _distribution_of(name, str(site))):
                 self.by_version.add(name)
                 self.distributions[distribution] = installed_version(distribution)
                 continue
@@ -635,10 +636,6 @@ def in_site_folder(file: str) -> bool:
 def _standard_folders() -> tuple[str, ...]:
     folders = {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")}
     return tuple(f"{folder}/" for folder in folders | {str(Path(folder).resolve()) for folder in folders})
-
-
-def _site_folder(file: str) -> str:
-    return str(next(parent for parent in Path(file).parents if parent.name in SITE_FOLDERS))
 
 
 @functools.cache

@@ -61,16 +61,12 @@ def _json(data: bytes) -> Iterator[Values]:
     except ValueError:  # half of it is written
         return
     history = content.get("log_history", content) if isinstance(content, dict) else content
-    yield from filter(_is_row, history if isinstance(history, list) else [history])
+    yield from (row for row in (history if isinstance(history, list) else [history]) if isinstance(row, dict))
 
 
 def _lines(data: bytes) -> Iterator[Values]:
     for line in data.splitlines():
         yield from _json(line)
-
-
-def _is_row(value: object) -> bool:
-    return isinstance(value, dict)
 
 
 def _events(data: bytes) -> Iterator[Values]:

@@ -459,7 +459,7 @@ class Comparison:
             "notes": list(self.notes),
             **{f"earlier_{name}": None if before is None else getattr(before, name) for name in EARLIER},
         }
-        return {name: _plain(value) for name, value in row.items()}
+        return {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in row.items()}
 
     def sentence(self, a: str = "", b: str = "") -> str:
         """Return the verdict and its numbers as a sentence; the numbers alone where the comparison is exploratory.
@@ -629,10 +629,6 @@ def p_text(p: float, alpha: float | None = None) -> str:
     while alpha is not None and digits < MOST_DECIMALS and (float(f"{p:.{digits}g}") <= alpha) != (p <= alpha):
         digits += 1
     return f"= {p:.{digits}g}"
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def compare_paired(

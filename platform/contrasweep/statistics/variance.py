@@ -23,7 +23,8 @@ def variance_components(
     noise around a small component and is shown as 0.
     Columns: source, variance, share (of the total). `rest` is what no source explains, interactions included.
     """
-    _known(frame, [metric, *sources, *within])
+    for name in (metric, *sources, *within):
+        check_known(name, "columns", list(map(str, frame)), "there is no such column", place="frame")
     kept = frame[frame[metric].notna()]
     y = kept[metric].to_numpy(dtype=np.float64)
     sources = [s for s in sources if kept[s].nunique(dropna=False) > 1]
@@ -47,11 +48,6 @@ def variance_components(
     total = components.sum()
     share = components / total if total > 0 else np.zeros_like(components)
     return pd.DataFrame({"source": [*sources, "rest"], "variance": components, "share": share})
-
-
-def _known(frame: pd.DataFrame, names: Sequence[str]) -> None:
-    for name in names:
-        check_known(name, "columns", [str(c) for c in frame.columns], "there is no such column", place="frame")
 
 
 def _codes(frame: pd.DataFrame, names: Sequence[str]) -> Any:

@@ -50,8 +50,10 @@ def test_an_unfinished_trial_counts_up_to_its_checkpoint_and_is_not_counted_twic
     assert budget.spent() == pytest.approx({"budget_hours": 2, "budget_gpu_hours": 0.5})
     budget.started(record(0, 0, 0).trial_id, 0.25)
     assert budget.spent()["budget_gpu_hours"] == 0.5, "the attempt before has trained for it"
-    budget.ended(record(0, time.time() - 3600, 10800, gpus=0.25))
+    budget.ended(ended := record(0, time.time() - 3600, 10800, gpus=0.25))
     assert budget.spent()["budget_gpu_hours"] == pytest.approx(0.75)
+    records.write(ended)
+    assert Budget(study(**ALL), records).spent()["budget_gpu_hours"] == pytest.approx(0.75), "its checkpoint is there"
 
 
 def test_what_runs_now_counts_too(tmp_path, monkeypatch):

@@ -145,9 +145,9 @@ def test_time_gpu_hours_and_cost_by_hand(tmp_path, cluster):
 def test_what_trials_take_beside_training_is_part_of_the_forecast(tmp_path, cluster):
     estimate = planned(grid(), tmp_path, cluster, seconds=3600.0)
     records = StudyRecords(str(tmp_path / "runs"), "s")
-    for i in records.finished():
-        one = records.read_one(i)
-        records.write(dataclasses.replace(one, ended=one.ended + 360))
+    for n, i in enumerate(records.finished()):
+        one, attempts = records.read_one(i), 1 + n % 2  # one that was interrupted has waited, too
+        records.write(dataclasses.replace(one, ended=one.ended + 360 * attempts**9, attempts=attempts))
     assert forecast(estimate.plan, str(tmp_path / "runs"), cluster).hours == pytest.approx(1.1)
 
 

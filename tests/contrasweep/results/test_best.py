@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from sweeps import ARMS, finished, sweep, value_of
 
 import contrasweep as cs
 from contrasweep.reporting import render
+from contrasweep.results.search import search_frame
 from contrasweep.storage.record import Record, Status
 
 
@@ -28,6 +30,14 @@ def test_the_best_of_a_search_is_what_was_confirmed_with_both_scores(tmp_path, s
         assert best.loc[arm, "mean"] == pytest.approx(np.mean([value_of(t) for t in confirmed]))
         assert best.loc[arm, "configurations"] == len(searched)
         assert best.loc[arm, "n"] == len(confirmed)
+
+
+def test_a_configuration_has_failed_where_one_of_its_folds_has(tmp_path):
+    results, _ = finished(sweep(search_folds=[0, 2]), tmp_path)
+    records = list(results.search_records.values())
+    for bad in records:
+        frame = search_frame([replace(r, status=Status.FAILED) if r is bad else r for r in records], results.document)
+        assert list(frame["status"]).count("failed") == 1 and 2 * len(frame) == len(records)
 
 
 def test_an_arm_that_is_not_confirmed_yet_has_its_search_alone(tmp_path):
@@ -50,7 +60,7 @@ def test_the_terminal_and_json_end_with_the_best_settings(tmp_path):
 
 def test_yaml_is_a_study_of_the_confirmed_settings_on_fresh_seeds(tmp_path):
     """On the study's own seeds the settings have a score already, on the searched fold one that is too good."""
-    study = sweep(arms={**ARMS, "more": cs.Arm("toy:train", space={"epochs": cs.Int(2, 3)})})
+    study = sweep(arms={**ARMS, "more": cs.Arm("toy:train", space={"epochs": cs.Int(2, 3)})}, search_seed=2000)
     results, trials = finished(study, tmp_path)
     file = tmp_path / "best.yaml"
     file.write_bytes(render(results, "yaml"))

@@ -43,6 +43,10 @@ def test_scores_of_a_single_item_or_group_are_no_items_to_draw():
     for scores, found in (([0.5], None), ([0.0, 1.0], [1.0, 1.0])):
         values = item_values(lambda _, s=scores: {"accuracy": np.array(s)}, frame, {"a": one}, "accuracy")
         assert (values and list(values.sizes["d"])) == found
+    records = {i: SimpleNamespace(**vars(one) | {"data": SimpleNamespace(digest=i)}) for i in "ab"}
+    scores = {"a": {"accuracy": np.array([0.0, 1.0])}, "b": {"accuracy": np.array([0.5])}}
+    frame = pd.DataFrame({"trial_id": list("ab"), "status": [Status.DONE] * 2})
+    assert item_values(scores.get, frame, records, "accuracy") is None, "of one of two test parts there is one item"
 
 
 def test_where_the_first_trial_says_that_none_is_wanted_no_other_is_read():

@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contrasweep.data.manifest import Manifest
 from contrasweep.errors import BrokenFileError, StorageError
 from contrasweep.planning.budget import Spent
 from contrasweep.results.ledger import Asked, Began, Decided, Granted, Ledger, campaign_names
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
+from contrasweep.trial import Trial
 
 BEGAN = Began({"metric": "accuracy"}, screening=12)
 
@@ -44,6 +48,16 @@ def test_a_superseded_decision_does_not_stand_and_the_next_one_does(tmp_path):
     book = ledger(tmp_path, BEGAN, asked("a"), asked("b"), between, replace(decided(1, 0, kept=False), superseded=True))
     assert book.decision(1) is None and book.decision(2).kept and book.incumbent == 2
     assert book.append(decided(1, 2, kept=False)) and book.decision(1).incumbent == 2
+
+
+@pytest.mark.parametrize(("verdict", "trials"), [("undecided", 20), ("discard", 16)])
+def test_what_an_undecided_candidate_trains_further_is_spent_before_it_is_decided(tmp_path, verdict, trials):
+    records = StudyRecords(str(tmp_path), "speed.1")
+    for seed in range(20):
+        trial = Trial("speed.1", "a", "m:f", {}, Manifest("d", "/nowhere", "image", {}), None, seed)
+        records.write(Record.of(trial, status=Status.DONE, seconds=36.0))
+    spent = ledger(tmp_path, BEGAN, asked("a"), replace(decided(1, 0, kept=False), verdict=verdict)).spent
+    assert (spent.trials, spent.gpu_hours) == (trials, pytest.approx(0.01 * trials if trials == 20 else 0.1))
 
 
 def test_clocks_that_are_wrong_change_neither_order_nor_level(tmp_path, monkeypatch):

@@ -3,11 +3,15 @@
 import contextlib
 import json
 import sys
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import toy
 from command_line import contrasweep
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from made_up import declared
 from sweeps import finished, sweep
 
@@ -174,16 +178,34 @@ def test_of_a_trial_the_newest_the_best_all_or_no_checkpoints_stay(storage, tmp_
         assert result.step == 4 and result.metrics["accuracy"] == values[4], "the record is of the last report"
 
 
-@pytest.mark.parametrize(("scores", "best"), [((1, 1), 1), ((1, 1, 0), 1), ((0, 1, 1, 0), 2), ((0, None, 1), 3)])
-def test_of_equally_good_checkpoints_the_first_is_the_best(storage, tmp_path, scores, best):
-    saved = Checkpoints(open_store(storage), "c")
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state" / "weights.npz").write_bytes(b"w")
-    for step, score in enumerate(scores, 1):
-        saved.save(tmp_path / "state", step, keep="best", score=score)
-    saved.conclude("best")
-    below = {key.removeprefix("c/") for key in saved.store.list("c/")}
-    assert saved.latest().step == best and below == files(best)
+SAVES = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([None, 0.0, 0.5, 1.0]), st.booleans()), min_size=1)
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(keep=st.sampled_from(["newest", "best", "none", "all"]), saves=SAVES)
+def test_whatever_is_saved_the_newest_is_there_with_the_best_or_all_before_it(keep, saves):
+    """By a model: (steps further, score, whether another process goes on). A step that comes again is one anew."""
+    with tempfile.TemporaryDirectory() as folder:
+        (state := Path(folder, "state")).mkdir()
+        saved, kept, step, scores = Checkpoints(open_store(f"{folder}/store"), "c"), {}, 1, {}
+        for number, (further, score, again) in enumerate(saves):
+            step, text = step + further, f"{number}"
+            (state / "weights.npz").write_text(text)
+            saved = Checkpoints(saved.store, "c") if again else saved
+            saved.save(state, step, keep=keep, score=score)
+            kept[step], scores[step] = text, score
+            scored = {i: known for i, known in scores.items() if known is not None}
+            best = max(scored, key=lambda i: (scored[i], -i), default=step)  # the first of equals
+            there = {"best": {best, step}, "all": set(kept)}.get(keep, {step})
+            assert {key.removeprefix("c/") for key in saved.store.list("c/")} == files(*there)
+            for i in there:
+                assert saved.store.read(f"c/{i}/weights.npz").decode() == kept[i]
+            scores = {i: scores[i] for i in there}
+            assert saved.latest().step == step
+        saved.conclude(keep)
+        left = {"best": files(best), "none": set()}.get(keep, files(*there))
+        assert {key.removeprefix("c/") for key in saved.store.list("c/")} == left
 
 
 @pytest.mark.parametrize("keep", ["best", "none"])

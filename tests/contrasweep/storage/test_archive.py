@@ -171,6 +171,7 @@ def test_killed_anywhere_it_loses_neither_the_old_nor_the_new(tmp_path, kill_at,
     except Killed:
         pass
     kept = {**standing(records, "a")}
+    assert "record.json" not in kept or kept == trial("a"), "what has a record counts as whole"
     for part in list_archived(records):
         kept = standing(records, "a", f"s/archive/{part.when}") | kept
     assert kept == trial("a"), "before anything is mended, all of it is somewhere"

@@ -246,3 +246,7 @@ def test_what_was_spent_grows_with_each_trial_that_ends(outcomes):
         spending.end(ended(f"{number}", status, step, cause=cause))
         assert spending.epochs > before
         before = spending.epochs
+    for number, (step, *_) in enumerate(outcomes):  # each runs again, on a larger host, and ends
+        spending.reopen(f"{number}")
+        spending.end(ended(f"{number}", "done", max(1, step)))
+    assert spending.epochs == sum(max(1, step) for step, *_ in outcomes)

@@ -63,6 +63,9 @@ def test_a_conditional_is_there_only_under_its_condition():
     assert ordered(space) == ["loss", "epsilon"]
     assert sample(space, [0.5, 0.1]) == {"loss": "supcon"}
     assert sample(space, [0.5, 0.9]) == {"loss": "sincere", "epsilon": 0.25}
+    for loss in ("supcon", "sincere"):  # a trial's settings have the defaults, too
+        drawn = drawn_from(space, {"loss": loss, "epsilon": 0.25})
+        assert set(drawn) == {"loss"} | ({"epsilon"} if loss == "sincere" else set())
 
 
 @pytest.mark.parametrize(

@@ -244,6 +244,22 @@ def test_a_trial_that_is_archived_while_a_follower_looks_has_not_ended_any_more(
     report(records, trial, (0.25,))
     follower.look()
     assert own_trackers.LINES[-1] == (1, {"accuracy": 0.25})
+    for values, refused in (((0.25, 7), True), ((0.25, 0.5), False)):
+        finish(records, trial, values)
+        follower.look()
+        assert bool(follower.refused) == refused and (own_trackers.LINES[-1] == "done") != refused, (
+            "another record is another try"
+        )
+
+
+def test_a_trial_that_has_reported_nothing_yet_starts_once(records, trial):
+    import own_trackers
+
+    follower = follower_of("own_trackers:Lines", records)
+    for values in ((), (0.5,), (0.5, 0.75)):
+        report(records, trial, values)
+        follower.look()
+    assert own_trackers.LINES[1:] == [("start", trial.id), (1, {"accuracy": 0.5}), (2, {"accuracy": 0.75})]
 
 
 def test_a_killed_process_s_successor_tells_a_trial_from_its_beginning_and_nothing_that_ended(records, trial):

@@ -71,6 +71,8 @@ def test_median_stopping_leaves_a_trial_its_grace():
         pruner.add(str(i), i, 0)
         decisions = [pruner.on_report(str(i), step, 0.1 if i == 3 else 0.9) for step in (1, 2, 3)]
     assert decisions == [CONTINUE, CONTINUE, STOP]
+    pruner.add("4", 4, 0)
+    assert [pruner.on_report("4", step, 0.1) for step in (1, 2, 4)] == [CONTINUE] * 3, "nobody has come as far"
 
 
 @pytest.mark.parametrize(
@@ -185,6 +187,18 @@ def test_halving_waits_for_all_peers_and_drops_a_failed_configuration():
     pruner.add("b", 1, 0)
     pruner.on_end("b", failed=True)
     assert pruner.resumable() == ["a"] and pruner.resumable() == []
+
+
+def test_a_trial_that_runs_again_counts_by_what_it_reports_then():
+    """One that fitted no host had failed, and a larger one has joined."""
+    pruner = build("halving", mode="max", budget=3, reduction=3, bracket=3)
+    for config, trial in enumerate("abc"):
+        pruner.add(trial, config, 0)
+    pruner.on_end("b", failed=True)
+    pruner.add("b", 1, 0)
+    for trial, value in zip("abc", (0.1, 0.9, 0.2), strict=True):
+        pruner.on_report(trial, 1, value)
+    assert pruner.resumable() == ["b"]
 
 
 def test_what_was_stopped_before_a_restart_is_promoted_whatever_the_order_of_replay():

@@ -94,18 +94,15 @@ def synthetic_features(count: int, dim: int) -> Lookup:
 
 
 def _rows(source: Path) -> list[dict[str, str]]:
-    try:
-        if source.suffix == ".zip":
-            with zipfile.ZipFile(source) as archive:
-                inside = [name for name in archive.namelist() if name.endswith(".csv")]
-                if len(inside) != 1:
-                    raise DataError(f"{source} must hold one CSV file, got {inside}")
-                text = safety.read_member(archive, inside[0], MAX_BYTES).decode()
-        else:
-            text = source.read_text(encoding="utf-8")
-        rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    except (OSError, UnicodeDecodeError, zipfile.BadZipFile, csv.Error) as error:
-        raise DataError(f"{source} cannot be read ({error})") from None
+    if source.suffix == ".zip":
+        with zipfile.ZipFile(source) as archive:
+            inside = [name for name in archive.namelist() if name.endswith(".csv")]
+            if len(inside) != 1:
+                raise DataError(f"{source} must hold one CSV file, got {inside}")
+            text = safety.read_member(archive, inside[0], MAX_BYTES).decode()
+    else:
+        text = source.read_text(encoding="utf-8")
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
     if missing := [name for name in COLUMNS if not rows or name not in rows[0]]:
         raise DataError(f"{source} has no column {', '.join(missing)}; it is not the clothing reviews' CSV")
     return rows

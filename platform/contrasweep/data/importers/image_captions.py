@@ -32,7 +32,10 @@ def read(source: Path, settings: Settings) -> Content:
         raise DataError(
             f"{source} has no captions of {empty[0]}: neither {', '.join(TABLES)} nor a .txt beside an image"
         )
-    splits = {split: _files(found) for split, found in captions.items()}
+    splits = {
+        split: (Encoded(file, file.name, None, tuple(lines)) for file, lines in found.items())
+        for split, found in captions.items()
+    }
     return encoded_images.content(splits, (), settings.size, settings.longest_side, "image-text")
 
 
@@ -83,11 +86,6 @@ def _record(line: str, table: Path) -> dict[str, object]:
     if not isinstance(record, dict):
         raise DataError(f"{table} has a line that is no JSON object: {line[:50]!r}")
     return record
-
-
-def _files(captions: dict[Path, list[str]]) -> Iterator[Encoded]:
-    for file, lines in captions.items():
-        yield Encoded(file, file.name, None, tuple(lines))
 
 
 IMAGE_CAPTIONS = Importer(

@@ -110,13 +110,10 @@ def pair_tables(
 
 def list_rows(path: Path) -> list[Row]:
     """Return the rows of the list at `path`, their numbers checked; `DataError` names the line that cannot be used."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:  # Excel begins UTF-8 with a byte-order mark
-            reader = csv.reader(file)
-            header = next(reader, [])
-            listed = [(reader.line_num, cells) for cells in reader if cells]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read as a list of pairs ({error})") from None
+    with path.open(newline="", encoding="utf-8-sig") as file:  # Excel begins UTF-8 with a byte-order mark
+        reader = csv.reader(file)
+        header = next(reader, [])
+        listed = [(reader.line_num, cells) for cells in reader if cells]
     if missing := [name for name in ("pre", "post", "label") if name not in header]:
         raise DataError(f"{path} has no column {', '.join(missing)}; it must list pairs by pre, post and label")
     if not listed:

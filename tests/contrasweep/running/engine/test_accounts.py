@@ -1,5 +1,7 @@
 """What a driver counts of its running trials: the hosts that each has lost, and the seconds of all of its attempts."""
 
+import time
+
 from contrasweep import AblationGrid, Arm
 from contrasweep.data.manifest import Manifest
 from contrasweep.planning.budget import Budget
@@ -40,8 +42,12 @@ def test_a_trial_that_gets_no_further_than_the_step_before_its_host_was_lost_los
 
 def test_the_seconds_of_a_trial_that_was_stopped_early_count_on_when_it_goes_on(tmp_path):
     accounts = accounts_of(tmp_path, budget_gpu_hours=1.0)
+    accounts.overdue.trial_s = 3600.0
     active = accounts.begin(TRIAL, TrialNotes())
     accounts.started(active, 1.0)
     accounts.reported(active, rows(3), 1800.0)
     assert accounts.end(Record.of(TRIAL, status=Status.PRUNED, step=3, seconds=1800.0, metrics={"accuracy": 0.5}))
-    assert accounts.begin(TRIAL, TrialNotes()).seconds == 1800.0
+    accounts.started(again := accounts.begin(TRIAL, TrialNotes()), Rate(1.0))
+    assert again.seconds == 1800.0
+    assert not accounts.overdue.timed_out(time.monotonic() + 1700)
+    assert accounts.overdue.timed_out(time.monotonic() + 1900), "its limit is of the seconds of all attempts"

@@ -68,6 +68,7 @@ def test_it_is_infeasible_once_no_host_is_expected_and_nothing_runs(tmp_path):
     run.end_all()
     assert run.next_arm() == "finished"
     assert run.statuses() == [("large", "infeasible")] * 2 + [("small", "done")] * 2
+    assert cluster.requested == set(), "no host is asked for that nothing needs any more"
     assert run.shown.records[-1].notes.refused_by == "1 x (4 cores, 16.0 GiB, 1 T4 of 14.7 GiB)"
 
 
@@ -118,14 +119,3 @@ def test_a_trial_is_handed_out_again_as_often_as_it_may_lose_its_host(tmp_path):
     assert not run.loop.requeue(trial_id), "it may be what ends them"
     assert run.loop.reported(trial_id, [{"step": 1, "time": 0.0}], 1.0), "it got further"
     assert run.loop.requeue(trial_id)
-
-
-def test_a_trial_that_was_stopped_and_goes_on_keeps_its_seconds(tmp_path):
-    run = Run(tmp_path, Hosts())
-    active = run.next()
-    assert isinstance(active, ActiveTrial)
-    run.loop.reported(active.trial.id, [], 90.0)
-    active.stopped = True
-    run.loop.ended(active.trial.id)
-    assert run.statuses() == [("small", "pruned")] and not run.accounts.active
-    assert run.accounts.begin(active.trial, active.notes).seconds == 90.0
