@@ -32,6 +32,7 @@ from contrasweep.cluster.package import LIMIT_MIB
 from contrasweep.cluster.preflight import compare_versions, versions
 from contrasweep.cluster.submission import snapshot
 from contrasweep.code import code_of
+from contrasweep.running.slurm import FOLDER, _send
 from contrasweep.storage.records import StudyRecords
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -861,6 +862,18 @@ def train(trial, resume=None):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("link", [False, True])
+def test_tasks_of_slurm_lie_in_no_folder_that_others_may_write_to(link, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (place := tmp_path / ("elsewhere" if link else FOLDER)).mkdir()
+    if link:
+        Path(FOLDER).symlink_to(place)
+    else:
+        place.chmod(0o775)
+    with pytest.raises(cs.SpecError, match="contrasweep-slurm: tasks run what lies in a folder that you alone"):
+        _send([], "s", str(tmp_path), {"time": "1"}, None)
+
+
 def test_a_job_whose_code_is_not_what_was_submitted_spends_nothing(head, tmp_path, monkeypatch):
     """The laptop has one version of a method and sends a folder with another; then it sends its own."""
     here, there, storage = tmp_path / "here", tmp_path / "there", tmp_path / "storage"

@@ -1,5 +1,6 @@
 """Which column of a table of runs is what: the arm, the metric, what pairs runs, and what is scored."""
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -103,8 +104,8 @@ def guess_roles(frame: pd.DataFrame, said: Mapping[str, str]) -> Roles:
 
 def arm_labels(frame: pd.DataFrame, arms: Sequence[str]) -> "pd.Series[str]":
     """Return the name of each row's arm, from one column or several."""
-    texts = [frame[arm].astype(str).map(lambda text: as_line(str(text))) for arm in arms]
-    return texts[0].str.cat(texts[1:], sep=" ") if texts[1:] else texts[0]
+    texts = (frame[arm].astype(str).map(lambda text: as_line(str(text))) for arm in arms)
+    return functools.reduce(lambda first, other: first + " " + other, texts)
 
 
 def _is(name: str, pattern: str) -> bool:

@@ -262,8 +262,3 @@ def test_a_file_that_unpacks_to_more_than_it_says_or_never_ends_is_one_line(tmp_
     os.mkfifo(arm / "all_results.json")
     with pytest.raises(cs.SpecError, match="no file of a known kind"):
         cs.judge(tmp_path)
-
-
-def test_a_folder_of_nothing_known_is_refused(tmp_path):
-    with pytest.raises(cs.SpecError, match="no file of a known kind"):
-        cs.judge(tmp_path)

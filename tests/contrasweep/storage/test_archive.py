@@ -1,7 +1,5 @@
 """Putting trials aside and back: nothing is lost, wherever it is killed."""
 
-import contextlib
-
 import pytest
 
 from contrasweep.errors import SpecError, StorageError
@@ -86,24 +84,6 @@ def test_a_search_moves_with_its_trials_and_comes_back_for_the_one_since_then(re
     )
 
 
-@pytest.mark.parametrize("kill_at", range(20))
-def test_killed_anywhere_a_search_is_whole_in_one_of_its_places(tmp_path, kill_at, monkeypatch):
-    monkeypatch.setattr("contrasweep.storage.archive.THREADS", 1)
-    records = filled(StudyRecords(str(tmp_path), "s"), ids="a")
-    for number in range(3):
-        records.store.write(f"s/search/0123/{number:06d}.json", b"{}")
-    left = killed_after(records.store, kill_at)
-    with contextlib.suppress(Killed):
-        archive_trials(records, ["a"], "because", {"arm": "0123"})
-    left[0] = -1  # the next process
-    aside = [contents(records, f"s/archive/{p.when}/search/0123/") for p in list_archived(records)]
-    assert 3 in {len(contents(records, "s/search/0123/")), *map(len, aside)}
-    finish_move(records)
-    moved = kill_at > 0
-    assert len(contents(records, "s/search/0123/")) == (0 if moved else 3)
-    assert [len(p.searches) for p in list_archived(records)] == [1] * moved
-
-
 @pytest.mark.slow
 def test_the_same_trial_can_be_archived_again_and_again(records):
     names = []
@@ -160,16 +140,20 @@ def killed_after(store, writes):
     return left
 
 
-@pytest.mark.parametrize("kill_at", range(17))
+@pytest.mark.parametrize("kill_at", range(23))
 def test_killed_anywhere_it_loses_neither_the_old_nor_the_new(tmp_path, kill_at, monkeypatch):
     monkeypatch.setattr("contrasweep.storage.archive.THREADS", 1)
     records = filled(StudyRecords(str(tmp_path), "s"))
+    for number in range(3):
+        records.store.write(f"s/search/0123/{number:06d}.json", b"{}")
     left = killed_after(records.store, kill_at)
     try:
-        archive_trials(records, ["a"], "because")
-        assert kill_at >= 14, "intention, about, five copies, intention, five deletions, intention"
+        archive_trials(records, ["a"], "because", {"arm": "0123"})
+        assert kill_at >= 20, "intention, about, eight copies, intention, eight deletions, intention"
     except Killed:
         pass
+    places = ["s", *(f"s/archive/{part.when}" for part in list_archived(records))]
+    assert 3 in {len(contents(records, f"{place}/search/0123/")) for place in places}, "a search is whole in one"
     kept = {**standing(records, "a")}
     assert "record.json" not in kept or kept == trial("a"), "what has a record counts as whole"
     for part in list_archived(records):
@@ -178,6 +162,7 @@ def test_killed_anywhere_it_loses_neither_the_old_nor_the_new(tmp_path, kill_at,
     left[0] = -1  # the next process
     finish_move(records)
     here, aside = standing(records, "a"), list_archived(records)
+    assert len(contents(records, "s/search/0123/")) == 3 * (kill_at == 0)
     if kill_at == 0:
         assert (here, aside) == (trial("a"), [])
     else:

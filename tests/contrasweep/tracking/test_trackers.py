@@ -252,21 +252,13 @@ def test_a_trial_that_is_archived_while_a_follower_looks_has_not_ended_any_more(
         )
 
 
-def test_a_trial_that_has_reported_nothing_yet_starts_once(records, trial):
-    import own_trackers
-
-    follower = follower_of("own_trackers:Lines", records)
-    for values in ((), (0.5,), (0.5, 0.75)):
-        report(records, trial, values)
-        follower.look()
-    assert own_trackers.LINES[1:] == [("start", trial.id), (1, {"accuracy": 0.5}), (2, {"accuracy": 0.75})]
-
-
 def test_a_killed_process_s_successor_tells_a_trial_from_its_beginning_and_nothing_that_ended(records, trial):
     import own_trackers
 
-    report(records, trial, (0.5,))
-    follower_of("own_trackers:Lines", records).look()  # and is killed
+    follower = follower_of("own_trackers:Lines", records)
+    for values in ((), (0.5,)):  # a trial that has reported nothing yet starts once
+        report(records, trial, values)
+        follower.look()  # and is killed
     assert [("start", trial.id), (1, {"accuracy": 0.5})] == own_trackers.LINES[1:]
     own_trackers.LINES.clear()
     assert tracked("own_trackers:Lines", records, trial) == ""

@@ -12,7 +12,7 @@ from contrasweep.cluster import hosts
 from contrasweep.cluster.hosts import Hosts
 from contrasweep.cluster.packing import Footprint
 from contrasweep.planning.grid import FixedSource, make_plan
-from contrasweep.running.engine.accounts import MAX_HOSTS_LOST, ActiveTrial
+from contrasweep.running.engine.accounts import ActiveTrial
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tuning.source import Finished
@@ -107,15 +107,3 @@ def test_a_record_that_a_lost_worker_had_written_stands(tmp_path):
     run.records.write(written)
     run.loop.give_up(active.trial.id, "the trial's worker was lost")
     assert run.shown.records == [run.records.read_one(active.trial.id)] == [written]
-
-
-def test_a_trial_is_handed_out_again_as_often_as_it_may_lose_its_host(tmp_path):
-    run = Run(tmp_path, Hosts())
-    active = run.next()
-    assert isinstance(active, ActiveTrial)
-    trial_id = active.trial.id
-    for _ in range(MAX_HOSTS_LOST - 1):
-        assert run.loop.requeue(trial_id) and run.next() is active
-    assert not run.loop.requeue(trial_id), "it may be what ends them"
-    assert run.loop.reported(trial_id, [{"step": 1, "time": 0.0}], 1.0), "it got further"
-    assert run.loop.requeue(trial_id)
