@@ -320,7 +320,7 @@ def _nvml_gpus() -> list[Gpu]:
     try:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
         gpus = [
-            Gpu(short_name(pynvml.nvmlDeviceGetName(h)), pynvml.nvmlDeviceGetMemoryInfo(h).total / 2**30)
+            Gpu(short_name(_text(pynvml.nvmlDeviceGetName(h))), pynvml.nvmlDeviceGetMemoryInfo(h).total / 2**30)
             for h in handles
         ]
     finally:
@@ -330,6 +330,10 @@ def _nvml_gpus() -> list[Gpu]:
         return gpus
     chosen = [part.strip() for part in visible.split(",") if part.strip() not in ("", "-1")]
     return [gpus[int(c)] if c.isdigit() and int(c) < len(gpus) else gpus[0] for c in chosen] if gpus else []
+
+
+def _text(name: str | bytes) -> str:
+    return name.decode() if isinstance(name, bytes) else name
 
 
 def short_name(name: str) -> str:

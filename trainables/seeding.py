@@ -31,13 +31,17 @@ def reseed(*parts: int | str | None) -> None:
     seed = derive(*parts)
     random.seed(seed)
     np.random.seed(seed % 2**32)  # code of others may draw from it
-    if torch.accelerator.is_available():
+    if _has_accelerator():
         torch.manual_seed(seed)
     else:  # the same generator; the call above would keep a traceback for each kind of device that there is not
         torch.default_generator.manual_seed(seed)
 
 
 @functools.cache
+def _has_accelerator() -> bool:
+    return torch.accelerator.is_available()
+
+
 def prepare(device: "torch.device", threads: int = 1) -> None:
     """Set the number of torch threads, and on a GPU ask for deterministic algorithms (on the CPU they are)."""
     torch.set_num_threads(threads)

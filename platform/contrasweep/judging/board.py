@@ -138,8 +138,9 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
     else:
         wide = trials.pivot_table(index="arm", columns="fold" if design.folds else "seed", values="value", sort=False)
         whole = wide.dropna(axis=1)
-        if whole.shape[1] < 2:
-            raise SpecError(f"all arms of a board have two {design.unit}s or more in common", value=whole.shape[1])
+        if min(whole.shape) < 2:
+            rule = f"a board has two arms or more, and all of them two {design.unit}s or more in common"
+            raise SpecError(rule, value="{} and {}".format(*whole.shape))
         names, values = list(whole.index), sign * whole.to_numpy()
         means, spread = values.mean(axis=1), np.cov(values)
         square = np.diag(spread)[:, None] + np.diag(spread) - 2 * spread

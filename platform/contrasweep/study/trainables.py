@@ -44,12 +44,16 @@ def find_trainable(arm: Arm, place: str) -> Callable[..., Any]:
         try:
             function = import_path(arm.trainable, place)
         except ModuleNotFoundError:
-            return functools.partial(import_path, arm.trainable)
+            return _unimportable(arm.trainable)
     check_trainable(function, place)
     return as_generator(function)
 
 
 @functools.cache
+def _unimportable(path: str) -> Callable[..., Any]:
+    return functools.partial(import_path, path)
+
+
 def unchecked_settings(study: Study) -> tuple[str, ...]:
     """A sentence on the arms with settings that no plan can check, because their trainables have no `settings`."""
     axes = set(study.axis_names) - {DATA_AXIS}

@@ -302,6 +302,12 @@ def test_a_name_of_somebody_else_is_one_line_of_text_in_every_format(column):
     assert len(judged.to_text(10**4).splitlines()) == len(like.to_text(10**4).splitlines())
 
 
+@pytest.mark.parametrize("part", [lambda f: f[f["model"] == "a"], lambda f: f[f["seed"] == 0]])
+def test_a_board_of_one_arm_or_one_seed_is_refused(part):
+    with pytest.raises(cs.SpecError, match="two arms"):
+        rank(part(runs(["a", "b"])))
+
+
 def test_a_board_has_the_ranks_that_independent_tests_leave():
     rng = RNG(6)
     base = rng.normal(0, 0.1, 25)
