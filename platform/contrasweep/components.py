@@ -167,8 +167,9 @@ class Table(Mapping[str, E], Generic[E]):
         parameters = {key: item for key, item in parameters.items() if key != "name"}
         settings = self.takes(entry, {**(defaults or {}), **parameters})
         known = {f.name for f in dataclasses.fields(settings)}
+        takes_others = getattr(settings, "__pydantic_config__", {}).get("extra") == "allow"
         for key in parameters:
-            if key not in known and not _open(settings):
+            if key not in known and not takes_others:
                 rule = f"{self.kind} {name!r} has no such parameter"
                 raise unknown_field(settings, str(key), rule, f"parameters of {name}")
         here = {key: item for key, item in (defaults or {}).items() if key in known}
@@ -264,11 +265,6 @@ def _key(value: object, default: str, defaults: Config | None) -> Any:
                 return None
             key += (name, repr(item))
     return tuple(key)
-
-
-def _open(settings: type) -> bool:
-    """Whether a class of parameters takes others than its fields."""
-    return bool(getattr(settings, "__pydantic_config__", {}).get("extra") == "allow")
 
 
 @functools.cache

@@ -212,8 +212,7 @@ class PairedSettings:
                 value=self.loss.name,
                 hint="take supcon, sincere or ocl",
             )
-        instances = isinstance(loss, ComposedLoss) and loss.loss.positives == "instances"
-        if instances or isinstance(loss, ComposedViewsLoss | ComposedProxyLoss):
+        if isinstance(loss, ComposedViewsLoss | ComposedProxyLoss) or _of_instances(loss):
             raise SpecError(
                 "positives are views of one image here, and this family's are the rows of a class",
                 place="loss",
@@ -221,6 +220,10 @@ class PairedSettings:
                 hint="take supcon, sincere or ocl",
             )
         return loss
+
+
+def _of_instances(loss: ComposedLoss | ExternalLoss) -> bool:
+    return isinstance(loss, ComposedLoss) and loss.loss.positives == "instances"
 
 
 TYPICAL_CLASSES = 10

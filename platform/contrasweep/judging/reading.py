@@ -104,7 +104,7 @@ def _checked(frame: pd.DataFrame, place: str) -> pd.DataFrame:
     frame = frame.rename(columns=lambda name: as_line(str(name)))
     if twice := next(iter(frame.columns[frame.columns.duplicated()]), None):
         raise SpecError("each column has a name of its own", place=place, value=twice)
-    for name in frame.columns[frame.dtypes == object]:  # lists and the like are values as their text
+    for name in frame.columns[frame.dtypes.astype(str) == "object"]:  # lists and the like are values as their text
         frame[name] = frame[name].map(lambda value: value if pd.api.types.is_hashable(value) else str(value))
     return frame.reset_index(drop=True)
 

@@ -76,23 +76,12 @@ class _Files:
 
     def read(self, name: str) -> bytes:
         if self.source.is_file():
-            return self._from_tar(name)
+            with tarfile.open(self.source) as archive:
+                return archive.extractfile(f"{self.folder}/{name}").read()  # type: ignore[union-attr]
         for place in (self.source, self.source / self.folder):
             if (place / name).is_file():
                 return (place / name).read_bytes()
         raise DataError(f"{self.source} has no {name} (nor {self.folder}/{name})")
-
-    def _from_tar(self, name: str) -> bytes:
-        try:
-            with tarfile.open(self.source) as archive:
-                file = archive.extractfile(f"{self.folder}/{name}")
-                if file is None:
-                    raise KeyError(name)
-                return file.read()
-        except (KeyError, OSError, EOFError, tarfile.TarError) as error:
-            raise DataError(
-                f"{self.source} cannot be read as CIFAR's archive: {self.folder}/{name} ({error})"
-            ) from None
 
 
 def _fetch(name: str) -> Any:

@@ -43,17 +43,14 @@ def _captions(folder: Path) -> dict[Path, list[str]]:
     """Return the captions of each image below `folder`, in the order of the table, or of the files' names."""
     table = next((folder / name for name in TABLES if (folder / name).is_file()), None)
     found: dict[Path, list[str]] = {}
-    try:
-        if table is None:
-            for file in sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES):
-                if (text := file.with_suffix(".txt")).is_file():
-                    found[file] = text.read_text(encoding="utf-8").splitlines()
-        else:
-            for row, name, captions in _rows(table):
-                check_member(name, f"{table}, row {row}")
-                found.setdefault(folder / name, []).extend(captions)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{table or folder} cannot be read ({error})") from None
+    if table is None:
+        for file in sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES):
+            if (text := file.with_suffix(".txt")).is_file():
+                found[file] = text.read_text(encoding="utf-8").splitlines()
+    else:
+        for row, name, captions in _rows(table):
+            check_member(name, f"{table}, row {row}")
+            found.setdefault(folder / name, []).extend(captions)
     kept = {file: [line.strip() for line in lines if line.strip()] for file, lines in found.items()}
     if bare := next((file for file, lines in kept.items() if not lines), None):
         raise DataError(f"{table or folder}: {bare.name} has an empty caption")
