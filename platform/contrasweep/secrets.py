@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from contrasweep.errors import SpecError
 
 HIDDEN = "***"
-_SCHEME = r"[a-z][a-z0-9+.-]{0,30}://"
+_SCHEME = r"[a-z][a-z0-9+.-]{0,30}:\\?/\\?/"  # in JSON of some programs slashes are escaped
 _ADDRESS = re.compile(rf"""({_SCHEME})((?:(?![,;'"(\[|=]{_SCHEME})\S)+)""", re.ASCII | re.IGNORECASE)
 """A scheme and what follows it, up to white space or to another address behind a separator."""
 _END = re.compile(r"[\"'`)\]}>,.:;!?]*$")
@@ -28,20 +28,7 @@ _SERVICES = re.compile(
 """Hosts and folders of a path behind which a service has a secret: Slack, Telegram, Discord, Outlook and others."""
 HARMLESS = {
     *("sslmode", "sslrootcert", "sslcert", "connect_timeout", "timeout", "application_name", "target_session_attrs"),
-    *(
-        "channel_binding",
-        "charset",
-        "ssl",
-        "mode",
-        "cache",
-        "user",
-        "host",
-        "port",
-        "driver",
-        "dbname",
-        "database",
-        "options",
-    ),
+    *("channel_binding", "charset", "ssl", "mode", "cache", "user", "host", "port", "driver", "dbname", "database"),
     *("q", "page", "tab", "format", "lang", "version", "region"),
 }
 """Names in a query whose values are shown; any other may be a secret."""
@@ -89,7 +76,7 @@ def _split(match: re.Match[str]) -> tuple[str, list[str]]:
         shown = f"{user}{colon}{HIDDEN * bool(colon)}@"
     elif at >= 0:
         shown, hidden = f"{HIDDEN}@", [before, password]
-    where, tail = _parted(place, re.compile("([?#].*)?$", re.DOTALL))
+    where, tail = _parted(place, re.compile("([?#;].*)?$", re.DOTALL))
     if service := _SERVICES.match(where):
         hidden.append(where[service.end(1) :])
         where = f"{service[1]}{HIDDEN}"

@@ -152,6 +152,9 @@ PLAIN = [
         ("https://a@h,postgresql://u:S3CR3T@h", "https://***@h,postgresql://u:***@h"),
         ("http://h/?next=https://S3CR3T@h/", "http://h/?***=https://***@h/"),
         *((url, url) for url in PLAIN),
+        ("https://h/x;token=S3cr3t-9", "https://h/x;token=***"),
+        ('"https:\\/\\/u:S3cr3t-9@h\\/x"', '"https:\\/\\/***@h\\/x"'),
+        ("postgresql://h/d?options=password%3DS3cr3t-9", "postgresql://h/d?options=***"),
     ],
 )
 def test_a_text_is_shown_without_its_passwords(text, shown):
