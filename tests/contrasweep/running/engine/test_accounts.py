@@ -47,7 +47,7 @@ def test_the_seconds_of_a_trial_that_was_stopped_early_count_on_when_it_goes_on(
     accounts.started(active, 1.0)
     accounts.reported(active, rows(3), 1800.0)
     assert accounts.end(Record.of(TRIAL, status=Status.PRUNED, step=3, seconds=1800.0, metrics={"accuracy": 0.5}))
-    accounts.started(again := accounts.begin(TRIAL, TrialNotes()), Rate(1.0))
+    accounts.started(again := accounts.begin(TRIAL, TrialNotes()), 1.0)
     assert again.seconds == 1800.0
     assert not accounts.overdue.timed_out(time.monotonic() + 1700)
     assert accounts.overdue.timed_out(time.monotonic() + 1900), "its limit is of the seconds of all attempts"
