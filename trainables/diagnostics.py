@@ -139,15 +139,16 @@ def of_negatives(
     return metrics | {"ocl_equals_scl": float(not guard.below_zero)}
 
 
-def warn_if_stuck(metrics: Mapping[str, float], epoch: int, name: str) -> bool:
+def warn_if_stuck(metrics: Mapping[str, float], epoch: int, name: str, remedy: str) -> bool:
     """Warn, once per call, when a trial's loss is at its collapse value: it has learned nothing."""
     if not metrics.get("collapsed"):
         return False
     log.warning(
-        "%s: after epoch %d the loss stands at its collapse value %.4f and all embeddings coincide: raise the "
-        "temperature, lower the learning rate, or check the augmentations",
+        "%s: after epoch %d the loss stands at its collapse value %.4f and all embeddings coincide: %s, "
+        "or check the augmentations",
         name,
         epoch,
         metrics["collapse_value"],
+        remedy,
     )
     return True

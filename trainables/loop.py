@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from contrasweep.components import Component
 from contrasweep.processes import scratch_prefix
 from contrasweep.rows import ItemColumns
 from contrasweep.trainables import checkpoint, torch_internals
@@ -34,10 +35,12 @@ class Guard:
 
     `warned`: whether a method has said already that its trial is stuck. `below_zero`: whether a step had negatives with
     a cosine below 0, without which OCL is SCL. `untrained`: whether no epoch has had a gradient and changed a weight.
-    All are kept in the checkpoint.
+    All are kept in the checkpoint. `remedy` is advice for a trial that diverges: it names settings that the trial has.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, learning_rate: float, loss: Component | None = None) -> None:
+        warmer = " or raise loss.temperature" * (loss is not None and "temperature" in loss.parameters)
+        self.remedy = f"lower learning_rate ({learning_rate}){warmer}"
         self.nonfinite_steps, self.warned, self.below_zero, self.untrained = 0, False, False, True
 
     def step(
@@ -63,17 +66,18 @@ class Guard:
         optimizer.step(gradients)
         return norm, kept
 
-    def require_steps(self, taken: int, epoch: int, remedy: str) -> None:
+    def require_steps(self, taken: int, epoch: int) -> None:
         """Raise `FloatingPointError` with the `remedy` where an epoch took no step at all."""
         if not taken:
-            raise FloatingPointError(f"every step of epoch {epoch} had a loss or gradient that is not finite: {remedy}")
+            rule = f"every step of epoch {epoch} had a loss or gradient that is not finite"
+            raise FloatingPointError(f"{rule}: {self.remedy}")
 
-    def require_finite(self, values: Tensor, what: str, remedy: str) -> None:
+    def require_finite(self, values: Tensor, what: str) -> None:
         """Raise `FloatingPointError` with the `remedy` where `values`, named `what`, are not all finite."""
         if not torch.isfinite(values).all():
             raise FloatingPointError(
                 f"the network gives {what} that are not finite after {self.nonfinite_steps} steps that were skipped "
-                f"for that: {remedy}"
+                f"for that: {self.remedy}"
             )
 
 

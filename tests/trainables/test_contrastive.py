@@ -238,9 +238,18 @@ def test_figures_are_artifacts_of_the_last_report(make_trial):
     assert not last.artifacts
 
 
-def test_a_diverging_trial_says_what_to_change(make_trial):
-    with pytest.raises(FloatingPointError, match=r"every step of epoch .* not finite: lower learning_rate"):
-        list(train(make_trial(learning_rate=1e30, loss={"similarity": "dot"}, epochs=3)))
+@pytest.mark.parametrize(
+    ("changes", "warmer"),
+    [
+        ({"loss": {"similarity": "dot"}}, " or raise loss.temperature"),
+        ({"loss": "vicreg"}, ""),
+        ({"loss": {"name": "batch_hard", "similarity": "dot"}}, ""),
+        ({"targets": "byol"}, ""),
+    ],
+)
+def test_a_diverging_trial_is_told_to_change_settings_that_it_has(make_trial, changes, warmer):
+    with pytest.raises(FloatingPointError, match=rf"not finite.*: lower learning_rate \(1e\+30\){warmer}$"):
+        list(train(make_trial(learning_rate=1e30, epochs=3, **changes)))
 
 
 @pytest.mark.slow

@@ -72,10 +72,10 @@ def test_a_trial_at_its_collapse_value_says_so(caplog):
     z = torch.ones(7, 3)
     built = build("sincere", "cosine")
     with caplog.at_level(logging.WARNING):
-        assert diagnostics.warn_if_stuck(diagnostics.of_batch(built, built(z, LABELS), z, LABELS), 3, "arm a")
-        assert "arm a: after epoch 3" in caplog.text and "collapse value" in caplog.text
+        assert diagnostics.warn_if_stuck(diagnostics.of_batch(built, built(z, LABELS), z, LABELS), 3, "arm a", "heat")
+        assert "arm a: after epoch 3" in caplog.text and "coincide: heat, or" in caplog.text
         caplog.clear()
-        assert not diagnostics.warn_if_stuck({"collapsed": 0.0}, 3, "arm a") and not caplog.text
+        assert not diagnostics.warn_if_stuck({"collapsed": 0.0}, 3, "arm a", "heat") and not caplog.text
 
 
 def test_small_batches_have_diagnostics():

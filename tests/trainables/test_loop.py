@@ -20,7 +20,7 @@ class Counter:
     """A method whose weights are the number of epochs trained; it ends after `epochs`."""
 
     def __init__(self, epochs):
-        self.guard, self.model, self.epochs = loop.Guard(), torch.nn.Linear(1, 1), epochs
+        self.guard, self.model, self.epochs = loop.Guard(0.1), torch.nn.Linear(1, 1), epochs
         self.events: list[Any] = []
         with torch.no_grad():
             self.model.weight.zero_()
@@ -91,7 +91,7 @@ def refuses() -> tuple[Tensor, list[Tensor], str]:
 
 
 def test_the_guard_takes_finite_steps_only_and_counts_the_others():
-    weight, guard = torch.nn.Parameter(torch.ones(1)), loop.Guard()
+    weight, guard = torch.nn.Parameter(torch.ones(1)), loop.Guard(0.5)
     sgd = optimisation.SGD([weight], lr=1.0, momentum=0.0)
     for step in (gives(math.inf, 1.0), gives(1.0, math.nan), refuses):
         assert guard.step(sgd, step) is None and weight.item() == 1
@@ -99,17 +99,17 @@ def test_the_guard_takes_finite_steps_only_and_counts_the_others():
     taken = guard.step(sgd, gives(1.0, 4.0), clip=0.5)
     assert taken is not None and taken[0].item() == 4 and taken[1] == "kept"
     assert weight.item() == pytest.approx(0.5) and guard.nonfinite_steps == 3
-    with pytest.raises(FloatingPointError, match=r"every step of epoch 7 .*: lower learning_rate"):
-        guard.require_steps(0, 7, "lower learning_rate")
-    with pytest.raises(FloatingPointError, match=r"gives scores .* after 3 steps .*: raise it"):
-        guard.require_finite(torch.tensor([1.0, math.nan]), "scores", "raise it")
+    with pytest.raises(FloatingPointError, match=r"every step of epoch 7 .*: lower learning_rate \(0\.5\)$"):
+        guard.require_steps(0, 7)
+    with pytest.raises(FloatingPointError, match=r"gives scores .* after 3 steps .*: lower learning_rate"):
+        guard.require_finite(torch.tensor([1.0, math.nan]), "scores")
 
 
 class Learner:
     """A method with one weight, whose loss has a gradient from epoch `first` on."""
 
     def __init__(self, first, epochs=3, rate=0.1):
-        self.first, self.epochs, self.rate, self.guard = first, epochs, rate, loop.Guard()
+        self.first, self.epochs, self.rate, self.guard = first, epochs, rate, loop.Guard(rate)
         self.network = torch.nn.Linear(1, 1)
 
     @property

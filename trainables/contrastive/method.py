@@ -30,7 +30,7 @@ from contrasweep.trainables.contrastive.averaging import Averaged
 from contrasweep.trainables.contrastive.gradcache import chunked_step
 from contrasweep.trainables.contrastive.sampling import SAMPLINGS
 from contrasweep.trainables.contrastive.settings import Settings, initial_temperature
-from contrasweep.trainables.contrastive.targets import Targets
+from contrasweep.trainables.contrastive.targets import Targets, looks_at_loss
 from contrasweep.trainables.contrastive.temperature import LearnableTemperature
 from contrasweep.trainables.encoders import Shape
 from contrasweep.trainables.evaluation import pictures, target_noise
@@ -91,7 +91,8 @@ class Contrastive:
         self.trained = nn.ModuleList([part for part in trained if part is not None])
         self.optimizer = self._optimizer()
         self.average = Averaged(self.model, settings.ema) if settings.ema else None
-        self.guard, self.trial = loop.Guard(), trial
+        used = settings.loss if looks_at_loss(settings.targets) else None
+        self.guard, self.trial = loop.Guard(settings.learning_rate, used), trial
         self.evaluated_rows = min(EVAL_BATCH_ROWS, 4 * settings.batch_size)
 
     def _built_loss(self) -> losses.AnyLoss:
@@ -165,7 +166,7 @@ class Contrastive:
                     negatives += [] if last.negatives is None else [last.negatives]
                     self._after_step(step)
                 step += 1
-        self.guard.require_steps(len(measured), epoch, f"{self._lower_rate} or raise the temperature")
+        self.guard.require_steps(len(measured), epoch)
         assert last is not None
         loss, norm = torch.stack(measured).double().mean(0).tolist()
         metrics = {"loss": loss, "grad_norm": norm, "learning_rate": self.optimizer.lr}
@@ -208,10 +209,6 @@ class Contrastive:
         return epoch >= self.settings.epochs * self.settings.reports_per_epoch
 
     @property
-    def _lower_rate(self) -> str:
-        return f"lower learning_rate ({self.settings.learning_rate})"
-
-    @property
     def _name(self) -> str:
         return f"{self.trial.arm} (trial {self.trial.id})"
 
@@ -223,7 +220,7 @@ class Contrastive:
             batch = [distributed.gather(values) for values in batch]
         metrics = diagnostics.of_batch(compared, last.loss, *batch)
         if not self.guard.warned:
-            self.guard.warned = diagnostics.warn_if_stuck(metrics, epoch, self._name)
+            self.guard.warned = diagnostics.warn_if_stuck(metrics, epoch, self._name, self.guard.remedy)
         return metrics
 
     def _gradients(self, views: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor], Step]:
@@ -277,7 +274,7 @@ class Contrastive:
                 for pixels in torch.split(stretch, self.evaluated_rows)
             ]
         embeddings = torch.cat(chunks).float()
-        self.guard.require_finite(embeddings, "values", self._lower_rate)
+        self.guard.require_finite(embeddings, "values")
         return embeddings
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:

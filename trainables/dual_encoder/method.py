@@ -76,7 +76,7 @@ class DualEncoder(abc.ABC, Generic[B]):
             min(settings.warmup_epochs, settings.epochs - 1) * self.per_epoch,
             warmup_from=settings.learning_rate / 10,
         )
-        self.guard = loop.Guard()
+        self.guard = loop.Guard(settings.learning_rate, settings.loss)
 
     @abc.abstractmethod
     def network(self) -> nn.Module:
@@ -122,7 +122,7 @@ class DualEncoder(abc.ABC, Generic[B]):
                 measured.append(torch.stack([loss, norm]))
             if self.learned is not None:
                 clamp(self.learned)
-        self.guard.require_steps(len(measured), epoch, self.remedy)
+        self.guard.require_steps(len(measured), epoch)
         assert last is not None
         means = torch.stack(measured).double().mean(0).tolist()
         metrics = {"loss": means[0], "grad_norm": means[1], "learning_rate": self.optimizer.lr}
@@ -150,11 +150,6 @@ class DualEncoder(abc.ABC, Generic[B]):
         parameters = {**self.settings.loss.parameters, **learned}
         value: Tensor = self.settings.loss.entry(cosine(first, others), **parameters)
         return value
-
-    @property
-    def remedy(self) -> str:
-        """Return advice for a network whose values are not finite."""
-        return f"lower learning_rate ({self.settings.learning_rate}) or raise loss.temperature"
 
 
 def learned_of(parameters: Config) -> LearnedNumbers:

@@ -53,7 +53,7 @@ class Finetune:
             settings.warmup_epochs * self.per_epoch,
             constant=settings.schedule == "constant",
         )
-        self.guard = loop.Guard()
+        self.guard = loop.Guard(settings.learning_rate)
 
     def _optimizer(self) -> optimisation.Optimizer:
         s = self.settings
@@ -94,7 +94,7 @@ class Finetune:
             if (taken := self.guard.step(self.optimizer, compute, self.settings.clip)) is not None:
                 norm, loss = taken
                 measured.append(torch.stack([loss, norm]))
-        self.guard.require_steps(len(measured), epoch, self._remedy)
+        self.guard.require_steps(len(measured), epoch)
         means = torch.stack(measured).double().mean(0).tolist()
         return {"loss": means[0], "grad_norm": means[1], "learning_rate": self.optimizer.lr}
 
@@ -140,17 +140,13 @@ class Finetune:
         model = self.model.eval()
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             logits = self._forward(model, self.test.stretches())
-        self.guard.require_finite(logits, "values", self._remedy)
+        self.guard.require_finite(logits, "values")
         predicted = logits.argmax(1)
         metrics = classification(predicted, self.test.labels, self.classes)
         if not final:
             return loop.Evaluation(metrics)
         right = (predicted == self.test.labels).cpu().numpy().astype(np.uint8)
         return loop.Evaluation(metrics, {"accuracy": right, **self.test.grouping})
-
-    @property
-    def _remedy(self) -> str:
-        return f"lower learning_rate ({self.settings.learning_rate})"
 
 
 def network(settings: Settings, shape: Shape, classes: int) -> nn.Sequential:

@@ -107,7 +107,7 @@ class PairedTraining:
             min(settings.warmup_epochs, settings.epochs - 1) * self.per_epoch,
             warmup_from=settings.learning_rate / 10,
         )
-        self.guard = loop.Guard()
+        self.guard = loop.Guard(settings.learning_rate, settings.loss)
         self.evaluated_rows = min(EVAL_BATCH_ROWS, 4 * settings.batch_size)
 
     @property
@@ -137,7 +137,7 @@ class PairedTraining:
                 taken.append(last.terms | {"grad_norm": norm})
                 for name, counts in last.negatives.items():
                     negatives.setdefault(name, []).append(counts)
-        self.guard.require_steps(len(taken), epoch, self._remedy)
+        self.guard.require_steps(len(taken), epoch)
         assert last is not None
         metrics = {name: float(torch.stack([t[name] for t in taken]).double().mean()) for name in taken[0]}
         metrics |= self._diagnose(last, epoch)
@@ -176,16 +176,12 @@ class PairedTraining:
             return {}
         diagnosed = diagnostics.of_batch(self.objective.contrast, last.terms["contrast_z"], last.z, last.labels)
         if not self.guard.warned:
-            self.guard.warned = diagnostics.warn_if_stuck(diagnosed, epoch, self._name)
+            self.guard.warned = diagnostics.warn_if_stuck(diagnosed, epoch, self._name, self.guard.remedy)
         return {name: value for name, value in diagnosed.items() if math.isfinite(value)}
 
     @property
     def _name(self) -> str:
         return f"{self.trial.arm} (trial {self.trial.id})"
-
-    @property
-    def _remedy(self) -> str:
-        return f"lower learning_rate ({self.settings.learning_rate}) or raise loss.temperature"
 
     @torch.no_grad()
     def embed(self, split: str, rows: Int[Tensor, " n"], labels: Int[Tensor, " all"]) -> Embedded:
@@ -197,7 +193,7 @@ class PairedTraining:
                 out = self.model(*self.inputs.plain(split, chunk))
             batches.append((out.z, out.e_post, out.z_raw, out.logits.argmax(1)))
         z, e_post, z_raw, predicted = (torch.cat(column).cpu() for column in zip(*batches, strict=True))
-        self.guard.require_finite(z_raw, "embeddings", self._remedy)
+        self.guard.require_finite(z_raw, "embeddings")
         return Embedded(widened(z), widened(e_post), widened(z_raw), predicted, labels[rows])
 
     def test(self) -> tuple[Embedded, dict[str, float]]:
@@ -225,7 +221,7 @@ class PairedTraining:
         if self.model.paired and scores.get("centre_cosine", 0.0) > COLLAPSED:
             warnings.warn(
                 f"the class centres of z have a mean cosine of {scores['centre_cosine']:.2f}: z shows little "
-                "but the shift common to all pairs; raise loss.temperature or lower beta",
+                f"but the shift common to all pairs: {self.guard.remedy}{', or lower beta' * (self.settings.beta > 0)}",
                 stacklevel=2,
             )
         items = {**metrics.by_item(part.predicted, part.labels), **self.inputs.test_grouping}

@@ -39,7 +39,8 @@ class Trainer:
     """Model, optimiser and sampler of one trial. Everything random follows from `key` (seed, fold) and the epoch."""
 
     def __init__(self, settings: Settings, data: Prepared, key: tuple[int | None, ...]) -> None:
-        self.settings, self.data, self.key, self.guard = settings, data, key, loop.Guard()
+        self.settings, self.data, self.key = settings, data, key
+        self.guard = loop.Guard(settings.learning_rate)
         chosen = settings.relevance_threshold
         self.threshold = USUAL_THRESHOLD if chosen is None else chosen
         self.device = seeding.pick_device(settings.device)
@@ -94,7 +95,7 @@ class Trainer:
                     sums[name] += number
                 for name, value in step.losses.items():
                     sums[f"{name}_loss"] += value.item()
-        self.guard.require_steps(steps, epoch, f"lower learning_rate ({self.settings.learning_rate})")
+        self.guard.require_steps(steps, epoch)
         return {name: value / steps for name, value in sums.items()} | {"learning_rate": self.optimizer.lr}
 
     def _gradients(self, groups: NDArray[np.int64], rng: np.random.Generator) -> tuple[Tensor, list[Tensor], Step]:

@@ -133,7 +133,7 @@ class Texts(DualEncoder[Batch]):
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             chunks = [encoder(words.to(self.device)) for words in torch.split(self.reader(texts), rows)]
         found = torch.cat(chunks).float().cpu()
-        self.guard.require_finite(found, "features", self.remedy)
+        self.guard.require_finite(found, "features")
         return found
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:

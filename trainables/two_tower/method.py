@@ -113,7 +113,7 @@ class TwoTower(DualEncoder[Batch]):
         network = self.model.eval().get_submodule(tower)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             embeddings = torch.cat([network(chunk) for chunk in chunks]).float()
-        self.guard.require_finite(embeddings, f"embeddings of {tower}", self.remedy)
+        self.guard.require_finite(embeddings, f"embeddings of {tower}")
         return unit(embeddings)
 
     def classifier(self, classes: Sequence[str]) -> Float[Tensor, "k d"]:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from contrasweep.results.table import Table
 
 NOTICES = {
-    "collapsed": "collapsed: the loss stands at its collapse value and all embeddings coincide; raise the temperature, "
-    "lower the learning rate, or check the augmentations",
-    "untrained": "learned nothing: the gradient was 0 in every step, or no weight changed; check the margins and the "
-    "similarity of the loss, the learning rate, and that batches hold pairs of both kinds",
+    "collapsed": "collapsed: the loss stands at its collapse value and all embeddings coincide; lower the "
+    "learning rate, check the augmentations, or raise the temperature of a loss that has one",
+    "untrained": "learned nothing: the gradient was 0 in every step, or no weight changed; check the learning rate, "
+    "that batches hold pairs of both kinds, and the margins and the similarity of a loss that has them",
     "ocl_equals_scl": "OCL equals SCL at every step: no cosine of two negatives was negative; the embeddings lie close "
     "together, so raise the temperature, lower the learning rate, or call it SCL",
 }

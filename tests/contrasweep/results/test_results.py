@@ -118,7 +118,7 @@ def test_a_table_says_where_ocl_was_scl(format, study, tmp_path):
     assert said in " ".join(render(load("made-up", storage=str(tmp_path)), format).decode().split())
 
 
-REMEDY = "raise the temperature, lower the learning rate, or check the augmentations"
+REMEDY = "lower the learning rate, check the augmentations, or raise the temperature of a loss that has one"
 
 
 @pytest.mark.parametrize("format", ["text", "markdown", "latex", "html", "csv"])
