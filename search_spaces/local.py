@@ -327,6 +327,24 @@ PAIRS_SMALL = _table(
 )
 """Its trials of seed 0 are those of SYSTEMS_SMALL."""
 
+ALPHA_SMALL = _table(
+    "local-alpha-small",
+    "Should alpha fall on OMBRIA's pairs? From 1 inversely to the epoch, against .5, by the number of epochs",
+    data="ombria",
+    metric="f1_macro",
+    arms={
+        "inverse": Arm(
+            PAIRS,
+            config=_without(_BRIEF, "epochs") | LOCAL | {"alpha": 1.0, "alpha_schedule": "inverse", "batch_size": 32},
+        ),
+        "constant": Arm(PAIRS, config=_without(_BRIEF, "epochs") | LOCAL | {"batch_size": 32}),
+    },
+    reference="constant",
+    axes={"epochs": [2, 5, 10]},
+    question="cells",
+    smallest_difference=0.02,
+)
+
 WITH_COLOUR: MutableConfig = _PAIR | LOCAL | {"colour_units": 256}
 COLOUR_SMALL = _table(
     "local-colour-small",
@@ -406,7 +424,7 @@ RECIPE: Space = {
     "wce.reduction": Choice(["torch_mean", "batch_mean"]),
     "sampler": Choice(["uniform", "class_balanced", "at_least_2_per_class"]),
 }
-"""More to tune where there is the budget."""
+"""More to tune where there is the budget, as at the paper's scale."""
 
 
 def _searched(base: MutableConfig, space: Space, names: tuple[str, ...], trainable: str = PAIRS) -> dict[str, Arm]:
@@ -423,8 +441,8 @@ def _searched(base: MutableConfig, space: Space, names: tuple[str, ...], trainab
 
 SWEEP = Sweep(
     name="local-sweep",
-    description="alpha, beta, temperature, rate and batch size of the four systems on xBD, then five fresh seeds",
-    arms=_searched(_PAPER | {"image_size": 128}, WEIGHTS, tuple(SYSTEMS)),
+    description="Weights, temperature, rate, batch and recipe of the four systems on xBD, then five fresh seeds",
+    arms=_searched(_PAPER | {"image_size": 128}, WEIGHTS | RECIPE, tuple(SYSTEMS)),
     data="xbd",
     folds=5,
     search_folds=[0],
@@ -463,7 +481,8 @@ SICK_SMALL = AblationGrid(
     name="local-sick-small",
     description="SICK's entailment with a narrow encoder and few epochs",
     data="sick",
-    seeds=[0, 1, 2],
+    seeds=list(range(100, 108)),
+    smallest_difference=0.02,
     arms=arms(
         {
             "encoder.width": 48,

@@ -182,6 +182,7 @@ SIMILARITY_BY_LOSS = AblationGrid(
     seeds=list(range(100, 112)),
     metric="knn1",
     reference="supcon-cosine",
+    smallest_difference=0.01,
 )
 """Temperatures and margins are the middles of their spaces, not tuned: `space(loss, similarity)` is there for that."""
 

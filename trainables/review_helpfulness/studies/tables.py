@@ -2,9 +2,10 @@
 
 Studies of Nguyen et al., EMNLP 2022: MAIN_TABLE (their Tables 3 and 4, a block for each category of Lazada's and of
 Amazon's reviews), ABLATION (Table 6), DISTANCES (Tables 7 and 8), at the paper's sizes; SEARCH tunes the proposed model
-on the validation MAP. Each has a `_SMALL` form that two cores finish in minutes: narrow models, 40 steps, the real
+on the validation MAP. The main table has forms that two cores finish in minutes: narrow models, 40 steps, the real
 clothing reviews without images or a planted, synthetic set with them. A small study says nothing about the paper's
-table: it shows that the comparison runs, and who is ahead at that size; those of claims.py decide.
+table: it shows that the comparison runs, and who is ahead at that size; those of claims.py decide, of the other tables
+too.
 """
 
 from collections.abc import Iterable, Mapping
@@ -172,14 +173,8 @@ MAIN_TABLE_PLANTED = main_table("review-helpfulness-planted-synthetic", PLANTED_
 BOTH_MARKETS: MutableConfig = {"labels": called(*BLOCKS[::3]), "axes": {"data": BLOCKS[::3]}}
 """Clothing of both markets, as Tables 6 to 8 have both; the ablation asks of all categories."""
 ABLATION = ablation("review-helpfulness-ablation", PAPER_DATA, {}, {}, SEEDS, **EVERY_BLOCK)
-ABLATION_SMALL = ablation(
-    "review-helpfulness-ablation-small-synthetic", PLANTED_DATA, SMALL, SMALL_MODELS["proposed"], [0, 1, 2]
-)
 
 DISTANCES = distances("review-helpfulness-distances", PAPER_DATA, {}, {}, SEEDS, **BOTH_MARKETS)
-DISTANCES_SMALL = distances(
-    "review-helpfulness-distances-small-synthetic", PLANTED_DATA, SMALL, SMALL_MODELS, [0, 1, 2]
-)
 
 SEARCH = Sweep(
     name="review-helpfulness-search",
