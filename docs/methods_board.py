@@ -30,7 +30,8 @@ from contrasweep.search_spaces import methods_board
 from contrasweep.search_spaces.local import PIXELS
 from contrasweep.storage.record import Record
 
-PAGE, KEPT = Path("docs/methods-board.md"), Path("docs/methods-board")
+ROOT = Path(__file__).parents[1]
+PAGE, KEPT = ROOT / "docs/methods-board.md", ROOT / "docs/methods-board"
 FLOORS = KEPT / "floors.json"
 STUDIES: dict[str, cs.Sweep] = {name: getattr(methods_board, name) for name in ("CIFAR", "MNIST", "DIGITS")}
 LABELLED = ("supcon", "sincere", "ocl", "triplet", "lifted", "batch-hard", "proxy-anchor", "arcface")
@@ -118,9 +119,9 @@ def again(name: str, arms: list[str], storage: str) -> bool:
     return same
 
 
-def page(names: list[str]) -> str:
+def page() -> str:
     """The page, of the studies whose records are kept."""
-    parts = {name: section(name) for name in names if (KEPT / f"{STUDIES[name].data}.csv").is_file()}
+    parts = {name: section(name) for name in STUDIES if (KEPT / f"{STUDIES[name].data}.csv").is_file()}
     return "\n".join([*HEAD, *itertools.chain.from_iterable(parts.values()), *TAIL]) + "\n"
 
 
@@ -149,7 +150,7 @@ def section(name: str) -> list[str]:
                 "yes" if row.arm in LABELLED else "",
                 *scores,
                 "" if row.p_next is None else f"{row.p_next:.2g}",
-                f"{own['processor_seconds'].median():.0f}",
+                f"{own['processor_seconds'].median():.1f}",
                 f"{own['memory_gib'].max():.2f}",
                 ", ".join(f"{key.rpartition('.')[2]} {value:.2g}" for key, value in settings.items()),
                 canonical.digest(own["digest"].fillna("-").tolist(), 12),
@@ -190,9 +191,7 @@ def skeptical(boards: dict[str, Board], tried: pd.DataFrame, kept: pd.DataFrame,
     """What a reader should hold against the ranking."""
     board, lines = boards["accuracy"], []
     separable = len(board.rows) - 1 - board.separable_holm
-    lines.append(
-        f"{separable} of {len(board.rows) - 1} neighbours in the order are not separable: it is no order there."
-    )
+    lines.append(f"{separable} of {len(board.rows) - 1} neighbours in the order are not separable.")
     if low := [row.arm for row in board.rows if row.mean <= floor]:
         lines.append(f"Not above raw pixels on average: {', '.join(low)}.")
     apart = [
@@ -221,10 +220,13 @@ def skeptical(boards: dict[str, Board], tried: pd.DataFrame, kept: pd.DataFrame,
         f"{spread.index[-1]} (+{spread.iloc[-1]:.3f}). With one, the order is rather that of who needs no tuning."
     )
     for part, what in ((tried, "configurations"), (kept, "seeds")):
-        for (arm, error), failed in part[part["digest"].isna()].groupby(["arm", "error"]):
-            rates = ", ".join(f"{json.loads(text)['learning_rate']:.2g}" for text in failed["settings"])
+        for arm, failed in part[part["digest"].isna()].groupby("arm"):
+            rates = ", ".join(
+                f"{rate:.2g}" for rate in sorted(json.loads(s)["learning_rate"] for s in failed["settings"])
+            )
+            kinds = " and ".join(sorted({error.partition(":")[0] for error in failed["error"]}))
             few = f"{len(failed)} of {(part['arm'] == arm).sum()} {what}"
-            lines.append(f"{arm}: {few} failed (learning rate {rates}): {error.partition(':')[0]}.")
+            lines.append(f"{arm}: {few} failed with {kinds}, at learning rates of {rates}.")
     return lines
 
 
@@ -273,7 +275,7 @@ def main() -> None:
             sys.exit(0 if again(name, arms, chosen.storage or "./contrasweep-runs") else 1)
         for name in STUDIES if chosen.storage else ():
             keep(name, chosen.storage)
-        PAGE.write_text(page(list(STUDIES)))
+        PAGE.write_text(page())
     except ContrasweepError as error:
         print(f"methods_board: {error}", file=sys.stderr)
         sys.exit(2)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from command_line import Done, contrasweep
+from docs import methods_board, papers_page
 from docs.claims_ledger import CLAIMS, DIGITS, RAW_PIXELS, Claim
 from docs.claims_page import (
     INVENTORY,
@@ -229,6 +230,11 @@ def test_the_estimates_of_earlier_pages_are_kept(tmp_path):
     assert Kept.of(tmp_path) == kept and Kept.of(tmp_path / "none") == Kept() == Kept.of(None)
     known = Kept.of(PAGE.parent / "claims").estimates
     assert all(not claim.earlier or claim.earlier in known for claim in CLAIMS)
+
+
+def test_the_committed_boards_and_papers_are_what_is_kept_of_their_studies():
+    for module in (methods_board, papers_page):
+        assert module.page() == module.PAGE.read_text(), f"python -m {module.__name__}"
 
 
 def test_the_committed_page_is_what_the_kept_estimates_say(tmp_path):

@@ -20,7 +20,7 @@ def test_every_arm_has_settings(name):
         Settings(**arm.config)
 
 
-@pytest.mark.parametrize("name", ["MAIN_TABLE", "MAIN_TABLE_SMALL", "MAIN_TABLE_PLANTED"])
+@pytest.mark.parametrize("name", ["MAIN_TABLE", "MAIN_TABLE_SMALL"])
 def test_the_main_table_has_the_eight_models(name):
     assert list(GRIDS[name].arms) == list(MODELS) and len(MODELS) == 8
 
