@@ -3,9 +3,8 @@
 Studies of Nguyen et al., EMNLP 2022: MAIN_TABLE (their Tables 3 and 4, a block for each category of Lazada's and of
 Amazon's reviews), ABLATION (Table 6), DISTANCES (Tables 7 and 8), at the paper's sizes; SEARCH tunes the proposed model
 on the validation MAP. The main table has a form that two cores finish in minutes: narrow models, 40 steps, the real
-clothing reviews without images. A small study says nothing about the paper's
-table: it shows that the comparison runs, and who is ahead at that size; those of claims.py decide, of the other tables
-too.
+clothing reviews without images. It says nothing about the paper's table: it shows that the comparison runs, and who is
+ahead at that size; the studies of claims.py decide, of the other tables too.
 """
 
 from collections.abc import Iterable, Mapping
