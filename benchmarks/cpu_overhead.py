@@ -1,0 +1,210 @@
+"""What training costs on a CPU against a plain PyTorch loop: ratios of processor seconds in one process, in turns.
+
+    python -m benchmarks.cpu_overhead [--storage FOLDER] [--pairs 5]
+
+Digits and CIFAR crops: the plain loop is written as people write it, with torchvision's transforms for each image, its
+own SupCon and torch.optim; it shares the network's architecture alone. Pairs and reviews: it takes the network and the
+batches that the method has, since no other code has them, and has its own loop, losses (pairs) and torch.optim. So
+there the ratio is what guards, diagnostics and counts cost. Evaluations are left out on both sides.
+"""
+
+import argparse
+import datetime
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torchvision.transforms import v2
+
+from contrasweep import AblationGrid, Arm
+from contrasweep.planning.planner import plan
+from contrasweep.search_spaces import local
+from contrasweep.trainables import seeding
+from contrasweep.trainables.contrastive import Settings as ContrastiveSettings
+from contrasweep.trainables.contrastive.method import Contrastive, network
+from contrasweep.trainables.paired.fitting import PairedTraining
+from contrasweep.trainables.paired_images.inputs import ImageInputs
+from contrasweep.trainables.paired_images.settings import Settings as PairSettings
+from contrasweep.trainables.review_helpfulness.corpora import load
+from contrasweep.trainables.review_helpfulness.settings import Settings as ReviewSettings
+from contrasweep.trainables.review_helpfulness.studies import claims
+from contrasweep.trainables.review_helpfulness.trainer import Trainer
+
+SUPCON = {"encoder": "cnn", "loss": {"name": "supcon", "temperature": 0.2}, "learning_rate": 0.1}
+JITTER = v2.RandomApply([v2.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.8)
+PHOTOS = [v2.RandomHorizontalFlip(), JITTER, v2.RandomGrayscale(0.2)]
+
+
+def trial_of(arm: Arm, data: str, storage: str, folds: int | None = None) -> Any:
+    """The first trial of an arm on a data set."""
+    study = AblationGrid("overhead", {"arm": arm}, data, folds=folds, metric="loss", mode="min")
+    return next(iter(plan(study, storage=storage).trials))
+
+
+def supcon(z: torch.Tensor, labels: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Khosla et al. 2020, equation 2."""
+    z = F.normalize(z, dim=1)
+    own = torch.eye(len(z), dtype=torch.bool)
+    scores = (z @ z.T / temperature).masked_fill(own, -torch.inf)
+    log_p = scores - scores.logsumexp(1, keepdim=True)
+    same = (labels[:, None] == labels) & ~own
+    return -(log_p.masked_fill(~same, 0).sum(1) / same.sum(1).clamp(min=1)).mean()
+
+
+def images(storage: str, data: str, epochs: int, batch: int, views: v2.Transform) -> tuple[Callable[[], Any], ...]:
+    """Ours and the plain loop on a data set of images."""
+    arm = Arm("contrasweep.trainables.contrastive:train", config=SUPCON | {"epochs": epochs, "batch_size": batch})
+    trial = trial_of(arm, data, storage)
+    settings = ContrastiveSettings(**trial.config)
+
+    def ours() -> None:
+        method = Contrastive(trial, settings)
+        for epoch in range(1, epochs + 1):
+            method.epoch(epoch)
+
+    def plain() -> None:
+        part = trial_part(trial)
+        pixels, labels = torch.from_numpy(np.asarray(part.array("image"))), torch.tensor(part.labels)
+        mean, std = (f(pixels.float() / 255, dim=(0, 2, 3)).tolist() for f in (torch.mean, torch.std))
+        one = v2.Compose([views, v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)])
+        model = network(settings.resolve(trial.data), tuple(pixels.shape[1:])).train()
+        sgd = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4)
+        steps = epochs * (len(pixels) // batch)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, steps)
+        for _ in range(epochs):
+            for rows in torch.randperm(len(pixels)).split(batch):
+                if len(rows) < batch:
+                    continue
+                both = torch.cat([torch.stack([one(pixels[row]) for row in rows]) for _ in range(2)])
+                loss = supcon(model(both), labels[rows].repeat(2), 0.2)
+                sgd.zero_grad()
+                loss.backward()
+                sgd.step()
+                schedule.step()
+
+    return ours, plain
+
+
+def trial_part(trial: Any) -> Any:
+    """The training part of a trial."""
+    from contrasweep.data import open_dataset
+
+    return open_dataset(trial.data).parts(trial.fold)[0]
+
+
+def pairs(storage: str, epochs: int = 2) -> tuple[Callable[[], Any], ...]:
+    """LOCAL on pairs: its network and views, with OCL, weighted cross-entropy and AdamW of a plain loop."""
+    config = local.PAIRS_SMALL.arms["local"].config | {"epochs": epochs}
+    trial = trial_of(Arm(local.PAIRS, config=config), "ombria", storage, 5)
+
+    def built() -> PairedTraining:
+        settings = PairSettings(**trial.config)
+        device = seeding.pick_device(settings.device)
+        seeding.prepare(device, settings.threads)
+        return PairedTraining(trial, ImageInputs(trial, settings, device))
+
+    def ours() -> None:
+        run = built()
+        for epoch in range(1, epochs + 1):
+            run.epoch(epoch)
+
+    def plain() -> None:
+        run = built()
+        s, model = run.settings, run.model.train()
+        adam = torch.optim.AdamW(model.parameters(), s.learning_rate, weight_decay=0.05)
+        for epoch in range(1, epochs + 1):
+            for sides, labels in run._batches(epoch):
+                out = model(*sides)
+                contrast = run.objective.contrast(out.z, labels) + s.beta * run.objective.contrast(out.latent, labels)
+                loss = 0.5 * contrast + 0.5 * F.cross_entropy(out.logits, labels, run.objective.weights)
+                adam.zero_grad()
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                adam.step()
+
+    return ours, plain
+
+
+def reviews(storage: str) -> tuple[Callable[[], Any], ...]:
+    """The proposed model on synthetic reviews: its network and batches, with Adam of a plain loop."""
+    trial = trial_of(claims.BASELINES.arms["proposed"], claims.PLANTED_DATA, storage)
+    settings = ReviewSettings(**trial.config).resolve(trial.data)
+    data = load(trial, settings, (trial.seed, trial.fold))
+
+    def ours() -> None:
+        Trainer(settings, data, (trial.seed, trial.fold)).train_epoch(1)
+
+    def plain() -> None:
+        run = Trainer(settings, data, (trial.seed, trial.fold))
+        adam, rng = torch.optim.Adam(run.model.parameters(), settings.learning_rate), np.random.default_rng(0)
+        run.model.train()
+        for groups in run.sampler.batches(0, settings.sampler.groups):
+            rows = groups.reshape(-1)
+            batch = run.train.batch(rows, np.repeat(np.arange(len(groups)), groups.shape[1]))
+            output = run.model(run.model.augment(batch, run.train, rows, rng))
+            ranking = settings.loss.build(
+                output.score.view(groups.shape), batch.label.view(groups.shape), settings.helpful_threshold
+            )
+            loss = ranking + sum(output.losses.values())
+            adam.zero_grad()
+            loss.backward()
+            adam.step()
+
+    return ours, plain
+
+
+def measure(ours: Callable[[], Any], plain: Callable[[], Any], turns: int) -> tuple[float, float, list[float]]:
+    """Medians of processor seconds of both, and the ratio of each turn; the first turn warms up and is left out."""
+    seconds = np.zeros((turns + 1, 2))
+    for turn in range(turns + 1):
+        for place, run in ((0, ours), (1, plain))[:: 1 if turn % 2 else -1]:
+            began = time.process_time()
+            run()
+            seconds[turn, place] = time.process_time() - began
+    kept = seconds[1:]
+    return *np.median(kept, 0).tolist(), (kept[:, 0] / kept[:, 1]).tolist()
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    options.add_argument("--storage", default="./contrasweep-runs")
+    options.add_argument("--turns", type=int, default=5)
+    options.add_argument("--to", type=Path, default=Path("benchmarks/results/cpu_overhead.md"))
+    chosen = options.parse_args()
+    torch.set_num_threads(1)
+    cases = {
+        "SupCon, 8x8 digits, torchvision's affine views": lambda: images(
+            chosen.storage, "digits-lt", 4, 64, v2.RandomAffine(10, (0.1, 0.1), (0.9, 1.1))
+        ),
+        "SupCon, CIFAR crops, torchvision's photo views": lambda: images(
+            chosen.storage, "cifar10-lt", 1, 128, v2.Compose([v2.RandomResizedCrop(32, (0.2, 1.0)), *PHOTOS])
+        ),
+        "LOCAL, OMBRIA's pairs, the same batches": lambda: pairs(chosen.storage),
+        "proposed review model, synthetic reviews, the same batches": lambda: reviews(chosen.storage),
+    }
+    lines = [
+        "# Training on a CPU against a plain PyTorch loop",
+        "",
+        f"{datetime.date.today()}, {platform.machine()}, {len(os.sched_getaffinity(0))} cores (load average "
+        f"{os.getloadavg()[0]:.1f}), torch {torch.__version__}, one thread. By `python -m benchmarks.cpu_overhead`: "
+        f"processor seconds, medians of {chosen.turns} turns in one process; compare within a row only. Evaluations "
+        "are left out. Of pairs and reviews the plain loop takes network and batches from the method.",
+        "",
+        "| | contrasweep, s | plain loop, s | ratio, each turn |",
+        "|---|---:|---:|---|",
+    ]
+    for name, case in cases.items():
+        first, second, ratios = measure(*case(), chosen.turns)
+        lines.append(f"| {name} | {first:.2f} | {second:.2f} | {', '.join(f'{one:.2f}' for one in sorted(ratios))} |")
+        print(lines[-1], flush=True)
+    chosen.to.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
