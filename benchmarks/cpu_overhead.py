@@ -1,11 +1,11 @@
 """What training costs on a CPU against a plain PyTorch loop: ratios of processor seconds in one process, in turns.
 
-    python -m benchmarks.cpu_overhead [--storage FOLDER] [--pairs 5]
+    python -m benchmarks.cpu_overhead [--storage FOLDER] [--turns 3]
 
-Digits and CIFAR crops: the plain loop is written as people write it, with torchvision's transforms for each image, its
-own SupCon and torch.optim; it shares the network's architecture alone. Pairs and reviews: it takes the network and the
-batches that the method has, since no other code has them, and has its own loop, losses (pairs) and torch.optim. So
-there the ratio is what guards, diagnostics and counts cost. Evaluations are left out on both sides.
+The plain loop has its own SupCon, steps and schedule, and torch.optim; it shares the network's architecture. Of images
+it is measured twice: with torchvision's transforms for each image, as people write it, and with the very views of the
+method. Of pairs and reviews it takes network, batches and losses from the method, since no other code has them. With
+the same batches the ratio is what guards, diagnostics, counts and optimisers cost. Evaluations are left out.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import datetime
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torchvision.transforms import v2
 
 from contrasweep import AblationGrid, Arm
+from contrasweep.data import open_dataset
 from contrasweep.planning.planner import plan
 from contrasweep.search_spaces import local
 from contrasweep.trainables import seeding
@@ -57,8 +58,10 @@ def supcon(z: torch.Tensor, labels: torch.Tensor, temperature: float) -> torch.T
     return -(log_p.masked_fill(~same, 0).sum(1) / same.sum(1).clamp(min=1)).mean()
 
 
-def images(storage: str, data: str, epochs: int, batch: int, views: v2.Transform) -> tuple[Callable[[], Any], ...]:
-    """Ours and the plain loop on a data set of images."""
+def images(
+    storage: str, data: str, epochs: int, batch: int, views: v2.Transform | None = None
+) -> tuple[Callable[[], Any], ...]:
+    """Ours and the plain loop on a data set of images; without `views` both have the same batches of views."""
     arm = Arm("contrasweep.trainables.contrastive:train", config=SUPCON | {"epochs": epochs, "batch_size": batch})
     trial = trial_of(arm, data, storage)
     settings = ContrastiveSettings(**trial.config)
@@ -69,19 +72,16 @@ def images(storage: str, data: str, epochs: int, batch: int, views: v2.Transform
             method.epoch(epoch)
 
     def plain() -> None:
-        part = trial_part(trial)
-        pixels, labels = torch.from_numpy(np.asarray(part.array("image"))), torch.tensor(part.labels)
-        mean, std = (f(pixels.float() / 255, dim=(0, 2, 3)).tolist() for f in (torch.mean, torch.std))
-        one = v2.Compose([views, v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)])
+        part = open_dataset(trial.data).parts(trial.fold)[0]
+        pixels = torch.from_numpy(np.asarray(part.array("image"))).permute(0, 3, 1, 2)
+        labels = torch.tensor(part.labels)
         model = network(settings.resolve(trial.data), tuple(pixels.shape[1:])).train()
         sgd = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4)
-        steps = epochs * (len(pixels) // batch)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, steps)
-        for _ in range(epochs):
-            for rows in torch.randperm(len(pixels)).split(batch):
-                if len(rows) < batch:
-                    continue
-                both = torch.cat([torch.stack([one(pixels[row]) for row in rows]) for _ in range(2)])
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, epochs * (len(pixels) // batch))
+        for epoch in range(1, epochs + 1):
+            for both, rows in (
+                viewed(pixels, batch, views) if views else Contrastive(trial, settings)._batches(epoch, 0)[1]
+            ):
                 loss = supcon(model(both), labels[rows].repeat(2), 0.2)
                 sgd.zero_grad()
                 loss.backward()
@@ -91,11 +91,12 @@ def images(storage: str, data: str, epochs: int, batch: int, views: v2.Transform
     return ours, plain
 
 
-def trial_part(trial: Any) -> Any:
-    """The training part of a trial."""
-    from contrasweep.data import open_dataset
-
-    return open_dataset(trial.data).parts(trial.fold)[0]
+def viewed(pixels: torch.Tensor, batch: int, views: v2.Transform) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Batches of two views of each image, with their rows, one image after another."""
+    mean, std = (moment(pixels.float() / 255, dim=(0, 2, 3)).tolist() for moment in (torch.mean, torch.std))
+    one = v2.Compose([views, v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)])
+    for rows in torch.randperm(len(pixels))[: len(pixels) // batch * batch].split(batch):
+        yield torch.cat([torch.stack([one(pixels[row]) for row in rows]) for _ in range(2)]), rows
 
 
 def pairs(storage: str, epochs: int = 2) -> tuple[Callable[[], Any], ...]:
@@ -174,17 +175,18 @@ def measure(ours: Callable[[], Any], plain: Callable[[], Any], turns: int) -> tu
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     options.add_argument("--storage", default="./contrasweep-runs")
-    options.add_argument("--turns", type=int, default=5)
+    options.add_argument("--turns", type=int, default=3)
     options.add_argument("--to", type=Path, default=Path("benchmarks/results/cpu_overhead.md"))
     chosen = options.parse_args()
     torch.set_num_threads(1)
+    digits, crops = (chosen.storage, "digits-lt", 4, 64), (chosen.storage, "cifar10-lt", 1, 128)
+    affine = v2.RandomAffine(10, (0.1, 0.1), (0.9, 1.1))
+    photos = v2.Compose([v2.RandomResizedCrop(32, (0.2, 1.0)), *PHOTOS])
     cases = {
-        "SupCon, 8x8 digits, torchvision's affine views": lambda: images(
-            chosen.storage, "digits-lt", 4, 64, v2.RandomAffine(10, (0.1, 0.1), (0.9, 1.1))
-        ),
-        "SupCon, CIFAR crops, torchvision's photo views": lambda: images(
-            chosen.storage, "cifar10-lt", 1, 128, v2.Compose([v2.RandomResizedCrop(32, (0.2, 1.0)), *PHOTOS])
-        ),
+        "SupCon, 8x8 digits, the same views": lambda: images(*digits),
+        "SupCon, 8x8 digits, torchvision's affine views": lambda: images(*digits, affine),
+        "SupCon, CIFAR crops, the same views": lambda: images(*crops),
+        "SupCon, CIFAR crops, torchvision's photo views": lambda: images(*crops, photos),
         "LOCAL, OMBRIA's pairs, the same batches": lambda: pairs(chosen.storage),
         "proposed review model, synthetic reviews, the same batches": lambda: reviews(chosen.storage),
     }
@@ -194,7 +196,7 @@ def main() -> None:
         f"{datetime.date.today()}, {platform.machine()}, {len(os.sched_getaffinity(0))} cores (load average "
         f"{os.getloadavg()[0]:.1f}), torch {torch.__version__}, one thread. By `python -m benchmarks.cpu_overhead`: "
         f"processor seconds, medians of {chosen.turns} turns in one process; compare within a row only. Evaluations "
-        "are left out. Of pairs and reviews the plain loop takes network and batches from the method.",
+        "are left out.",
         "",
         "| | contrasweep, s | plain loop, s | ratio, each turn |",
         "|---|---:|---:|---|",
