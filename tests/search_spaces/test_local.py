@@ -32,7 +32,7 @@ def test_every_cell_has_settings_that_train(name):
         if grid.arms[arm].trainable not in (local.COLOUR, local.PIXELS):
             expected = {"scl": "supcon", "l-scl": "supcon", "cross-entropy": "supcon"}.get(arm, "ocl")
             assert settings.loss.name == expected
-            assert (settings.beta > 0) == (arm in ("l-scl", "local", "local-pre", "local-post"))
+            assert (settings.beta > 0) == (arm in ("l-scl", "local", "local-pre", "local-post", "inverse", "constant"))
 
 
 @pytest.mark.parametrize("name", SWEEPS)
