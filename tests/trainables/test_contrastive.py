@@ -243,7 +243,6 @@ def test_figures_are_artifacts_of_the_last_report(make_trial):
     [
         ({"loss": {"similarity": "dot"}}, " or raise loss.temperature"),
         ({"loss": "vicreg"}, ""),
-        ({"loss": {"name": "batch_hard", "similarity": "dot"}}, ""),
         ({"targets": "byol"}, ""),
     ],
 )
