@@ -206,6 +206,23 @@ def test_a_status_is_asked_and_not_compared():
     assert [path.name for path in pages if named.search(path.read_text())] == []
 
 
+COUNTED = re.compile(
+    r"(?<!of )(?<!to )(?<!/)\{(?![A-Z_]+[:}])([^{}]+)\} (?:(?:more|fresh|finished|pending) )?(?:trial|seed|candidate|"
+    r"arm|cell|configuration|comparison|item|task|GPU|slot|look|network|epoch)s\b"
+)
+SEVERAL = {
+    *("len(fitting) or 'no'", "self.screening_trials", "self.seeds", "d.seeds", "enough", "seeds", "n", "counts[-1]"),
+    *("design.seeds", "len(summary.datasets)", "self.most", "cells:,", "of"),
+}
+"""Counts that are never 1, or are asked for it before."""
+
+
+def test_a_count_in_a_message_agrees_with_its_noun():
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text() for path in SOURCES}
+    found = {(name, count) for name, text in texts.items() for count in COUNTED.findall(text) if count not in SEVERAL}
+    assert found == set(), "say it by contrasweep.errors.plural"
+
+
 OWN_PATH = re.compile(r"['\"](contrasweep(?:\.\w+)+):(\w+)['\"]")
 
 

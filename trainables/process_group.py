@@ -26,7 +26,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from contrasweep.errors import ProcessLostError, SpecError
+from contrasweep.errors import ProcessLostError, SpecError, plural
 from contrasweep.imports import import_path
 from contrasweep.trainables import checkpoint, loop, seeding
 from contrasweep.trial import Trial
@@ -115,7 +115,7 @@ def joined(trial: Trial, resume: Path | None, *, size: int, build: str, device: 
             "a trial needs a GPU for each of its processes",
             place="resources",
             value=size,
-            hint=f"this process sees {torch.cuda.device_count()} GPUs",
+            hint=f"this process sees {plural(torch.cuda.device_count(), 'GPU')}",
         )
     with tempfile.TemporaryDirectory(prefix="contrasweep-group-") as folder:
         meet = str(Path(folder) / "meet")

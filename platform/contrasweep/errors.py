@@ -185,3 +185,8 @@ def check_known(value: object, kind: str, known: Iterable[str], rule: str, *, pl
     names = list(known)
     if value not in names:
         raise SpecError(rule, place=place, value=value, hint=choose_from(kind, names, value))
+
+
+def plural(number: float, noun: str) -> str:
+    """Return `1 trial` or `12 trials`, for a sentence; `noun` is the singular of one that takes an s."""
+    return f"{number:.12g} {noun}{'' if number == 1 else 's'}"

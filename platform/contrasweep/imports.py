@@ -222,13 +222,11 @@ def failing_line(error: BaseException) -> str:
     """Return where the user's import failed: ` (mine.py, line 3)`; "" where that is not known."""
     if isinstance(error, SyntaxError):
         return ""  # its text says where
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _machinery(f.filename)]
+    ours = __file__, importlib.__file__
+    every = traceback.extract_tb(error.__traceback__)
+    frames = [f for f in every if not f.filename.startswith("<") and f.filename not in ours]
     theirs = [f for f in frames if not f.filename.startswith(_INSTALLED)] or frames  # not what their code called
     return f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else ""
-
-
-def _machinery(file: str) -> bool:
-    return file.startswith("<") or file in (__file__, importlib.__file__)
 
 
 def build_part(kind: str, name: str, target: Callable[..., Any], *first: object, options: Config) -> Any:

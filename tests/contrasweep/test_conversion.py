@@ -16,7 +16,8 @@ from contrasweep.study.file import as_study
 
 PAGE = (Path(__file__).parents[2] / "docs" / "coming-from.md").read_text()
 EXAMPLE = re.compile(r'```\w+ title="(.+?)"\n(.+?)```\n\n```yaml\n(.+?)```\n(?:\nNo counterpart: `(.+?)`\n)?', re.S)
-EXAMPLES = {found[0]: found[1:] for found in EXAMPLE.findall(PAGE)}
+MORE = Path(__file__).with_name("converted.md").read_text()
+EXAMPLES = {found[0]: found[1:] for found in EXAMPLE.findall(PAGE + MORE)}
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_examples_of_the_page_become_the_studies_that_stand_there(name, folder):
+def test_an_example_becomes_the_study_that_stands_below_it(name, folder):
     source, study, left = EXAMPLES[name]
     (folder / name).write_text(source)
     done = CliRunner().invoke(app, ["init", "new", "--from", name], standalone_mode=False)
@@ -37,7 +38,7 @@ def test_the_examples_of_the_page_become_the_studies_that_stand_there(name, fold
     as_study(yaml.safe_load(study))
 
 
-def test_all_programs_are_on_the_page():
+def test_all_programs_have_an_example():
     assert set(EXAMPLES) == {*("sweep.yaml", "tuned.py", "tried.py", "config.yaml", "experiments.yaml", "train.py")}
 
 

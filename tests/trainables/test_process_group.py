@@ -161,7 +161,7 @@ def test_what_cannot_be_divided_is_said_before_anything_is_spent(config, message
 def test_gpus_that_are_not_there_are_named(digits, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    with pytest.raises(SpecError, match=r"resources: a trial needs a GPU for each .* got 4; this process sees 1 GPUs"):
+    with pytest.raises(SpecError, match=r"resources: a trial needs a GPU for each .* got 4; this process sees 1 GPU$"):
         next(train(trial(digits, resources={"gpus": 4})))
 
 

@@ -29,7 +29,7 @@ from contrasweep.campaign.history import History, history_of
 from contrasweep.code import CurrentCode
 from contrasweep.config import MutableConfig
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import BrokenFileError, ContrasweepError, SpecError, choose_from
+from contrasweep.errors import BrokenFileError, ContrasweepError, SpecError, choose_from, plural
 from contrasweep.planning.budget import Spent
 from contrasweep.planning.planner import plan
 from contrasweep.results.ledger import FIRST, Asked, Began, Decided, Granted, Ledger, campaign_names
@@ -417,7 +417,10 @@ class Referee:
         if grant is None:
             seeds = self.ledger.screening_seeds(incumbent)
             for count in rule.screens():
-                _say(f"{self.ledger.asked(number).candidate}: {count} seeds beside {called(self.ledger, incumbent)}")
+                _say(
+                    f"{self.ledger.asked(number).candidate}: {plural(count, 'seed')} beside "
+                    f"{called(self.ledger, incumbent)}"
+                )
                 differences = self._screening(number, arm, incumbent, seeds[:count])
                 rule = self.campaign.rule(simpler=self._is_simpler(number, incumbent))
                 if (outcome := rule.screen(differences)) != "more":
@@ -554,8 +557,8 @@ class Referee:
                 break
         else:
             raise ContrasweepError(
-                f"{len(missing)} trials of {study.name} are missing for a cause outside the method "
-                f"({missing[0].cause or missing[0].status}); nothing was decided, and the same command runs them again"
+                f"{study.name} lacks {plural(len(missing), 'trial')} for a cause outside the method "
+                f"({missing[0].cause or missing[0].status}); nothing was decided; the same command runs what is missing"
             )
         return results
 
@@ -677,7 +680,7 @@ class Referee:
         needed = expected.screening_trials + expected.confirmation_trials
         if expected.trials_left is not None and needed > expected.trials_left:
             raise SpecError(
-                f"a decision takes {needed} trials at most, and {expected.trials_left} are left",
+                f"a decision takes {plural(needed, 'trial')} at most, and {expected.trials_left} are left",
                 place="budget_trials",
                 value=self.campaign.budget_trials,
                 hint=f"at least {needed - expected.trials_left} more",

@@ -4,6 +4,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from contrasweep.errors import plural
 from contrasweep.results.ledger import FIRST, Ledger, Verdict
 from contrasweep.statistics.comparison import span
 from contrasweep.statistics.referee import Confirmation
@@ -136,7 +137,7 @@ class Outlook:
 def amounts(trials: int | None, gpu_hours: float | None, cost: float | None, *, zero: bool = False) -> str:
     """Return amounts in words; what is None, or unless `zero` is 0, is left out."""
     texts = (
-        (trials, f"{trials} trials"),
+        (trials, plural(trials or 0, "trial")),
         (gpu_hours, f"{hours_text(gpu_hours or 0)} hours of a GPU or slot"),
         (cost, f"a cost of {cost or 0:.3g} in the inventory's currency"),
     )

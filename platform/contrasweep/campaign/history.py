@@ -9,7 +9,7 @@ from typing import Literal
 from markupsafe import Markup
 
 from contrasweep.campaign.decision import INCUMBENT, Decision, amounts, confirmations, decision_of
-from contrasweep.errors import ContrasweepError
+from contrasweep.errors import ContrasweepError, plural
 from contrasweep.live.overview import study_names
 from contrasweep.reporting.figures import Dots, Lines, Series
 from contrasweep.reporting.formats import render_template
@@ -80,8 +80,8 @@ class History:
         kept = sum(bool(row.decision and row.decision.kept) for row in self.rows)
         held = "any false keep" if self.error == "family" else "false ones of what is kept"
         return (
-            f"{self.campaign}: {len(self.rows)} candidates, {kept} kept; {self.incumbent} is the {INCUMBENT}; "
-            f"{amounts(self.trials, self.gpu_hours, self.cost)}; "
+            f"{self.campaign}: {plural(len(self.rows), 'candidate')}, {kept} kept; {self.incumbent} is the {INCUMBENT}"
+            f"; {amounts(self.trials, self.gpu_hours, self.cost)}; "
             f"alpha {self.alpha:g} holds for {held}, {self.next_level:.2g} for the next confirmation"
         )
 
@@ -243,7 +243,7 @@ class Comparisons:
             for row in self.comparisons
         ]
         said = (
-            f"{len(self.comparisons)} comparisons, {len(decided)} decided by their own studies; "
+            f"{plural(len(self.comparisons), 'comparison')}, {len(decided)} decided by their own studies; "
             f"{sum(row.remains for row in decided)} remain where all are one stream (LORD++, false discoveries at "
             "most .05 of what remains)"
         )

@@ -8,7 +8,7 @@ import typer
 
 from contrasweep.cli.options import Json, Storage, print_json, width
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import DataError
+from contrasweep.errors import DataError, plural
 from contrasweep.text_table import text_table
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def verify(name: str, storage: Storage = STORAGE, json: Json = False) -> None:
         raise typer.Exit(2 if findings else 0)
     if not findings:
         shards = sum(len(shards) for shards in manifest.splits.values())
-        print(f"{manifest.name}: {shards} shards as the manifest says, digest {manifest.digest[:12]}")
+        print(f"{manifest.name}: {plural(shards, 'shard')} as the manifest says, digest {manifest.digest[:12]}")
     if findings:
         lines = "; ".join(f"{finding.object} {finding.problem}" for finding in findings)
         raise DataError(f"{manifest.name}: {len(findings)} of its objects are not what the manifest says: {lines}")
@@ -120,12 +120,8 @@ def _print_one(shown: "DatasetRow", json: bool) -> None:
         print_json("dataset", shown)
         return
     for key, value in {**shown, "rows": _counts(shown["rows"])}.items():
-        print(f"{key:14s}{_text(value)}")
-
-
-def _text(value: Any) -> str:
-    text = value if isinstance(value, str) else dumps(value, ensure_ascii=False)
-    return text if len(text) <= 400 else text[:400] + " … (--json shows all)"
+        text = value if isinstance(value, str) else dumps(value, ensure_ascii=False)
+        print(f"{key:14s}{text[:400]}{' … (--json shows all)' * (len(text) > 400)}")
 
 
 def _print_table(rows: Sequence[Mapping[str, object]]) -> None:

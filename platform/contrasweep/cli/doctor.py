@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from contrasweep.errors import plural
 from contrasweep.imports import install_command
 
 
@@ -51,7 +52,7 @@ def _hosts() -> str:
     machine = this_machine()
     gpus = ", ".join(f"{machine.count(g.type)} x {g.type} with {g.memory_gib:.0f} GiB" for g in machine.gpu_types)
     memory = sum(node.memory_gib for node in machine.nodes)
-    return f"{machine.cpus:g} cores, {memory:.0f} GiB of memory, {gpus or 'no GPU'}"
+    return f"{plural(machine.cpus, 'core')}, {memory:.0f} GiB of memory, {gpus or 'no GPU'}"
 
 
 def _ray() -> str:
@@ -62,7 +63,8 @@ def _ray() -> str:
     with connected() as inventory:
         where = os.environ.get("RAY_ADDRESS") or "started here"
         return (
-            f"{where}: {sum(n.count for n in inventory.nodes)} node(s), {inventory.cpus:g} cores, {inventory.gpus} GPUs"
+            f"{where}: {plural(sum(n.count for n in inventory.nodes), 'node')}, {plural(inventory.cpus, 'core')}, "
+            f"{plural(inventory.gpus, 'GPU')}"
         )
 
 

@@ -27,7 +27,7 @@ from contrasweep.cli.options import (
 )
 from contrasweep.config import MutableConfig
 from contrasweep.defaults import OF_STUDY, STORAGE
-from contrasweep.errors import SpecError
+from contrasweep.errors import SpecError, plural
 from contrasweep.shell import command_line
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def submit(
         if json:
             print_json("submit", {"job": array, "address": "slurm"})
         elif array:
-            print(f"job:      {array} ({tasks} task{'s' * (tasks != 1)})")
+            print(f"job:      {array} ({plural(tasks, 'task')})")
             print(
                 f"status:   {command_line('status', reports.name(study), storage=storage)}\nend:      scancel {array}"
             )
@@ -104,7 +104,7 @@ def submit(
         rows = [(f"{size:,}", name) for name, size in sizes.items()]
         wide = max(len(size) for size, _ in rows)
         print("\n".join(f"{size:>{wide}}  {name}" for size, name in rows))
-        print(f"{len(sizes)} files would be sent, {total / 2**20:.2f} MiB")
+        print(f"{plural(len(sizes), 'file')} would be sent, {total / 2**20:.2f} MiB")
         return
     if address is None:
         hint = "--address http://HEAD:8265, or --dry-run to see what would be sent"

@@ -11,7 +11,7 @@ from contrasweep.cli.options import Json, Storage, StoredStudy, print_json
 from contrasweep.cli.reports import load, name
 from contrasweep.cli.watching import known_study
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import SpecError
+from contrasweep.errors import SpecError, plural
 
 if TYPE_CHECKING:
     from contrasweep.cli.schemas import CodeRow
@@ -57,12 +57,12 @@ def code(
         print_json("code", {"code": rows, "archived": archived})
         return
     for row in rows:
-        print(f"{row['digest'] or 'not recorded':<16}  {row['trials']} trials, {row['from']} to {row['to']}")
+        print(f"{row['digest'] or 'not recorded':<16}  {plural(row['trials'], 'trial')}, {row['from']} to {row['to']}")
         if row["digest"]:
             commit = f"commit {row['commit'][:12]}{' with changes' * row['dirty']}" if row["commit"] else "no commit"
             print(f"{'':<16}  {commit}; {', '.join(row['modules'][:4])}{' ...' * (len(row['modules']) > 4)}")
     for part in aside:
-        print(f"archived {part.when}: {len(part.trial_ids)} trials ({part.reason})")
+        print(f"archived {part.when}: {plural(len(part.trial_ids), 'trial')} ({part.reason})")
 
 
 def note(
@@ -105,8 +105,8 @@ def clean(
     records = known_study(name(study), storage)
     found = publish.plan_cleaning(load(records.study, storage), keep)
     lines = [
-        f"{records.study}: {found.gib:.3g} GiB of checkpoints of {len(found.trials)} finished trials go, "
-        f"{found.kept} trials keep theirs",
+        f"{records.study}: {found.gib:.3g} GiB of checkpoints of {plural(len(found.trials), 'finished trial')} go, "
+        f"those of {plural(found.kept, 'trial')} stay",
         *found.lost,
     ]
     if not json:
@@ -140,12 +140,12 @@ def remove(
     records = known_study(name(study), storage)
     chosen = upkeep.removable(records, arm, status)
     if chosen:
-        _ask(f"Remove {len(chosen)} trials of {records.study}?", yes)
+        _ask(f"Remove {plural(len(chosen), 'trial')} of {records.study}?", yes)
     when = upkeep.remove(records, chosen) if chosen else ""
     if json:
         print_json("remove", {"removed": chosen, "archived": when})
     elif chosen:
-        print(f"{len(chosen)} trials moved to {records.study}/archive/{when}; contrasweep restore puts them back")
+        print(f"{plural(len(chosen), 'trial')} moved to {records.study}/archive/{when}; undo it by contrasweep restore")
     else:
         print("there are no such trials")
 
@@ -166,12 +166,12 @@ def restore(
 
     records = known_study(name(study), storage)
     part = find_archived(records, when)
-    _ask(f"Restore {len(part.trial_ids)} trials of {records.study} as they were before {part.when}?", yes)
+    _ask(f"Restore {plural(len(part.trial_ids), 'trial')} of {records.study} as they were before {part.when}?", yes)
     part = upkeep.restore(records, part.when)
     if json:
         print_json("restore", {"restored": list(part.trial_ids), "archived": part.when})
     else:
-        print(f"{len(part.trial_ids)} trials restored from {records.study}/archive/{part.when}")
+        print(f"{plural(len(part.trial_ids), 'trial')} restored from {records.study}/archive/{part.when}")
 
 
 def verify(
@@ -204,7 +204,8 @@ def verify(
         print(f"{finding.file}: {finding.problem}; {outcome}")
     if (more := len(result.findings) - MAX_LINES) > 0:
         print(f"... and {more} more (all of them with --json)")
-    print(f"{records.study}: {result.files} files of {result.trials} trials read, {len(result.findings)} broken")
+    read = f"{plural(result.files, 'file')} of {plural(result.trials, 'trial')}"
+    print(f"{records.study}: {read} read, {len(result.findings)} broken")
     if result.archived:
         print(f"what was archived lies in {records.study}/archive/{result.archived}; run the study again")
     raise typer.Exit(0 if result.sound else 1)

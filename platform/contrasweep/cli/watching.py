@@ -10,7 +10,7 @@ import typer
 from contrasweep.cli import reports
 from contrasweep.cli.options import Address, Json, Since, Storage, StoredStudy, print_json, width
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import SpecError
+from contrasweep.errors import SpecError, plural
 from contrasweep.shell import command_line
 from contrasweep.text_table import text_table
 
@@ -127,7 +127,7 @@ def print_polled(
 def print_overview(entry: "Overview") -> None:
     """A study in a few lines."""
     rows = [
-        ["state", entry.state + (f", {entry.running} trials running" if entry.alive else "")],
+        ["state", entry.state + (f", {plural(entry.running, 'trial')} running" if entry.alive else "")],
         ["trials", _trials(entry)],
         ["began", _date(entry.started)],
         ["last sign of life", _date(entry.last_sign)],

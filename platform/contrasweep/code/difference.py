@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from contrasweep.code.version import parsed
+from contrasweep.errors import plural
 
 CHANGED, ADDED, REMOVED = "changed", "added", "removed"
 _NAMED = 3  # files that the line of a difference names
@@ -22,7 +23,7 @@ class Change:
     lines: int
 
     def __str__(self) -> str:
-        return f"{self.file} {self.kind} ({self.lines} {'line' if self.lines == 1 else 'lines'})"
+        return f"{self.file} {self.kind} ({plural(self.lines, 'line')})"
 
 
 @dataclass(frozen=True)
@@ -37,15 +38,14 @@ class Difference:
         if not self.changes:
             return "no difference"
         named = ", ".join(map(str, self.changes[:_NAMED]))
-        return named if len(self.changes) <= _NAMED else f"{named} and {len(self.changes) - _NAMED} more files"
+        return (
+            named if len(self.changes) <= _NAMED else f"{named} and {plural(len(self.changes) - _NAMED, 'more file')}"
+        )
 
     def summary(self) -> str:
         """Return how much differs: `12 lines differ in 1 module`."""
         lines, modules = sum(change.lines for change in self.changes), len(self.changes)
-        return (
-            f"{lines} {'line differs' if lines == 1 else 'lines differ'} in "
-            f"{modules} {'module' if modules == 1 else 'modules'}"
-        )
+        return f"{plural(lines, 'line')} {'differs' if lines == 1 else 'differ'} in {plural(modules, 'module')}"
 
 
 def difference(old: Mapping[str, str], new: Mapping[str, str], names: tuple[str, str] = ("old", "new")) -> Difference:
@@ -58,17 +58,15 @@ def difference(old: Mapping[str, str], new: Mapping[str, str], names: tuple[str,
     texts: list[str] = []
     for file in sorted({*old, *new}):
         before, after = old.get(file), new.get(file)
-        if before == after or (before is not None and after is not None and _same(before, after)):
+        if before == after or (
+            before is not None and after is not None and parsed(before.encode())[0] == parsed(after.encode())[0]
+        ):
             continue
         kind = ADDED if before is None else REMOVED if after is None else CHANGED
         left, right = (before or "").splitlines(), (after or "").splitlines()
         changes.append(Change(file, kind, _lines_changed(left, right)))
         texts += difflib.unified_diff(left, right, f"{names[0]}/{file}", f"{names[1]}/{file}", lineterm="")
     return Difference(tuple(changes), "".join(f"{line}\n" for line in texts))
-
-
-def _same(old: str, new: str) -> bool:
-    return parsed(old.encode())[0] == parsed(new.encode())[0]
 
 
 def _lines_changed(old: list[str], new: list[str]) -> int:

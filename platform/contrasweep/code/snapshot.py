@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path
 
 from contrasweep.cluster.package import is_secret
-from contrasweep.code.version import Code, Source
+from contrasweep.code.version import Code
 from contrasweep.errors import StorageError
 
 MAX_BYTES = 20 * 2**20  # of sources; code of a person's is a hundredth of it
@@ -29,7 +29,12 @@ class TooLarge(StorageError):
 
 def pack(code: Code) -> bytes:
     """Return the sources of `code` as a zip file; raise `TooLarge` with the size if that is over `MAX_BYTES`."""
-    files = {s.file: s.data for s in code.sources.values() if s.file.endswith(KEPT) and not _is_secret(s)}
+    files = {
+        s.file: s.data
+        for s in code.sources.values()
+        if s.file.endswith(KEPT)
+        and not any(is_secret(Path(file).name) for file in (s.file, os.path.realpath(s.path)) if s.path)
+    }
     size = sum(map(len, files.values()))
     if size > MAX_BYTES or len(files) > MAX_MODULES:
         largest = max(files, key=lambda name: len(files[name]))
@@ -44,11 +49,6 @@ def pack(code: Code) -> bytes:
             entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
             archive.writestr(entry, files[name])
     return sink.getvalue()
-
-
-def _is_secret(source: Source) -> bool:
-    """Return whether a file, or what it is a link to, has passwords by its name."""
-    return any(is_secret(Path(file).name) for file in (source.file, os.path.realpath(source.path)) if source.path)
 
 
 def unpack(data: bytes) -> dict[str, str]:
@@ -72,7 +72,6 @@ def unpack(data: bytes) -> dict[str, str]:
 
 def _check_name(name: str) -> None:
     parts = name.split("/")
-    if name.startswith("/") or not name.endswith(KEPT) or any(part in ("", ".", "..") for part in parts):
-        raise StorageError(f"a code snapshot holds a file of the name {name!r}, which is no module's")
-    if any(character in name for character in ("\\", ":", "\0")):
+    bad = any(part in ("", ".", "..") for part in parts) or any(character in name for character in "\\:\0")
+    if bad or name.startswith("/") or not name.endswith(KEPT):
         raise StorageError(f"a code snapshot holds a file of the name {name!r}, which is no module's")

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from contrasweep import canonical
 from contrasweep.data import cache
 from contrasweep.data.manifest import Manifest
-from contrasweep.data.reading import Part, open_dataset
+from contrasweep.data.reading import open_dataset
 from contrasweep.errors import SpecError
 
 
@@ -67,12 +67,8 @@ def _write(manifest: Manifest, fold: int | None, folder: Path) -> None:
                 np.save(folder / f"{name}.{column}.npy", part.array(column), allow_pickle=False)
         if "label" in part.split.names:
             np.save(folder / f"{name}.label.npy", part.labels, allow_pickle=False)
-        pq.write_table(_columns(part, manifest), folder / f"{name}.columns.parquet")
-
-
-def _columns(part: Part, manifest: Manifest) -> pa.Table:
-    names = [name for name in part.split.names if name not in manifest.columns]
-    return pa.table({name: part.column(name) for name in names})
+        others = {other: part.column(other) for other in part.split.names if other not in manifest.columns}
+        pq.write_table(pa.table(others), folder / f"{name}.columns.parquet")
 
 
 def _link(file: Path, to: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contrasweep.data.manifest import Folds, Manifest
-from contrasweep.errors import SpecError, check_known
+from contrasweep.errors import SpecError, check_known, plural
 
 Ints = NDArray[np.int64]
 NAMELESS = frozenset({None, ""})
@@ -125,13 +125,13 @@ def check(folds: Folds, rows: int, groups: int | None) -> None:
     """Raise the `SpecError` of `assign` from counts alone: what a plan can know without the rows."""
     if folds.count < 2:
         raise SpecError("a dataset has at least 2 folds", place="folds", value=folds.count)
-    fill, what = (groups, "groups") if folds.rule == "grouped" and groups is not None else (rows, "rows")
+    fill, what = (groups, "group") if folds.rule == "grouped" and groups is not None else (rows, "row")
     if folds.count > fill:
         raise SpecError(
-            f"{fill} {what} cannot fill {folds.count} folds",
+            f"{plural(fill, what)} cannot fill {plural(folds.count, 'fold')}",
             place="folds",
             value=folds.count,
-            hint=f"at most {fill} folds",
+            hint=f"at most {plural(fill, 'fold')}",
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import pandas as pd
 
-from contrasweep.errors import SpecError, check_known
+from contrasweep.errors import SpecError, check_known, plural
 from contrasweep.judging.board import Board, board_of
 from contrasweep.judging.curves import At
 from contrasweep.judging.reading import numbers, read_table
@@ -227,7 +227,7 @@ def judge(
         hint = "seeds (--pair), items (--item) or tasks (--block) tell"
         raise SpecError("one run of each arm, or none in common, tells nothing of the noise", place=name, hint=hint)
     size, against = len(table.pairs), f" against {roles.reference}" if roles.reference else ""
-    family = f"family of {size} comparison{'s' * (size != 1)}{against}"
+    family = f"family of {plural(size, 'comparison')}{against}"
     return Judged(
         name, roles, _design_text(layout, roles, len({*itertools.chain(*compared)}), family), told_columns, table
     )
@@ -357,7 +357,7 @@ class _Layout:
             trials = _means(runs, ["arm", "block"]).rename(columns={"block": "seed"})
             count = trials["seed"].nunique()
             how = f"paired by {word}, each {word} counts the same{notes}, for further tasks like these"
-            return cls(_as_trials(trials), Design(seeds=count, unit="task"), f"{count} tasks", how)
+            return cls(_as_trials(trials), Design(seeds=count, unit="task"), plural(count, "task"), how)
         if "block" in has:
             axes = (roles.block,)
             runs = runs.assign(**{roles.block: runs["block"]})
@@ -369,7 +369,7 @@ class _Layout:
             trials = _means(runs, ["arm", *axes, unit]).rename(columns={unit: "seed"})
             trials["weight"] = trials.pop("count") if unit == "group" else 1.0
             count, items = trials["seed"].nunique(), runs["item"].nunique()
-            what = f"{items} items" + (f" of {count} groups" if unit == "group" else "")
+            what = plural(items, "item") + (f" of {plural(count, 'group')}" if unit == "group" else "")
             design = Design(seeds=count, unit=cast(Any, unit))
             return cls(_as_trials(trials), design, what, f"paired by {unit}{notes}", axes)
         if "item" in has:
@@ -381,14 +381,15 @@ class _Layout:
             folds = count
             if len(roles.folds) > 1:  # the repeats of a partition have folds of the same names
                 folds = runs["fold"].str.split(" ").str[-1].nunique()
-            seeds = f" x {runs['seed'].nunique()} seeds" if "seed" in has else ""
+            seeds = f" x {plural(runs['seed'].nunique(), 'seed')}" if "seed" in has else ""
             trials = runs if "seed" in has else runs.assign(seed="0")
             how = f"paired by {' and '.join(roles.pair)}, corrected for the training rows that folds share{notes}"
-            return cls(_as_trials(trials), Design(folds=folds), f"{count} folds{seeds}", how, axes)
+            return cls(_as_trials(trials), Design(folds=folds), plural(count, "fold") + seeds, how, axes)
         if "seed" in has:
             return cls(*_by_seed(runs, roles, notes), axes)
         sizes = runs.groupby(["arm", *axes]).size()
-        what = f"{sizes.min()} runs each" if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()} runs each"
+        least = "" if sizes.min() == sizes.max() else f"{sizes.min()} to "
+        what = f"{least}{plural(sizes.max(), 'run')} each"
         trials = _as_trials(runs.assign(seed=runs["arm"] + " " + runs.groupby("arm").cumcount().astype(str)))
         return cls(trials, Design(seeds=int(sizes.median()), unit="run"), what, f"unpaired{notes}", axes)
 
@@ -414,8 +415,9 @@ def _by_seed(runs: pd.DataFrame, roles: Roles, notes: str) -> tuple[pd.DataFrame
     if alone == len(seeds) * (len(seeds) - 1) // 2:
         how = f"unpaired: no two arms have two values of {word} in common{notes}"
         counts = sorted(map(len, seeds))
-        return _as_trials(runs), Design(seeds=counts[0], unit="run"), f"{counts[0]} to {counts[-1]} runs each", how
-    what = f"{len(common)} seeds in common" + (f" of {len(every)}" if len(every) > len(common) else "")
+        each = f"{counts[0]} to {plural(counts[-1], 'run')} each"
+        return _as_trials(runs), Design(seeds=counts[0], unit="run"), each, how
+    what = f"{plural(len(common), 'seed')} in common" + (f" of {len(every)}" if len(every) > len(common) else "")
     how = f"paired by {word}" + (f" where two arms share two or more, else unpaired ({alone})" if alone else "") + notes
     return _as_trials(runs), Design(seeds=len(common) or 2), what, how
 
@@ -434,15 +436,15 @@ def _crossed(runs: pd.DataFrame, notes: str) -> _Layout:
     ids = trials["trial_id"].tolist()
     means = [np.bincount(codes, row) / sizes for row in whole.to_numpy()]
     values = ItemValues(dict(zip(ids, means, strict=True)), dict.fromkeys(ids, ""), {"": sizes})
-    what = f"{trials['seed'].nunique()} seeds x {len(names)} {'groups of items' if grouped else 'items'}"
+    what = f"{plural(trials['seed'].nunique(), 'seed')} x {plural(len(names), 'group' if grouped else 'item')}"
     left = wide.shape[1] - whole.shape[1]
-    dropped = f" ({left} items that not every run has are left out)" if left else ""
+    dropped = f" (without {plural(left, 'item')} that not every run has)" if left else ""
     return _Layout(trials, Design(items=len(names)), what, f"paired by seed and item{dropped}{notes}", (), values)
 
 
 def _design_text(layout: _Layout, roles: Roles, arms: int, what: str) -> str:
     better = "larger" if roles.mode == "max" else "smaller"
-    return f"{arms} arms, {layout.what}: {layout.how}; {what}; metric {roles.metric}, {better} is better"
+    return f"{plural(arms, 'arm')}, {layout.what}: {layout.how}; {what}; metric {roles.metric}, {better} is better"
 
 
 def _columns_text(frame: pd.DataFrame, roles: Roles) -> str:

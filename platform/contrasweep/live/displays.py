@@ -18,6 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from contrasweep.errors import plural
 from contrasweep.live.state import Display, RunState, counts_line, elapsed, progress_line
 from contrasweep.terminal_text import printable, unguarded
 
@@ -127,7 +128,7 @@ class View:
                 ],
             )
         if len(arms) > MAX_ARMS:
-            yield Text(f"and {len(arms) - MAX_ARMS} more arms", style="dim")
+            yield Text(f"and {plural(len(arms) - MAX_ARMS, 'more arm')}", style="dim")
         yield Text("")
         if state.total:
             bar = ProgressBar(state.total, state.done, width=min(options.max_width, 40), finished_style="bar.complete")

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from contrasweep.errors import SpecError
+from contrasweep.errors import SpecError, plural
 from contrasweep.live.state import read_live
 from contrasweep.shell import command_line
 from contrasweep.storage.record import Record
@@ -29,7 +29,7 @@ def find_trial(records: StudyRecords, prefix: str) -> str:
 def _listed(records: StudyRecords) -> str:
     """Some ids of the study's trials, and the command that prints them."""
     some = sorted(records.with_files())
-    such = f"the study has {len(some)} trials, such as {', '.join(some[:3])}; " if some else ""
+    such = f"the study has {plural(len(some), 'trial')}, such as {', '.join(some[:3])}; " if some else ""
     listing = command_line("report", records.study, storage=records.storage, json=True)
     return f"{such}`{listing}` prints the trial_id, arm, fold, seed and status of each in its table"
 

@@ -26,7 +26,7 @@ from typing import Annotated, Literal, Protocol
 import pydantic
 
 from contrasweep.config import Config
-from contrasweep.errors import BrokenFileError, StorageError
+from contrasweep.errors import BrokenFileError, StorageError, plural
 from contrasweep.planning.durations import duration
 from contrasweep.rows import Row, step_of
 from contrasweep.shell import command_line
@@ -157,9 +157,9 @@ class RunState:
 
 def start_line(state: RunState) -> str:
     """What a run will do: `30 trials, 12 done before, 2 slots, about 3 min`."""
-    trials = "trials until the budget is used up" if state.total is None else _count(state.total, "trial")
+    trials = "trials until the budget is used up" if state.total is None else plural(state.total, "trial")
     before = f", {state.before} done before" if state.before else ""
-    parts = f"{state.study}: {trials}{before}, {_count(int(state.slots), 'slot')}"
+    parts = f"{state.study}: {trials}{before}, {plural(int(state.slots), 'slot')}"
     if state.eta_s is None:
         return f"{parts}; how long it takes is known once some trials have ended"
     return f"{parts}, about {duration(state.eta_s)}"
@@ -167,7 +167,7 @@ def start_line(state: RunState) -> str:
 
 def counts_line(state: RunState) -> str:
     """`14/30 trials, 2 running, 1 failed, 3 min so far, about 4 min to go`."""
-    done = f"{state.done} trials" if state.total is None else f"{state.done}/{state.total} trials"
+    done = plural(state.done, "trial") if state.total is None else f"{state.done}/{state.total} trials"
     warned = [f"{state.warned} with warnings"] * bool(state.warned)
     parts = [
         done,
@@ -201,10 +201,6 @@ def elapsed(seconds: float) -> str:
     whole = max(0, int(seconds))
     hours, rest = divmod(whole, 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + "s" * (number != 1)
 
 
 Cell = tuple[str, str]
@@ -380,7 +376,8 @@ class Progress:
             elif trial.id not in self.state.running:
                 self._wait(trial.id, -1)
             axes = axes_as_text(self.axes, trial.config, trial.data.name)
-            steps = self.pace.steps(cell_of(trial.arm, axes)) or _epochs(trial.config)
+            epochs = dotted.lookup(trial.config, EPOCHS)
+            steps = self.pace.steps(cell_of(trial.arm, axes)) or (epochs if type(epochs) is int else None)
             self.state.running[trial.id] = RunningTrial(
                 trial.id, trial.arm, axes, trial.fold, trial.seed, time.time(), steps=steps
             )
@@ -505,11 +502,6 @@ def axes_as_text(axes: Sequence[str], config: Config, data: str) -> dict[str, st
 def cell_of(arm: str, axes: Mapping[str, str]) -> Cell:
     """Return the cell of a trial, from its axes as text."""
     return arm, " ".join(f"{axis}={value}" for axis, value in axes.items())
-
-
-def _epochs(config: Config) -> int | None:
-    value = dotted.lookup(config, EPOCHS)
-    return value if type(value) is int else None
 
 
 LIVE = "live.json"

@@ -14,6 +14,7 @@ from contrasweep.cluster.memory import UTILISATION
 from contrasweep.cluster.packing import Footprint, PackingRow, Placement, place
 from contrasweep.cluster.simulate import Makespan
 from contrasweep.data.folds import class_notes
+from contrasweep.errors import plural
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.durations import Durations, duration
 from contrasweep.planning.footprints import DEFAULT, Footprints, Requirement
@@ -181,14 +182,15 @@ class Forecast:
         """Say what the study decides as declared and with more replicates, at what price, and by its other question."""
         lines = power_lines(self.power)
         for size in self.sizes[1:]:
-            more = "" if size.trials is None else f"{size.trials * (size.times - 1) // size.times} trials more"
+            further = (size.trials or 0) * (size.times - 1) // size.times
+            more = "" if size.trials is None else f"{plural(further, 'trial')} more"
             added = Counter[str]()
             for row in self.rows:
                 added[row.planned.arm] += (size.times - 1) * len(row.planned.trials)
             hours = self.hours_of(added) if size.trials is not None else None
             time = "" if hours is None else f", {duration(3600 * hours)}"
             price = f" ({more}{time})" if more else ""
-            lines.append(f"  x{size.times}      {size.seeds} seeds{price}: {size.text}")
+            lines.append(f"  x{size.times}      {plural(size.seeds, 'seed')}{price}: {size.text}")
         return lines + (other_question(self.plan.study, self.power, self.noise) if self.power else [])
 
     @property
@@ -228,7 +230,11 @@ class Forecast:
             "",
             *self.plan.lines(self.records),
             *missing_lines(self.missing),
-            *_packing_lines(self.packing),
+            *(
+                f"packing   {plural(row['trials'], 'trial')} on {row['share']} {row['gpu']}, {row['slots']} at once"
+                for row in self.packing
+                if row["gpu"] != "none"
+            ),
             *self._time_lines(),
             *([self.kept] if self.kept else []),
             *_notes(self.rows, self.inventory),
@@ -244,7 +250,7 @@ class Forecast:
     def _time_lines(self) -> list[str]:
         """Return lines on wall time, GPU-hours and cost of the trials to run."""
         makespan, inventory = self.makespan, self.inventory
-        hosts = f"{self.slots} slots" + (f" on {inventory.gpus} GPUs" if inventory.gpus else "")
+        hosts = plural(self.slots, "slot") + (f" on {plural(inventory.gpus, 'GPU')}" if inventory.gpus else "")
         if makespan is None:
             unbounded = self.plan.total is None
             why = "as how many trials the budget pays for" if unbounded else "until a trial has finished"
@@ -340,7 +346,8 @@ def checkpoints_line(plan: Plan, footprints: Footprints) -> str:
     gib, least = sum(sizes) / len(sizes), "at least " * (study.keep == "all")
     if trials is None:
         return f"keeps     {least}{_bytes(gib)} a trial: its checkpoint (keep_checkpoints_of: {keep})"
-    return f"keeps     {least}{_bytes(gib * trials)}: checkpoints of {trials} trials (keep_checkpoints_of: {keep})"
+    checkpoints = f"checkpoints of {plural(trials, 'trial')} (keep_checkpoints_of: {keep})"
+    return f"keeps     {least}{_bytes(gib * trials)}: {checkpoints}"
 
 
 def _bytes(gib: float) -> str:
@@ -385,7 +392,7 @@ def _table(rows: Sequence[ForecastRow], inventory: Inventory, width: int | None)
         [*(pair[i > 0] for pair in row.planned.columns), *columns, *(pair[i > 0] for pair in row.planned.last)]
         for i, (row, columns) in enumerate(zip([shown[0], *shown], middle, strict=True))
     ]
-    more = [f"... and {len(rows) - MAX_ROWS} more cells"] if len(rows) > MAX_ROWS else []
+    more = [f"... and {plural(len(rows) - MAX_ROWS, 'more cell')}"] if len(rows) > MAX_ROWS else []
     return [*text_table(cells, width=width), *more]
 
 
@@ -410,17 +417,6 @@ def _on_host(capacity: Capacity) -> list[str]:
     footprint = capacity.requirement.footprint
     memory = f"{footprint.host_memory_gib:.1f} {capacity.requirement.source}"
     return [memory, f"{footprint.cpus:g}", "fits none" if capacity.why_not else str(capacity.slots)]
-
-
-def _packing_lines(packing: Sequence[PackingRow]) -> list[str]:
-    """Return a line for each type and share of a GPU on which trials will run, most trials first."""
-    lines = [
-        f"packing   {row['trials']} trials on {row['share']} {row['gpu']}, {row['slots']} at once"
-        for row in packing
-        if row["gpu"] != "none"
-    ]
-    more = [f"          and {len(lines) - MAX_NOTES} more kinds"] if len(lines) > MAX_NOTES else []
-    return [*lines[:MAX_NOTES], *more]
 
 
 def _notes(rows: Iterable[ForecastRow], inventory: Inventory) -> list[str]:

@@ -10,7 +10,7 @@ from contrasweep import canonical
 from contrasweep.canonical import label
 from contrasweep.config import Config, MutableConfig
 from contrasweep.data.manifest import NO_DATA, Manifest
-from contrasweep.errors import DataError, NotStagedError, SpecError
+from contrasweep.errors import DataError, NotStagedError, SpecError, plural
 from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
 from contrasweep.planning.stages import in_turns, stage
 from contrasweep.planning.starts import Sources
@@ -183,7 +183,7 @@ class GridPlan(PlanDisplay):
         """Three lines: the study with its data and replicates, the cells, the trials."""
         study, totals = self.study, self.totals(known)
         data = ", ".join(f"{m.name} ({m.digest[:8]})" for m in self.table_datasets)
-        folds = f"{study.folds} folds" if study.folds else "the test split"
+        folds = plural(study.folds, "fold") if study.folds else "the test split"
         if study.repeats and study.repeats > 1:
             folds = f"{study.repeats} x {folds}"
         seeds = len({trial.seed for trial in self.trials})
@@ -194,7 +194,7 @@ class GridPlan(PlanDisplay):
                 f"trials    {first} to {totals['trials']}: {totals['done']} done, at most {totals['to_run']} to run",
                 f"looks     {study.replicates}",
             ]
-        replicates = f"{folds} x {seeds} seed{'s' * (seeds != 1)}"
+        replicates = f"{folds} x {plural(seeds, 'seed')}"
         return [
             f"study     {study.name}: {study.metric} ({study.mode}) on {data}, {replicates}",
             f"cells     {totals['cells']}",
@@ -275,7 +275,7 @@ def _manifests(study: AblationGrid, names: Iterable[str], resolve: Resolve) -> d
         raise missing[0]
     if missing:
         commands = "; ".join(f"{error.dataset}: {error.command}   (PATH: {error.requires})" for error in missing)
-        raise DataError(f"{len(missing)} datasets are not staged; stage them with: {commands}; {missing[0].looked}")
+        raise DataError(f"several datasets are not staged; stage them with: {commands}; {missing[0].looked}")
     split = "test" if study.folds is None else "train"
     for name, manifest in manifests.items():
         if manifest.kind == NO_DATA:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
+from contrasweep.errors import plural
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import DeclaredSearch
@@ -155,9 +156,9 @@ class PlanDisplay:
 
     def __repr__(self) -> str:
         plan: Any = self
-        total = "as many trials as the budget pays for" if plan.total is None else f"{plan.total} trials"
+        total = "as many trials as the budget pays for" if plan.total is None else plural(plan.total, "trial")
         data = ", ".join(dict.fromkeys(manifest.name for manifest in plan.table_datasets))
-        return f"{type(self).__name__}({plan.study.name}: {total} on {data}, {len(plan.cells)} cells)"
+        return f"{type(self).__name__}({plan.study.name}: {total} on {data}, {plural(len(plan.cells), 'cell')})"
 
     def _repr_html_(self) -> str:
         import pandas as pd

@@ -12,7 +12,7 @@ from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.data.resolving import with_folds
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import NotStagedError, NotTrainedError, SpecError
+from contrasweep.errors import NotStagedError, NotTrainedError, SpecError, plural
 from contrasweep.planning.grid import cells_by_dataset, make_plan
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.power import study_power
@@ -100,8 +100,8 @@ class MissingDataset:
         if not self.cells:
             return "the scores that evaluate declares"
         what = "arm" if self.trials is None else "cell"
-        trials = "" if self.trials is None else f", {self.trials} trial{'s' * (self.trials != 1)}"
-        return f"{self.cells} {what}{'s' * (self.cells != 1)}{trials}"
+        trials = "" if self.trials is None else f", {plural(self.trials, 'trial')}"
+        return plural(self.cells, what) + trials
 
     def __str__(self) -> str:
         planned = ", planned by what its paper says" * self.described

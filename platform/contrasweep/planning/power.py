@@ -11,7 +11,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contrasweep.errors import SpecError, StorageError
+from contrasweep.errors import SpecError, StorageError, plural
 from contrasweep.imports import is_installed
 from contrasweep.planning.plan import Plan
 from contrasweep.storage import compact
@@ -296,4 +296,4 @@ def other_question(study: Study, asked: "PlannedPower", noise: "EarlierNoise | N
     decided = f"hardly anything: {power.remedy}" if power.least > HARDLY else f"{power.least:.2g} spreads"
     if power.in_units is not None:
         decided = f"{power.in_units:.2g}"
-    return [f"other     question: {other}, {power.family.size} comparisons, would decide {decided}"]
+    return [f"other     question: {other}, {plural(power.family.size, 'comparison')}, would decide {decided}"]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from contrasweep import canonical
 from contrasweep.config import Config
-from contrasweep.errors import SpecError
+from contrasweep.errors import SpecError, plural
 from contrasweep.planning.plan import Cell, Plan
 from contrasweep.storage.interim_log import EXTENDED, LookLog, read_looks
 from contrasweep.storage.records import StudyRecords
@@ -81,7 +81,7 @@ def check_log(declared: Replicates | None, log: LookLog | None) -> None:
     if log is None or not log.looks or (declared is None and log.spending == EXTENDED):
         return
     last = log.looks[-1]
-    when = f"{len(log.looks)} look{'s' * (len(log.looks) > 1)}, the last at {last.replicates} {log.unit}"
+    when = f"{plural(len(log.looks), 'look')}, the last at {last.replicates} {log.unit}"
     if declared is None:
         raise SpecError(
             "this study is looked at as it grows, and its looks are counted",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from contrasweep import canonical
 from contrasweep.data.manifest import NO_DATA, Manifest
-from contrasweep.errors import SpecError
+from contrasweep.errors import SpecError, plural
 from contrasweep.planning.grid import check_folds
 from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
 from contrasweep.planning.stages import stage
@@ -216,7 +216,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
             on = f"fold{'s' * (len(folds) > 1)} {', '.join(map(str, folds))} of {study.folds}"
         where = f"{_folds_text(study)} x " if study.folds and study.confirm_on != "test" else "the test split, "
         where = "the same data, " if on.startswith("the program") else where
-        each = "" if self.searched is None else f", {self.searched // len(study.arms)} trials an arm"
+        each = "" if self.searched is None else f", {plural(self.searched // len(study.arms), 'trial')} an arm"
         trials = f"{self.total}: {self.searched} of the search, {self.confirmed} of the confirmation"
         if self.total is None:
             trials = f"{self.confirmed} of the confirmation and as many of the search as the budget pays for"
@@ -226,7 +226,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
             f"search    {study.searcher}, {study.pruner or 'no'} early stopping, seed {study.search_seed}, {on}",
             f"budget    equal: {study.arm_budget} an arm{each}",
             *(f"spent     {arm}: {cost.beside(study.arm_budget)}" for arm, cost in costs.items() if cost.trials),
-            f"confirm   each arm's best on {where}{len(study.all_seeds)} fresh seeds; only these reach the table",
+            f"confirm   each arm's best on {where}{plural(len(study.all_seeds), 'fresh seed')}; the table has these",
             *([f"looks     {study.replicates}"] if study.replicates else []),
             f"trials    {trials}, {len(known)} ended",
         ]
@@ -235,8 +235,8 @@ class SweepPlan(PlanDisplay, SweepDesign):
 def _folds_text(study: Sweep) -> str:
     folds = len(study.confirm_folds)
     if study.confirm_on == "all":
-        return f"all {folds} folds, searched ones too,"
-    return f"the {folds} folds that are not searched" if folds > 1 else "the fold that is not searched"
+        return f"all {plural(folds, 'fold')}, searched ones too,"
+    return f"the {plural(folds, 'unsearched fold')}"
 
 
 def _ended(known: Mapping[str, Record]) -> Counter[tuple[str, Phase | None]]:

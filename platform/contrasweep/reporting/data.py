@@ -82,7 +82,7 @@ class ReportData(TrialData):
     overall: Table | None = None  # the arms over all axes; None where the table is that already
     links: Mapping[str, str] = field(default_factory=dict)  # trial id -> MLflow run
     of_sweep: pd.DataFrame | None = None  # all trials of a sweep: phase, searched settings, and what `frame` has
-    images: list[tuple[str, bytes]] = field(default_factory=list)  # figures of single trials: caption, PNG
+    images: list[tuple[str, str, str]] = field(default_factory=list)  # figures of trials: id, caption, PNG in base64
     over_groups: list[Table] = field(default_factory=list)  # tables over the test items of all folds
     spent: pd.DataFrame | None = None  # one row a trial that ended, of a search too, with its arm, phase and costs
     search_notes: SearchNotes = field(default_factory=SearchNotes)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 import pandas as pd
 from markupsafe import Markup
 
+from contrasweep.errors import plural
 from contrasweep.reporting import searching, slices
 from contrasweep.reporting.costs import budget_section
 from contrasweep.reporting.curves import curves_section
@@ -19,7 +20,7 @@ from contrasweep.reporting.data import ReportData, Variables
 from contrasweep.reporting.datasets import datasets_section
 from contrasweep.reporting.formats import render_template
 from contrasweep.reporting.svg import COLOURS
-from contrasweep.reporting.trials import TONES, figures_section, trials_section
+from contrasweep.reporting.trials import TONES, trials_section
 from contrasweep.results.answer import Answer
 from contrasweep.storage.record import Phase, Status
 
@@ -65,12 +66,12 @@ def html_report(data: ReportData, *, served: bool = False, written: datetime | N
 
 
 def _summary(data: ReportData) -> str:
-    size = f"{len(data.frame)} trials"
+    size = plural(len(data.frame), "trial")
     if data.search is not None and data.spent is not None:
         searched = int((data.spent["phase"] == Phase.SEARCH).sum())
-        size = f"{searched} trials of the search, {len(data.frame)} of the confirmation"
+        size = f"{plural(searched, 'trial')} of the search, {len(data.frame)} of the confirmation"
     better = "larger" if data.mode == "max" else "smaller"
-    return f"{data.names(data.metric)}, {better} is better · {len(data.arms)} arms · {size}"
+    return f"{data.names(data.metric)}, {better} is better · {plural(len(data.arms), 'arm')} · {size}"
 
 
 def _answer(data: ReportData) -> Variables:
@@ -174,7 +175,7 @@ SECTIONS: Mapping[str, tuple[str, Callable[[ReportData], Variables]]] = {
     "slices": ("Slices", _slices),
     "curves": ("Learning curves", curves_section),
     "search": ("Search", _search),
-    "figures": ("Figures of trials", lambda data: figures_section(data.images)),
+    "figures": ("Figures of trials", lambda data: {"images": data.images} if data.images else {}),
     "items": ("Item by item", lambda data: {"tables": data.over_groups} if data.over_groups else {}),
     "trials": ("All trials", trials_section),
     "budget": ("Costs", budget_section),

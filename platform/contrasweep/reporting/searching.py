@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from contrasweep.errors import plural
 from contrasweep.reporting.data import TrialData
 from contrasweep.reporting.figures import Bars, Dots, Figure, Lines, Series, short
 from contrasweep.reporting.search_notes import percent
@@ -102,7 +103,7 @@ def importance_figures(data: TrialData) -> list[Figure]:
             f"Share of what tells the best tenth of {n} configurations apart (PED-ANOVA). The upright line is what the "
             "same configurations reach with their scores shuffled; one setting in twenty passes it by chance."
             if part["share"].notna().any()
-            else f"{n} configurations are too few to say."
+            else f"{plural(n, 'configuration')}: too few to say."
         )
         figures.append(Figure(chart, caption, f"Importance: {data.names(arm)}"))
     return figures

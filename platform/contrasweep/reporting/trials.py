@@ -151,35 +151,34 @@ def _numbers(name: str, values: "pd.Series[Any]", digits: int = 6) -> Column:
 
 
 MAX_READ, MAX_TABLES = 400, 6  # trials whose items are read at all, and scores that have a table of them
-MAX_FIGURES = 24
+MAX_FIGURES = 72
 MAX_BYTES = 4 * 2**20  # of all figures together: a report stays a file that one can mail
 
 
 def figures(
     study: StudyRecords, frame: pd.DataFrame, records: Mapping[str, Record], axes: list[str]
-) -> list[tuple[str, bytes]]:
-    """The PNG artifacts of each cell's first finished trial, as (caption, content), within the limits above."""
+) -> list[tuple[str, str, str]]:
+    """The PNG artifacts of each cell's first finished trial: trial, caption and base64, within the limits above.
+
+    One kind stands beside the same kind of the other cells, so that a limit leaves out kinds and no cells.
+    """
     done = frame[frame["status"].isin(COUNTING)]
-    first = done[~row_keys(done, ["arm", *axes]).duplicated()]
-    kept: list[tuple[str, bytes]] = []
-    for row in first.to_dict("records"):
-        record = records[row["trial_id"]]
-        for name in (n for n in record.artifacts if n.endswith(".png")):
-            try:
-                content = study.store.read(study.key(record.trial_id, f"artifacts/{name}"), MAX_BYTES)
-            except (FileNotFoundError, StorageError):
-                continue
-            if len(kept) == MAX_FIGURES or sum(len(c) for _, c in kept) + len(content) > MAX_BYTES:
-                return kept
-            where = " ".join([str(row["arm"]), *(f"{axis}={row[axis]}" for axis in axes)])
-            fold = "" if pd.isna(row["fold"]) else f", fold {row['fold']}"
-            kept.append((f"{name.removesuffix('.png')}: {where}{fold}, seed {row['seed']}", content))
+    rows = done[~row_keys(done, ["arm", *axes]).duplicated()].to_dict("records")
+    drawn = [(name, row) for row in rows for name in records[row["trial_id"]].artifacts if name.endswith(".png")]
+    kept, size = list[tuple[str, str, str]](), 0
+    for name, row in sorted(drawn, key=lambda found: found[0]):
+        try:
+            content = study.store.read(study.key(row["trial_id"], f"artifacts/{name}"), MAX_BYTES)
+        except (FileNotFoundError, StorageError):
+            continue
+        size += len(content)
+        if len(kept) == MAX_FIGURES or size > MAX_BYTES:
+            return kept
+        where = " ".join([str(row["arm"]), *(f"{axis}={row[axis]}" for axis in axes)])
+        fold = "" if pd.isna(row["fold"]) else f", fold {row['fold']}"
+        caption = f"{name.removesuffix('.png')}: {where}{fold}, seed {row['seed']}"
+        kept.append((row["trial_id"], caption, base64.b64encode(content).decode()))
     return kept
-
-
-def figures_section(images: Sequence[tuple[str, bytes]]) -> Variables:
-    """The figures, inside the page."""
-    return {"images": [(caption, base64.b64encode(png).decode()) for caption, png in images]} if images else {}
 
 
 def tables_over_groups(results: Results) -> list[Table]:

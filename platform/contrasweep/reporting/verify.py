@@ -42,7 +42,7 @@ def main(words: list[str]) -> int:
         return 1
     for line in differing:
         print(ascii(f"differs: {line}")[1:-1][:300])
-    print(", ".join(f"{count} {what}" for what, count in checked.items()))
+    print(", ".join(f"{what}: {count}" for what, count in checked.items()))
     print(f"sha256 {hashlib.sha256(data).hexdigest()}: compare it with the one that was published")
     print("DIFFERS" if differing else "all that was recomputed agrees")
     return 1 if differing else 0

@@ -8,6 +8,7 @@ from typing import Literal
 
 import pandas as pd
 
+from contrasweep.errors import plural
 from contrasweep.planning.budget import covered
 from contrasweep.planning.durations import duration
 from contrasweep.results.answer import Answer, Pair
@@ -57,7 +58,7 @@ class Size:
         """The trials, and how long they take where that is known."""
         if not self.trials:
             return ""
-        return f"{self.trials} trials" + ("" if self.hours is None else f", {duration(3600 * self.hours)}")
+        return plural(self.trials, "trial") + ("" if self.hours is None else f", {duration(3600 * self.hours)}")
 
     def __str__(self) -> str:
         return self.replicates + (f" ({self.price})" if self.trials else "")
@@ -180,8 +181,8 @@ class Advice:
     def __repr__(self) -> str:
         if self:
             count = len(self.forecasts) + self.omitted
-            return f"Advice(on {count} undecided comparison{'s' * (count != 1)})"
-        return f"Advice(none yet: {self.pending} trials are pending)" if self.pending else "Advice(none)"
+            return f"Advice(on {plural(count, 'undecided comparison')})"
+        return f"Advice(none yet: {plural(self.pending, 'pending trial')})" if self.pending else "Advice(none)"
 
     def _repr_html_(self) -> str | None:
         return render_fragment("sections/advice.html", advice=self) if self else None

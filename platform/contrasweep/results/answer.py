@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from contrasweep.errors import SpecError
+from contrasweep.errors import SpecError, plural
 from contrasweep.markdown_text import markdown_text
 from contrasweep.results.rendering import (
     NONE,
@@ -70,7 +70,7 @@ class Pair:
             difference,
             interval or ("one replicate" if comparison.n == 1 else "–"),
             p if interval or comparison.p_value < 1 else "–",
-            f"{comparison.n}" + f" ({comparison.evidence.pairs} pairs)" * bool(comparison.evidence.unpaired),
+            f"{comparison.n}" + f" ({plural(comparison.evidence.pairs, 'pair')})" * bool(comparison.evidence.unpaired),
             verdict,
         ]
 
@@ -126,7 +126,7 @@ class Answer:
         if not self.decisive:
             return [*parts, "p not adjusted, no verdicts"]
         if family.size > 1:
-            parts.append(f"p and intervals by {family.correction} over {family.size} comparisons")
+            parts.append(f"p and intervals by {family.correction} over {plural(family.size, 'comparison')}")
         return [*parts, f"alpha {family.alpha:g}"]
 
     def sentences(self, limit: int | None = MAX_SENTENCES) -> list[str]:
@@ -148,7 +148,7 @@ class Answer:
         if left := len(self.pairs) - len(shown):
             decided = sum(pair.decided for pair in self.pairs)
             count = f" ({decided} of {len(self.pairs)} decided)" if self.decisive else ""
-            lines.append(f"{left} more comparisons{count}: see the HTML report")
+            lines.append(f"{plural(left, 'more comparison')}{count}: see the HTML report")
         return lines
 
     @property
@@ -187,16 +187,12 @@ def replicates_text(contrast: Contrast, turned: bool = False) -> str:
     if design.folds:
         repeats = f" in {design.repeats} repeats" if design.repeats > 1 else ""
         seeds = f" x {design.seeds} seeds" if design.seeds > 1 else ""
-        return _count(contrast.n, "fold") + repeats + seeds
+        return plural(contrast.n, "fold") + repeats + seeds
     if isinstance(contrast, UnpairedContrast):
         first, second = (len(x) for x in ((contrast.b, contrast.a) if turned else (contrast.a, contrast.b)))
-        return f"{first} and {_count(second, 'run')}"
-    items = f" x {_count(design.items, 'item')}" if design.items else ""
-    return _count(contrast.n, design.unit) + items
-
-
-def _count(n: int, name: str) -> str:
-    return f"{n} {name}{'s' * (n != 1)}"
+        return f"{first} and {plural(second, 'run')}"
+    items = f" x {plural(design.items, 'item')}" if design.items else ""
+    return plural(contrast.n, design.unit) + items
 
 
 @dataclass(frozen=True, repr=False)
@@ -254,7 +250,8 @@ class Versus:
         return {"a": self.a, "b": self.b, "metric": self.metric, "overall": rows[0], "cells": rows[1:]}
 
     def __repr__(self) -> str:
-        return f"Versus({self.overall.sentence()}{f'; and {len(self.cells)} cells' if self.cells else ''})"
+        cells = f"; and {plural(len(self.cells), 'cell')}" if self.cells else ""
+        return f"Versus({self.overall.sentence()}{cells})"
 
     def _repr_html_(self) -> str:
         return render_fragment("versus.html", versus=self)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from contrasweep.canonical import label
 from contrasweep.data.reading import GROUP
-from contrasweep.errors import SpecError, StorageError, choose_from
+from contrasweep.errors import SpecError, StorageError, choose_from, plural
 from contrasweep.results.answer import Pair, replicates_text
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.items import Items, ItemValues, group_column, item_groups, item_values, read_ahead
@@ -438,7 +438,7 @@ def _over(done: pd.DataFrame, spread: Contrast) -> str:
     """What the replicates of a cell are: `5 folds x 2 seeds`, or `9 replicates on 5 folds` where some are missing."""
     a_fold = Counter(fold for fold, _ in set(zip(done["fold"], done["seed"], strict=True)))
     if spread.design.folds and len(set(a_fold.values())) > 1:
-        return f"{a_fold.total()} replicates on {len(a_fold)} folds"
+        return f"{plural(a_fold.total(), 'replicate')} on {plural(len(a_fold), 'fold')}"
     return replicates_text(spread)
 
 
@@ -565,4 +565,4 @@ class _Parts:
                 folds.setdefault((data, name), set()).add(fold)
         shared = sum(len(in_folds) > 1 for in_folds in folds.values())
         note = f" ({shared} of them in several folds, so partly trained on)" if shared else ""
-        return f"{count} test items of {len(folds)} groups{note}"
+        return f"{count} test items of {plural(len(folds), 'group')}{note}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from contrasweep.config import Config
+from contrasweep.errors import plural
 from contrasweep.statistics.comparison import LOOK, Comparison, Decided, verdict_of
 from contrasweep.statistics.evidence import Evidence
 from contrasweep.storage.interim_log import EXTENDED, VERDICTS, LookLog, read_looks
@@ -135,7 +136,7 @@ class InterimVerdicts:
             return [f"the study grows up to {self.most} {self.unit} and had no look yet: no verdicts"]
         looks = self.log.looks
         at = ", ".join(str(look.replicates) for look in looks)
-        number = "one look" if len(looks) == 1 else f"{len(looks)} looks"
+        number = plural(len(looks), "look")
         lines = [
             f"judged at {number} (at {at} of at most {self.most} {self.unit}); alpha is spread over all looks "
             f"({self.log.spending}), and every interval and p allows for them"

@@ -1,4 +1,4 @@
-"""What people wrote of a study and its trials, in its folder: `notes.json`. A note changes no trial and no verdict."""
+"""What people wrote of a study and its trials: a file a note in `notes/`. A note changes no trial and no verdict."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -14,28 +14,31 @@ LONGEST, MOST = 500, 1000
 
 
 @stored
-class Notes:
-    """The notes of a study, the oldest first: the trial that each is on, or "" for the study, and its text."""
+class Note:
+    """The trial that a note is on, or "" for the study, and its text."""
 
-    notes: Annotated[tuple[tuple[str, Annotated[str, Field(max_length=LONGEST)]], ...], Field(max_length=MOST)] = ()
+    trial: str
+    text: Annotated[str, Field(max_length=LONGEST)]
 
 
-NOTES_FILE = JsonFile(Notes, 1, "delete it, or restore it from a backup")
-"""notes.json, written and read."""
+NOTE_FILE = JsonFile(Note, 1, "delete it, or restore it from a backup")
+"""A note, written and read."""
 
 
 def read_notes(records: StudyRecords) -> tuple[tuple[str, str], ...]:
-    """The notes, the oldest first: trial and text. `BrokenFileError` if the file is broken."""
-    try:
-        return NOTES_FILE.read(records.store, f"{records.study}/notes.json").notes
-    except (FileNotFoundError, NotADirectoryError):
-        return ()
+    """The notes, the oldest first: trial and text. `BrokenFileError` if a file is broken."""
+    keys = sorted(records.store.list(f"{records.study}/notes/"))[:MOST]
+    notes = [NOTE_FILE.read(records.store, key) for key in keys]
+    return tuple((note.trial, note.text) for note in notes)
 
 
 def add_note(records: StudyRecords, text: str, trial: str = "") -> None:
     """Add a note; `SpecError` where it is empty or too long, or the study has too many."""
-    text, known = " ".join(text.split()), read_notes(records)
-    if not 0 < len(text) <= LONGEST or len(known) >= MOST:
+    text, number = " ".join(text.split()), len(list(records.store.list(f"{records.study}/notes/")))
+    if not 0 < len(text) <= LONGEST or number >= MOST:
         rule = f"a note has 1 to {LONGEST} characters, and a study at most {MOST} notes"
-        raise SpecError(rule, place="TEXT", value=f"{len(text)} characters after {len(known)} notes")
-    NOTES_FILE.write(records.store, f"{records.study}/notes.json", asdict(Notes((*known, (trial, text)))))
+        raise SpecError(rule, place="TEXT", value=f"{len(text)} characters after {number} notes")
+    note = NOTE_FILE.encode(asdict(Note(trial, text)))
+    # who writes at the same moment has this number too: the later one takes the next
+    while not records.store.write(f"{records.study}/notes/{number:04}.json", note, if_absent=True):
+        number += 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from contrasweep.canonical import label
 from contrasweep.code import difference, dotted_paths
-from contrasweep.errors import StorageError
+from contrasweep.errors import StorageError, plural
 from contrasweep.rows import Row, step_of
 from contrasweep.storage import compact
 from contrasweep.storage.archive import list_archived, read_archived_record
@@ -85,7 +85,7 @@ def _counted(arm: str, trials: "pd.DataFrame", metric: str, axes: Sequence[str],
     by_cell = bad.set_axis(cells).groupby(level=0, sort=False).agg(bad="sum", total="size")
     worst = by_cell[by_cell["bad"] > 0].sort_values("bad", ascending=False, kind="stable")
     named = [f"{row['bad']} of {row['total']} at {cell}" for cell, row in worst.head(MOST_CELLS).iterrows()]
-    more = [f"some in {len(worst) - MOST_CELLS} more cells"] if len(worst) > MOST_CELLS else []
+    more = [f"some in {plural(len(worst) - MOST_CELLS, 'more cell')}"] if len(worst) > MOST_CELLS else []
     return ", ".join([text, *named, *more])
 
 

@@ -182,8 +182,13 @@ def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:
         )
     arms = {}
     for entry in entries:
-        arm, settings = declared["arms"][entry.arm], dotted.expand(_plain(entry.settings))
-        config = dotted.merge(dotted.expand(arm.get("config") or {}), settings)
+        arm = declared["arms"][entry.arm]
+        settings = {  # without missing values, and numbers as Python's
+            key: value.item() if isinstance(value, np.generic) else value
+            for key, value in entry.settings.items()
+            if value is not None and not (isinstance(value, float) and np.isnan(value))
+        }
+        config = dotted.merge(dotted.expand(arm.get("config") or {}), dotted.expand(settings))
         arms[entry.arm] = {"trainable": arm["trainable"], "config": config}
     fields = {key: declared[key] for key in GRID_FIELDS if declared.get(key) is not None}
     seeds = declared.get("confirm_seeds") or declared.get("seeds") or [0]
@@ -204,12 +209,3 @@ class Confirmed(TypedDict, total=False):
 def _confirmed(cell: "Cell") -> Confirmed:
     mean = cell.mean if cell.mean is not None and np.isfinite(cell.mean) else None
     return {"mean": mean, "low": cell.low, "high": cell.high, "n": cell.n}
-
-
-def _plain(settings: Config) -> MutableConfig:
-    """Return the settings without missing values, and numbers as Python's."""
-    return {
-        key: value.item() if isinstance(value, np.generic) else value
-        for key, value in settings.items()
-        if value is not None and not (isinstance(value, float) and np.isnan(value))
-    }

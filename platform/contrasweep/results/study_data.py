@@ -11,7 +11,7 @@ import pandas as pd
 
 from contrasweep import canonical
 from contrasweep.config import Config
-from contrasweep.errors import BrokenFileError, SpecError, check_known
+from contrasweep.errors import BrokenFileError, SpecError, check_known, plural
 from contrasweep.results.items import ItemReader, Items
 from contrasweep.results.notices import MixedCode, notice_lines, retrained, unread_lines
 from contrasweep.results.rendering import DisplayNames, display_names
@@ -172,7 +172,8 @@ class StudyData:
     def broken_notes(self) -> list[str]:
         """Return what a reader must know of broken files, in a few lines."""
         lines = [f"left out: {error}" for error in self.broken[:MAX_NOTES]]
-        return lines + [f"left out: {len(self.broken) - MAX_NOTES} more broken files"] * (len(self.broken) > MAX_NOTES)
+        more = len(self.broken) - MAX_NOTES
+        return lines + [f"left out: {plural(more, 'more broken file')}"] * (more > 0)
 
     def curves(self, trial_ids: Iterable[str] | None = None) -> pd.DataFrame:
         """Return every report of the table's trials, or of the trials `trial_ids`.

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from contrasweep.config import Config
-from contrasweep.errors import BrokenFileError, SpecError
+from contrasweep.errors import BrokenFileError, SpecError, plural
 from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.stages import check_log
@@ -165,10 +165,10 @@ def trained_again(
         raise SpecError(
             "trials that are trained again after their results were seen have no verdicts, at any level",
             place="--spend",
-            value=f"{len(again)} trials",
+            value=plural(len(again), "trial"),
             hint="leave --spend out: if their values differ, their comparisons become exploratory; or " + NEW_STUDY,
         )
-    entry = Declared(time.time(), _who(), len(values), len(planned), (f"{len(again)} trials again",), again=again)
+    entry = Declared(time.time(), _who(), len(values), len(planned), (f"{len(again)} trained again",), again=again)
     return replace(document, log=(*_log(document), entry))
 
 
@@ -211,7 +211,7 @@ def _check_present(
         raise SpecError(
             "ended replicates stay in the table, and so do those that were declared with them",
             place="arms, axes, folds, seeds",
-            value=f"without {', '.join(f'{n} trials of {arm}' for arm, n in count.items())}",
+            value=f"without {', '.join(f'{n} of {arm}' for arm, n in count.items())}",
             hint=f"declare them as before and add to them; to leave them out, {NEW_STUDY}",
         )
 

@@ -13,7 +13,7 @@ from typing import Any
 from contrasweep import canonical
 from contrasweep.config import Config
 from contrasweep.data.resolving import find, resolve
-from contrasweep.errors import SpecError
+from contrasweep.errors import SpecError, plural
 from contrasweep.imports import import_from_here, import_path
 from contrasweep.planning import networks
 from contrasweep.planning.grid import GridPlan
@@ -70,7 +70,7 @@ def plan_evaluation(results: Results, evaluation: Evaluation, named: Sequence[ob
         key = canonical.dumps([record.arm, values])
         cells[key] = Cell(record.arm, values, (*(cells[key].trials if key in cells else ()), trial))
     if lacking := sum(record.status.counts for record in results.trial_records.values()) - len(done):
-        print(f"{lacking} finished trials have no checkpoint and are left out", file=sys.stderr)
+        print(f"left out: {plural(lacking, 'finished trial')} without a checkpoint", file=sys.stderr)
     return GridPlan(study, tuple(cells.values()), {manifest.digest: name for name, manifest in manifests.items()})
 
 

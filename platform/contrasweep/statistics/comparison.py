@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from contrasweep.errors import SpecError
+from contrasweep.errors import SpecError, plural
 from contrasweep.statistics.checks import checked_level, checked_pairs
 from contrasweep.statistics.design import PERMUTATION, SCOPES, WELCH, Components, Design, Scope
 from contrasweep.statistics.evidence import Evidence, Gaps, paired_evidence
@@ -489,7 +489,7 @@ class Comparison:
             numbers = "all values are equal"
         gone = [(a, self.gaps.missing_a), (b, self.gaps.missing_b)]
         lacks = " and ".join(f"{arm} is missing in {n}" for arm, n in gone if n)
-        over = f", over {self.evidence.pairs} pair{'s' * (self.evidence.pairs != 1)}" * bool(self.evidence.unpaired)
+        over = f", over {plural(self.evidence.pairs, 'pair')}" * bool(self.evidence.unpaired)
         over += f" ({lacks} of {self.gaps.planned})" * bool(lacks)
         over += self._collapses(a, b)
         if self.judgement is None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from contrasweep.errors import SpecError
+from contrasweep.errors import SpecError, plural
 from contrasweep.schema import checked
 from contrasweep.storage.record import Phase, Record
 from contrasweep.study.replicates import Above0, Positive
@@ -28,8 +28,8 @@ class ArmBudget:
 
     def __str__(self) -> str:
         parts = [
-            f"{self.trials} configurations" if self.trials else "",
-            f"{self.epochs} epochs" if self.epochs else "",
+            plural(self.trials, "configuration") if self.trials else "",
+            plural(self.epochs, "epoch") if self.epochs else "",
             f"{self.gpu_hours:g} GPU-hours" if self.gpu_hours else "",
         ]
         return ", ".join(part for part in parts if part)

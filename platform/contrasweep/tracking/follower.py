@@ -21,7 +21,7 @@ from typing import Protocol
 
 import filelock
 
-from contrasweep.errors import BrokenFileError, ContrasweepError, StorageError
+from contrasweep.errors import BrokenFileError, ContrasweepError, StorageError, plural
 from contrasweep.live.state import RunningTrial, is_living, read_live
 from contrasweep.rows import step_of
 from contrasweep.storage import compact
@@ -209,7 +209,7 @@ class Follower:
         lacks = {**dict.fromkeys(self.waiting, self.error), **self.refused}
         if not lacks and not self.error:
             return ""
-        what = f"{len(lacks)} trial{'s' * (len(lacks) != 1)}" if lacks else "the summary"
+        what = plural(len(lacks), "trial") if lacks else "the summary"
         reason = next(filter(None, [self.error, *self.refused.values()]), "it took too long")
         remedy = "the records have everything: run `contrasweep sync` for this study"
         return f"{self.target.name} lacks {what} of study {self.records.study} ({' '.join(reason.split())}); {remedy}"
@@ -218,7 +218,7 @@ class Follower:
         """The trials that the tracker does not show, and why."""
         some = "; ".join(f"{i} ({' '.join(why.split())[:300]})" for i, why in islice(self.refused.items(), NAMED))
         more = f"; and {len(self.refused) - NAMED} more" if len(self.refused) > NAMED else ""
-        return f"{len(self.refused)} trial{'s' * (len(self.refused) != 1)}: {some}{more}"
+        return f"{plural(len(self.refused), 'trial')}: {some}{more}"
 
     def read(self) -> list[Record]:
         """Return the records that are new or have changed since the last call."""

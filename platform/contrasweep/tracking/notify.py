@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from contrasweep.delivery import Message, deliver
-from contrasweep.errors import BrokenFileError, StorageError
+from contrasweep.errors import BrokenFileError, StorageError, plural
 from contrasweep.live.state import SILENT_S, RunState, Watched, one_line, read_live
 from contrasweep.planning.durations import duration
 from contrasweep.secrets import redacted
@@ -54,7 +54,7 @@ class Notifier:
         failed = sum(state.statuses.get(status, 0) for status in Status if status.failed)
         if failed and "failure" not in self._told:
             lines = [text for _, text in state.events if text.startswith("failed: ")]
-            self._send("failure", lines[0] if lines else f"{failed} trials failed", state)
+            self._send("failure", lines[0] if lines else f"{plural(failed, 'trial')} failed", state)
         self._watched.seen(state, time.time(), time.monotonic())
         if self._watched.silent_s <= SILENT_S:
             self._told.discard("silent")

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
+from contrasweep.errors import plural
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.kinds import Trackers
 from contrasweep.tracking.tracker import Outcome, TrackedStudy
@@ -68,7 +69,7 @@ class TrackingProcess:
             try:
                 line = answers.get(timeout=max(0.0, until - time.monotonic()))
             except queue.Empty:
-                what = "all" if left is None else f"{left} trial{'s' * (left != 1)}"
+                what = "all" if left is None else plural(left, "trial")
                 return (
                     f"{self.name} does not show {what} of study {self.study} yet: process {self.process.pid} goes on "
                     f"in the background, and `contrasweep sync` shows the rest too"

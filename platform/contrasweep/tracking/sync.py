@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from contrasweep.errors import BrokenFileError, SpecError, StorageError
+from contrasweep.errors import BrokenFileError, SpecError, StorageError, plural
 from contrasweep.imports import import_from_here, import_path
 from contrasweep.live.state import is_living, read_live
 from contrasweep.rows import metrics_of, step_of
@@ -200,9 +200,9 @@ class SyncSummary:
 
     def __str__(self) -> str:
         page = f"; {self.url}" if self.url else ""
-        values = f" ({self.values} values were missing)" if self.values else ""
+        values = f" (which lacked {plural(self.values, 'value')})" if self.values else ""
         return (
-            f"{self.study}: {self.added} trials added to {self.uri}, {self.mended} completed{values}, "
+            f"{self.study}: {plural(self.added, 'trial')} added to {self.uri}, {self.mended} completed{values}, "
             f"{self.unchanged} were there, in {self.seconds:.1f} s{page}"
         )
 

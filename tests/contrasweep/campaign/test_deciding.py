@@ -394,7 +394,7 @@ def test_the_command_line_decides_shows_and_answers_as_json(tmp_path):
     decided = json.loads(contrasweep("decide", *words, "--json", "--by", "agent", folder=tmp_path).stdout)
     assert decided["schema"] == "decide/2" and decided["kept"] and decided["candidate"] == "gain-0.03-who-new"
     shown = contrasweep("ledger", "speed", folder=tmp_path)
-    assert "1 candidates, 1 kept" in shown.stdout and "agent" in shown.stdout
+    assert "1 candidate, 1 kept" in shown.stdout and "agent" in shown.stdout
     page = contrasweep("ledger", "speed", "--format", "html", folder=tmp_path).stdout
     assert "<svg" in page and "gain-0.03" in page
     assert json.loads(contrasweep("ledger", "speed", "--json", folder=tmp_path).stdout)["rows"][0]["decision"]["kept"]

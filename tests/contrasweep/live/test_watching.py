@@ -71,7 +71,7 @@ def test_studies_lists_what_runs_and_what_has_stopped(records, tmp_path, monkeyp
 def test_status_takes_a_study_too(records, tmp_path):
     keep(records)
     shown = contrasweep("status", "s", "--storage", records.storage, folder=tmp_path)
-    assert shown.returncode == 0 and "running, 1 trials running" in shown.stdout and "f1 0.75 (ocl)" in shown.stdout
+    assert shown.returncode == 0 and "running, 1 trial running" in shown.stdout and "f1 0.75 (ocl)" in shown.stdout
     unknown = contrasweep("status", "t", "--storage", records.storage, folder=tmp_path)
     assert (
         unknown.returncode == 2

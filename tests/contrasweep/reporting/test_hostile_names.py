@@ -5,6 +5,7 @@ import io
 import math
 import re
 import shlex
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from html import escape
 from xml.etree import ElementTree
@@ -25,7 +26,7 @@ from contrasweep.reporting import render, write_report
 from contrasweep.reporting.figures import Bars, Dots, Lines, Ranks, Series
 from contrasweep.reporting.formats import csv_text, inert_cell
 from contrasweep.reporting.svg import draw
-from contrasweep.results.notes import NOTES_FILE, Notes, read_notes
+from contrasweep.results.notes import NOTE_FILE, Note, add_note, read_notes
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.table import TableStyle
 from contrasweep.running.prepare import study_document
@@ -60,8 +61,8 @@ def records(tmp_path):
         error = f"Traceback\n{SCRIPT}\\end{{table}}" if failed else None
         status = Status.FAILED if failed else Status.DONE
         records.write(Record.of(trial, status=status, metrics=metrics, error=error, host=f"h{SCRIPT}", ended=10.0))
-    notes = asdict(Notes(((trial.id, f"\x1b[2J{SCRIPT}\nSupCon is better"), ("", PICTURE))))
-    NOTES_FILE.write(records.store, "s/notes.json", notes)
+    NOTE_FILE.write(records.store, "s/notes/0000.json", asdict(Note(trial.id, f"\x1b[2J{SCRIPT}\nSupCon is better")))
+    add_note(records, PICTURE)
     return records
 
 
@@ -86,15 +87,18 @@ def test_a_note_is_bounded_and_changes_nothing_else(records):
 
     trial = next(iter(records.etags()))
     records.store.write(records.key(trial, "log.txt"), b"")
-    others = {key: records.store.read(key) for key in records.store.list("s/") if not key.endswith("notes.json")}
+    others = {key: records.store.read(key) for key in records.store.list("s/")}
     assert note("the  first") is note(trial[:8], "#odd jumps") is None
     assert read_notes(records)[2:] == (("", "the first"), (trial, "#odd jumps"))
     for words in (["x" * 501], [" "], ["nobody", "x"], ["a", "b", "c"]):
         assert isinstance(note(*words), SpecError), words
     assert others == {key: records.store.read(key) for key in others} and len(read_notes(records)) == 4
-    records.store.write("s/notes.json", NOTES_FILE.encode({"notes": [["", "x" * 501]]}))
+    with ThreadPoolExecutor() as pool:  # at the same moment
+        list(pool.map(lambda text: add_note(records, text), "abcdefgh"))
+    assert {text for _, text in read_notes(records)[4:]} == set("abcdefgh")
+    records.store.write("s/notes/0000.json", NOTE_FILE.encode({"trial": "", "text": "x" * 501}))
     (told, *_) = load("s", storage=records.storage).notes
-    assert told.startswith("left out: ") and "notes.json" in told
+    assert told.startswith("left out: ") and "0000.json" in told
 
 
 @pytest.mark.parametrize("name", [SCRIPT, '"onload="alert(1)', "'><g>"])

@@ -48,7 +48,7 @@ def test_three_configurations_are_too_few_in_words(tmp_path):
     assert set(results.importance()["verdict"]) == {"too few configurations"}
     assert np.isnan(results.importance()["share"]).all()
     assert "too few configurations" in render(results, "text").decode()
-    assert "3 configurations are too few to say" in render(results, "html").decode()
+    assert "3 configurations: too few to say" in render(results, "html").decode()
 
 
 def test_comparisons_show_themselves_in_a_line_and_as_html(grid):

@@ -391,7 +391,7 @@ def test_no_template_lets_text_become_markup(frame):
     page = html_report(
         dataclasses.replace(
             source(frame, document),
-            images=[(attack, b"")],
+            images=[(attack, attack, "")],
             search_notes=SearchNotes((attack,), attack, ((attack,), (attack,))),
             over_groups=[table(frame, rows=[attack], axes=[attack])],
             importance=pd.concat([_importance(arm, {attack: 1.0}) for arm in frame["arm"].unique()]),

@@ -43,7 +43,9 @@ def page_file(tmp_path_factory):
     ]
     links = {r["trial_id"]: f"http://127.0.0.1:5000/#/runs/{r['trial_id']}" for r in rows}
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(html_report(report_of(pd.DataFrame(rows), DOCUMENT, curves=pd.DataFrame(steps), links=links)))
+    images = [(f"{arm}-8-0", f"centres: {arm}", "") for arm in "ab"]
+    frame, curves = pd.DataFrame(rows), pd.DataFrame(steps)
+    path.write_text(html_report(report_of(frame, DOCUMENT, curves=curves, links=links, images=images)))
     return path
 
 
@@ -289,14 +291,14 @@ def test_an_arm_is_hidden_and_values_are_read_off_a_chart(page_file, seen):
 
 
 @pytest.mark.slow
-def test_the_table_is_sorted_by_keyboard_and_two_trials_stand_side_by_side(tmp_path, seen):
-    page_file = tmp_path / "search.html"
-    page_file.write_text(search_page(50))
+def test_the_table_is_sorted_by_keyboard_and_two_trials_stand_side_by_side(page_file, tmp_path, seen):
+    searched = tmp_path / "search.html"
+    searched.write_text(search_page(50))
     head = "document.querySelectorAll('.trials th button')"
     rows = "document.querySelectorAll('.trials tbody tr')"
     enter = "dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', bubbles: true}))"
     named, focused, pair, strokes, colours, wrong = seen(
-        page_file,
+        searched,
         *LAPTOP,
         "[...document.querySelectorAll('thead th')].every(head => head.scope)",
         f"const sorted = {head}[2]; sorted.focus(); sorted.click(); "
@@ -312,6 +314,12 @@ def test_the_table_is_sorted_by_keyboard_and_two_trials_stand_side_by_side(tmp_p
     assert named and focused == ["learning_rate", "descending"] and wrong == []
     assert len(pair) > 8 and pair[0].split()[0] == "arm" and len(pair[2].split()) == 3 and strokes == 2
     assert colours[0] >= 6 and colours[1] == 2, "by value, and pruned ones dotted"
+    beside = "[...document.querySelectorAll('.pair .pictures > *')].map(part => part.innerText)"
+    both, alone, wrong = seen(
+        page_file, *LAPTOP, f"{rows}[0].{enter}; {rows}[20].{enter}; {beside}", f"{rows}[1].{enter}; {beside}"
+    )
+    assert both == ["centres: a", "centres: b"] and wrong == []
+    assert alone[0] == "centres: b" and alone[1].startswith("no picture of a-8-1")
 
 
 @pytest.mark.slow

@@ -71,7 +71,7 @@ def test_a_notebook_shows_the_advice_and_not_its_fields(results, tmp_path):
     shown = advice._repr_html_()
     assert shown.count("<tr>") == len(advice.forecasts) + 4 and "18 trials" in shown and "--extend" in shown
     unfinished = run(tmp_path, grid(), stop_after=10).advice()
-    assert repr(unfinished) == "Advice(none yet: 8 trials are pending)" and unfinished._repr_html_() is None
+    assert repr(unfinished) == "Advice(none yet: 8 pending trials)" and unfinished._repr_html_() is None
     assert not unfinished and unfinished.pending == 8 and unfinished.to_text() == ""
 
 

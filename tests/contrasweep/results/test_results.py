@@ -258,7 +258,7 @@ def test_the_report_shows_trials_figures(study, tmp_path):
         records.write(dataclasses.replace(records.read_one(trial.id), artifacts=("histogram.png", "state.parquet")))
     results = load("made-up", storage=str(tmp_path))
     shown = figures(records, results.to_frame(), results.trial_records, results.axes)
-    assert [caption for caption, _ in shown] == [
+    assert [caption for _, caption, _ in shown] == [
         f"histogram: {arm} batch_size={b}, fold 0, seed 0" for arm in "ab" for b in (8, 16)
     ]
     page = render(results, "html").decode()

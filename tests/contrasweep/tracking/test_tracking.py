@@ -545,7 +545,7 @@ def test_points_that_are_gone_come_back(study):
         database.execute("delete from metrics where run_uuid = ? and step % 2 = 0", (run_id,))
     again = study.sync()
     assert (again.added, again.mended, again.values, again.unchanged) == (0, 1, 2, 2)
-    assert "0 trials added" in str(again) and "1 completed (2 values were missing), 2 were there" in str(again)
+    assert "0 trials added" in str(again) and "1 completed (which lacked 2 values), 2 were there" in str(again)
     study.assert_shows(study.trials[0])
     assert study.children()[study.trials[0].id].info.run_id == run_id
 

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -145,14 +144,9 @@ def _members(files: list[Path], image: str, label: str, caption: str, classes: i
                     captions = tuple(filter(None, [text] if isinstance(text, str) else text or []))
                     if caption and not captions:
                         raise DataError(f"{name} has no caption ({caption!r} is {text!r})")
-                    yield Encoded(_bytes(value), name, number, captions)
+                    cell = value.get("bytes") if isinstance(value, dict) else value  # none where it is only a path
+                    yield Encoded(bytes(cell or b""), name, number, captions)
                     row += 1
-
-
-def _bytes(value: Any) -> bytes:
-    """Return the bytes of an image cell; empty where the cell holds only a path, so that the image counts as broken."""
-    data = value.get("bytes") if isinstance(value, dict) else value
-    return bytes(data or b"")
 
 
 HUGGING_FACE = Importer(

@@ -20,7 +20,7 @@ from contrasweep.data import columns, images, safety
 from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.data.importers.encoded_images import Side
 from contrasweep.data.manifest import ColumnSpec, Folds
-from contrasweep.errors import DataError
+from contrasweep.errors import DataError, plural
 from contrasweep.schema import checked
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ def _row(path: Path, line: int, names: list[str], cells: list[str]) -> Row:
     place = f"{path}, line {line}"
     if len(cells) < len(names) or any(cells[len(names) :]):
         raise DataError(
-            f"{place} has {len(cells)} cells, its header {len(names)} ({', '.join(names)}): write an empty "
+            f"{place} has {plural(len(cells), 'cell')}, its header {len(names)} ({', '.join(names)}): write an empty "
             "cell where there is no value, and quotes around one that holds a comma"
         )
     row = Row(dict(zip(names, cells, strict=False)), line)

@@ -331,7 +331,7 @@ const row = (seen, i) => {
   });
   return line;
 };
-const compare = () => {  // two trials side by side: what of them differs is bold, and their curves
+const compare = () => {  // two trials side by side: what of them differs is bold, their curves and their pictures
   part(".pair").replaceChildren();
   if (pair.length < 2) return;
   const table = document.createElement("table"), svg = shape("svg", { viewBox: `0 0 ${WIDE} ${TALL}`, role: "img", "aria-label": "curves of both trials" });
@@ -343,6 +343,13 @@ const compare = () => {  // two trials side by side: what of them differs is bol
     table.append(line);
   }
   part(".pair").append(table);
+  const kind = figure => figure.textContent.split(":")[0], pictures = pair.map(i => [...document.querySelectorAll("figure[data-trial]")].filter(figure => figure.dataset.trial === text(trial, i)));
+  if (pictures.flat().length) {
+    const grid = make("div"), found = new Set(pictures.flat().map(kind));
+    grid.className = "pictures";
+    for (const name of found) grid.append(...pictures.map((own, n) => own.find(figure => kind(figure) === name)?.cloneNode(true) ?? make("p", `no picture of ${text(trial, pair[n])}: the page has those of the first trial of each cell`)));
+    part(".pair").append(grid);
+  }
   if (!curves || !pair.every(i => curves.values[i])) return;
   const sx = along(EDGE.left, EDGE.right, curves.steps), sy = along(EDGE.bottom, EDGE.top, pair.flatMap(i => curves.values[i]).filter(v => v !== null));
   across(svg, sx, sy, "step", metric);

@@ -21,7 +21,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from contrasweep.cluster import out_of_memory
-from contrasweep.errors import ContrasweepError, StorageError
+from contrasweep.errors import ContrasweepError, StorageError, plural
 from contrasweep.live.logs import read_log
 from contrasweep.processes import scratch_folder
 from contrasweep.running.engine import ray_internals
@@ -347,7 +347,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
             place = self.loop.placements.place(waiting[0].trial)
             gpu = f"{place.share} of a {place.gpu}, " if place.gpu else ""
             self.loop.progress.say(
-                f"no trial runs: {len(waiting)} wait for a host with {gpu}{place.cpus:g} cores and "
+                f"no trial runs: {len(waiting)} to come, and no host has {gpu}{plural(place.cpus, 'core')} and "
                 f"{place.host_memory_gib:g} GiB free{self.loop.queue.hosts.rule(place.host_memory_gib)}"
             )
 

@@ -121,10 +121,6 @@ def _set_loggers(value: Values) -> None:
         logger.handlers[:], logger.filters[:] = handlers, filters
 
 
-def _decimal() -> Any:
-    return decimal.getcontext().__reduce__()[1]  # type: ignore[index]
-
-
 def _matmul_precision() -> str:
     with contextlib.suppress(RuntimeError):  # it was set by the newer names, which are states of their own
         return str(sys.modules["torch"].get_float32_matmul_precision())
@@ -153,7 +149,11 @@ STATES = (
     State(LOGGERS, _loggers, _set_loggers),
     State("logging.disable", lambda: logging.root.manager.disable, logging.disable),
     State("the locale", lambda: locale.setlocale(locale.LC_ALL), lambda value: locale.setlocale(locale.LC_ALL, value)),
-    State("decimal's context", _decimal, lambda value: decimal.setcontext(decimal.Context(*value))),
+    State(
+        "decimal's context",
+        lambda: decimal.getcontext().__reduce__()[1],  # type: ignore[index]
+        lambda value: decimal.setcontext(decimal.Context(*value)),
+    ),
     _calls("the timeout of sockets", "socket", "getdefaulttimeout", "setdefaulttimeout"),
     State(
         "multiprocessing's start method",

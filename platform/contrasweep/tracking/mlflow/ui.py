@@ -44,7 +44,8 @@ def serve(
     settings = {**os.environ, **SETTINGS, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     settings["MLFLOW_BACKEND_STORE_URI"] = address.reveal()  # not a word of the command, which everybody can read
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does: with the server
-    server = subprocess.Popen(_command(port), env=settings, start_new_session=True)
+    words = f"-m mlflow server --host 127.0.0.1 --port {port} --workers 1 --uvicorn-opts".split()
+    server = subprocess.Popen([sys.executable, *words, "--log-level warning"], env=settings, start_new_session=True)
     try:
         _wait_until_up(server, port)
         on_ready(f"http://127.0.0.1:{port}/{page}  (Ctrl-C ends it)")
@@ -56,23 +57,6 @@ def serve(
             os.killpg(server.pid, signal.SIGTERM)  # its workers too
         server.wait()
         signal.signal(signal.SIGTERM, before)
-
-
-def _command(port: int) -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "server",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--workers",
-        "1",
-        "--uvicorn-opts",
-        "--log-level warning",
-    ]
 
 
 def _page(client: object, study: str | None) -> str:
