@@ -218,9 +218,8 @@ SEVERAL = {
 
 
 def test_a_count_in_a_message_agrees_with_its_noun():
-    texts = {path.relative_to(ROOT).as_posix(): path.read_text() for path in SOURCES}
-    found = {(name, count) for name, text in texts.items() for count in COUNTED.findall(text) if count not in SEVERAL}
-    assert found == set(), "say it by contrasweep.errors.plural"
+    texts = [path.read_text() for path in SOURCES if "cluster" not in path.parts]  # it imports nothing of ours
+    assert {count for text in texts for count in COUNTED.findall(text)} <= SEVERAL, "say it by plural()"
 
 
 OWN_PATH = re.compile(r"['\"](contrasweep(?:\.\w+)+):(\w+)['\"]")
