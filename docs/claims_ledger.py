@@ -442,6 +442,14 @@ CLAIMS = [
         fresh=59,
     ),
     _helpfulness(
+        "The contrastive term of equation 33 ranks reviews better than that of the authors' code",
+        "equation 33; the code has a circle loss in its place, and no figure compares the two",
+        "FORMS",
+        "paper",
+        "code",
+        full="",
+    ),
+    _helpfulness(
         "The proposed model ranks reviews better than MCR",
         "Table 3: .014 of MAP on Lazada's reviews, Home",
         "BASELINES",

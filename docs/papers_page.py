@@ -125,6 +125,7 @@ PAPERS: dict[str, list[Item]] = {
             f"{REVIEWS}:DISTANCES",
             "on planted images: no real reviews with images are at hand",
         ),
+        ("Equation 33 and the authors' code", "", f"{REVIEWS}:FORMS", ""),
         ("Tuning of the models", f"{TABLES}:SEARCH", "", "GPU hours, and data that are not at hand"),
         ("Limitation: other languages", f"{TABLES}:MAIN_TABLE", "", "Lazada's reviews are Indonesian; not at hand"),
     ],

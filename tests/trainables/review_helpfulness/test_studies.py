@@ -44,9 +44,10 @@ def test_the_papers_scale_is_the_default():
 
 @pytest.mark.parametrize("study", [value for value in vars(claims).values() if isinstance(value, AblationGrid)])
 def test_reports_call_the_data_as_the_committed_ones_do(study):
-    report = (REPORTS / f"{study.name}-fresh.md").read_text()
+    name = study.name + "-fresh" * bool(study.replicates)
+    report = (REPORTS / f"{name}.md").read_text()
     synthetic = " (synthetic)" * ("SYNTHETIC" in study.data)
-    assert report.startswith(f"**{study.name}-fresh on {(study.labels or {})[study.data]}{synthetic}: {study.metric} ")
+    assert report.startswith(f"**{name} on {(study.labels or {})[study.data]}{synthetic}: {study.metric} ")
 
 
 def test_synthetic_data_is_named_so():
