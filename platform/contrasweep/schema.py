@@ -215,13 +215,13 @@ def resolved_config(settings: Any) -> MutableConfig:
     return {
         name: plain(value)
         for name, value in vars(settings).items()
-        if not name.startswith("_") and not (name in omitted and _is_default(value, omitted[name]))
+        if not name.startswith("_")
+        # a component, whose default is a name, has it where it is that name alone
+        and not (
+            name in omitted
+            and (plain(value) == {"name": omitted[name]} if hasattr(value, "to_plain") else value == omitted[name])
+        )
     }
-
-
-def _is_default(value: Any, default: Any) -> bool:
-    """Whether a field has its default; a component, whose default is a name, where it is that name alone."""
-    return bool(plain(value) == {"name": default} if hasattr(value, "to_plain") else value == default)
 
 
 def omitted_fields(cls: Any) -> dict[str, object]:

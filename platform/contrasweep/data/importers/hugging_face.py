@@ -40,7 +40,7 @@ class Settings:
 def read(source: Path, settings: Settings) -> Content:
     """Return the images, still encoded, with the class names that the files' metadata hold."""
     files = files_by_split(source, ".parquet")
-    schema = _schema(files["train"][0])
+    schema = pq.read_schema(files["train"][0])
     caption = _caption(schema, settings.caption, source)
     label = _label(schema, settings.label or ("none" if caption else ""), source)
     image = _image(schema, settings.image, source)
@@ -48,13 +48,6 @@ def read(source: Path, settings: Settings) -> Content:
     splits = {split: _members(parts, image, label, caption, len(classes)) for split, parts in files.items()}
     kind = "image-text" if caption else "image"
     return encoded_images.content(splits, classes, settings.size, settings.longest_side, kind)
-
-
-def _schema(file: Path) -> pa.Schema:
-    try:
-        return pq.read_schema(file)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{file} is not a readable Parquet file ({error})") from None
 
 
 def _image(schema: pa.Schema, wanted: str, source: Path) -> str:
@@ -104,7 +97,7 @@ def _classes(files: dict[str, list[Path]], image: str, label: str, caption: str)
     """Return the names of the classes, the same in each file that has some; numbers where none has."""
     every, names, first = [file for parts in files.values() for file in parts], list[str](), Path()
     for file in every:
-        schema = _schema(file)
+        schema = pq.read_schema(file)
         if lacks := [column for column in (image, label, caption) if column and column not in schema.names]:
             raise DataError(f"{file} has no column {lacks[0]!r}, which other files of the dataset have")
         here = _names(schema).get(label)

@@ -74,8 +74,12 @@ def of_rows(path: Path, rows: list[Row], settings: Settings) -> Content:
 
     `DataError` as there, and where groups are asked for that rows do not have.
     """
-    if settings.folds == "groups" or settings.normalise == "group":
-        _check_groups(path, rows)
+    by_group = settings.folds == "groups" or settings.normalise == "group"
+    if by_group and (row := next((row for row in rows if not row.get("group")), None)) is not None:
+        raise DataError(
+            f"{path}, line {row.line}: this pair has no group, which folds=groups and normalise=group "
+            "need; give every row its group, or leave these two settings out"
+        )
     if settings.folds == "groups":
         _hold_out_groups(path, rows)
     classes, labels = _classes(path, rows, settings.classes)
@@ -191,14 +195,6 @@ def _classes(path: Path, rows: list[Row], names: Sequence[str] | None) -> tuple[
     if unknown := sorted(set(texts) - set(known)):
         raise DataError(f"{path}: labels {unknown} are not among `classes` {list(known)}")
     return known, [known.index(text) for text in texts]
-
-
-def _check_groups(path: Path, rows: list[Row]) -> None:
-    if (row := next((row for row in rows if not row.get("group")), None)) is not None:
-        raise DataError(
-            f"{path}, line {row.line}: this pair has no group, which folds=groups and normalise=group "
-            "need; give every row its group, or leave these two settings out"
-        )
 
 
 def _hold_out_groups(path: Path, rows: list[Row]) -> None:
