@@ -260,6 +260,8 @@ def test_a_probe_on_few_labels_sees_one_in_a_hundred_of_each_class_and_one_at_le
     features[seen] = torch.eye(3)[labels[seen]]
     metrics, items = few_labels(features, labels, torch.eye(3), torch.tensor([0, 1, 1]), 3)
     assert metrics["few_labels"] == pytest.approx(2 / 3) and items["few_labels"].tolist() == [1, 1, 0]
+    features[seen[2]] = torch.nan
+    assert few_labels(features, labels, torch.eye(3), torch.tensor([0, 1, 1]), 3)[1]["few_labels"].tolist() != [1, 1, 0]
 
 
 def test_what_is_asked_for_is_in_metrics_and_items_and_changes_nothing_else():

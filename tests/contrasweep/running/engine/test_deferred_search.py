@@ -96,6 +96,9 @@ def test_other_arms_go_on_while_candidates_of_one_wait(tmp_path):
 def test_what_was_refused_is_taken_up_when_a_host_joins_while_its_search_goes_on(tmp_path):
     cluster = Cluster("T4")
     run = Run(tmp_path / "runs", cluster, arms={"small": ARMS["small"]})
+    search, told = run.source.searches["small"], {}
+    tell = search.searcher.tell
+    search.searcher.tell = lambda config, value, step: (told.update({config["lr"]: value}), tell(config, value, step))
     first, second = run.next(), run.next()
     assert isinstance(first, ActiveTrial) and isinstance(second, ActiveTrial)
     run.loop.give_up(first.trial.id, "CUDA out of memory on the largest host\n", Status.INFEASIBLE)
@@ -111,6 +114,7 @@ def test_what_was_refused_is_taken_up_when_a_host_joins_while_its_search_goes_on
     run.end_searched(third)
     run.to_the_end()
     assert run.statuses() == [row for row in ALL_DONE if row[0] == "small"]
+    assert told == {candidate.config["lr"]: candidate.value("accuracy") for candidate in search.candidates}
     calm = Run(tmp_path / "calm", Cluster("T4", "H100"), arms={"small": ARMS["small"]})
     calm.to_the_end()
     assert run.best() == calm.best()
