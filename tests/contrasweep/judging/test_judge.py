@@ -1,6 +1,7 @@
 """Results that others made are judged by the design that they have, and what is not clear is refused."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from contrasweep.cli.schemas import document_schema
 from contrasweep.judging.judged import rank
 from contrasweep.results.requirement import Requirement
 from contrasweep.statistics.comparison import compare_paired
-from contrasweep.statistics.unpaired import unpaired_evidence
+from contrasweep.statistics.unpaired import unpaired_contrast, unpaired_evidence
 
 RNG = np.random.default_rng
 
@@ -155,6 +156,16 @@ def test_runs_without_a_common_seed_must_stand_by_permutations_and_by_welchs_tes
         assert both_p(a - end + step, b) <= 0.05 < both_p(a - end - step, b)
 
 
+@pytest.mark.parametrize("n", [4, 5, 6])
+def test_an_interval_of_unpaired_runs_leaves_out_0_exactly_where_both_tests_reject(n):
+    for seed in range(40):
+        contrast = unpaired_contrast(RNG(seed).normal(seed % 3, 1, n), RNG(seed + 99).normal(0, 1, n))
+        for level in (2 * k / math.comb(2 * n, n) for k in (1, 2, 5)):  # that relabelings attain
+            low, high = contrast.interval(level)
+            rejects = 2 * min(contrast.p_above(0.0, level), contrast.p_below(0.0, level)) <= level
+            assert (low > 0 or high < 0) == rejects
+
+
 def test_unequal_numbers_of_runs_are_judged_by_welchs_test():
     frame = runs(["a", "b"], seeds=9)[3:].drop(columns="seed")
     oracle = stats.ttest_ind(values(frame, "a"), values(frame, "b"), equal_var=False)
@@ -179,6 +190,9 @@ def test_a_run_without_a_value_is_a_loss_and_helps_no_arm():
     judged = cs.judge(frame)
     assert only(judged).verdict == "undecided"
     assert "a failed in 2 of 8" in str(judged)
+    items = pd.concat([runs(["a", "b"]).assign(item=item) for item in "xy"]).rename(columns={"seed": "fold"})
+    items["accuracy"] = items["accuracy"].where((items["model"] == "b") | (items["fold"] > 1) | (items["item"] == "x"))
+    assert "6/8: finished/planned" in str(cs.judge(items)), "one item of two in two folds has no value"
 
 
 def test_fewer_seeds_in_common_are_said_and_arms_without_any_are_unpaired():

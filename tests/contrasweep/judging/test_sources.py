@@ -191,6 +191,10 @@ def test_another_place_of_a_curve_is_one_line(at):
         At.of(at)
 
 
+def test_of_a_step_that_was_logged_twice_the_last_counts():
+    assert At.of("step:1").of_curve(pd.DataFrame({"step": [1, 1, 2], "a": [1, 2, 3]}))["a"].tolist() == [2]
+
+
 def test_the_best_value_of_the_metric_itself_is_refused_unless_somebody_insists():
     best = {"metric": "val_accuracy", "at": "best-of-validation:val_accuracy"}
     with pytest.raises(cs.SpecError, match=r"maximum over noise.*--i-know"):
