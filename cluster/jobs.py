@@ -183,9 +183,7 @@ class Dashboard:
         deadline = time.monotonic() + timeout_s
         while True:
             try:
-                data = json.dumps(job | {"submission_id": id}).encode()
-                number = self.read(lambda answer: str(answer["submission_id"]), "POST", "/api/jobs/", data)
-                return Job(number, self.address)
+                return Job(self._queue(job | {"submission_id": id}), self.address)
             except SubmissionError as error:
                 if "No available agent" not in str(error):
                     raise
@@ -195,6 +193,9 @@ class Dashboard:
                     ) from None
                 print("the head has no agent for jobs yet; asking again", file=sys.stderr, flush=True)
                 time.sleep(POLL_S)
+
+    def _queue(self, job: Mapping[str, object]) -> str:
+        return self.read(lambda answer: str(answer["submission_id"]), "POST", "/api/jobs/", json.dumps(job).encode())
 
     def _upload(self, folder: Path) -> str:
         """Send a folder as a package, unless the cluster has it; return the package's address."""
