@@ -7,7 +7,8 @@ what it has. Run as a script by `commands.process`, with two descriptors of pipe
 
 When CONTROL closes, by the worker or with it, the command's process group gets SIGTERM. `GRACE_S` later, or once the
 command has ended, all that it has started gets SIGKILL: on Linux also what has a session of its own, as the ranks of
-`torchrun` have, because this process inherits what loses its parent. To STATUS it writes `started PID`, or `refused
+`torchrun` have, because this process inherits what loses its parent. A second process above it inherits all if this one
+is killed, and ends it. To STATUS it writes `started PID`, or `refused
 ERRNO` where the command cannot be started, then `ended RETURNCODE`, as `subprocess` counts it. It imports the standard
 library alone, and starts in some 20 ms.
 """
@@ -33,8 +34,15 @@ def main() -> None:
     if os.fork():
         os._exit(0)  # the worker waits for this one; the other belongs to nobody
     os.setsid()  # no signal for the worker's group reaches it
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    if supervisor := os.fork():
+        for descriptor in (1, 2):
+            os.dup2(nothing, descriptor)
+        os.waitpid(supervisor, 0)
+        _end_descendants()  # where it was killed; STATUS closes once nothing is left
+        return
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     woken, wake = os.pipe()
     for descriptor in (woken, wake):
         os.set_blocking(descriptor, False)
@@ -46,7 +54,6 @@ def main() -> None:
         os.write(status, f"refused {error.errno}\n".encode())
         return
     os.write(status, f"started {command.pid}\n".encode())
-    nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (1, 2):
         os.dup2(nothing, descriptor)  # its output ends with the command, not with this process
     _wait(command, woken, control)
@@ -75,6 +82,11 @@ def _end_all(command: "subprocess.Popen[bytes]") -> None:
     """Send SIGKILL to all that the command has started, until nothing of it is left."""
     _signal(command.pid, signal.SIGKILL)
     command.wait()
+    _end_descendants()
+
+
+def _end_descendants() -> None:
+    """Send SIGKILL to all below this process, until nothing is left."""
     while left := _children(os.getpid()):
         while left:  # the children of each before it ends, and again those that come to this process then
             child = left.pop()
@@ -103,9 +115,14 @@ def _signal(group: int, number: signal.Signals) -> None:
 
 
 def _end_with_parent() -> None:
-    """Let the command receive SIGTERM if this process is killed; Linux only."""
+    """End the command if this process is killed. SIGTERM would be too little: its trial has ended already."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _prctl(option: int, value: int) -> None:
+    """Ask Linux; others know no such thing."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(option, value)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,6 @@ SHELL = """#!/bin/sh
 for step in 1 2; do echo "{\\"step\\": $step, \\"accuracy\\": 0.$1}" >> "$CONTRASWEEP_METRICS"; done
 echo "files:" $(ls "$2")
 """
-WAITS = "import os, signal, sys, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n"
 
 
 PRINTS = """
@@ -147,19 +146,6 @@ def wait_until(true):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent died")
-def test_a_command_ends_with_a_worker_that_is_killed(tmp_path):
-    (tmp_path / "waits.py").write_text(WAITS)
-    parent = subprocess.Popen(
-        [sys.executable, "-c", _PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=os.environ
-    )
-    child = int(parent.stdout.readline())
-    parent.kill()
-    parent.wait()
-    wait_until(lambda: has_ended(child))
-
-
-@pytest.mark.slow
 def test_a_command_whose_worker_is_killed_has_time_to_save(tmp_path):
     """Ray kills its workers' children with SIGKILL: the command is no child of the worker."""
     (tmp_path / "waits.py").write_text(
@@ -188,8 +174,13 @@ def test_what_cannot_be_started_says_why(tmp_path):
 
 RANKS = """
 import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+code = "import os, time; os.fork() and os._exit(0); os.setsid(); print(os.getpid(), flush=True); time.sleep(600)"
+subprocess.run([sys.executable, "-c", code], stdout=open("daemon", "w"))
 ranks = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True) for _ in "12"]
-open("ranks", "w").write(" ".join(str(rank.pid) for rank in ranks))
+while not (daemon := open("daemon").read().strip()):
+    time.sleep(0.01)
+open("ranks", "w").write(" ".join([daemon, *(str(rank.pid) for rank in ranks)]))
 open("ready", "w").close()
 """
 
@@ -205,17 +196,18 @@ def test_children_of_a_command_have_ended_when_its_trial_has(tmp_path, shell):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to another process than the first one")
-@pytest.mark.parametrize("killed", ["launcher", "worker"])
-def test_ranks_in_sessions_of_their_own_end_with_a_launcher_or_worker_that_is_killed(tmp_path, killed):
-    (tmp_path / "waits.py").write_text(RANKS + "print(os.getpid(), flush=True)\ntime.sleep(600)\n")
+@pytest.mark.parametrize("killed", ["launcher", "supervisor", "worker"])
+def test_daemons_and_ranks_that_ignore_sigterm_end_with_whoever_is_killed(tmp_path, killed):
+    code = RANKS if killed != "worker" else RANKS.replace("SIG_IGN", "SIG_DFL")  # whose command has half a minute
+    (tmp_path / "waits.py").write_text(code + "print(os.getpid(), flush=True)\ntime.sleep(600)\n")
     worker = subprocess.Popen([sys.executable, "-c", _PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     launcher = int(worker.stdout.readline())
     wait_until((tmp_path / "ready").exists)
     ranks = [int(rank) for rank in (tmp_path / "ranks").read_text().split()]
     assert not any(map(has_ended, ranks))
-    os.kill({"launcher": launcher, "worker": worker.pid}[killed], 9)
+    os.kill({"launcher": launcher, "supervisor": psutil.Process(launcher).ppid(), "worker": worker.pid}[killed], 9)
     worker.wait(300)
-    wait_until(lambda: all(map(has_ended, ranks)))
+    wait_until(lambda: all(map(has_ended, [launcher, *ranks])))
 
 
 def test_a_command_that_ends_before_its_start_is_heard_of_has_ended(tmp_path, monkeypatch):
