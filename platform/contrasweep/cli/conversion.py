@@ -40,7 +40,30 @@ EARLY_STOPPING: Mapping[str, tuple[str, Mapping[str, tuple[str, int]]]] = {
     "MedianPruner": ("median", {"n_warmup_steps": ("grace_steps", 0), "n_startup_trials": ("min_trials", 5)}),
 }
 """Classes of Ray Tune and Optuna -> our pruner, and their parameter -> ours, with their default."""
-SEARCHERS = {"bayes": "tpe", "cmaes": "cmaes", "grid": "grid", "nsgaii": "nsga2", "random": "random"}
+SEARCHERS = {
+    **dict.fromkeys(("bayes", "hyperopt", "optuna", "tpe"), "tpe"),
+    **dict.fromkeys(("bayesopt", "gp"), "gp"),
+    **dict.fromkeys(("bruteforce", "grid"), "grid"),
+    **dict.fromkeys(("basicvariant", "random"), "random"),
+    "cmaes": "cmaes",
+    "nsgaii": "nsga2",
+    "qmc": "quasi-random",
+}
+"""Methods, samplers and search algorithms of the others -> our searcher."""
+CALLS = {
+    "create_study": "direction pruner sampler study_name",
+    "optimize": "func n_trials",
+    "run": "run_or_experiment name metric mode stop config num_samples resources_per_trial scheduler search_alg",
+    "RunConfig": "name stop",
+    "TuneConfig": "mode metric search_alg scheduler num_samples",
+    "Tuner": "trainable param_space tune_config run_config",
+}
+"""Calls of Optuna and Ray Tune that declare a search, and their arguments that are read."""
+WRAPPERS = {
+    **dict.fromkeys(("ConcurrencyLimiter", "Repeater"), ("searcher", "argument 1")),
+    "OptunaSearch": ("sampler",),
+}
+"""Search algorithms that hand over to another, and the argument that it is."""
 ARGUMENTS = ("argparse", "sys.argv", "click", "fire", "absl", "hydra", "typer", "HfArgumentParser")
 """Words of a script that reads its command line."""
 
@@ -67,6 +90,13 @@ class Found:
         axes = {name: _values(fields) for name, fields in self.space.items()}
         arms = self.arms or {"main": ({}, {})}
         if self.searcher == "grid" and all(axes.values()) and not any(space for _, space in arms.values()):
+            command = self.arm.get("command", ())
+            placed = next((word for word in command if word.startswith("{args")), None)
+            if placed and all(isinstance(seed, int) for seed in axes.get("seed", [""])):
+                if not any("{seed}" in word for word in command):
+                    words = ["seed={seed}"] if placed == "{args:hydra}" else ["--seed", "{seed}"]
+                    command[command.index(placed) : command.index(placed)] = words
+                self.study["seeds"] = axes.pop("seed")
             declared = {name: self.arm | {"config": self.config | config} for name, (config, _) in arms.items()}
             self.left += [f"early stopping: {self.pruner}: a grid trains all trials to their end"] * bool(self.pruner)
             return {**self.study, "arms": declared, "axes": axes}
@@ -105,7 +135,7 @@ def converted(file: Path) -> tuple[MutableConfig, list[str]]:
 
 
 def _converted(file: Path) -> tuple[MutableConfig, list[str]]:
-    found = Found({"name": re.sub(r"[^\w.-]+", "-", file.stem).strip("-._") or "study", "data": "none"})
+    found = Found({"name": _name(file.stem) or "study", "data": "none"})
     text = file.read_text()
     content: Any = {} if file.suffix == ".py" else read_yaml(text, str(file), "the file is not YAML")
     hydra = content.get("hydra") if isinstance(content, Mapping) else None
@@ -145,13 +175,15 @@ def _nested(block: Config, inner: str = "", *, leaf: str = "") -> Iterator[tuple
 
 def _of_wandb(found: Found, file: Path, content: Config) -> None:
     metric, program = content.get("metric", {}), content.get("program", "")
-    found.study |= {"metric": metric.get("name", "accuracy"), "mode": str(metric.get("goal", "max"))[:3]}
-    found.searcher = SEARCHERS.get(content.get("method", ""), "random")
+    found.study |= {"metric": metric.get("name", "accuracy"), "mode": str(metric.get("goal", "min"))[:3]}
+    found.left += _unread(metric, "goal name", "metric.")
+    found.searcher = _searcher(found, "method", content.get("method", "random"))
     found.trials = content.get("run_cap", found.trials)
     for name, fields in _nested(content["parameters"], "parameters", leaf="value values min distribution"):
         low, high = fields.get("min"), fields.get("max")
         whole = isinstance(low, int) and isinstance(high, int)
         kind = fields.get("distribution", "int_uniform" if whole else "uniform")
+        found.left += _unread(fields, "distribution max min mu q sigma value values", f"{name}.")
         if "value" in fields:
             found.config[name] = fields["value"]
         elif "values" in fields:
@@ -170,9 +202,9 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
         first = stopping.get("min_iter") or max(1, stopping["max_iter"] // reduction ** stopping["s"])
         found.pruner = {"pruner": "asha", "pruner_options": {"reduction": reduction, "min_step": first}}
         content = {key: value for key, value in content.items() if key != "early_terminate"}
-    read = "command description entity method metric name parameters program project run_cap"
-    found.left += [f"{key}: {value}" for key, value in content.items() if key not in read.split()]
+    found.left += _unread(content, "command method metric name parameters program run_cap")
     words = content.get("command", ["${interpreter}", "${program}", "${args}"])
+    found.left += [f"command: {word}" for word in words if re.match(r"\$\{envvar:|\$\{args_json\}", word)]
     words = [program if word == "${program}" else WANDB.get(word, word) for word in words if word != "${env}"]
     variables, script = ["WANDB_MODE=offline"], file.parent / program
     if script.is_file() and not any(word in script.read_text() for word in ARGUMENTS):  # it has all from wandb.config
@@ -184,15 +216,18 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
 def _of_seml(found: Found, file: Path, content: Config) -> None:
     about = content["seml"]
     place = (file.parent / about.get("project_root_dir", ".") / about.get("executable", "main.py")).resolve()
-    found.study |= {"name": about.get("name", found.study["name"]), "metric": "result"}
+    found.study |= {"name": _name(about.get("name", "")) or found.study["name"], "metric": "result"}
     found.arm = {"command": ["python", _from_here(place), "with", "{args:hydra}", "seed={seed}"]}
-    found.left += [f"{key}: {content[key]}" for key in ("slurm",) if key in content]
+    found.left += _unread(about, "executable name project_root_dir", "seml.")
+    found.left += [f"slurm: {content['slurm']}"] if "slurm" in content else []
     sizes, drawn = list[int](), 0
     for name, block in {"": content, **content}.items():
         if name in ("seml", "slurm", "fixed", "grid", "random"):
             continue
+        found.left += _unread(block, "fixed grid random", f"{name}.") if name else []
         grid, random = block.get("grid", {}), dict(block.get("random", {}))
-        samples, _ = random.pop("samples", 0), random.pop("seed", None)
+        samples, seed = random.pop("samples", 0), random.pop("seed", None)
+        found.left += [] if seed is None else [f"{name} random.seed: {seed}".strip()]
         drawn = max(drawn, samples)
         config, space, size = dict(_nested(block.get("fixed", {}))), Space(), 1
         for key, fields in _nested({**grid, **random}, "params", leaf="type"):
@@ -223,18 +258,24 @@ def _of_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> Non
     direction = sweeper.get("direction", "minimize")
     found.left += [f"direction: {direction}"] * isinstance(direction, list)
     mode = str(direction[0] if isinstance(direction, list) else direction)[:3]
-    name = sweeper.get("study_name") or found.study["name"]
+    name = _name(sweeper.get("study_name") or "") or found.study["name"]
     found.study |= {"name": name, "metric": content.get("optimized_metric", "objective"), "mode": mode}
-    sampler = f"{sweeper.get('sampler')} {content.get('defaults')}".lower()
-    found.searcher = next((ours for name, ours in SEARCHERS.items() if name in sampler), "tpe")
+    defaults = [entry for entry in content.get("defaults", ()) if isinstance(entry, Mapping)]
+    named = {key.rpartition("hydra/")[2]: value for entry in defaults for key, value in entry.items()}
+    sampler = sweeper.get("sampler", {})
+    kind = sampler.get("_target_") or named.get("sweeper/sampler", "tpe")
+    found.searcher = _searcher(found, "sampler", kind)
+    unread = {key: content["hydra"].get(key) or named.get(key) for key in ("launcher", "sweep")}
+    found.left += [f"hydra.{key}: {value}" for key, value in unread.items() if value]
+    found.left += _unread(sampler, "_target_", "hydra.sampler.")
     found.trials = sweeper.get("n_trials", found.trials)
     for name, text in (sweeper.get("params") or sweeper["search_space"]).items():
         try:
             found.space[name] = _of_override(ast.parse(str(text).strip(), mode="eval").body)
         except (SyntaxError, ValueError, TypeError, IndexError):
             found.left.append(f"{name}: {text}")
-    read = "_target_ direction n_jobs n_trials params sampler search_space study_name"
-    found.left += [f"{key}: {value}" for key, value in sweeper.items() if key not in read.split() and value]
+    read = "_target_ direction n_trials params sampler search_space study_name"
+    found.left += _unread({key: value for key, value in sweeper.items() if value}, read)
     found.left.append("what the function returns: name in metrics where the script prints or writes it")
     files = [script for script in Path().rglob("*.py") if b"hydra.main(" in script.read_bytes()]
     files.sort(
@@ -289,6 +330,53 @@ def _of_python(found: Found, file: Path, text: str) -> None:
             return {value(key): value(inner) for key, inner in zip(node.keys, node.values, strict=True) if key}
         return ast.literal_eval(node)
 
+    def say(place: str, words: Mapping[str, ast.expr]) -> None:
+        found.left.extend(f"{place}: {word}={ast.unparse(part)}" for word, part in words.items())
+
+    def made(place: str, node: ast.expr) -> tuple[str, dict[str, ast.expr]]:
+        """Return the class of an object, and its arguments; of one that only wraps another, that of the other."""
+        text = ast.unparse(node)
+        before = [part.value for part in assigned if part.lineno < node.lineno and ast.unparse(part.targets[0]) == text]
+        call = [node, *before][-1]
+        words = {word.arg or "**": word.value for word in getattr(call, "keywords", ())}
+        words |= {f"argument {number}": part for number, part in enumerate(getattr(call, "args", ()), 1)}
+        kind = ast.unparse(call).partition("(")[0].rpartition(".")[2]
+        for key in ("metric", "mode", "max_t"):
+            if isinstance(words.get(key), ast.Constant | ast.Name):
+                said.setdefault(key, value(words.pop(key)))
+        for key in WRAPPERS.get(kind, ()):
+            if inner := words.pop(key, None):
+                say(f"{place}: {kind}", words)
+                return made(place, inner)
+        return kind, words
+
+    def needs(node: ast.expr) -> None:
+        asked = value(node)
+        said["resources"] = {f"{key}s": asked[key] for key in ("cpu", "gpu") if asked.get(key)}
+        found.left.extend(_unread(asked, "cpu gpu", "resources: "))
+
+    def read(name: str, key: str, inner: ast.expr) -> None:
+        """Take an argument of a call that declares a search."""
+        if key in ("scheduler", "pruner", "sampler", "search_alg"):
+            kind, words = made(key, inner)
+            if key in ("sampler", "search_alg"):
+                said["searcher"] = _searcher(found, key, kind)
+            elif kind not in EARLY_STOPPING:
+                raise ValueError(kind)
+            else:
+                pruner, known = EARLY_STOPPING[kind]
+                options = {our: value(words.pop(their, ast.Constant(n))) for their, (our, n) in known.items()}
+                found.pruner = {"pruner": pruner, "pruner_options": options}
+                if pruner == "asha" and key == "scheduler":  # where Ray Tune ends each trial
+                    said.setdefault("max_t", 100)
+            say(key, words)
+        elif key == "resources_per_trial":
+            needs(inner)
+        elif key in ("direction", "metric", "mode", "n_trials", "num_samples", "stop", "name", "study_name"):
+            said[key.removeprefix("study_")] = value(inner)
+        elif key not in CALLS[name].split():
+            raise ValueError(key)
+
     said: MutableConfig = {}  # of the search
     trains, seeded, flags = "", [], MutableConfig()
     for node in ast.walk(tree):
@@ -298,26 +386,18 @@ def _of_python(found: Found, file: Path, text: str) -> None:
             if not isinstance(node, ast.Call):
                 continue
             name = ast.unparse(node.func).rpartition(".")[2]
-            for word in node.keywords:
-                if word.arg in ("direction", "metric", "mode", "n_trials", "num_samples", "stop", "max_t"):
-                    said[word.arg] = value(word.value)
-                elif word.arg in ("scheduler", "pruner") and name in ("TuneConfig", "run", "create_study"):
-                    stopper = named.get(ast.unparse(word.value), word.value)
-                    kind = ast.unparse(stopper).partition("(")[0].rpartition(".")[2]
-                    if kind not in EARLY_STOPPING:
-                        raise ValueError(kind)
-                    pruner, known = EARLY_STOPPING[kind]
-                    words = {part.arg: part.value for part in ast.walk(stopper) if isinstance(part, ast.keyword)}
-                    options = {our: value(words[their]) if their in words else n for their, (our, n) in known.items()}
-                    found.pruner = {"pruner": pruner, "pruner_options": options}
-                    if pruner == "asha" and word.arg == "scheduler":  # where Ray Tune ends each trial
-                        said.setdefault("max_t", 100)
-                elif word.arg == "sampler" and name == "create_study":
-                    text_of = ast.unparse(named.get(ast.unparse(word.value), word.value)).lower()
-                    said["sampler"] = next((ours for part, ours in SEARCHERS.items() if part in text_of), "tpe")
-            if name == "with_resources":
-                needs = value([*node.args[1:], *(word.value for word in node.keywords)][0])
-                said["resources"] = {f"{key}s": needs[key] for key in ("cpu", "gpu") if needs.get(key)}
+            if name in CALLS and (name != "run" or ast.unparse(node.func) == "tune.run"):
+                placed = zip(CALLS[name].split(), node.args, strict=False)
+                for key, argument in [*placed, *((word.arg or "**", word.value) for word in node.keywords)]:
+                    try:
+                        if ast.unparse(argument) != "None":
+                            read(name, key, argument)
+                    except (ValueError, TypeError):
+                        found.left.append(f"{key}: {ast.unparse(named.get(ast.unparse(argument), argument))}")
+            if name == "with_parameters":
+                found.left.append(ast.unparse(node))
+            elif name == "with_resources":
+                needs([*node.args[1:], *(word.value for word in node.keywords)][0])
             elif name in ("Tuner", "optimize", "run"):
                 nodes = [node, *(named[name] for arg in node.args if (name := ast.unparse(arg)) in named)]
                 parts = [part for top in nodes for part in ast.walk(top)]
@@ -333,16 +413,26 @@ def _of_python(found: Found, file: Path, text: str) -> None:
                 default = value(words["default"]) if "default" in words else False if "action" in words else None
                 if flag == "--seed":
                     seeded = [flag, "{seed}"]
+                elif flag[0] != "-" or "required" in words:
+                    found.left.append(
+                        f"{flag}: the script needs it and has no default; add it to the command or to config"
+                    )
                 elif default is not None and flag[0] == "-":
                     flags[flag.lstrip("-")] = default
         except (ValueError, TypeError):
             found.left.append(f"line {getattr(node, 'lineno', 0)}: {ast.unparse(node)}")
-    found.study["mode"] = str(said.get("direction", said.get("mode", "max")))[:3]
+    usual = "min" if "create_study" in text else "max"
+    found.study["mode"] = str(said.get("direction", said.get("mode", usual)))[:3]
+    found.study["name"] = _name(said.get("name", "")) or found.study["name"]
     if found.space and trains:
         kind, metric = ("tune", said.get("metric", "accuracy")) if "tune." in text else ("optuna", "objective")
         module = ".".join(Path(_from_here(file.resolve())).with_suffix("").parts)
         found.study["metric"] = metric
-        found.searcher = "grid" if "tune.grid_search(" in text else said.get("sampler", "tpe")
+        found.searcher = said.get("searcher", "random" if kind == "tune" else "tpe")
+        if "tune.grid_search(" in text:
+            found.searcher = "grid"
+            if (times := said.get("num_samples", 1)) > 1:
+                found.left.append(f"num_samples: {times}; `seeds` repeats each point of a grid")
         if kind == "tune" and isinstance(stop := said.get("stop", {}), dict) and (stop or "max_t" in said):
             last = {"training_iteration": said["max_t"]} if "max_t" in said else {}
             found.config[UNTIL] = last | stop
@@ -350,25 +440,47 @@ def _of_python(found: Found, file: Path, text: str) -> None:
         found.arm = {"trainable": f"{kind}:{module}:{trains}"}
         found.arm |= {"resources": said["resources"]} if said.get("resources") else {}
     else:
-        found.config, found.searcher = flags, "grid"
+        found.config, found.searcher = flags, "random" if found.space else "grid"
         found.arm = {"command": ["python", _from_here(file.resolve()), *seeded, "{args}"]}
+        if said:
+            found.left.append("trainable: no function at the top of this file is what Tuner, run or optimize calls")
         found.left.append("axes: a setting of config and its values, such as {lr: [0.1, 0.01]}")
 
 
 def _of_tune(found: Found, node: ast.Dict, value: Any, prefix: str = "") -> None:
     """Read a `param_space` of Ray Tune."""
     for key, inner in zip(node.keys, node.values, strict=True):
+        if key is None:
+            found.left.append(f"**{ast.unparse(inner)}")
+            continue
         name = f"{prefix}{value(key)}"
         if isinstance(inner, ast.Dict):
             _of_tune(found, inner, value, f"{name}.")
             continue
         try:
             if isinstance(inner, ast.Call) and ast.unparse(inner.func).startswith("tune."):
-                found.space[name] = foreign.tuned(ast.unparse(inner.func)[5:], [*map(value, inner.args)])
+                words = [*inner.args, *(word.value for word in inner.keywords if word.arg != "base")]
+                found.space[name] = foreign.tuned(ast.unparse(inner.func)[5:], [*map(value, words)])
             else:
                 found.config[name] = value(inner)
         except (ValueError, TypeError):
             found.left.append(f"{name}: {ast.unparse(inner)}")
+
+
+def _name(text: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", text).strip("-._")
+
+
+def _searcher(found: Found, place: str, kind: str) -> str:
+    """Return our searcher for a method, sampler or search algorithm; of one without counterpart say so."""
+    short = re.sub("(sampler|search|generator)$", "", kind.rpartition(".")[2].lower())
+    found.left += [f"{place}: {kind}; the search is by tpe"] * (short not in SEARCHERS)
+    return SEARCHERS.get(short, "tpe")
+
+
+def _unread(fields: Config, read: str, place: str = "") -> list[str]:
+    """Return a line for each field that has no counterpart: for all but those that are read."""
+    return [f"{place}{key}: {value}" for key, value in fields.items() if key not in read.split()]
 
 
 def _from_here(path: Path) -> str:
