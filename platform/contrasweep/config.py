@@ -13,3 +13,28 @@ Config = Mapping[str, Any]
 
 MutableConfig = dict[str, Any]
 """The same while its owner fills or merges it."""
+
+NAME = "name"
+"""The field that a component's name fills."""
+
+
+def lookup(config: Config, key: str, default: Any = None) -> Any:
+    """The setting at a dotted key of a nested config; `default` where there is none."""
+    value: Any = config
+    for name in key.split("."):
+        if isinstance(value, Mapping) and name in value:
+            value = value[name]
+        elif not (isinstance(value, str) and name == NAME):
+            return default
+    return value
+
+
+def flatten(config: Config) -> MutableConfig:
+    """Return every setting of a nested config by its dotted key; an empty mapping is a setting too."""
+    flat: MutableConfig = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            flat |= {f"{key}.{inner}": setting for inner, setting in flatten(value).items()}
+        else:
+            flat[key] = value
+    return flat

@@ -6,6 +6,8 @@ given as pictures in folders of classes, `train/CLASS/0.png`.
 
 import os
 import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +20,14 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.data.reading import open_dataset
 from contrasweep.errors import SpecError
 
+Writer = Callable[[Manifest, int | None, Path], None]
+"""Writes both parts into a folder."""
+
 
 def export(manifest: Manifest, fold: int | None, folder: Path) -> Path:
     """Put the parts into `folder`. They are written once per node and fold, and linked from there."""
-    key = canonical.digest({"exported": 1, "data": manifest.digest, "fold": fold}, 32)
-    what = f"{manifest.name} (fold {fold}, as files)" if fold is not None else f"{manifest.name} (as files)"
     folder.mkdir(parents=True, exist_ok=True)
-    with cache.entry(key, what, lambda place: _write(manifest, fold, place)) as entry:
+    with _written("files", _write, manifest, fold) as entry:
         for file in entry.iterdir():
             if file.suffix in (".npy", ".parquet"):
                 _link(file, folder / file.name)
@@ -36,17 +39,22 @@ def export_images(manifest: Manifest, fold: int | None, folder: Path) -> Path:
     if "image" not in manifest.columns or not manifest.classes:
         hint = "{data} gives its columns as files"
         raise SpecError("{data:images} is for labelled images", place="command", value=manifest.name, hint=hint)
-    key = canonical.digest({"images": 1, "data": manifest.digest, "fold": fold}, 32)
-    what = f"{manifest.name} (fold {fold}, as pictures)" if fold is not None else f"{manifest.name} (as pictures)"
     names = [name.replace("/", "_") for name in manifest.classes]
     for part in ("train", "test"):
         for name in names:
             (folder / part / name).mkdir(parents=True)
-    with cache.entry(key, what, lambda place: _write_images(manifest, fold, place)) as entry:
+    with _written("pictures", _write_images, manifest, fold) as entry:
         for file in entry.glob("*.png"):
             part, label, row, _ = file.name.split(".")
             _link(file, folder / part / names[int(label)] / f"{row}.png")
     return folder
+
+
+def _written(form: str, write: Writer, manifest: Manifest, fold: int | None) -> AbstractContextManager[Path]:
+    """Return the entry of the node's cache that has the parts in this form."""
+    key = canonical.digest({"form": form, "data": manifest.digest, "fold": fold}, 32)
+    held_out = "" if fold is None else f"fold {fold}, "
+    return cache.entry(key, f"{manifest.name} ({held_out}as {form})", lambda place: write(manifest, fold, place))
 
 
 def _write_images(manifest: Manifest, fold: int | None, folder: Path) -> None:

@@ -45,10 +45,11 @@ def read(file: Path) -> Iterator[Values]:
 def _csv(data: bytes) -> Iterator[Values]:
     text = data.decode("utf-8", "replace")
     for row in csv.DictReader(io.StringIO(text)):
-        yield {name: _number(value) for name, value in row.items() if name and value not in ("", None)}
+        yield {name: number(value) for name, value in row.items() if name and value not in ("", None)}
 
 
-def _number(text: str) -> float | str:
+def number(text: str) -> float | str:
+    """Return the number that a text is; else the text."""
     try:
         return float(text)
     except (TypeError, ValueError):

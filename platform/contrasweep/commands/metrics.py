@@ -67,18 +67,14 @@ class Pattern:
             return None
         self.count += 1
         groups = match.groupdict().items() or zip(self.names, match.groups(), strict=True)
-        return {"line": self.count, **{name: _float(text) for name, text in groups if text is not None}}
+        return {
+            "line": self.count,
+            **{name: files.number(text.replace(",", "")) for name, text in groups if text is not None},
+        }
 
 
 def _literal(text: str) -> str:
     return r"\s+".join(map(re.escape, re.split(r"\s+", text)))
-
-
-def _float(text: str) -> float | str:
-    try:
-        return float(text.replace(",", ""))
-    except ValueError:
-        return text
 
 
 def is_pattern(source: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import pydantic
 
 from contrasweep.commands import COMMAND, OPTIONS, metrics
-from contrasweep.config import Config, MutableConfig
+from contrasweep.config import Config, flatten, lookup
 from contrasweep.data.manifest import NO_DATA, Manifest
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import project_file, project_folders
@@ -75,9 +75,9 @@ def check(words: Sequence[str], config: Config) -> None:
     if not words:
         raise SpecError("a command has at least one word", place=COMMAND, value=list(words))
     settings = {key: value for key, value in config.items() if key != OPTIONS}
-    known = [*OWN, *ALL, *_leaves(settings)]
+    known = [*OWN, *ALL, *flatten(settings)]
     for name, form in (match for word in words for match in _PLACEHOLDER.findall(word)):
-        if name not in known and _inner(settings, name) is None:
+        if name not in known and lookup(settings, name) is None:
             raise SpecError(
                 "the command names a setting that the config does not have",
                 place=COMMAND,
@@ -126,14 +126,14 @@ def filled(
     process. Files of the project have their whole path below `home`, where that is not the working folder.
     """
     placed = [name for name in names(words) if name not in (*OWN, *ALL)]
-    rest = {key: value for key, value in _leaves(config).items() if not _is_placed(key, placed)}
+    rest = {key: value for key, value in flatten(config).items() if not _is_placed(key, placed)}
     values = {**config, **trial}
 
     def text(match: "re.Match[str]") -> str:
         name, form = match[1], match[2] or ""
         if name == "args":
             return shlex.join(_args(rest, form, renamed or {}))
-        return _text(values[f"{name}:{form}"] if form else _inner(config if "." in name else values, name))
+        return _text(values[f"{name}:{form}"] if form else lookup(config if "." in name else values, name))
 
     done: list[str] = []
     for word in words:
@@ -213,23 +213,3 @@ def _check_program(words: Sequence[str]) -> None:
         if relative and word.endswith(SCRIPTS) and " " not in word and project_file(word) is None:
             hint = f"it is looked for in {project_folders()[0]}"
             raise SpecError("there is no such script", place=COMMAND, value=word, hint=hint)
-
-
-def _leaves(config: Config, prefix: str = "") -> MutableConfig:
-    """Return dotted name -> value of all settings."""
-    leaves: MutableConfig = {}
-    for key, value in config.items():
-        leaves |= (
-            _leaves(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {f"{prefix}{key}": value}
-        )
-    return leaves
-
-
-def _inner(config: Config, name: str) -> Any:
-    """Return the value at a dotted name, which may be a whole mapping."""
-    value: Any = config
-    for part in name.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            return None
-        value = value[part]
-    return value

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from contrasweep import canonical
+from contrasweep.config import NAME as NAME
 from contrasweep.config import Config, MutableConfig
+from contrasweep.config import flatten as flatten
+from contrasweep.config import lookup as lookup
 from contrasweep.errors import SpecError
 
-NAME = "name"
-"""The field that a component's name fills."""
 Leaf = tuple[str, bool]
 """A dotted key that is set, and whether to text."""
 
@@ -67,17 +68,6 @@ def _merged(below: Any, above: Any) -> Any:
     return merge({NAME: below}, above) if isinstance(below, str) and isinstance(above, Mapping) else above
 
 
-def lookup(config: Config, key: str, default: Any = None) -> Any:
-    """The setting at a dotted key of a nested config; `default` where there is none."""
-    value: Any = config
-    for name in key.split("."):
-        if isinstance(value, Mapping) and name in value:
-            value = value[name]
-        elif not (isinstance(value, str) and name == NAME):
-            return default
-    return value
-
-
 def name(value: Any) -> Any:
     """Return a component's name; any other setting is returned unchanged."""
     return value.get(NAME, value) if isinstance(value, Mapping) else value
@@ -91,17 +81,6 @@ def holds(value: Any, wanted: Any) -> bool:
     if isinstance(wanted, Mapping):
         return isinstance(value, str) and dict(wanted) == {NAME: value}
     return canonical.same(value, wanted)
-
-
-def flatten(config: Config) -> MutableConfig:
-    """Return every setting of a nested config by its dotted key; an empty mapping is a setting too."""
-    flat: MutableConfig = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            flat |= {f"{key}.{inner}": setting for inner, setting in flatten(value).items()}
-        else:
-            flat[key] = value
-    return flat
 
 
 def leaves(*configs: Config) -> set[Leaf]:
