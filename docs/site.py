@@ -1,27 +1,40 @@
 """What the documentation site has beyond the pages: files of the repository that pages link to, the types of the fields
-of `@checked` classes, and texts for programs."""
+of `@checked` classes, texts for programs, and a report, a board and a judged table to look at."""
 
 import importlib
 import inspect
 import posixpath
 import re
 import shutil
+import tarfile
+import tempfile
 from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import griffe
+import pandas as pd
 from mkdocs.structure.files import File, Files
 
+import contrasweep as cs
+from contrasweep.judging.judged import rank
+from contrasweep.reporting import report_data
+from contrasweep.reporting.page import html_report
 from contrasweep.schema import ReadableSignature
 
 ROOT = Path(__file__).resolve().parents[1]
 SKILL = "SKILL.md"
+LOOK = ROOT / "docs" / "first-look.tar.xz"
+"""The records of the demo, which `make pictures` renews, and the scores of MTEB(eng, v2) (CC0)."""
+MODELS = [f"Qwen__Qwen3-Embedding-{size}" for size in ("8B", "4B", "0.6B")]
+MODELS += ["google__gemini-embedding-001", "google__embeddinggemma-300m"]
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add every file of the repository that a page links to, in its own place."""
+    """Add every file of the repository that a page links to, in its own place, and what shows the tool at work."""
     wanted = {
         target
         for page in files.documentation_pages()
@@ -30,7 +43,21 @@ def on_files(files: Files, config: Any) -> Files:
     }
     for target in sorted(wanted):
         files.append(File.generated(config, f"repository/{target}", content=(ROOT / target).read_text()))
+    for name, content in first_look().items():
+        files.append(File.generated(config, f"first-look/{name}.html", content=content))
     return files
+
+
+def first_look() -> dict[str, str]:
+    """Name -> page: the demo's report, a board of 103 models, five of them judged."""
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(LOOK) as archive:
+        archive.extractall(folder, filter="data")
+        demo, scores = cs.load("demo", storage=folder), pd.read_csv(Path(folder, "mteb.csv"))
+        ended = datetime.fromtimestamp(max(record.ended for record in demo.trial_records.values()), UTC)
+        report = replace(report_data(demo, demo.table()), storage="")
+        parts = {"board": rank(scores).to_html(), "judged": cs.judge(scores[scores.model.isin(MODELS)]).to_html()}
+        head = "<!doctype html><meta charset=utf-8><title>contrasweep</title>"
+        return {"demo": html_report(report, written=ended)} | {name: head + part for name, part in parts.items()}
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

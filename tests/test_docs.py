@@ -60,6 +60,12 @@ def test_llms_txt_names_the_markdown_of_every_page_and_each_of_its_links_leads_s
     assert dead == []
 
 
+def test_a_report_a_board_and_a_judged_table_are_seen_without_an_installation(site):
+    said = {"demo": "supcon is better than infonce", "board": "of 102 adjacent pairs", "judged": "Qwen3-Embedding-8B"}
+    for page, text in said.items():
+        assert text in html.unescape((site / "first-look" / f"{page}.html").read_text()), page
+
+
 @pytest.mark.parametrize("made", [cs.AblationGrid, cs.Sweep, cs.Arm, cs.Replicates])
 def test_the_reference_has_the_type_of_every_field(site, made):
     rows = re.findall(r"<tr class=\"doc-section-item\">.*?</tr>", (site / "api.html").read_text(), re.DOTALL)
