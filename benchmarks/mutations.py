@@ -481,7 +481,7 @@ MUTANTS = (
         "statistics",
         f"{PLATFORM}/statistics/design.py",
         f"{DESIGN} {EXAMPLE} {STATISTICS}",
-        ("folds are independent", "return 1 / (self.folds - 1) if self.folds and self.shared else 0.0", "return 0.0"),
+        ("folds are independent", "return 1 / (self.folds - 1) if self.folds else 0.0", "return 0.0"),
         ("overlap is that of one more fold", "return 1 / (self.folds - 1) if", "return 1 / self.folds if"),
         ("degrees of freedom are the folds", "self.seed_part else units - 1.0", "self.seed_part else float(units)"),
         (
@@ -665,12 +665,6 @@ MUTANTS = (
             'data-name="{escape(s.name)}">{"".join(parts)}',
             'data-name="{s.name}">{"".join(parts)}',
         ),
-    ),
-    *_mutants(
-        "escaping",
-        f"{PLATFORM}/reporting/serve.py",
-        f"{TESTS}/reporting/test_serve.py",
-        ("any name of the host is answered", "if host in LOOPBACK and asked not in LOOPBACK:", "if False:"),
     ),
     *_mutants(
         "escaping",

@@ -26,11 +26,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from benchmarks.paired import compare_paired
 
 from contrasweep import Arm, Choice, Float, Int, Sweep, data
 from contrasweep.imports import import_path
 from contrasweep.planning.sweep import SweepPlan, make_sweep_plan
-from contrasweep.statistics.comparison import compare_paired
 from contrasweep.statistics.design import contrast
 from contrasweep.storage.record import Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords

@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from benchmarks.paired import compare_paired
 from scipy import stats
 
-from contrasweep.statistics.budget import expected_best
-from contrasweep.statistics.comparison import compare_paired
 from contrasweep.statistics.design import Design, contrast
 from contrasweep.statistics.power_of_designs import power
 
@@ -127,11 +126,6 @@ def coverage(rng: np.random.Generator, studies: int) -> Iterator[dict[str, Any]]
         yield row(
             "coverage", "interval of a mean (Nadeau-Bengio)", f"{n} overlapping folds, correlation 0.2", hits, 0.95
         )
-    truth, held = stats.norm.ppf(0.5 ** (1 / 10)), []
-    for values in rng.normal(size=(studies, 50)):
-        band = expected_best(values).iloc[9]
-        held.append(not (band["low"] > truth or band["high"] < truth))
-    yield row("coverage", "expected_best band", "median best of 10, from 50 random trials", np.array(held), 0.95)
 
 
 def covered(d: np.ndarray, interval: Callable[[np.ndarray], Any]) -> np.ndarray:

@@ -54,8 +54,8 @@ def test_the_schema_beside_the_study_accepts_it_and_refuses_a_misspelt_field(the
     ("words", "says"),
     [
         (["."], "FOLDER: the folder must be new or empty"),
-        (["json"], "--package: there is a package of this name already, got 'json'; choose another, for example "),
-        (["new", "--package", "my-thesis"], "--package: the package needs a name that Python can import"),
+        (["json"], "FOLDER: there is a package of this name already, got 'json'; choose another, for example "),
+        (["1st"], "FOLDER: the folder's name is that of a package, which Python can import, got '1st'"),
     ],
 )
 def test_init_overwrites_and_hides_nothing(words, says, tmp_path, monkeypatch):

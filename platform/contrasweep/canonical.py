@@ -20,9 +20,9 @@ def canonical(value: Any, place: str = "") -> Any:
     return _plain(value, place, True)
 
 
-def same(one: Any, other: Any) -> bool:
+def same(value: Any, other: Any) -> bool:
     """Whether two values are one: 1 and 1.0 are, 1 and True, which Python holds equal, are not."""
-    return bool(one == other) and dumps(one) == dumps(other)
+    return bool(value == other) and dumps(value) == dumps(other)
 
 
 def _plain(value: Any, place: str, whole: bool) -> Any:

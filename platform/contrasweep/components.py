@@ -48,10 +48,6 @@ class _Unset:
         return "its own"
 
 
-SCALARS = (str, int, float, bool, type(None))
-"""Types of values that nobody can change."""
-MAX_CHOSEN = 4096
-"""Components that a table keeps to give them out again."""
 UNSET = _Unset()
 Field = tuple[Any, Any]
 """A parameter's type and default; `inspect.Parameter.empty` where it has none."""
@@ -79,19 +75,9 @@ class Component:
 
     def to_plain(self) -> MutableConfig:
         """Return `{"name": ..., parameter: value}` as plain values, as the resolved config has it."""
-        kept = self._kept
-        return self._plain() if kept is None else {name: _copied(value) for name, value in kept.items()}
-
-    def _plain(self) -> MutableConfig:
-        omitted = omitted_fields(type(self.settings))
+        omitted = omitted_fields(type(self.settings))  # type: ignore[arg-type]  # a class can be hashed
         kept = {k: v for k, v in self.parameters.items() if not (k in omitted and v == omitted[k])}
         return {"name": self.name, **{name: plain(value) for name, value in kept.items()}}
-
-    @functools.cached_property
-    def _kept(self) -> MutableConfig | None:
-        """Return the plain values where they are quick to copy: a large plan asks for them 100,000 times."""
-        found = self._plain()
-        return found if all(map(_is_said, found.values())) else None
 
 
 class Table(Mapping[str, E], Generic[E]):
@@ -112,10 +98,9 @@ class Table(Mapping[str, E], Generic[E]):
         knows: Callable[[str], bool] | None = None,
     ) -> None:
         self.kind, self.plural, self._entries = kind, plural or f"{kind}s", dict(entries)
-        self.takes = takes or (lambda entry, given: parameters_of(entry))
+        self.takes = takes or (lambda entry, settings: parameters_of(entry))
         self.find = find or (lambda path: import_path(path, kind=kind))
         self.knows = knows or (lambda name: False)
-        self._chosen: dict[Any, Component] = {}
 
     def __getitem__(self, name: str) -> E:
         return self._entries[name]
@@ -137,24 +122,9 @@ class Table(Mapping[str, E], Generic[E]):
         return info
 
     def choose(self, value: object, default: str = "", defaults: Config | None = None) -> Component:
-        """Return the component that `value` means: a name, or a mapping of `name` and parameters; see `setting`.
-
-        Components of the table itself are immutable, and the same one for the same values.
-        """
+        """Return the component that `value` means: a name, or a mapping of `name` and parameters; see `setting`."""
         if isinstance(value, Component):
             value = value.to_plain()
-        key = _key(value, default, defaults)
-        chosen = self._chosen.get(key) if key is not None else None
-        if chosen is not None and chosen.entry is self._entries.get(chosen.name):
-            return chosen
-        chosen = self._choose(value, default, defaults)
-        if key is not None and chosen.name in self._entries:
-            if len(self._chosen) >= MAX_CHOSEN:
-                self._chosen.clear()
-            self._chosen[key] = chosen
-        return chosen
-
-    def _choose(self, value: object, default: str, defaults: Config | None) -> Component:
         parameters = {"name": value} if isinstance(value, str) else value
         if not isinstance(parameters, Mapping) or not isinstance(name := parameters.get("name", default), str):
             raise SpecError(
@@ -240,31 +210,6 @@ def one_of(kind: str, plural: str, names: Iterable[str], find: Callable[[str], o
 
     schema: JsonSchema = {"type": "string", "examples": known} if find else {"enum": known}
     return Annotated[str, pydantic.AfterValidator(check), pydantic.WithJsonSchema(schema)]
-
-
-def _is_said(value: Any) -> bool:
-    """Return whether `repr` describes all of a value: scalars, and lists of them."""
-    return type(value) in SCALARS or (type(value) in (list, tuple) and all(map(_is_said, value)))
-
-
-def _copied(value: Any) -> Any:
-    """Return a copy of a value of `_is_said`, so that changing the copy does not change the default."""
-    return [_copied(item) for item in value] if type(value) in (list, tuple) else value
-
-
-def _key(value: object, default: str, defaults: Config | None) -> Any:
-    """Return what a choice depends on; None where its text does not tell."""
-    parameters = {"name": value} if isinstance(value, str) else value
-    if not isinstance(parameters, Mapping):
-        return None
-    key = [default, isinstance(value, str)]
-    for values in (parameters, defaults or {}):
-        key.append(len(values))
-        for name, item in values.items():
-            if not _is_said(item):
-                return None
-            key += (name, repr(item))
-    return tuple(key)
 
 
 @functools.cache

@@ -62,7 +62,7 @@ def quoting(value: object) -> str:
     """Return the hint to quote a text of a file that YAML reads as another value, `no` or `{lr}`; "" for any other."""
     if isinstance(value, bool):
         return "YAML reads no, off, yes and on as true or false: put a text in quotes"
-    if isinstance(value, Mapping) and value and all(one is None for one in value.values()):
+    if isinstance(value, Mapping) and value and all(entry is None for entry in value.values()):
         return f'YAML reads braces as a mapping: put them in quotes, "{{{next(iter(value))}}}"'
     return ""
 
@@ -162,12 +162,12 @@ def error_members(error: Exception | None) -> dict[str, object]:
     return {"kind": type(error).__name__ if error else "", **texts, "value": value}
 
 
-def _short(value: object, limit: int = 120) -> str:
+def _short(value: object) -> str:
     try:
         text = repr(value)
     except Exception:  # a number of too many digits, or somebody's own class
         text = f"a value of type {type(value).__name__}"
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+    return text if len(text) <= 120 else text[:117] + "..."
 
 
 def choose_from(kind: str, known: Iterable[str], value: object) -> str:

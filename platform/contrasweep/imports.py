@@ -222,9 +222,8 @@ def failing_line(error: BaseException) -> str:
     """Return where the user's import failed: ` (mine.py, line 3)`; "" where that is not known."""
     if isinstance(error, SyntaxError):
         return ""  # its text says where
-    ours = __file__, importlib.__file__
-    every = traceback.extract_tb(error.__traceback__)
-    frames = [f for f in every if not f.filename.startswith("<") and f.filename not in ours]
+    machinery = ("<", __file__, importlib.__file__)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(machinery)]
     theirs = [f for f in frames if not f.filename.startswith(_INSTALLED)] or frames  # not what their code called
     return f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else ""
 

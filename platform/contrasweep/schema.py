@@ -29,7 +29,7 @@ import itertools
 import re
 import textwrap
 import typing
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any, Literal, TypeVar, dataclass_transform
 
@@ -211,7 +211,7 @@ def resolved_config(settings: Any) -> MutableConfig:
 
     The same settings can be built from them: `type(settings)(**resolved_config(settings))`. See the module's docstring.
     """
-    omitted = omitted_fields(type(settings))
+    omitted = omitted_fields(type(settings))  # type: ignore[arg-type]  # a class can be hashed
     return {
         name: plain(value)
         for name, value in vars(settings).items()
@@ -224,14 +224,9 @@ def resolved_config(settings: Any) -> MutableConfig:
     }
 
 
+@functools.cache
 def omitted_fields(cls: Any) -> dict[str, object]:
     """Field -> default of the fields of a `@checked` class that are declared with `OMIT_DEFAULT`."""
-    hashable: Hashable = cls
-    return _omitted_fields(hashable)
-
-
-@functools.cache
-def _omitted_fields(cls: Hashable) -> dict[str, object]:
     fields: Mapping[str, pydantic.fields.FieldInfo] = getattr(cls, "__pydantic_fields__", {})
     return {
         name: info.get_default(call_default_factory=True, validated_data={})

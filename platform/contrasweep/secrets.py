@@ -27,9 +27,31 @@ _SERVICES = re.compile(
 )
 """Hosts and folders of a path behind which a service has a secret: Slack, Telegram, Discord, Outlook and others."""
 HARMLESS = {
-    *("sslmode", "sslrootcert", "sslcert", "connect_timeout", "timeout", "application_name", "target_session_attrs"),
-    *("channel_binding", "charset", "ssl", "mode", "cache", "user", "host", "port", "driver", "dbname", "database"),
-    *("q", "page", "tab", "format", "lang", "version", "region"),
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "connect_timeout",
+    "timeout",
+    "application_name",
+    "target_session_attrs",
+    "channel_binding",
+    "charset",
+    "ssl",
+    "mode",
+    "cache",
+    "user",
+    "host",
+    "port",
+    "driver",
+    "dbname",
+    "database",
+    "q",
+    "page",
+    "tab",
+    "format",
+    "lang",
+    "version",
+    "region",
 }
 """Names in a query whose values are shown; any other may be a secret."""
 _known: set[str] = set()

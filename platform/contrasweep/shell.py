@@ -10,11 +10,11 @@ def command_line(name: str, *words: object, **options: object) -> str:
     """
     named: list[str] = []
     for option, value in options.items():
-        for one in value if isinstance(value, list) else [] if value is None else [value]:
-            if one is True:
+        for entry in value if isinstance(value, list) else [] if value is None else [value]:
+            if entry is True:
                 named.append(f"--{option}")
             else:  # what begins with a dash would be read as the next option
-                named += [f"--{option}={one}"] if str(one).startswith("-") else [f"--{option}", str(one)]
+                named += [f"--{option}={entry}"] if str(entry).startswith("-") else [f"--{option}", str(entry)]
     texts = [str(word) for word in words]
     parts = [*named, "--", *texts] if any(text.startswith("-") for text in texts) else [*texts, *named]
     return shlex.join(["contrasweep", *name.split(), *parts])

@@ -16,8 +16,8 @@ from looks import drive_looks, noise
 from sweeps import finished, sweep
 
 from contrasweep import AblationGrid, Arm
-from contrasweep.cli.documents import DOCUMENTS
-from contrasweep.cli.schemas import document_schema
+from contrasweep.cli.documents import version_of
+from contrasweep.cli.schemas import TYPES, document_schema
 from contrasweep.live.state import LIVE, LIVE_FILE, RunningTrial, RunState
 from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.records import StudyRecords
@@ -122,7 +122,7 @@ def test_what_a_command_prints_has_its_published_schema(name, words, folder):
     stored = [] if words.startswith("list ") else ["--storage", "runs"]
     given = [word.replace("_", " ") if "_" in word else word for word in words.split()]
     shown = document(name, *given, *stored, folder=folder)
-    assert shown["schema"] == f"{name}/{DOCUMENTS[name]}" and len(shown) > 1
+    assert shown["schema"] == version_of(name) and len(shown) > 1
 
 
 def test_what_is_said_of_jobs_has_the_published_schema(dashboard, tmp_path):
@@ -198,9 +198,9 @@ def test_since_names_what_has_changed(tmp_path):
     assert contrasweep(*words, "--since", first["token"], folder=tmp_path).returncode == 2
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", TYPES)
 def test_the_published_schema_is_the_one_that_is_printed(name):
-    """Where a type was changed on purpose: raise its version in `DOCUMENTS`, and run this file as a program."""
+    """Where a type was changed on purpose: raise its version in `VERSIONS`, and run this file as a program."""
 
     def bare(part):  # docstrings may change
         if isinstance(part, dict):
@@ -213,7 +213,7 @@ def test_the_published_schema_is_the_one_that_is_printed(name):
     assert bare(document_schema(name)) == bare(json.loads(PUBLISHED.read_text())[name])
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", TYPES)
 def test_a_schema_lets_no_unknown_member_pass(name):
     def objects(part):
         if isinstance(part, dict):
@@ -231,4 +231,4 @@ def test_a_schema_lets_no_unknown_member_pass(name):
 
 
 if __name__ == "__main__":
-    PUBLISHED.write_text(json.dumps({name: document_schema(name) for name in DOCUMENTS}, indent=1) + "\n")
+    PUBLISHED.write_text(json.dumps({name: document_schema(name) for name in TYPES}, indent=1) + "\n")

@@ -10,7 +10,16 @@ import threading
 from typing import Any, NoReturn
 
 PACKAGES_OF_ALL = {
-    *("cmaes", "matplotlib", "mlflow", "optuna", "pandas", "ray", "scipy", "sklearn", "tensorboardX", "torch"),
+    "cmaes",
+    "matplotlib",
+    "mlflow",
+    "optuna",
+    "pandas",
+    "ray",
+    "scipy",
+    "sklearn",
+    "tensorboardX",
+    "torch",
     "torchvision",
 }
 """What the extra `all` installs, as it is imported."""

@@ -401,13 +401,31 @@ def mcp(
     make_server(tools).run("stdio")
 
 
-reports.add_to(app)
-campaigns.add_to(app)
-judge.add_to(app)
-watching.add_to(app)
-maintenance.add_to(app)
-jobs.add_to(app)
-skeleton.add_to(app)
+for command in (
+    reports.report,
+    reports.compare,
+    reports.diff,
+    reports.bundle,
+    campaigns.decide,
+    campaigns.ledger,
+    judge.judge,
+    judge.noise,
+    watching.watch,
+    watching.studies,
+    watching.jobs,
+    maintenance.code,
+    maintenance.note,
+    maintenance.clean,
+    maintenance.remove,
+    maintenance.restore,
+    maintenance.verify,
+    jobs.submit,
+    jobs.status,
+    jobs.logs,
+    jobs.stop,
+    skeleton.init,
+):
+    app.command()(command)
 app.add_typer(data_commands.app, name="data", help="Stage datasets as Parquet, list, verify and show them.")
 add_examples(app)
 

@@ -11,6 +11,7 @@ from contrasweep.cli.options import (
     Cluster,
     Json,
     MaxConcurrent,
+    Output,
     Require,
     RerunChanged,
     Sets,
@@ -28,12 +29,6 @@ from contrasweep.text_table import WIDTH
 
 Campaign = Annotated[str, typer.Argument(metavar="CAMPAIGN", help="module:NAME, or a .yaml file")]
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to the main application."""
-    for command in (decide, ledger):
-        app.command()(command)
 
 
 def decide(
@@ -107,14 +102,14 @@ def decide(
 
 def _called(candidate: str, sets: list[str]) -> str:
     """A name for a candidate: what was set, or its file or NAME."""
-    own = (
+    name = (
         "+".join(path.removeprefix("config.") for path in sets)
         if sets
         else Path(candidate).stem
         if candidate.endswith((".yaml", ".yml"))
         else candidate
     )
-    return NOT_IN_NAMES.sub("-", own.rpartition(":")[2])[:100].strip("-.") or "candidate"
+    return NOT_IN_NAMES.sub("-", name.rpartition(":")[2])[:100].strip("-.") or "candidate"
 
 
 def ledger(
@@ -125,7 +120,7 @@ def ledger(
     storage: Storage = STORAGE,
     json: Json = False,
     format: Annotated[Literal["text", "html"], typer.Option(help="html: with a figure.")] = "text",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")] = None,
+    output: Output = None,
 ) -> None:
     """Show what a campaign or all studies decided.
 

@@ -1,8 +1,7 @@
 """`contrasweep data stage|list|show|verify`."""
 
-from collections.abc import Mapping, Sequence
 from json import dumps
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -73,25 +72,24 @@ def list_(
     elif not rows:
         print(f"nothing is staged in {storage}; `contrasweep data list --known` tells what can be")
     else:
-        _print_table(
-            rows if known else [{**row, "rows": _counts(row["rows"]), "digest": row["digest"][:12]} for row in rows]
-        )
+        shown = rows if known else [{**r, "rows": _counts(r["rows"]), "digest": r["digest"][:12]} for r in rows]
+        print("\n".join(text_table([list(shown[0]), *(list(map(str, r.values())) for r in shown)], width=width())))
 
 
 @app.command()
 def show(name: str, storage: Storage = STORAGE, json: Json = False) -> None:
     """A staged dataset: splits, classes, columns, folds, where it came from and what was left out."""
-    from contrasweep.data import inspecting
+    from contrasweep.data import inspecting, resolving
 
-    _print_one(inspecting.show(_find(name, storage)), json)
+    _print_one(inspecting.show(resolving.find(name, storage=storage)), json)
 
 
 @app.command()
 def verify(name: str, storage: Storage = STORAGE, json: Json = False) -> None:
     """Read every shard and compare it with the manifest; fails naming each object that is not as it should be."""
-    from contrasweep.data import inspecting
+    from contrasweep.data import inspecting, resolving
 
-    manifest = _find(name, storage)
+    manifest = resolving.find(name, storage=storage)
     findings = inspecting.verify(manifest)
     if json:
         print_json("data-verify", {"uri": manifest.uri, "digest": manifest.digest, "findings": findings})
@@ -102,13 +100,6 @@ def verify(name: str, storage: Storage = STORAGE, json: Json = False) -> None:
     if findings:
         lines = "; ".join(f"{finding.object} {finding.problem}" for finding in findings)
         raise DataError(f"{manifest.name}: {len(findings)} of its objects are not what the manifest says: {lines}")
-
-
-def _find(name: str, storage: str) -> Any:
-    """The manifest at an address, or of a name staged in `storage`, with the folds it was staged with."""
-    from contrasweep.data import resolving
-
-    return resolving.find(name, storage=storage)
 
 
 def _counts(rows: dict[str, int]) -> str:
@@ -122,8 +113,3 @@ def _print_one(shown: "DatasetRow", json: bool) -> None:
     for key, value in {**shown, "rows": _counts(shown["rows"])}.items():
         text = value if isinstance(value, str) else dumps(value, ensure_ascii=False)
         print(f"{key:14s}{text[:400]}{' … (--json shows all)' * (len(text) > 400)}")
-
-
-def _print_table(rows: Sequence[Mapping[str, object]]) -> None:
-    lines = text_table([list(rows[0]), *([str(value) for value in row.values()] for row in rows)], width=width())
-    print("\n".join(lines))

@@ -15,39 +15,13 @@ from typing import Any
 
 from contrasweep.errors import SpecError
 
-DOCUMENTS: Mapping[str, int] = {
-    "plan": 1,
-    "report": 2,
-    "plans": 1,
-    "reports": 1,
-    "compare": 2,
-    "judge": 1,
-    "board": 1,
-    "noise": 1,
-    "status": 1,
-    "watch": 1,
-    "studies": 1,
-    "jobs": 1,
-    "submit": 2,
-    "sync": 1,
-    "list": 1,
-    "doctor": 1,
-    "code": 1,
-    "diff": 1,
-    "clean": 1,
-    "remove": 1,
-    "restore": 1,
-    "verify": 1,
-    "dataset": 1,
-    "datasets": 1,
-    "data-verify": 1,
-    "decide": 2,
-    "outlook": 1,
-    "ledger": 1,
-    "comparisons": 1,
-    "error": 1,
-}
-"""The name of each document and its version. `run` prints a report; of several studies `plans`, `reports`."""
+VERSIONS: Mapping[str, int] = {"report": 2, "compare": 2, "submit": 2, "decide": 2}
+"""The version of each document that has changed; of all others it is 1."""
+
+
+def version_of(name: str) -> str:
+    """Return the name of a document with its version, as its member `schema` has it."""
+    return f"{name}/{VERSIONS.get(name, 1)}"
 
 
 def dumps(name: str, value: Mapping[str, object]) -> str:
@@ -55,7 +29,7 @@ def dumps(name: str, value: Mapping[str, object]) -> str:
     from pydantic_core import to_json
 
     plain = json.loads(to_json(value, inf_nan_mode="null", fallback=_plain))
-    return json.dumps({"schema": f"{name}/{DOCUMENTS[name]}", **plain}, indent=1)
+    return json.dumps({"schema": version_of(name), **plain}, indent=1)
 
 
 def _plain(value: Any) -> object:

@@ -40,12 +40,6 @@ Follow = Annotated[bool, typer.Option("--follow", help="Print what the job print
 EXIT = {"SUCCEEDED": 0, "RUNNING": 0, "PENDING": 0}
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands on jobs to the main application."""
-    for command in (submit, status, logs, stop):
-        app.command()(command)
-
-
 def submit(
     study: Study,
     address: AddressOrNone = None,
@@ -205,7 +199,7 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
 
     study = reports.name(name)
     if study in campaign_names(storage):
-        of_campaign = (StudyRecords(storage, one) for one in study_names(storage) if one.startswith(f"{study}."))
+        of_campaign = (StudyRecords(storage, other) for other in study_names(storage) if other.startswith(f"{study}."))
         running = [records for records in of_campaign if (live := read_live(records)) is not None and is_living(live)]
         if not running:
             raise SpecError("no study of this campaign runs", place="STUDY", value=study)

@@ -5,19 +5,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from contrasweep.cli.options import Json, MaxConcurrent, Require, Sets, Storage, end_as, required, width
+from contrasweep.cli.options import Json, MaxConcurrent, Output, Require, Sets, Storage, end_as, required, width
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError, check_known
 from contrasweep.text_table import WIDTH
 
 FORMATS = ("text", "markdown", "latex", "html", "csv")
 OPTIONS = ("arm", "metric", "pair", "item", "group", "block", "reference", "mode", "at", "reader", "i_know")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command to the main application."""
-    app.command()(judge)
-    app.command()(noise)
 
 
 def _column(text: str) -> typer.models.OptionInfo:
@@ -67,7 +61,7 @@ def judge(
     ] = False,
     format: Annotated[str, typer.Option(help="text, markdown, latex, html, or csv: a row a comparison.")] = "text",
     json: Json = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File in place of standard output.")] = None,
+    output: Output = None,
 ) -> None:
     """Judge results that there are: which arm is better, how sure.
 
@@ -119,7 +113,7 @@ def noise(
     storage: Storage = STORAGE,
     max_concurrent: MaxConcurrent = None,
     json: Json = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File in place of standard output.")] = None,
+    output: Output = None,
 ) -> None:
     """Run an arm twice: how noisy it is, and what seeds can detect.
 
@@ -127,7 +121,7 @@ def noise(
     with 5 where the arm differs surely from itself. `plan --noise` and a campaign's `noise` take what --json writes.
     """
     from contrasweep.cli.documents import dumps
-    from contrasweep.judging.reading import SERVICES
+    from contrasweep.judging.sources import SERVICES
     from contrasweep.study.file import YAML
     from contrasweep.terminal_text import write
 

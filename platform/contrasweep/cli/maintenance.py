@@ -1,7 +1,6 @@
 """Commands on a study in its storage: its code, archiving and restoring trials, verification."""
 
 import sys
-import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -9,7 +8,7 @@ import typer
 
 from contrasweep.cli.options import Json, Storage, StoredStudy, print_json
 from contrasweep.cli.reports import load, name
-from contrasweep.cli.watching import known_study
+from contrasweep.cli.watching import date, known_study
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError, plural
 
@@ -22,12 +21,6 @@ MAX_LINES = 20
 """Findings that `verify` prints."""
 NOW = "now"
 Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to the main application."""
-    for command in (code, note, clean, remove, restore, verify):
-        app.command()(command)
 
 
 def code(
@@ -231,8 +224,8 @@ def _row(records: "StudyRecords", digest: str, trials: "list[Record]") -> "CodeR
     return {
         "digest": digest,
         "trials": len(trials),
-        "from": _time(min(ended)),
-        "to": _time(max(ended)),
+        "from": date(min(ended)),
+        "to": date(max(ended)),
         "commit": version.commit if version else "",
         "dirty": bool(version and version.dirty),
         "modules": list(version.modules) if version else [],
@@ -297,7 +290,3 @@ def _ask(question: str, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise SpecError("this asks first", place="--yes", hint="there is no terminal to ask on; pass --yes")
     typer.confirm(question, abort=True)
-
-
-def _time(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -91,8 +91,16 @@ class Tools:
     """The tools of a server on `storage` and `folder`; those in `READ` change nothing."""
 
     READ = (
-        *("list_studies", "describe_study", "plan", "status", "table", "compare", "advice", "logs", "failures"),
-        *("list_components", "decide_dry_run"),
+        "list_studies",
+        "describe_study",
+        "plan",
+        "status",
+        "table",
+        "compare",
+        "logs",
+        "failures",
+        "list_components",
+        "decide_dry_run",
     )
     SPEND = ("run", "decide", "stop")
 
@@ -126,17 +134,13 @@ class Tools:
         return self._command("status", self._study(study), since=since)
 
     def table(self, study: str, metric: str | None = None) -> Answer:
-        """Return a study's table with intervals, and the verdicts of its comparisons."""
+        """Return a study's table with intervals, the verdicts of its comparisons, and what would decide the others."""
         shown = self._command("report", self._study(study), metric=metric)
         return {name: value for name, value in shown.items() if name != "rows"}
 
     def compare(self, study: str, a: str, b: str, metric: str | None = None, at: str | None = None) -> Answer:
         """Say whether arm `a` beats arm `b`, by how much and how sure; `at` fixes an axis, as in `batch_size=8`."""
         return self._command("compare", self._study(study), a, b, metric=metric, at=at)
-
-    def advice(self, study: str) -> Answer:
-        """Return what would decide the comparisons that are undecided, with its price."""
-        return dict(self._command("report", self._study(study))["advice"])
 
     def logs(self, study: str, trial: str) -> Answer:
         """Return the end of what a trial printed, and its traceback where it failed; `trial` begins its id."""
@@ -275,9 +279,9 @@ class Tools:
             document = None
         if isinstance(document, dict):
             document.pop("rows", None)  # a trial each
-        said = b"".join(printed[1:]).decode("utf-8", "replace")[-MAX_TEXT:]
+        output = b"".join(printed[1:]).decode("utf-8", "replace")[-MAX_TEXT:]
         state = {"state": "ended", "exit_status": process.returncode, "budget": allowance.to_dict()}
-        return state | {"document": document, "said": said}
+        return state | {"document": document, "said": output}
 
     def _forecast(self, study: str, flags: list[str]) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
         """Return what a run needs of each budget, what the study has spent, and its own limits."""

@@ -84,6 +84,7 @@ AcceptCode = Annotated[
     bool, typer.Option("--accept-code", help="Keep trials of other code; every table says that they are.")
 ]
 Cluster = Annotated[Path | None, typer.Option(help="Inventory file of the hosts that the cluster has or can start.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write instead of standard output.")]
 Json = Annotated[
     bool, typer.Option("--json", help="One JSON document, whose schema `contrasweep schema COMMAND` prints.")
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from contrasweep.cli import completion
-from contrasweep.cli.options import Json, Require, Storage, StoredStudy, end_as, print_json, required, width
+from contrasweep.cli.options import Json, Output, Require, Storage, StoredStudy, end_as, print_json, required, width
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError
 from contrasweep.text_table import WIDTH, text_table
@@ -21,17 +21,6 @@ if TYPE_CHECKING:
     from contrasweep.study.study import Study as DeclaredStudy
 
 Metric = Annotated[str | None, typer.Option(help="Another metric than the study's; of a table several: a,b.")]
-OverWhat = Annotated[
-    Literal["replicates", "groups"],
-    typer.Option(help="groups: all folds' test items by the groups they come from; --metric is a score of items."),
-]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write instead of standard output.")]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to the main application."""
-    for command in (report, compare, diff, bundle):
-        app.command()(command)
 
 
 def report(
@@ -56,7 +45,6 @@ def report(
         Literal["mean-ci", "mean-std", "mean-se", "mean"],
         typer.Option(help="What stands behind a mean: its interval, a deviation, or nothing."),
     ] = "mean-ci",
-    over: OverWhat = "replicates",
     output: Output = None,
     caption: Annotated[str, typer.Option(help="Of a paper's table: what stands above it.")] = "",
     label: Annotated[str, typer.Option(help="Of a paper's table, for LaTeX's \\ref.")] = "",
@@ -67,37 +55,23 @@ def report(
         bool,
         typer.Option("--declared", help="List what was declared when, once a trial had ended, in place of the table."),
     ] = False,
-    serve: Annotated[
-        bool, typer.Option("--serve", help="Serve the HTML report and keep it true while it runs.")
-    ] = False,
-    host: Annotated[str, typer.Option(help="Of --serve: 0.0.0.0 lets other machines read it.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Of --serve: 0 takes a free one.", min=0, max=65535)] = 8080,
 ) -> None:
     """Print or write the table of a study, as it stands now.
 
     A csv or parquet file gets NAME.comparisons beside it. Several studies are one table, and their arms one family of
     comparisons; with `--rows study` each study stands by itself.
     """
-    from contrasweep.reporting import serve_report, write_report
+    from contrasweep.reporting import write_report
     from contrasweep.results.joined import JoinedResults, load_joined
     from contrasweep.results.table import TableStyle
 
-    def load_all() -> "Results":
-        return load_joined(list(map(name, studies)), storage)
-
-    def announce(address: str) -> None:
-        print(f"serving the report at {address} until interrupted", flush=True)
-
-    results = load_all()
+    results = load_joined(list(map(name, studies)), storage)
     if declared:
         for part in results.parts if isinstance(results, JoinedResults) else (results,):
             print("\n".join(text_table(declarations(part.document), rule=True, width=width())))
         return
-    if serve:
-        serve_report(results, load_all, metric=metric, host=host, port=port, announce=announce)
-        return
     if json:
-        table = results.table(rows or None, columns or None, metric, over=over)
+        table = results.table(rows or None, columns or None, metric)
         print_json("report", summary(results, table))
         return
     write_report(
@@ -107,7 +81,6 @@ def report(
         columns=columns,
         metric=metric,
         output=output,
-        over=over,
         width=(width() if output is None else None) or WIDTH,
         style=TableStyle(spread, digits, percent, caption, label, cell=cell, wide=wide),
     )
@@ -135,7 +108,6 @@ def compare(
     format: Annotated[str, typer.Option(help="text, markdown, latex or csv.")] = "text",
     metric: Metric = None,
     at: Annotated[list[str] | None, typer.Option(metavar="AXIS=VALUE", help="Only these cells; repeatable.")] = None,
-    over: OverWhat = "replicates",
     output: Output = None,
     require: Require = "",
 ) -> None:
@@ -151,7 +123,7 @@ def compare(
 
     wanted = Requirement.parse(require) if require else None
     fixed = {path[0]: value for path, value in map(parse_set, at or [])}
-    versus = load(study, storage).versus(arm_a, arm_b, metric, fixed, over=over)
+    versus = load(study, storage).versus(arm_a, arm_b, metric, fixed)
     outcome = wanted.of([versus.overall]) if wanted else None
     if json:
         document = versus.to_dict() | {"required": required(require, outcome)}

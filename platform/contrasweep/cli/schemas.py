@@ -12,7 +12,7 @@ from contrasweep.campaign.decision import Decision, Outlook
 from contrasweep.campaign.history import Comparisons, History, Line
 from contrasweep.cli.catalogue import Setting
 from contrasweep.cli.doctor import Finding
-from contrasweep.cli.documents import DOCUMENTS
+from contrasweep.cli.documents import version_of
 from contrasweep.cluster.jobs import JobRow
 from contrasweep.cluster.packing import PackingRow
 from contrasweep.cluster.simulate import Makespan
@@ -613,7 +613,7 @@ TYPES: Mapping[str, object] = {
     "comparisons": Comparisons,
     "error": ErrorDocument,
 }
-"""The type of each document."""
+"""The type of each document. `run` prints a report; of several studies `plans`, `reports`."""
 
 
 class _Tight(GenerateJsonSchema):
@@ -632,13 +632,13 @@ class _Tight(GenerateJsonSchema):
 
 def document_schema(name: str) -> JsonSchema:
     """Return the JSON schema of the document `name`; `SpecError` where no command prints one."""
-    check_known(name, "documents", DOCUMENTS, "no command prints such a document", place="schema")
-    version = DOCUMENTS[name]
+    check_known(name, "documents", TYPES, "no command prints such a document", place="schema")
+    version = version_of(name)
     kind: Any = TYPES[name]
     whole = pydantic.TypeAdapter(kind).json_schema(mode="serialization", schema_generator=_Tight)
     for part in whole.get("anyOf", [whole]):
         members = whole["$defs"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
-        members["properties"] = {"schema": {"const": f"{name}/{version}"}, **members["properties"]}
+        members["properties"] = {"schema": {"const": version}, **members["properties"]}
         members["required"] = ["schema", *members.get("required", [])]
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:contrasweep:{name}:{version}"}
-    return {**head, **whole}
+    urn = "urn:contrasweep:" + version.replace("/", ":")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": urn, **whole}

@@ -18,16 +18,8 @@ FILES = (f"{EXAMPLE}/__init__.py", f"{EXAMPLE}/method.py", "study.yaml", "test_m
 SCHEMA = "study.schema.json"
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command to the main application."""
-    app.command()(init)
-
-
 def init(
     folder: Annotated[Path, typer.Argument(help="A folder that is new or empty, or has scripts.")] = Path(),
-    package: Annotated[
-        str | None, typer.Option(help="Name of the Python package in it; default: the folder's name.")
-    ] = None,
     source: Annotated[
         Path | None,
         typer.Option("--from", help="A sweep of W&B, SEML, Hydra, Optuna or Ray Tune, or a script with flags."),
@@ -43,7 +35,7 @@ def init(
         source = scripts[0]
     if source is not None:
         return _convert(source, folder / "study.yaml")
-    name = package or re.sub(r"\W+", "_", folder.absolute().name.lower()).strip("_")
+    name = re.sub(r"\W+", "_", folder.absolute().name.lower()).strip("_")
     _check(folder, name)
     for file, text in _files(name).items():
         target = folder / file
@@ -75,14 +67,17 @@ def _check(folder: Path, name: str) -> None:
         raise SpecError("the folder must be new or empty", place="FOLDER", value=str(folder), hint=hint)
     if not name.isidentifier():
         raise SpecError(
-            "the package needs a name that Python can import", place="--package", value=name, hint="e.g. mythesis"
+            "the folder's name is that of a package, which Python can import",
+            place="FOLDER",
+            value=name,
+            hint="e.g. mythesis",
         )
     if importlib.util.find_spec(name) is not None:
         raise SpecError(
             "there is a package of this name already",
-            place="--package",
+            place="FOLDER",
             value=name,
-            hint=f"choose another, for example --package my_{name}",
+            hint=f"choose another, for example my_{name}",
         )
 
 
@@ -91,15 +86,10 @@ def _files(name: str) -> dict[str, str]:
     from contrasweep.cli.catalogue import with_method_settings
     from contrasweep.study.file import study_schema
 
-    texts = {}
+    here, texts = Path(__file__).resolve(), {}
+    installed = here.parents[1] / "example"  # of a package; in a checkout it lies beside it
+    example = installed if installed.is_dir() else here.parents[3] / "examples" / EXAMPLE
     for file in FILES:
-        text = (_example() / file).read_text()
+        text = (example / file).read_text()
         texts[file.replace(EXAMPLE, name)] = text.replace(EXAMPLE, name).replace("own-method", name.replace("_", "-"))
     return texts | {SCHEMA: json.dumps(with_method_settings(study_schema()))}
-
-
-def _example() -> Path:
-    """The example's folder: inside the installed package, or in a checkout beside it."""
-    here = Path(__file__).resolve()
-    installed = here.parents[1] / "example"
-    return installed if installed.is_dir() else here.parents[3] / "examples" / EXAMPLE

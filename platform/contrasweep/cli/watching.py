@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from contrasweep.storage.records import StudyRecords
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to the main application."""
-    for command in (watch, studies, jobs):
-        app.command()(command)
-
-
 def watch(
     study: StoredStudy,
     storage: Storage = STORAGE,
@@ -74,8 +68,8 @@ def studies(storage: Storage = STORAGE, json: Json = False) -> None:
                 entry.study,
                 entry.state,
                 _trials(entry),
-                _date(entry.started),
-                _date(entry.last_sign),
+                date(entry.started),
+                date(entry.last_sign),
                 _metric(entry),
                 _best(entry),
             ]
@@ -94,7 +88,7 @@ def jobs(address: Address, json: Json = False) -> None:
     elif not listed:
         print(f"no study was submitted to {address} since its head started")
     else:
-        rows = [[job["id"], job["study"], job["status"], _date(job["start"]), _date(job["end"])] for job in listed]
+        rows = [[job["id"], job["study"], job["status"], date(job["start"]), date(job["end"])] for job in listed]
         print("\n".join(text_table([["job", "study", "status", "began", "ended"], *rows], rule=True, width=width())))
 
 
@@ -129,8 +123,8 @@ def print_overview(entry: "Overview") -> None:
     rows = [
         ["state", entry.state + (f", {plural(entry.running, 'trial')} running" if entry.alive else "")],
         ["trials", _trials(entry)],
-        ["began", _date(entry.started)],
-        ["last sign of life", _date(entry.last_sign)],
+        ["began", date(entry.started)],
+        ["last sign of life", date(entry.last_sign)],
         ["best", f"{_metric(entry)} {_best(entry)}" if entry.best is not None else "–"],
     ]
     print("\n".join(text_table(rows, width=width())))
@@ -150,5 +144,6 @@ def _best(entry: "Overview") -> str:
     return "–" if entry.best is None else f"{entry.best:.4g} ({entry.labels.get(entry.best_arm, entry.best_arm)})"
 
 
-def _date(seconds: float | None) -> str:
+def date(seconds: float | None) -> str:
+    """Return a time as people read it; a dash for none."""
     return "–" if not seconds else f"{datetime.datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M}"

@@ -52,7 +52,7 @@ def number(text: str) -> float | str:
     """Return the number that a text is; else the text."""
     try:
         return float(text)
-    except (TypeError, ValueError):
+    except ValueError:
         return text
 
 
@@ -62,7 +62,8 @@ def _json(data: bytes) -> Iterator[Values]:
     except ValueError:  # half of it is written
         return
     history = content.get("log_history", content) if isinstance(content, dict) else content
-    yield from (row for row in (history if isinstance(history, list) else [history]) if isinstance(row, dict))
+    rows = history if isinstance(history, list) else [history]
+    yield from (row for row in rows if isinstance(row, dict))
 
 
 def _lines(data: bytes) -> Iterator[Values]:

@@ -126,8 +126,8 @@ class Metrics:
                 shutil.rmtree(report.checkpoint, ignore_errors=True)
         for line in output:
             for pattern in self.patterns:
-                if (said := pattern.row(line)) is not None:
-                    yield self._report(said)
+                if (matched := pattern.row(line)) is not None:
+                    yield self._report(matched)
         if ended and not self.declared and self.step < 0:
             self.files = self._found()
         if self.files and (ended or (len(self.files) == 1 and time.monotonic() >= self._due)):

@@ -143,7 +143,11 @@ def filled(
         elif "{resume}" in word and trial.get("resume") is None:
             if only and done[-1].startswith("-"):
                 done.pop()
-        elif home is not None and _is_of_project(home, word):
+        elif (
+            home is not None  # a file of the project, or a path with a slash in it that leads to a folder there
+            and not Path(word).is_absolute()
+            and ((home / word).is_file() or ("/" in word and (home / word).is_dir()))
+        ):
             done.append(str(home / word))
         elif (value := _PLACEHOLDER.sub(text, word)) or not only:
             done.append(value)
@@ -182,12 +186,6 @@ def _text(value: Any) -> str:
 
 def _is_placed(key: str, placed: Sequence[str]) -> bool:
     return any(f"{key}.".startswith(f"{name}.") for name in placed)
-
-
-def _is_of_project(home: Path, word: str) -> bool:
-    """Whether a word is a file of the project, or a path with a slash in it that leads to a folder there."""
-    path = home / word
-    return not Path(word).is_absolute() and (path.is_file() or ("/" in word and path.is_dir()))
 
 
 def _program(word: str) -> str | None:

@@ -42,9 +42,35 @@ from contrasweep.trial import Report, Trial
 log = logging.getLogger(__name__)
 POLL_S = 0.2
 LEFT = (
-    *(".*", "__pycache__", "*.ckpt", "*.err", "*.log", "*.out", "*.pt", "*.pth*", "*.safetensors", "*_logs"),
-    *("checkpoint*", "ckpt*", "history*", "log", "logs", "metrics*", "mlflow.db", "mlruns", "multirun"),
-    *("out", "output", "outputs", "result*", "run", "runs", "save", "saved*", "saves", "wandb"),
+    ".*",
+    "__pycache__",
+    "*.ckpt",
+    "*.err",
+    "*.log",
+    "*.out",
+    "*.pt",
+    "*.pth*",
+    "*.safetensors",
+    "*_logs",
+    "checkpoint*",
+    "ckpt*",
+    "history*",
+    "log",
+    "logs",
+    "metrics*",
+    "mlflow.db",
+    "mlruns",
+    "multirun",
+    "out",
+    "output",
+    "outputs",
+    "result*",
+    "run",
+    "runs",
+    "save",
+    "saved*",
+    "saves",
+    "wandb",
     *(name for names in FOUND.values() for name in names),
 )
 """Names of what runs leave in a project: not linked into the folders of trials."""
@@ -68,12 +94,12 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
         file = scratch / "metrics.jsonl"
         metrics = Metrics(options.metrics, folder, file, checkpoints)
         paths = {"metrics": file, "checkpoints": checkpoints, "resume": resume, "folder": folder}
-        given = {key: None if path is None else str(path) for key, path in paths.items()}
-        own = {"arm": trial.arm, "fold": trial.fold, "seed": trial.seed, "study": trial.study, "trial": trial.id}
+        handed = {key: None if path is None else str(path) for key, path in paths.items()}
+        labels = {"arm": trial.arm, "fold": trial.fold, "seed": trial.seed, "study": trial.study, "trial": trial.id}
         settings = _settings(config, scratch) if "config" in placeholders.names(command) else {}
         home = project_folder(command)
         in_project = "folder" in named
-        values = {**own, **given, **settings, **data}
+        values = {**labels, **handed, **settings, **data}
         words = placeholders.filled(command, config, values, options.names, None if in_project else home)
         environment = {
             **os.environ,
@@ -81,7 +107,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
             "PYTHONUNBUFFERED": "1",  # a pattern is looked for in each line as it is printed
             "PYTHONPATH": os.pathsep.join(filter(None, [str(home), os.environ.get("PYTHONPATH")])),
             "CONTRASWEEP_TRIAL": json.dumps(_described(trial, config, data)),
-            **{f"CONTRASWEEP_{key.upper()}": path for key, path in given.items() if path is not None},
+            **{f"CONTRASWEEP_{key.upper()}": path for key, path in handed.items() if path is not None},
         }
         with contextlib.nullcontext() if in_project else _linked(home, folder, options.code):
             process = Process(words, home if in_project else folder, environment, keeps_lines=bool(metrics.patterns))

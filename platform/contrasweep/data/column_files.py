@@ -141,17 +141,15 @@ class EncodedFile(ColumnFile):
     def item(self, row: int) -> NDArray[np.uint8]:
         """Return one image [h w c]; `DataError` where it cannot be decoded."""
         try:
-            return images.decode(self._encoded(row), self.shape[1:])
+            start = int(self._ends[row - 1]) if row else 0
+            encoded = os.pread(self._file.fileno(), int(self._ends[row]) - start, start)
+            return images.decode(encoded, self.shape[1:])
         except images.BrokenImage as error:
             raise DataError(f"{self._name}: image {row} {error}; stage the dataset again") from None
 
     @cached_property
     def _workers(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(len(os.sched_getaffinity(0)), "decode")
-
-    def _encoded(self, row: int) -> bytes:
-        start = int(self._ends[row - 1]) if row else 0
-        return os.pread(self._file.fileno(), int(self._ends[row]) - start, start)
 
 
 class EncodedWriter:

@@ -5,7 +5,6 @@ pairs are Holm's. An arm's rank lies between 1 + the arms that are surely better
 are surely worse: for all arms at once with a chance of 1 - alpha.
 """
 
-import html
 import itertools
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from scipy import special
 from contrasweep.errors import SpecError
 from contrasweep.markdown_text import markdown_text
 from contrasweep.reporting.formats import csv_text
-from contrasweep.results.rendering import markdown_table
+from contrasweep.results.rendering import markdown_table, render_fragment
 from contrasweep.statistics.design import Contrast, Design, contrast
 from contrasweep.statistics.family import holm
 from contrasweep.statistics.predictive import enough_as_estimated
@@ -101,20 +100,9 @@ class Board:
 
     def to_html(self) -> str:
         """Return a table whose rows draw the ranks that an arm may have."""
-        scale = 300 / len(self.rows)
-        body = ""
-        for row, cells in zip(self.rows, self.cells()[1:], strict=True):
-            left, right, at = ((rank - 0.5) * scale for rank in (row.low - 0.4, row.high + 0.4, row.rank))
-            mark = '<b title="ties with the first">=</b>' if row.arm in self.ties else ""
-            body += (
-                f"<tr><td>{'</td><td>'.join(map(html.escape, cells))}</td><td>{mark}</td>"
-                f'<td><svg width="300" height="12" role="img"><title>ranks {row.low} to {row.high}</title>'
-                f'<line x1="{left:.1f}" x2="{right:.1f}" y1="6" y2="6" stroke="currentColor" stroke-width="2"/>'
-                f'<circle cx="{at:.1f}" cy="6" r="3.5"/></svg></td></tr>'
-            )
-        head = "".join(f"<th>{name}</th>" for name in [*self.cells()[0], "tie", "ranks that it may have"])
-        said = "".join(f"<p>{html.escape(line)}</p>" for line in (self.design, *self.lines))
-        return f'{said}<table class="cs-board"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        head, *cells = self.cells()
+        lines = (self.design, *self.lines)
+        return render_fragment("board.html", lines=lines, head=head, rows=self.rows, cells=cells, ties=self.ties)
 
 
 def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> Board:

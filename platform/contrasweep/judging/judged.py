@@ -13,9 +13,8 @@ import pandas as pd
 
 from contrasweep.errors import SpecError, check_known, plural
 from contrasweep.judging.board import Board, board_of
-from contrasweep.judging.curves import At
-from contrasweep.judging.reading import numbers, read_table
 from contrasweep.judging.roles import COLUMNS, Roles, arm_labels, guess_roles
+from contrasweep.judging.sources import At, numbers, read_table
 from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.reporting.formats import csv_text
 from contrasweep.results.advice import Advice, Prices, advice
@@ -188,11 +187,11 @@ def judge(
         >>> print(cs.judge(runs, alpha=0.1).columns)
         columns: arm arm, metric loss, mode min, reference base (guessed: arm, metric, mode, reference)
     """
-    said = {"arm": arm, "metric": metric, "pair": pair, "item": item, "group": group, "block": block, "mode": mode}
+    options = {"arm": arm, "metric": metric, "pair": pair, "item": item, "group": group, "block": block, "mode": mode}
     checked_level(alpha)
     check_known(over, "kinds", ("further", "these", "each"), "there is no such kind", place="--over")
-    said |= {"reference": reference, "at": at, "reader": reader}
-    name, roles, layout, told_columns = laid_out(source, said, over, i_know)
+    options |= {"reference": reference, "at": at, "reader": reader}
+    name, roles, layout, told_columns = laid_out(source, options, over, i_know)
     arms = list(dict.fromkeys(layout.trials["arm"]))
     compared = pairs_of(arms, roles.reference)
     if not compared:
@@ -222,8 +221,8 @@ def judge(
         title=name,
         items=layout.items,
     )
-    told = [one.comparison for one in table.pairs]
-    if not any(one.n > 1 or (one.judgement and one.judgement.reason.startswith("one run:")) for one in told):
+    found = [p.comparison for p in table.pairs]
+    if not any(c.n > 1 or (c.judgement and c.judgement.reason.startswith("one run:")) for c in found):
         hint = "seeds (--pair), items (--item) or tasks (--block) tell"
         raise SpecError("one run of each arm, or none in common, tells nothing of the noise", place=name, hint=hint)
     size, against = len(table.pairs), f" against {roles.reference}" if roles.reference else ""
@@ -289,16 +288,16 @@ def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **roles: str) 
 
 
 def laid_out(
-    source: "str | Path | pd.DataFrame", said: Mapping[str, str], over: Over, i_know: bool = False
+    source: "str | Path | pd.DataFrame", options: Mapping[str, str], over: Over, i_know: bool = False
 ) -> "tuple[str, Roles, _Layout, str]":
     """Return a source's name, what its columns are, its trials, and in words which column was taken as what.
 
     `said` is of the roles of `judge`, `at` and `reader`; what is left out is guessed.
     """
-    said = {**dict.fromkeys((*COLUMNS, "mode", "reference", "reader"), ""), "at": "last", **said}
-    at = At.of(said["at"])
-    name, frame, curves = read_table(source, at, said["reader"])
-    roles = guess_roles(frame, said)
+    options = {**dict.fromkeys((*COLUMNS, "mode", "reference", "reader"), ""), "at": "last", **options}
+    at = At.of(options["at"])
+    name, frame, curves = read_table(source, at, options["reader"])
+    roles = guess_roles(frame, options)
     if at.metric == roles.metric and not i_know:
         hint = "name a metric of validation data, or say --i-know"
         rule = "the best value of the metric itself is a maximum over noise"

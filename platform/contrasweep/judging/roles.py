@@ -60,14 +60,16 @@ class Roles:
         return tuple(name for name in self.pair if _is(name, FOLD))
 
 
-def guess_roles(frame: pd.DataFrame, said: Mapping[str, str]) -> Roles:
+def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
     """Return the roles of the columns of `frame`: as they are said, by role, and the rest by names and values.
 
     Raises:
         SpecError: For a column that is not there, and where the guess is ambiguous; it says what to say.
     """
     names = [str(name) for name in frame.columns]
-    asked = {role: [n.strip() for n in said[role].split(",") if n.strip() and said[role] != "none"] for role in COLUMNS}
+    asked = {
+        role: [n.strip() for n in options[role].split(",") if n.strip() and options[role] != "none"] for role in COLUMNS
+    }
     taken = [name for wanted in asked.values() for name in wanted]
     for role, wanted in asked.items():
         for name in wanted:
@@ -76,7 +78,7 @@ def guess_roles(frame: pd.DataFrame, said: Mapping[str, str]) -> Roles:
                 raise SpecError("a column has one role", place=f"--{role}", value=name)
     found = dict(asked)
     for role, known in COLUMNS.items():
-        if known and not said[role]:
+        if known and not options[role]:
             found[role] = [name for name in names if _is(name, known) and name not in taken]
     found["group"] = found["group"] if found["item"] else asked["group"]
     for role in ("item", "group", "block", "metric"):
@@ -85,10 +87,10 @@ def guess_roles(frame: pd.DataFrame, said: Mapping[str, str]) -> Roles:
     rest = [name for name in names if not any(name in columns for columns in found.values())]
     arms = found["arm"] or _arm(frame, rest)
     metric = (found["metric"] or _metric(frame, [name for name in rest if name not in arms]))[0]
-    mode = said["mode"] or better(metric)
+    mode = options["mode"] or better(metric)
     check_known(mode, "modes", ("max", "min"), "a mode says which values are better", place="--mode")
     labels = list(dict.fromkeys(arm_labels(frame, arms)))
-    base = said["reference"] or next((name for name in labels if _is(name, BASE)), "none")
+    base = options["reference"] or next((name for name in labels if _is(name, BASE)), "none")
     if base != "none":
         check_known(base, "arms", labels, "there is no such arm", place="--reference")
     return Roles(
@@ -98,7 +100,7 @@ def guess_roles(frame: pd.DataFrame, said: Mapping[str, str]) -> Roles:
         pair=tuple(sorted(found["pair"], key=lambda name: not _is(name, FOLD))),
         **{role: "".join(found[role]) for role in ("item", "group", "block")},
         reference=None if base == "none" else base,
-        guessed=tuple(role for role in (*COLUMNS, "mode", "reference") if not said[role]),
+        guessed=tuple(role for role in (*COLUMNS, "mode", "reference") if not options[role]),
     )
 
 

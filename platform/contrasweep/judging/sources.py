@@ -1,7 +1,9 @@
-"""Folders of runs that other programs wrote, as a frame: one reader a kind of file. Nothing in them is executed.
+"""A table of runs as a frame: from a file, a folder, a program's store, a reader of the user's, or as it is.
 
-A run lies in ARM/.../FILE: the first folder below the source names its arm, and `seed3`, `seed_3` or `seed=3` anywhere
-in its path its seed. A W&B run and a log of inspect_ai say by themselves what they are of.
+Nothing in a source is executed. In a folder a run lies in ARM/.../FILE: the first folder below the source names its
+arm, and `seed3`, `seed_3` or `seed=3` anywhere in its path its seed. A W&B run and a log of inspect_ai say themselves
+what they are of. Where a file is a curve, a table with a row a step, `At` says which row counts. The best value of the
+metric itself is a maximum over noise, and is taken only where somebody insists.
 """
 
 import json
@@ -9,8 +11,10 @@ import re
 import struct
 import zipfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 import pyarrow as pa
@@ -18,8 +22,10 @@ import pyarrow as pa
 from contrasweep.commands import files
 from contrasweep.data.safety import read_member
 from contrasweep.errors import SpecError
-from contrasweep.imports import errors_named, import_path, installed, path_of
-from contrasweep.judging.curves import LAST, At
+from contrasweep.imports import errors_named, import_from_here, import_path, installed, path_of
+from contrasweep.judging.roles import better
+from contrasweep.storage.names import as_line
+from contrasweep.storage.parquet_file import opened_table, read_bounded
 
 SEED = re.compile(r"seed[_=-]?(\d+)", re.IGNORECASE)
 MOST_BYTES = 2**31
@@ -29,6 +35,63 @@ ZSTANDARD = 93
 """The compression of zip files that Python 3.11 does not know."""
 GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0, True: 1.0, False: 0.0}
 """inspect_ai: correct, incorrect, partly, no answer."""
+
+
+READERS: Mapping[str, Callable[..., Any]] = {
+    ".csv": partial(pd.read_csv, compression=None, skipinitialspace=True),
+    ".tsv": partial(pd.read_csv, sep="\t", compression=None, skipinitialspace=True),
+    ".jsonl": partial(pd.read_json, lines=True, compression=None),
+    ".parquet": lambda path: read_bounded(path, opened_table(path)).to_pandas(),
+}
+"""By the end of a file's name, what reads it as a frame."""
+
+
+@dataclass(frozen=True)
+class At:
+    """Where a curve is read: where `metric` is best, at `step`, or with neither at its end."""
+
+    text: str = "last"
+    metric: str = ""
+    mode: str = "max"
+    step: int | None = None
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Return what `--at` says. `SpecError` for any other text."""
+        kind, _, what = text.partition(":")
+        if text == "last":
+            return cls()
+        if kind == "step" and what.isdecimal() and len(what) < 20:
+            return cls(text, step=int(what))
+        if kind == "best-of-validation" and what:
+            name, _, mode = what.rpartition(":")
+            return cls(text, name, mode) if name and mode in ("max", "min") else cls(text, what, better(what, "--at"))
+        hint = "last, best-of-validation:METRIC, best-of-validation:METRIC:min, or step:N"
+        raise SpecError("there is no such value of a curve", place="--at", value=text, hint=hint)
+
+    def of_curve(self, curve: pd.DataFrame) -> pd.DataFrame:
+        """Return the row that counts, with the value of each column that was the last by then.
+
+        What was logged a single time, as a test after the training, is that value wherever the curve is read.
+        """
+        whole = curve.ffill()
+        if not (self.metric or self.step is not None):
+            return whole.tail(1)
+        steps = next((name for name in files.STEPS if name in curve), "")
+        column = pd.to_numeric(curve.get(self.metric or steps, pd.Series(dtype=float)), errors="coerce").dropna()
+        if self.step is not None:
+            found = whole.loc[column.index[column == self.step]].tail(1)
+        else:
+            ends = column.index[:0] if column.empty else [column.idxmax() if self.mode == "max" else column.idxmin()]
+            found = whole.loc[ends]
+        if found.empty:
+            hint = f"its columns are {', '.join(map(str, curve.columns[:20]))}"
+            raise SpecError("a curve has no such place", place="--at", value=self.text, hint=hint)
+        once = curve.columns[curve.count() == 1]
+        return found.assign(**{str(name): whole[name].iloc[-1] for name in once})
+
+
+LAST = At()
 
 
 def _rows(path: Path) -> pd.DataFrame:
@@ -41,7 +104,7 @@ def _rows(path: Path) -> pd.DataFrame:
 
 def _samples(path: Path) -> pd.DataFrame:
     """lm-evaluation-harness, `--log_samples`: a row an example, with its scores."""
-    rows = pd.read_json(path, lines=True, compression=None)
+    rows: pd.DataFrame = READERS[".jsonl"](path)
     told = {name for names in rows.get("metrics", []) for name in names}
     scores = [name for name in rows if name in told] or [
         name for name in rows.select_dtypes("number") if name not in ("doc_id", "idx", "target")
@@ -138,3 +201,86 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
             runs[-1] = runs[-1].assign(arm=where[0], run="/".join(where), seed=seeds[-1] and seeds[-1][1])
     table = pd.concat(runs, ignore_index=True)
     return table if all(seeds) or "arm" not in table else table.drop(columns="seed", errors="ignore"), kind in CURVES
+
+
+SERVICES = ("mlflow", "optuna", "contrasweep")
+"""Kinds of KIND:ADDRESS:NAME."""
+
+
+def _stored(kind: str, address: str, name: str, at: At) -> pd.DataFrame:
+    """The rows of what one of `SERVICES` keeps."""
+    if kind == "mlflow":
+        from contrasweep.tracking.mlflow.experiment import runs_of
+
+        return pd.DataFrame(runs_of(address, name, None if at == LAST else at.of_curve))
+    if kind == "optuna":
+        from contrasweep.tuning.searchers.stored import trials_of
+
+        return trials_of(address, name)
+    from contrasweep.results.results import Results
+
+    frame = Results.load(name, address).to_frame()
+    return frame[frame["status"].isin(["done", "failed"])].dropna(axis=1, how="all")
+
+
+def read_table(source: "str | Path | pd.DataFrame", at: At = LAST, reader: str = "") -> tuple[str, pd.DataFrame, bool]:
+    """Return the name and the rows of a source, and whether they are `at` some place of curves.
+
+    Raises:
+        SpecError: For a file that is not there, of another kind, broken or empty.
+    """
+    path, place, curves = Path(str(source)[:4096]), str(source), False
+    kind, _, rest = place.partition(":")
+    address, _, name = rest.rpartition(":")
+    if isinstance(source, pd.DataFrame):
+        name, place, frame = "results", "frame", source
+    elif reader:
+        import_from_here()
+        read = import_path(reader, "--reader", "reader")
+        with errors_named(f"{reader} does not give a table", "--reader"):
+            name, frame = path.stem, pd.DataFrame(read(place))
+    elif path.is_dir():
+        name, (frame, curves) = path.resolve().name, read_folder(path, at)
+    elif kind in SERVICES:
+        with errors_named("the source cannot be read", place):
+            frame, curves = _stored(kind, address, name, at), kind == "mlflow"
+    else:
+        name, frame = path.stem, _of_file(path)
+    if at != LAST and not curves:
+        raise SpecError("there are no curves: a row is a run", place="--at", value=at.text, hint="leave --at out")
+    if frame.empty:
+        raise SpecError("a table of results has a row for each run", place=place, value=f"{len(frame)} rows")
+    frame = frame.rename(columns=lambda name: as_line(str(name)))
+    if twice := next(iter(frame.columns[frame.columns.duplicated()]), None):
+        raise SpecError("each column has a name of its own", place=place, value=twice)
+    for column in frame.columns[frame.dtypes.astype(str) == "object"]:  # lists and the like are values as their text
+        frame[column] = frame[column].map(lambda value: value if pd.api.types.is_hashable(value) else str(value))
+    return as_line(name), frame.reset_index(drop=True), curves
+
+
+def _of_file(path: Path) -> pd.DataFrame:
+    if not path.is_file():
+        hint = f"a file, a folder, or {', '.join(f'{kind}:ADDRESS:NAME' for kind in SERVICES)}"
+        raise SpecError("there is no such file", place="SOURCE", value=str(path), hint=hint)
+    if path.suffix.lower() not in READERS:
+        known = ", ".join(READERS)
+        raise SpecError("what reads such a file is not known", place="SOURCE", value=path.name, hint=f"known: {known}")
+    if path.stat().st_size > MOST_BYTES:
+        raise SpecError("a file of results has up to 2 GiB", place="SOURCE", value=str(path))
+    with errors_named("the file cannot be read as a table", str(path)):
+        found: pd.DataFrame = READERS[path.suffix.lower()](path)
+        return found
+
+
+def numbers(frame: pd.DataFrame, metric: str, place: str) -> Any:
+    """Return the metric as numbers, NaN where a run has none; `SpecError` at the first text that is no number."""
+    column = frame[metric]
+    with errors_named("the metric is a number", f"{place}: column {metric}"):  # one of a thousand digits is too large
+        values = pd.to_numeric(column, errors="coerce").astype("float64")
+    wrong = values.isna() & column.notna() & ~column.astype(str).str.strip().str.lower().isin(["nan", "", "none"])
+    if wrong.any():
+        row = int(wrong.to_numpy().argmax())
+        raise SpecError(
+            "the metric is a number", place=f"{place}: row {row + 1}, column {metric}", value=str(column.iloc[row])
+        )
+    return values.to_numpy()

@@ -2,7 +2,7 @@
 
 import io
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import yaml
 from contrasweep.errors import SpecError, check_known
 from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.reporting import trials
-from contrasweep.reporting.data import SPENT, ReportData
+from contrasweep.reporting.data import ReportData
 from contrasweep.reporting.formats import csv_text
 from contrasweep.reporting.page import html_report
 from contrasweep.reporting.paper import PaperTable
@@ -22,7 +22,6 @@ from contrasweep.results.answer import Versus
 from contrasweep.results.joined import check_single
 from contrasweep.results.notices import archived_changes, code_diff
 from contrasweep.results.results import Results
-from contrasweep.results.study_data import Over
 from contrasweep.results.table import PLAIN, Table, TableStyle
 from contrasweep.shell import command_line
 from contrasweep.storage.archive import list_archived
@@ -38,7 +37,6 @@ __all__ = [
     "render",
     "render_comparison",
     "report_data",
-    "serve_report",
     "write_files",
     "write_report",
 ]
@@ -56,7 +54,6 @@ def write_report(
     columns: Sequence[str] | None = None,
     metric: str | None = None,
     output: Path | None = None,
-    over: Over = "replicates",
     width: int = WIDTH,
     style: TableStyle = PLAIN,
 ) -> None:
@@ -74,7 +71,6 @@ def write_report(
         columns: The factors in the columns.
         metric: The metric; several with commas between them stand side by side.
         output: The file to write; without it standard output is written.
-        over: What means are over, as in `Results.table`.
         width: The columns of a text.
         style: How the table is drawn.
 
@@ -83,13 +79,6 @@ def write_report(
         StorageError: If the file cannot be written.
     """
     _check(format, FORMATS)
-    if format == "html" and over != "replicates":
-        raise SpecError(
-            "the HTML report is over replicates and has the tables over groups below, item by item",
-            place="--over",
-            value=over,
-            hint="leave it out, or take another --format",
-        )
     metrics = [name.strip() for name in (metric or "").split(",") if name.strip()]
     for_paper = style.of_paper or len(metrics) > 1
     if for_paper and format not in PAPER_FORMATS:
@@ -100,7 +89,7 @@ def write_report(
             hint=f"take one of {', '.join(PAPER_FORMATS)}",
         )
     wanted: list[str | None] = [*metrics] or [None]
-    tables = [results.table(rows or None, columns or None, name, over=over, style=style) for name in wanted]
+    tables = [results.table(rows or None, columns or None, name, style=style) for name in wanted]
     if for_paper:
         paper = PaperTable(tables)
         forms = {"text": lambda: paper.to_text(width), "markdown": paper.to_markdown, "latex": paper.to_latex}
@@ -109,30 +98,6 @@ def write_report(
     write(render(results, format, tables[0], width=width), output)
     if output is not None and format in ("csv", "parquet"):
         write(_frame_bytes(tables[0].comparisons(), format), output.with_suffix(f".comparisons{output.suffix}"))
-
-
-def serve_report(
-    results: Results,
-    reload: Callable[[], Results],
-    *,
-    metric: str | None = None,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    announce: Callable[[str], None] = print,
-) -> None:
-    """Serve the HTML report of a study, and keep it true while trials end, until interrupted.
-
-    `reload` reads the study again; `announce` is given the address of the page.
-    """
-    from contrasweep.reporting.serve import LivePage, serve
-
-    check_single(results, "--serve")
-
-    def page() -> str:
-        newest = reload()
-        return html_report(report_data(newest, newest.table(metric=metric)), served=True)
-
-    serve(LivePage(results.records, page), host, port, announce)
 
 
 def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
@@ -176,8 +141,11 @@ def render(results: Results, format: str, table: Table | None = None, *, width: 
     if format == "yaml":
         return _best_study(results).encode()
     shown = table.to_text(width) if format == "text" else table.to_markdown()
-    of_study = table.metric == results.metric and not table.unit
-    advised = results.advice().to_text(width if format == "text" else WIDTH).rstrip() if of_study else ""
+    advised = (
+        results.advice().to_text(width if format == "text" else WIDTH).rstrip()
+        if table.metric == results.metric
+        else ""
+    )
     search = search_notes(results).to_text(width if format == "text" else None) if results.spent() else ""
     notes = results.notes
     if format == "markdown":
@@ -223,20 +191,16 @@ def report_data(results: Results, table: Table) -> ReportData:
     """Return all that the HTML report shows, of one study; the metric and layout are those of `table`."""
     check_single(results, "--format html")
     frame = results.to_frame()
-    records = [results.trial_records.get(trial_id) for trial_id in frame["trial_id"]]
-    extra: dict[str, list[Any]] = {
-        name: [getattr(record, name, None) for record in records] for name in ("error", *SPENT)
-    }
+    errors: Any = [getattr(results.trial_records.get(trial_id), "error", None) for trial_id in frame["trial_id"]]
     again = command_line("report", results.name, format="html", output="report.html", storage=results.records.storage)
     document = replace(
         results.document, metric=table.metric, mode=table.mode, commands=(*results.document.commands, again)
     )
     links = read_links(results.records)
     curves = results.curves([*results.trial_records, *results.search_records])
-    groups = trials.tables_over_groups(results)
     table = replace(table, notes=tuple(dict.fromkeys([*table.notes, *results.broken_notes()])))
     return ReportData(
-        frame.assign(**extra),
+        frame.assign(error=errors),
         document,
         table=table,
         overall=results.table(["arm"], [], table.metric) if results.axes else None,
@@ -247,9 +211,7 @@ def report_data(results: Results, table: Table) -> ReportData:
         of_sweep=trials.trials_of_sweep(results),
         images=trials.figures(results.records, frame, results.trial_records, results.axes),
         search=results.search if len(results.search) else None,
-        over_groups=groups,
         importance=results.importance(),
-        spent=_spent(results),
         search_notes=search_notes(results),
         notes=results.notes,
         advice=results.advice() if table.metric == results.metric else None,
@@ -270,16 +232,3 @@ def _code(results: Results) -> list[list[str]]:
     return [
         [code.digest, str(count), (code.commit or "–") + " with changes" * code.dirty] for code, count in used.items()
     ]
-
-
-def _spent(results: Results) -> pd.DataFrame:
-    """Return one row for each trial that has ended, also of a search."""
-    ended = [*results.search_records.values(), *results.trial_records.values()]
-    names = ("arm", "status", "seconds", "gpu_memory_gib", *SPENT)
-    return pd.DataFrame(
-        {name: [getattr(r, name) for r in ended] for name in names}
-        | {
-            "status": [r.status.value for r in ended],
-            "phase": [r.notes.phase.value if r.notes.phase else "" for r in ended],
-        }
-    )

@@ -1,13 +1,12 @@
 """Learning curves: the mean over replicates and its band, one panel a combination of the axes or a metric."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
-from contrasweep.reporting.data import ReportData, TrialData, Variables
+from contrasweep.reporting.data import TrialData, Variables
 from contrasweep.reporting.figures import Figure, Lines, Series
 from contrasweep.rows import row_tuples
 
@@ -17,35 +16,16 @@ STEPS = 120
 Spread = dict[Any, pd.DataFrame]
 """By panel and arm: mean, min and max of each metric (columns) at each step (rows)."""
 
-CAPTION = "Mean over replicates; the band is their range."
 
+def curves_section(data: TrialData) -> Variables:
+    """The learning curves of the finished trials; empty where no trial has reported a metric that changed.
 
-@dataclass(frozen=True)
-class Curves:
-    """The learning curves of each metric, the study's first.
-
-    A panel is of one combination of the axes, with one line an arm; the panels of a metric share a scale, so that they
-    compare. `combinations` counts all combinations that there are.
+    `by_metric` has the panels of each metric, the study's first. A panel is of one combination of the axes, with one
+    line an arm; the panels of a metric share a scale, so that they compare. `panels` counts all combinations.
     """
-
-    by_metric: Mapping[str, Sequence[Figure]]
-    combinations: int
-
-
-def curves_section(data: ReportData) -> Variables:
-    """The drawings of each metric; empty where no trial has reported a metric that changed."""
-    curves = learning_curves(data)
-    if curves is None:
-        return {}
-    count = curves.combinations
-    return {"caption": CAPTION, "panels": count, "by_metric": curves.by_metric, "omitted": count - PANELS}
-
-
-def learning_curves(data: TrialData) -> Curves | None:
-    """The curves of the finished trials; None where no trial has reported a metric that changed."""
     curves = data.curves
     if curves is None or curves.empty:
-        return None
+        return {}
     metrics = [
         str(c)
         for c in curves.columns
@@ -54,7 +34,7 @@ def learning_curves(data: TrialData) -> Curves | None:
     curves = curves[curves["trial_id"].isin(data.done["trial_id"])]
     moving = [m for m in metrics if curves[m].nunique() > 1]
     if not moving:  # a single report, or none of a finished trial
-        return None
+        return {}
     metrics = sorted(moving, key=lambda m: (m != data.metric, not m.startswith("loss"), "_class_" in m))[:METRICS]
     named = data.done.set_index("trial_id")
     settings = [
@@ -74,7 +54,8 @@ def learning_curves(data: TrialData) -> Curves | None:
         by_metric = {data.names(m): _panels(data, spread, order, m, [data.names(m)]) for m in metrics}
     else:
         by_metric = {data.names(m): _panels(data, spread, order[:PANELS], m, order) for m in metrics}
-    return Curves(by_metric, len(order))
+    caption = "Mean over replicates; the band is their range."
+    return {"caption": caption, "panels": len(order), "by_metric": by_metric, "omitted": len(order) - PANELS}
 
 
 def _panels(data: TrialData, spread: Spread, panels: Sequence[str], metric: str, titles: Sequence[str]) -> list[Figure]:

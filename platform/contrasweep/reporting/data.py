@@ -19,8 +19,6 @@ from contrasweep.storage.record import COUNTING
 from contrasweep.storage.records import LOG
 from contrasweep.storage.study_document import StudyDocument
 
-SPENT = ("host", "started", "ended", "gpu_utilisation", "host_memory_gib")
-"""What a trial took, as its record names it and a column of the report's frame."""
 Variables = Mapping[str, Any]
 """What a template shows, by the names that it uses; empty: the page has no such section."""
 
@@ -30,7 +28,7 @@ class TrialData:
     """The data of figures on a study's trials; only `frame` and `document` are required.
 
     `frame` has one row a trial: trial_id, arm, the axes, fold, seed, status, metrics, seconds, gpu_memory_gib, and
-    where known error (traceback), host, started, ended (unix time), gpu_utilisation (0 to 1), host_memory_gib.
+    where known error (traceback).
     """
 
     frame: pd.DataFrame
@@ -83,8 +81,6 @@ class ReportData(TrialData):
     links: Mapping[str, str] = field(default_factory=dict)  # trial id -> MLflow run
     of_sweep: pd.DataFrame | None = None  # all trials of a sweep: phase, searched settings, and what `frame` has
     images: list[tuple[str, str, str]] = field(default_factory=list)  # figures of trials: id, caption, PNG in base64
-    over_groups: list[Table] = field(default_factory=list)  # tables over the test items of all folds
-    spent: pd.DataFrame | None = None  # one row a trial that ended, of a search too, with its arm, phase and costs
     search_notes: SearchNotes = field(default_factory=SearchNotes)
     advice: Advice | None = None  # what would decide what is undecided
     study_link: str = ""

@@ -1,15 +1,15 @@
-"""Several datasets in a report: mean ranks with what does not differ, interquartile means, performance profiles."""
+"""Several datasets in a report: mean ranks with what does not differ, interquartile means."""
 
 import math
 
 from contrasweep.reporting.data import ReportData, Variables
-from contrasweep.reporting.figures import Figure, Lines, Ranks, Series
+from contrasweep.reporting.figures import Figure, Ranks
 from contrasweep.results.datasets import dataset_summary
 from contrasweep.results.table import number
 
 
 def datasets_section(data: ReportData) -> Variables:
-    """The means of each dataset, mean ranks, interquartile means and profiles; empty for fewer than three datasets."""
+    """The means of each dataset, mean ranks and interquartile means; empty for fewer than three datasets."""
     summary = dataset_summary(data.frame, data.metric, data.axes, data.mode)
     if summary is None:
         return {}
@@ -31,9 +31,6 @@ def datasets_section(data: ReportData) -> Variables:
         ]
         for i, arm in enumerate(summary.arms)
     ]
-    at, profiles = summary.profiles()
-    lines = [Series(named(arm), data.colour(arm), list(at), list(share), steps=True) for arm, share in profiles.items()]
-    profile = Lines(lines, x_label=f"{named(data.metric)} (t)", y_label="share of runs better than t")
     few = summary.smallest_p > alpha
     note = (
         f"; {len(summary.datasets)} datasets reach no p below {summary.smallest_p:.2g}, so no two arms can differ" * few
@@ -51,9 +48,6 @@ def datasets_section(data: ReportData) -> Variables:
         {named(arm): data.colour(arm) for arm in summary.arms},
         [list(map(named, clique)) for clique in summary.cliques(alpha)],
     )
-    figures = [
-        Figure(ranks, caption, "Critical differences"),
-        Figure(profile, "Each run of each dataset counts once (Agarwal et al. 2021).", "Performance profiles"),
-    ]
+    figures = [Figure(ranks, caption, "Critical differences")]
     pairs = [[named(a), named(b), f"{p:.2g}"] for (a, b), p in summary.p_values.items()]
     return {"rows": [head, *rows], "figures": figures, "pairs": [["a", "b", "p by Holm"], *pairs]}

@@ -17,7 +17,6 @@ class Series:
     high: Sequence[float] = ()
     dots: bool = False
     bars: bool = False  # the band as error bars at the points
-    steps: bool = False  # it stays until it changes
 
 
 @dataclass(frozen=True)
@@ -87,11 +86,11 @@ class Figure:
     title: str = ""
 
 
-def ticks(low: float, high: float, most: int = 5, *, whole: bool = False) -> list[float]:
-    """Round numbers from `low` to `high`, at most `most` + 1 of them; with `whole` no fractions."""
+def ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
+    """Round numbers from `low` to `high`, at most 6 of them; with `whole` no fractions."""
     if not high > low:
         return [low]
-    raw = max((high - low) / most, 1.0 if whole else 0.0)
+    raw = max((high - low) / 5, 1.0 if whole else 0.0)
     size = 10 ** math.floor(math.log10(raw))
     step = next(size * m for m in ((1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)) if size * m >= raw * (1 - 1e-9))
     first = math.ceil(low / step - 1e-9)

@@ -14,7 +14,6 @@ from markupsafe import Markup
 
 from contrasweep.errors import plural
 from contrasweep.reporting import searching, slices
-from contrasweep.reporting.costs import budget_section
 from contrasweep.reporting.curves import curves_section
 from contrasweep.reporting.data import ReportData, Variables
 from contrasweep.reporting.datasets import datasets_section
@@ -37,10 +36,10 @@ class Section:
     body: Markup
 
 
-def html_report(data: ReportData, *, served: bool = False, written: datetime | None = None) -> str:
+def html_report(data: ReportData, *, written: datetime | None = None) -> str:
     """Return the report of a study as one HTML document, which asks nothing of any other file or host.
 
-    A `served` report asks its own server (`serve`) for changes and shows them. It says when it was `written`: now.
+    It says when it was `written`: now.
     """
     document = data.document
     shown = {key: (title, show(data)) for key, (title, show) in SECTIONS.items()}
@@ -61,14 +60,13 @@ def html_report(data: ReportData, *, served: bool = False, written: datetime | N
             if context
         ],
         written=written or datetime.now(UTC),
-        served=served,
     )
 
 
 def _summary(data: ReportData) -> str:
     size = plural(len(data.frame), "trial")
-    if data.search is not None and data.spent is not None:
-        searched = int((data.spent["phase"] == Phase.SEARCH).sum())
+    if data.search is not None and data.of_sweep is not None:
+        searched = int((data.of_sweep["phase"] == Phase.SEARCH).sum())
         size = f"{plural(searched, 'trial')} of the search, {len(data.frame)} of the confirmation"
     better = "larger" if data.mode == "max" else "smaller"
     return f"{data.names(data.metric)}, {better} is better · {plural(len(data.arms), 'arm')} · {size}"
@@ -106,14 +104,9 @@ def _table(data: ReportData) -> Variables:
     }
 
 
-def _slices(data: ReportData) -> Variables:
-    shown = [*slices.slices(data), *slices.variance_figures(data)]
-    return {"shown": shown} if shown else {}
-
-
 def _search(data: ReportData) -> Variables:
     notes = data.search_notes
-    shown = [*searching.budget_figures(data), *searching.slice_figures(data), *searching.importance_figures(data)]
+    shown = [*searching.slice_figures(data), *searching.importance_figures(data)]
     if not (notes.best or notes.costs or shown):
         return {}
     return {"best": notes.best, "costs": notes.costs, "shown": shown}
@@ -146,11 +139,6 @@ def _failures(data: ReportData) -> Variables:
     return {"failures": failures, "omitted": len(groups) - MAX_CAUSES}
 
 
-def _numbers(data: ReportData) -> Variables:
-    version = data.document.versions.get("contrasweep", importlib.metadata.version("contrasweep"))
-    return {"margin": data.document.smallest_difference, "version": version}
-
-
 def _again(data: ReportData) -> Variables:
     document = data.document
     datasets = [
@@ -172,15 +160,19 @@ SECTIONS: Mapping[str, tuple[str, Callable[[ReportData], Variables]]] = {
     "table": ("The table", _table),
     "advice": ("What would decide", lambda data: {"advice": data.advice} if data.advice else {}),
     "datasets": ("Datasets", datasets_section),
-    "slices": ("Slices", _slices),
+    "slices": ("Slices", lambda data: {"shown": shown} if (shown := slices.slices(data)) else {}),
     "curves": ("Learning curves", curves_section),
     "search": ("Search", _search),
     "figures": ("Figures of trials", lambda data: {"images": data.images} if data.images else {}),
-    "items": ("Item by item", lambda data: {"tables": data.over_groups} if data.over_groups else {}),
     "trials": ("All trials", trials_section),
-    "budget": ("Costs", budget_section),
     "failures": ("Failures", _failures),
-    "numbers": ("What the numbers mean", _numbers),
+    "numbers": (
+        "What the numbers mean",
+        lambda data: {
+            "margin": data.document.smallest_difference,
+            "version": data.document.versions.get("contrasweep", importlib.metadata.version("contrasweep")),
+        },
+    ),
     "again": ("To run it again", _again),
 }
 """By the key of a section (its address, its template): its heading, and what its template is given."""

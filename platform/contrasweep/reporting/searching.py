@@ -1,45 +1,15 @@
-"""Figures of a search: what its budget buys, the effect of each setting."""
+"""Figures of a search: the effect and the importance of each setting."""
 
 import numpy as np
 import pandas as pd
 
 from contrasweep.errors import plural
 from contrasweep.reporting.data import TrialData
-from contrasweep.reporting.figures import Bars, Dots, Figure, Lines, Series, short
+from contrasweep.reporting.figures import Bars, Dots, Figure, Lines, short
 from contrasweep.reporting.search_notes import percent
 from contrasweep.reporting.slices import POINTS
-from contrasweep.results.effects import INDEPENDENT, budget_curves
 from contrasweep.results.search import settings
 from contrasweep.storage.record import Status
-
-
-def budget_figures(data: TrialData) -> list[Figure]:
-    """Return figures of the best result that k trials of each arm's search give."""
-    search, declared = data.search, data.document.search
-    if search is None or search.empty:
-        return []
-    searcher = declared.searcher if declared else ""
-    curves = budget_curves(search, data.arms, searcher=searcher, mode=data.mode, alpha=data.document.alpha)
-    series = [
-        Series(
-            data.names(str(arm)),
-            data.colour(str(arm)),
-            list(part["trials"]),
-            list(part["best"]),
-            list(part["low"]),
-            list(part["high"]),
-            steps=searcher not in INDEPENDENT,
-        )
-        for arm, part in curves.groupby("arm", sort=False)
-    ]
-    caption = (
-        "Expected best of k random trials (unbiased); the band is the exact interval of its median, as far as these "
-        "trials bound it."
-        if searcher in INDEPENDENT
-        else f"Best so far; {searcher} adapts, so its trials are no independent draws and have no band."
-    )
-    chart = Lines(series, x_label="trials of an arm", y_label=f"best {data.names(data.metric)}", whole_x=True)
-    return [Figure(chart, caption, "What a budget buys")]
 
 
 def slice_figures(data: TrialData) -> list[Figure]:

@@ -1,12 +1,9 @@
-"""The figures of a report: drawings with their captions, no figure where there is nothing to show."""
-
-import math
+"""The metric of a study along each axis, or by arm where it has none, as figures of a report."""
 
 import numpy as np
 
 from contrasweep.reporting.data import ReportData
-from contrasweep.reporting.figures import Bars, Dots, Figure, Lines, Series, short
-from contrasweep.results.effects import ORDER, noise
+from contrasweep.reporting.figures import Dots, Figure, Lines, Series, short
 
 POINTS = 1500
 
@@ -60,24 +57,3 @@ def _replicates(data: ReportData) -> Figure:
     ]
     chart = Lines(series, dots, x_label="arm", y_label=named(data.metric), x_names=list(map(named, data.arms)))
     return Figure(chart, "Every finished trial, with mean and interval.", f"{named(data.metric)} by arm")
-
-
-def variance_figures(data: ReportData) -> list[Figure]:
-    """Return figures of the sources by which replicates of one cell differ."""
-    components = noise(data.done, "value", data.axes)
-    if components.empty:
-        return []
-    apart = ORDER in set(components["source"])
-    words = {
-        "seed": "seed (initialisation and augmentation)" if apart else "seed (initialisation and order)",
-        ORDER: "order of the data",
-        "rest": "rest (arm-specific noise)",
-    }
-    names = [words.get(name, name) for name in components["source"]]
-    shown = [
-        f"{100 * share:.0f} % (sd {short(math.sqrt(v))})"
-        for share, v in zip(components["share"], components["variance"], strict=True)
-    ]
-    chart = Bars("variance components", names, list(components["share"]), shown, colours=[2] * len(names))
-    caption = "Variance components within a cell. What all arms share, pairing takes out of the comparison."
-    return [Figure(chart, caption, "Where the noise comes from")]

@@ -9,7 +9,6 @@ A chart is drawn at the size that it has on a phone (360 units wide) and laid ou
 that many pixels on any screen, so its text keeps its size.
 """
 
-import itertools
 import math
 from collections.abc import Sequence
 from html import escape
@@ -120,9 +119,7 @@ def _line(s: Series, px, py) -> str:  # type: ignore[no-untyped-def]
         edge = [(px(x), py(hi)) for x, _, hi in band] + [(px(x), py(lo)) for x, lo, _ in reversed(band)]
         parts.append(f'<path class="band" d="{path(edge)}Z"/>')
     if len(at) > 1:
-        corners = [(x, y) for (_, y), (x, _) in itertools.pairwise(at)] if s.steps else []
-        shown = [at[0], *itertools.chain.from_iterable(zip(corners, at[1:], strict=True))] if s.steps else at
-        parts.append(f'<path class="stroke" d="{path(shown)}"/>')
+        parts.append(f'<path class="stroke" d="{path(at)}"/>')
     if s.dots or len(at) == 1:
         parts += [
             f'<circle class="fill" cx="{x:.1f}" cy="{y:.1f}" r="3.2"><title>{escape(s.name)}: '

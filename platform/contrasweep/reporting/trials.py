@@ -1,7 +1,6 @@
-"""Single trials in a report: the list of all, their own figures, and tables over test items."""
+"""Single trials in a report: the list of all, and their own figures."""
 
 import base64
-import contextlib
 import math
 import os
 import random
@@ -11,16 +10,13 @@ from typing import Any
 import pandas as pd
 
 from contrasweep.canonical import label
-from contrasweep.data.reading import GROUP
 from contrasweep.errors import StorageError
-from contrasweep.reporting.data import SPENT, ReportData, Variables
+from contrasweep.reporting.data import ReportData, Variables
 from contrasweep.reporting.searching import logarithmic
-from contrasweep.results.building import scores
-from contrasweep.results.items import row_keys
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.results import Results
 from contrasweep.results.study_data import OWN_COLUMNS
-from contrasweep.results.table import Table
+from contrasweep.rows import row_tuples
 from contrasweep.storage.record import COUNTING, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
@@ -29,7 +25,7 @@ LARGEST, DETAILED, MAX_METRICS = 100_000, 5_000, 16
 """Trials that a page lists at most, with all of their metrics at most, and how many metrics those are."""
 CURVE_STEPS, CURVE_VALUES = 60, 200_000
 """Steps at which a page has the curve of a trial at most, and the values of all curves together."""
-OWN = (*OWN_COLUMNS, *SPENT, "error", "phase")
+OWN = (*OWN_COLUMNS, "error", "phase")
 """What a frame has beside settings and metrics."""
 TONES = {status.value: "open" if status.pending else "bad" for status in Status if not status.trained}
 """How the page marks a status that is not as it should be."""
@@ -150,7 +146,6 @@ def _numbers(name: str, values: "pd.Series[Any]", digits: int = 6) -> Column:
     return {"name": name, "values": [int(v) if v is not None and v.is_integer() else v for v in shown]}
 
 
-MAX_READ, MAX_TABLES = 400, 6  # trials whose items are read at all, and scores that have a table of them
 MAX_FIGURES = 72
 MAX_BYTES = 4 * 2**20  # of all figures together: a report stays a file that one can mail
 
@@ -163,7 +158,8 @@ def figures(
     One kind stands beside the same kind of the other cells, so that a limit leaves out kinds and no cells.
     """
     done = frame[frame["status"].isin(COUNTING)]
-    rows = done[~row_keys(done, ["arm", *axes]).duplicated()].to_dict("records")
+    cells = list(map(repr, row_tuples(done, ["arm", *axes])))  # values of axes need not be hashable
+    rows = done[~pd.Series(cells, done.index, dtype=object).duplicated()].to_dict("records")
     drawn = [(name, row) for row in rows for name in records[row["trial_id"]].artifacts if name.endswith(".png")]
     kept, size = list[tuple[str, str, str]](), 0
     for name, row in sorted(drawn, key=lambda found: found[0]):
@@ -179,17 +175,3 @@ def figures(
         caption = f"{name.removesuffix('.png')}: {where}{fold}, seed {row['seed']}"
         kept.append((row["trial_id"], caption, base64.b64encode(content).decode()))
     return kept
-
-
-def tables_over_groups(results: Results) -> list[Table]:
-    """The table over groups of test items of each score, the study's metric first, within the limits above."""
-    known = scores(results.trial_records)
-    with_items = [record for record in results.trial_records.values() if record.items]
-    if not 1 < len(with_items) <= MAX_READ or not any(GROUP in record.items for record in with_items):
-        return []
-    first = [name for name in known if name == results.metric]
-    tables = []
-    for name in [*first, *(n for n in known if n not in first)][:MAX_TABLES]:
-        with contextlib.suppress(StorageError):  # of trials that disagree about their items; the table itself says so
-            tables.append(results.table(metric=name, over="groups"))
-    return tables

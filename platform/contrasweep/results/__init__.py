@@ -1,1 +1,1 @@
-"""The results of a study, read from its storage alone: frames, tables, comparisons, effects."""
+"""The results of a study, read from its storage alone: frames, tables, comparisons."""

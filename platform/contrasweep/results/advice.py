@@ -228,8 +228,7 @@ class Advice:
             chances = [
                 f"{chance.assurance:.0%} [{100 * chance.low:.0f}, {100 * chance.high:.0f}]"
                 for chance in forecast.chances
-            ]
-            chances = chances or ["not known"] * len(self.sizes)
+            ] or ["not known"] * len(self.sizes)
             rows.append([forecast.title(self.names), "undecided", *chances, *rest, self._named(forecast.sufficient())])
         if self.omitted:
             rows.append([f"and {self.omitted} more", "undecided", *["not computed"] * (len(every) + 1)])
@@ -258,10 +257,8 @@ class Advice:
             lines.append(f"Chances are computed for more {self.present.unit} alone; the rows below are of all sizes.")
         lines += _what_adds_degrees(self)
         if self.type == "judged":
-            again = (
-                "Replicates that are added because of this table are a look at it: judge them at a quarter of alpha."
-            )
-            return [*lines, again]
+            look = "Replicates that are added because of this table are a look at it: judge them at a quarter of alpha."
+            return [*lines, look]
         if self.fresh:
             return [*lines, "No look at this study is left: declare a new study, with another name and fresh seeds."]
         field = "repeats" if self.present.unit == "repeats" else "confirm_seeds" if self.type == "sweep" else "seeds"
@@ -291,37 +288,11 @@ class Advice:
                     "degrees": [_finite(value) for value in forecast.degrees],
                     "chances": [_chance(prediction) for prediction in forecast.chances],
                     "enough": [vars(size) | _chance(prediction) for size, prediction in forecast.enough],
-                    "enough_as_estimated": None
-                    if forecast.enough_as_estimated is None
-                    else vars(forecast.enough_as_estimated),
+                    "enough_as_estimated": forecast.enough_as_estimated and vars(forecast.enough_as_estimated),
                 }
                 for forecast in self.forecasts
             ],
         }
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row for each undecided comparison at each size.
-
-        Returns:
-            The factors of the comparison, a, b, the size with its price, detectable (the difference, in units of the
-            metric), and assurance (the chance of a decision; NaN: not known) with its range low to high.
-        """
-        return pd.DataFrame(
-            [
-                dict(forecast.pair.context)
-                | {
-                    "a": forecast.pair.a,
-                    "b": forecast.pair.b,
-                    **vars(size),
-                    "detectable": detectable,
-                    **_chance(prediction),
-                }
-                for forecast in self.forecasts
-                for size, detectable, prediction in zip(
-                    self.sizes, forecast.detectable[1:], forecast.chances or [None] * len(self.sizes), strict=False
-                )
-            ]
-        )
 
 
 def _what_adds_degrees(advice: Advice) -> list[str]:
@@ -451,9 +422,7 @@ def _forecast(
     )
 
 
-def _chance(prediction: Prediction | None) -> dict[str, float]:
-    if prediction is None:
-        return dict.fromkeys(("assurance", "low", "high"), math.nan)
+def _chance(prediction: Prediction) -> dict[str, float]:
     return {"assurance": prediction.assurance, "low": prediction.low, "high": prediction.high}
 
 

@@ -129,14 +129,14 @@ class Answer:
             parts.append(f"p and intervals by {family.correction} over {plural(family.size, 'comparison')}")
         return [*parts, f"alpha {family.alpha:g}"]
 
-    def sentences(self, limit: int | None = MAX_SENTENCES) -> list[str]:
+    def sentences(self) -> list[str]:
         """Return a sentence for each comparison.
 
-        Of more than `limit` only the surest are told, decided ones first, and how many are left out.
+        Of more than `MAX_SENTENCES` only the surest are told, decided ones first, and how many are left out.
         """
         shown = list(self.pairs)
-        if limit is not None and len(shown) > limit:
-            shown = sorted(shown, key=lambda pair: pair.comparison.p_value)[:limit]
+        if len(shown) > MAX_SENTENCES:
+            shown = sorted(shown, key=lambda pair: pair.comparison.p_value)[:MAX_SENTENCES]
             shown.sort(key=lambda pair: not pair.decided)
         varied = len({replicates_text(pair.comparison.evidence.common) for pair in self.pairs}) > 1
         lines = [

@@ -1,4 +1,4 @@
-"""From a frame of trials, or of their test items, to the table: replicates, comparisons, cells and marks."""
+"""From a frame of trials to the table: replicates, comparisons, cells and marks."""
 
 import json
 import math
@@ -12,19 +12,18 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from contrasweep.canonical import label
-from contrasweep.data.reading import GROUP
-from contrasweep.errors import SpecError, StorageError, choose_from, plural
+from contrasweep.errors import plural
 from contrasweep.results.answer import Pair, replicates_text
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
-from contrasweep.results.items import Items, ItemValues, group_column, item_groups, item_values, read_ahead
+from contrasweep.results.items import ItemValues
 from contrasweep.results.table import NO_INTERVAL, Cell, Key, Replicate, Table
-from contrasweep.rows import FrameRow, row_tuples
+from contrasweep.rows import row_tuples
 from contrasweep.statistics.comparison import Comparison, freedom, judged
 from contrasweep.statistics.design import Contrast, Design
 from contrasweep.statistics.evidence import Evidence, ItemScores, mean_contrast, paired_evidence
 from contrasweep.statistics.family import Family, Question, family_size, pairs_of
 from contrasweep.statistics.unpaired import spread_beside, unpaired_evidence
-from contrasweep.storage.record import COUNTING, Cause, Record, Status
+from contrasweep.storage.record import COUNTING, Cause, Status
 from contrasweep.study.metric_range import metric_range
 
 
@@ -154,10 +153,6 @@ class DecisionRule:
     again: frozenset[str] = frozenset()
     unpaired: bool = False
 
-    def decides(self, a: str, b: str, trial_ids: Iterable[str]) -> bool:
-        """Whether a comparison of two arms over these trials has a verdict where the table answers the question."""
-        return (not self.family or {a, b} <= {*self.family}) and self.again.isdisjoint(trial_ids)
-
 
 def comparisons(
     trials: pd.DataFrame, layout: Layout, rule: DecisionRule, metric: str, items: ItemValues | None = None
@@ -171,7 +166,8 @@ def comparisons(
     decisive = layout.answers(rule.question)
     size = len(found)
     if decisive:
-        arms = [cell & {*(rule.family or cell)} for cell in arms_by_cell(trials, layout.axes)]
+        planned = (set(part["arm"]) for _, part in groups_of(trials, layout.axes))
+        arms = [cell & {*(rule.family or cell)} for cell in planned]
         size = family_size(arms, rule.reference, rule.question or "overall")
     family = Family(size, rule.alpha, rule.margin if decisive else None)
     fell = max((e.fell for *_, e, _ in found), default=0.0)  # what one arm shows, its rivals may do too
@@ -199,11 +195,6 @@ def comparisons(
             a, b, comparison = b, a, comparison.reversed()
         pairs.append(Pair(context, a, b, replace(comparison, names=(a, b)), metric))
     return pairs
-
-
-def arms_by_cell(trials: pd.DataFrame, axes: Iterable[str]) -> list[set[str]]:
-    """Return the arms that are planned in each cell."""
-    return [set(part["arm"]) for _, part in groups_of(trials, tuple(axes))]
 
 
 def _evidence(
@@ -252,7 +243,8 @@ def _evidence(
                     yield context, a, b, apart, True
             elif found is not None:
                 finished = sum(int(np.isfinite(column["value"][sides[s][sides[s] >= 0]]).sum()) for s in (a, b))
-                stands = rule.decides(a, b, trial_ids[[*first, *second]])
+                stands = not rule.family or {a, b} <= {*rule.family}
+                stands = stands and rule.again.isdisjoint(trial_ids[[*first, *second]])
                 yield context, a, b, replace(found, unpaired=finished - 2 * found.pairs), stands
 
 
@@ -378,12 +370,15 @@ def _cells(
         done = part[part["value"].notna()]
         spread = _spread(done, replace(rule.design, seed_part=None), items) if len(done) else None
         mean = float(np.average(done["value"], weights=done["weight"])) if len(done) else None
-        low, high = _interval(mean, spread, rule.alpha)
+        low: float | None = None
+        high: float | None = None
         bounds, why = _bounds(metric, done["value"]), "one replicate"
-        if spread is not None and low is not None and high is not None and bounds and math.isfinite(low):
-            if low <= bounds[0] and high >= bounds[1] and low < high:  # it says nothing
-                low, high, why = -math.inf, math.inf, freedom(spread.degrees)
-            else:
+        if mean is not None and spread is not None:
+            # Where folds or cells lack trials, it is as wide as the interval of the mean of their means.
+            low, high = (end + (mean - spread.difference) for end in spread.interval(rule.alpha, rule.alpha))
+            if bounds and math.isfinite(low) and low <= bounds[0] and high >= bounds[1] and low < high:
+                low, high, why = -math.inf, math.inf, freedom(spread.degrees)  # it says nothing
+            elif bounds and math.isfinite(low):
                 low, high = max(bounds[0], low), min(bounds[1], high)
         replicates = tuple(
             Replicate(t, f, s, status, None if math.isnan(v) else float(v), links.get(t))
@@ -423,17 +418,6 @@ def _spread(done: pd.DataFrame, design: Design, items: ItemValues | None) -> Con
     return mean_contrast(done[["cell", "fold", "seed", "value"]], design, weights=weights, items=scores)
 
 
-def _interval(mean: float | None, spread: Contrast | None, alpha: float) -> tuple[float | None, float | None]:
-    """The interval around the mean of all finished trials.
-
-    Where folds or cells lack some of their trials, it has the width of the interval of the mean of their means.
-    """
-    if mean is None or spread is None:
-        return None, None
-    low, high = spread.interval(alpha, alpha)
-    return low + (mean - spread.difference), high + (mean - spread.difference)
-
-
 def _over(done: pd.DataFrame, spread: Contrast) -> str:
     """What the replicates of a cell are: `5 folds x 2 seeds`, or `9 replicates on 5 folds` where some are missing."""
     a_fold = Counter(fold for fold, _ in set(zip(done["fold"], done["seed"], strict=True)))
@@ -449,120 +433,3 @@ def _method(mean: Contrast | None, alpha: float) -> str:
         return NO_INTERVAL
     few = mean.test(alpha) == "t-test" and mean.design.unit == "seed" and not (mean.design.items or mean.design.folds)
     return "constant" if mean.standard_error == 0 else METHODS[mean.test(alpha)] + ", of symmetric scores" * few
-
-
-WITHOUT = "without items"
-
-
-def scores(records: Mapping[str, Record]) -> list[str]:
-    """The scores of test items that the trials reported."""
-    return list(
-        dict.fromkeys(name for record in records.values() for name in record.items if name.rpartition("/")[2] != GROUP)
-    )
-
-
-def chosen_score(records: Mapping[str, Record], metric: str | None, default: str) -> str:
-    """Return the score called `metric`; without one the study's `own`, or the only one.
-
-    Raises:
-        SpecError: For another name; it lists the scores that there are.
-    """
-    known = scores(records)
-    wanted = metric or (default if default in known or len(known) != 1 else known[0])
-    if wanted not in known:
-        hint = choose_from("scores", known, wanted) if known else "its trials reported none (Report.items)"
-        raise SpecError(
-            "over groups a table needs a score of single test items", place="metric", value=wanted, hint=hint
-        )
-    return wanted
-
-
-def table_over_groups(
-    items: Items,
-    frame: pd.DataFrame,
-    records: Mapping[str, Record],
-    *,
-    axes: Sequence[str],
-    metric: str,
-    rule: DecisionRule,
-    **layout: Any,
-) -> Table:
-    """Build the table of `metric`, a score of test items, over test items.
-
-    `items` reads a trial's items, the rest is as in `build_table`. Raises `StorageError` if trials of one fold disagree
-    about the items of its test part.
-    """
-    parts = _Parts(items, metric, frame, records)
-    rows = pd.DataFrame(_rows(parts, frame, axes))
-    crossed = None
-    if rule.design.folds:
-        rule = replace(rule, design=replace(rule.design, shared=False))
-    else:
-        crossed = item_values(items, frame, records, metric, whole=False)
-    if crossed is not None:
-        rule = replace(rule, design=replace(rule.design, items=max(map(len, crossed.sizes.values()))))
-    table = build_table(rows, axes=axes, metric=metric, rule=rule, items=crossed, **layout)
-    return replace(table, unit=f"{parts.replicates}, {parts.what}")
-
-
-def _rows(parts: "_Parts", frame: pd.DataFrame, axes: Sequence[str]) -> Iterator[FrameRow]:
-    """Return one row for each trial, with the mean score of its items and their number."""
-    for row in frame.to_dict("records"):
-        same = {str(name): row[name] for name in ("trial_id", "arm", *axes, "fold", "seed")}
-        same["cause"] = row.get("cause")
-        known = row["trial_id"] in parts.of
-        status = row["status"] if known or row["status"] not in COUNTING else WITHOUT
-        if not known:
-            yield same | {"status": status, "weight": 1.0}
-            continue
-        values = np.asarray(parts.items(row["trial_id"])[parts.score], dtype=np.float64)
-        yield same | {"status": status, parts.score: float(values.mean()), "weight": float(len(values))}
-
-
-class _Parts:
-    """The test parts of a study: the dataset and fold of each finished trial, and the items' groups of each part."""
-
-    def __init__(self, items: Items, score: str, frame: pd.DataFrame, records: Mapping[str, Record]) -> None:
-        self.items, self.score, self.named = items, score, True
-        done = [
-            (trial, (records[trial].data.digest, "-" if pd.isna(fold) else str(fold)))
-            for trial, fold, status in zip(frame["trial_id"], frame["fold"], frame["status"], strict=True)
-            if status in COUNTING and score in records[trial].items
-        ]
-        read_ahead(items, [trial for trial, _ in done])
-        self.of = {trial: part for trial, part in done if score in items(trial)}
-        self.groups: dict[tuple[str, str], list[str]] = {}
-        """The group of each item, by dataset and fold. Trials that name none have those of the others."""
-        for trial, part in sorted(
-            self.of.items(), key=lambda entry: group_column(items(entry[0]), score) not in items(entry[0])
-        ):
-            scored, (_, fold) = items(trial), part
-            grouped = group_column(scored, score) in scored
-            names = item_groups(scored, score, f"fold {fold} ")
-            self.named &= grouped or part in self.groups
-            known = self.groups.setdefault(part, names)
-            if len(known) != len(names) or (grouped and known != names):
-                raise StorageError(
-                    f"trial {trial} has other test items than the other trials of fold {fold}: {len(names)}, not "
-                    f"{len(known)}, or of "
-                    "other groups; one of them was run by other code: remove it and run it again"
-                )
-
-    @property
-    def replicates(self) -> str:
-        """What the replicates are, in words: folds weighted by their items, or seeds and items."""
-        return "folds weighted by their items" if any(fold != "-" for _, fold in self.groups) else "seeds and items"
-
-    @property
-    def what(self) -> str:
-        """What was pooled: how many items, of how many groups."""
-        count = sum(map(len, self.groups.values()))
-        if not self.named:
-            return f"{count} test items"
-        folds: dict[tuple[str, str], set[str]] = {}
-        for (data, fold), names in self.groups.items():
-            for name in set(names):
-                folds.setdefault((data, name), set()).add(fold)
-        shared = sum(len(in_folds) > 1 for in_folds in folds.values())
-        note = f" ({shared} of them in several folds, so partly trained on)" if shared else ""
-        return f"{count} test items of {plural(len(folds), 'group')}{note}"

@@ -77,17 +77,9 @@ class DatasetSummary:
         The interval is NaN of one run a dataset. Of 3 to 10 runs it covers .87 to .93 where .95 is asked for.
         """
         return {
-            arm: stratified_bootstrap(runs, iqm, alpha=alpha) if len(runs) > 1 else (iqm(runs), math.nan, math.nan)
+            arm: stratified_bootstrap(runs, alpha=alpha) if len(runs) > 1 else (iqm(runs), math.nan, math.nan)
             for arm, runs in self.runs.items()
         }
-
-    def profiles(self, points: int = 60) -> tuple[Floats, dict[str, Floats]]:
-        """Return performance profiles: scores, and by arm the share of its runs that are better than each score."""
-        every = np.concatenate([runs.ravel() for runs in self.runs.values()])
-        at = np.linspace(every.min(), every.max(), points)
-        sign = 1 if self.mode == "max" else -1
-        better = {arm: (sign * runs.ravel()[:, None] > sign * at[None]).mean(axis=0) for arm, runs in self.runs.items()}
-        return at, better
 
 
 def dataset_summary(

@@ -55,10 +55,10 @@ def take_look(plan: Plan, stage: Stage, records: StudyRecords) -> str:
     bounds = metric_range(results.metric)
     look, open_cells = judge_look(pairs, stage, log, declared, family, results.document.mode, bounds)
     write_looks(records, log.with_look(look))
-    counts = Counter(_SAID[one.decision] for one in look.comparisons)
-    said = ", ".join(f"{count} {word}" for word, count in counts.items())
+    counts = Counter(_SAID[entry.decision] for entry in look.comparisons)
+    found = ", ".join(f"{count} {word}" for word, count in counts.items())
     following = f"{len(open_cells)} of {len(plan.cells)} cells go on" if open_cells else "no cell goes on"
-    return f"look {len(log.looks) + 1} at {stage.replicates} {declared.of}: {said}; {following}"
+    return f"look {len(log.looks) + 1} at {stage.replicates} {declared.of}: {found}; {following}"
 
 
 def judge_look(
@@ -76,7 +76,7 @@ def judge_look(
     """
     last = stage.time >= 1
     after = _after_look(pairs, log, planned_looks(declared, log, stage), family, mode, declared, bounds, last)
-    wanted = {(one.context, arm) for one in after if one.decision == "open" for arm in (one.a, one.b)}
+    wanted = {(entry.context, arm) for entry in after if entry.decision == "open" for arm in (entry.a, entry.b)}
     open_cells = [
         c
         for c in stage.open
@@ -137,7 +137,7 @@ class _Tested:
         """`compared` at the look that follows those of `log`."""
         evidence, history, past = compared.evidence, log.history(compared.key), log.latest.get(compared.key)
         new = past is None or evidence.gaps.planned > past.pairs
-        tested_at = [k for k, one in enumerate(history) if one is not None and one.p_value is not None]
+        tested_at = [k for k, earlier in enumerate(history) if earlier is not None and earlier.p_value is not None]
         # The level of the first step chooses each comparison's test, at the look that its data are of.
         level = looks.level_at(family.level / inflation, len(log.looks) if new else max(tested_at))
         p_value = evidence.p_value(level, mode) if new else None
@@ -162,19 +162,19 @@ class _Tested:
     def p_values(self, name: Literal["p_value", "equivalence_p"]) -> list[float]:
         """Those of every look, this one last; NaN where it was not tested."""
         return [
-            *(math.nan if one is None else _nan(getattr(one, name)) for one in self.history),
+            *(math.nan if entry is None else _nan(getattr(entry, name)) for entry in self.history),
             _nan(getattr(self, name)),
         ]
 
     def entry(self, standing: Standing, early: bool, mode: Literal["max", "min"]) -> LookAt:
         """What the log keeps of it; without an interval where the look is too `early` for one."""
-        one = self.compared
-        ends = one.evidence.interval(standing.level, self.level, mode) if early else (-math.inf, math.inf)
+        compared = self.compared
+        ends = compared.evidence.interval(standing.level, self.level, mode) if early else (-math.inf, math.inf)
         return LookAt(
-            one.context,
-            one.a,
-            one.b,
-            one.evidence.gaps.planned if self.kept is None else self.kept.pairs,
+            compared.context,
+            compared.a,
+            compared.b,
+            compared.evidence.gaps.planned if self.kept is None else self.kept.pairs,
             self.difference,
             *LookAt.ends(*ends),
             self.p_value,
@@ -205,16 +205,16 @@ def _after_look(
     # The folds' t statistics keep their folds, and err less for it.
     of_seeds = not any(c.evidence.common.design.folds or c.evidence.common.design.items for c in pairs)
     inflation = looks.t_inflation(family.level) if of_seeds else 1.0
-    tested = [_Tested.of(one, log, looks, family, mode, inflation) for one in pairs]
+    tested = [_Tested.of(pair, log, looks, family, mode, inflation) for pair in pairs]
     judged_now = partial(
         judge_looks,
-        [one.p_values("p_value") for one in tested],
-        [one.difference for one in tested],
+        [test.p_values("p_value") for test in tested],
+        [test.difference for test in tested],
         looks,
         family,
-        equivalence_p=[one.p_values("equivalence_p") for one in tested],
-        standard_errors=[_last_error(one.evidence, declared) for one in pairs],
-        decided=[one.decided for one in tested],
+        equivalence_p=[test.p_values("equivalence_p") for test in tested],
+        standard_errors=[_last_error(pair.evidence, declared) for pair in pairs],
+        decided=[test.decided for test in tested],
         mode=mode,
         inflation=inflation,
     )
@@ -222,14 +222,14 @@ def _after_look(
     if not last:
         # What was decided stays so, and is judged by all of its data now.
         may = [
-            one.decided
+            test.decided
             or s.decision not in VERDICTS
-            or one.compared.evidence.early(s.decision, mode, family.margin, bounds)
-            for one, s in zip(tested, standings, strict=True)
+            or test.compared.evidence.early(s.decision, mode, family.margin, bounds)
+            for test, s in zip(tested, standings, strict=True)
         ]
         standings = judged_now(early=may)
     judged = zip(tested, standings, may, strict=True)
-    return tuple(one.entry(standing, ready, mode) for one, standing, ready in judged)
+    return tuple(test.entry(standing, ready, mode) for test, standing, ready in judged)
 
 
 def _last_error(evidence: Evidence, declared: Replicates) -> float:
@@ -266,7 +266,7 @@ def count_look(plan: Plan, records: StudyRecords) -> None:
     if not ended.all() or not 0 < present < _replicates(plan) or (log.looks and log.looks[-1].replicates >= present):
         return
     known = [pair.comparison for pair in results.answer.pairs if pair.judged]
-    if any(not one.evidence.common.seed_unknown for one in known):  # else nothing was tested
+    if any(not comparison.evidence.common.seed_unknown for comparison in known):  # else nothing was tested
         write_looks(records, log.with_look(look_before(compared(results), known, log, present)))
 
 
@@ -275,10 +275,10 @@ def look_before(pairs: Sequence[Compared], known: Sequence[Comparison], log: Loo
     seen = [c.reversed() if c.turned else c for c in known]
     comparisons = tuple(
         LookAt(
-            one.context,
-            one.a,
-            one.b,
-            one.evidence.gaps.planned,
+            pair.context,
+            pair.a,
+            pair.b,
+            pair.evidence.gaps.planned,
             c.difference,
             *LookAt.ends(c.low, c.high),
             c.raw_p,
@@ -288,7 +288,7 @@ def look_before(pairs: Sequence[Compared], known: Sequence[Comparison], log: Loo
             c.level,
             "open" if c.decision == "undecided" else c.decision,
         )
-        for one, c in zip(pairs, seen, strict=True)
+        for pair, c in zip(pairs, seen, strict=True)
     )
     margin = known[0].family.margin if known else None
     return LookTaken(replicates, 1 - LOOK ** -(len(log.looks) + 1), comparisons, (), time.time(), margin)

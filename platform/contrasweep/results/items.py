@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from contrasweep.data.folds import NAMELESS
 from contrasweep.data.reading import GROUP
-from contrasweep.rows import ItemColumns, row_tuples
+from contrasweep.rows import ItemColumns
 from contrasweep.storage.record import COUNTING, Record
 
 Items = Callable[[str], ItemColumns]
@@ -44,12 +44,6 @@ class ItemReader:
                 self._known |= zip(missing, pool.map(self.read, missing), strict=True)
 
 
-def read_ahead(items: Items, trial_ids: Iterable[str]) -> None:
-    """Tell `items` which trials' items will be asked for."""
-    if isinstance(items, ItemReader):
-        items.ahead(trial_ids)
-
-
 @dataclass(frozen=True)
 class ItemValues:
     """The scores of test items of trials on one split.
@@ -67,13 +61,11 @@ SAME = 1e-6
 """A metric is the mean of its items' scores where it equals it to this relative difference."""
 
 
-def item_values(
-    items: Items, frame: pd.DataFrame, records: Mapping[str, Record], metric: str, *, whole: bool = True
-) -> ItemValues | None:
+def item_values(items: Items, frame: pd.DataFrame, records: Mapping[str, Record], metric: str) -> ItemValues | None:
     """The mean score of each group of test items (or item, where nothing groups them) of every finished trial.
 
-    None where a finished trial left no score called `metric`, trials of one dataset disagree about their items, or
-    (with `whole`) the metric is not the mean of the scores: then replicates are seeds alone.
+    None where a finished trial left no score called `metric`, trials of one dataset disagree about their items, or the
+    metric is not the mean of the scores: then replicates are seeds alone.
     """
     means, parts, sizes = {}, {}, dict[str, np.ndarray]()
     names: dict[str, list[str]] = {}
@@ -81,20 +73,22 @@ def item_values(
     if any(metric not in records[trial].items for trial in done):
         return None
     for number, trial in enumerate(done):
-        if number == 1:  # after the first one, which may say that none is wanted
-            read_ahead(items, done)
+        if number == 1 and isinstance(items, ItemReader):  # after the first one, which may say that none is wanted
+            items.ahead(done)
         record, scored = records[trial], items(trial)
         values = np.asarray(scored.get(metric, ()), dtype=np.float64)
         reported = record.metrics.get(metric, math.nan)
         if not len(values) or not np.isfinite(values).all():
             return None
-        if whole and not math.isclose(float(values.mean()), reported, rel_tol=SAME, abs_tol=SAME):
+        if not math.isclose(float(values.mean()), reported, rel_tol=SAME, abs_tol=SAME):
             return None
         part = record.data.digest
-        groups = item_groups(scored, metric)
-        if names.setdefault(part, groups) != groups and (
-            group_column(scored, metric) in scored or len(names[part]) != len(groups)
-        ):
+        column = f"{metric.rpartition('/')[0]}/{GROUP}"  # of a score that was computed afterwards
+        if column not in scored and len(scored.get(GROUP, ())) == len(values):
+            column = GROUP
+        named = enumerate(scored.get(column, [None] * len(values)))
+        groups = [f"item {i}" if name in NAMELESS else str(name) for i, name in named]
+        if names.setdefault(part, groups) != groups and (column in scored or len(names[part]) != len(groups)):
             return None
         codes = {name: i for i, name in enumerate(dict.fromkeys(names[part]))}
         index = np.array([codes[name] for name in names[part]])
@@ -103,23 +97,3 @@ def item_values(
         parts[str(trial)] = part
     parts |= {str(t): records[t].data.digest for t in frame["trial_id"] if t in records and t not in parts}
     return ItemValues(means, parts, sizes) if means and min(map(len, sizes.values())) > 1 else None
-
-
-def group_column(items: ItemColumns, score: str) -> str:
-    """Return the column that groups the items of a score.
-
-    A score that was computed afterwards may have groups of its own, of as many items as its dataset has.
-    """
-    column = f"{score.rpartition('/')[0]}/{GROUP}"
-    return GROUP if column not in items and len(items.get(GROUP, ())) == len(items[score]) else column
-
-
-def item_groups(items: ItemColumns, score: str, where: str = "") -> list[str]:
-    """Return the group of each item of a score; an item without a name is a group of its own."""
-    names = items.get(group_column(items, score), [None] * len(items[score]))
-    return [f"{where}item {i}" if name in NAMELESS else str(name) for i, name in enumerate(names)]
-
-
-def row_keys(frame: pd.DataFrame, names: list[str]) -> pd.Series:
-    """Return one text a row, because values of axes need not be hashable."""
-    return pd.Series([repr(row) for row in row_tuples(frame, names)], index=frame.index, dtype=object)

@@ -16,14 +16,13 @@ from contrasweep.planning.grid import check_apart
 from contrasweep.results.advice import Advice, Hours, Size
 from contrasweep.results.answer import Answer
 from contrasweep.results.building import names_of
+from contrasweep.results.difference import settings_difference
 from contrasweep.results.notices import MixedCode
 from contrasweep.results.results import Results
 from contrasweep.results.search import Best
-from contrasweep.results.study_data import Over
 from contrasweep.results.table import PLAIN, Table, TableStyle
 from contrasweep.rows import ItemColumns, row_tuples
 from contrasweep.storage.record import Record
-from contrasweep.study import dotted
 
 T = TypeVar("T")
 STUDY = "study"
@@ -134,15 +133,14 @@ class JoinedResults(Results):
         columns: str | Sequence[str] | None = None,
         metric: str | None = None,
         *,
-        over: Over = "replicates",
         style: TableStyle = PLAIN,
     ) -> Table:
         """Return the table of all studies, as `Results.table`; "study" may stand in its rows or columns."""
         if STUDY in (*names_of(rows), *names_of(columns)) and STUDY not in self.axes:
-            return JoinedResults.join(self.parts, by_study=True).table(rows, columns, metric, over=over, style=style)
-        table = super().table(rows, columns, metric, over=over, style=style)
+            return JoinedResults.join(self.parts, by_study=True).table(rows, columns, metric, style=style)
+        table = super().table(rows, columns, metric, style=style)
         notes = [*table.notes, *self._differences()]
-        if self._looked_at and over == "replicates":
+        if self._looked_at:
             notes.append(
                 f"exploratory: {', '.join(self._looked_at)} had several looks, or was declared anew, which the other "
                 "studies were not"
@@ -154,33 +152,6 @@ class JoinedResults(Results):
     def declared_notes(self) -> list[str]:  # type: ignore[override]
         """Sentences on what was declared anew in each of the studies after trials had ended."""
         return [f"{part.name}: {note}" for part in self.parts for note in part.declared_notes]
-
-    def settings_difference(self, a: str, b: str) -> pd.DataFrame:
-        """Return the settings in which the trials of two arms differ.
-
-        Args:
-            a: An arm, `STUDY/ARM`.
-            b: Another arm.
-
-        Returns:
-            One row a setting: setting (dotted), a and b (as text; the values there are, "–" for none).
-        """
-        for name in (a, b):
-            self.check_known("arm", name, [f"{part.name}/{arm}" for part in self.parts for arm in part.document.arms])
-        ours, theirs = self._settings.get(a, {}), self._settings.get(b, {})
-        rows = [(key, ours.get(key, "–"), theirs.get(key, "–")) for key in dict.fromkeys([*ours, *theirs])]
-        return pd.DataFrame([row for row in rows if row[1] != row[2]], columns=["setting", "a", "b"])
-
-    @cached_property
-    def _settings(self) -> dict[str, dict[str, str]]:
-        """By `STUDY/ARM` the text of each setting that is no axis, and of `start`: all values that its trials have."""
-        seen: dict[str, dict[str, dict[str, None]]] = {}
-        for record in (record for part in self.parts for record in part.trial_records.values()):
-            start = {"start": record.start.study} if record.start else {}
-            for path, value in {**dotted.flatten(record.config), **start}.items():
-                if path not in self.axes:
-                    seen.setdefault(f"{record.study}/{record.arm}", {}).setdefault(path, {})[label(value)] = None
-        return {arm: {path: ", ".join(values) for path, values in paths.items()} for arm, paths in seen.items()}
 
     def _differences(self) -> Iterable[str]:
         """A sentence for each thing in which two studies differ: what was declared, data, replicates, and settings."""
@@ -208,11 +179,11 @@ class JoinedResults(Results):
                     "one is compared with one of the other"
                 )
             for arm in (arm for arm in first.document.arms if arm in other.document.arms):
-                a, b = f"{first.name}/{arm}", f"{other.name}/{arm}"
-                rows = self.settings_difference(a, b).itertuples(index=False, name=None)
-                if settings := [f"{setting} {value_a} and {value_b}" for setting, value_a, value_b in rows]:
+                rows = settings_difference(first, arm, other, arm)
+                if settings := [f"{name} {a} and {b}" for _, name, a, b in rows if name not in self.axes]:
                     rest = [f"{len(settings) - MAX_SHOWN} more"] * (len(settings) > MAX_SHOWN)
-                    yield f"{a} and {b} differ in {', '.join([*settings[:MAX_SHOWN], *rest])}"
+                    listed = ", ".join([*settings[:MAX_SHOWN], *rest])
+                    yield f"{first.name}/{arm} and {other.name}/{arm} differ in {listed}"
 
     @property
     def study_notes(self) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pandas as pd
 
@@ -17,10 +17,10 @@ from contrasweep.errors import BrokenFileError, SpecError, check_known
 from contrasweep.imports import import_path
 from contrasweep.planning import networks
 from contrasweep.planning.power import earlier_noise, own_methods
-from contrasweep.results import effects, search
+from contrasweep.results import search
 from contrasweep.results.advice import Advice, Hours, Prices, advice
 from contrasweep.results.answer import Answer, Pair, Versus, versus
-from contrasweep.results.building import DecisionRule, build_table, chosen_score, names_of, table_over_groups
+from contrasweep.results.building import DecisionRule, build_table, names_of
 from contrasweep.results.datasets import DatasetSummary, dataset_summary
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.items import item_values
@@ -28,7 +28,7 @@ from contrasweep.results.notes import read_notes
 from contrasweep.results.notices import mark_mixed_code
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.search import Best
-from contrasweep.results.study_data import OWN_COLUMNS, Over, StudyData
+from contrasweep.results.study_data import OWN_COLUMNS, StudyData
 from contrasweep.results.table import PLAIN, Cell, Key, Table, TableStyle
 from contrasweep.rows import FrameRow, row_tuples
 from contrasweep.shell import command_line
@@ -221,30 +221,6 @@ class Results(StudyData):
     def _importance(self) -> pd.DataFrame:
         return search.importance(self.search, self.document)
 
-    def budget_curves(self) -> pd.DataFrame:
-        """Return what k trials of each arm's search buy.
-
-        Returns:
-            One row an arm and k: arm, trials (k), best (the expected best metric of k trials, or for a searcher that
-            adapts the best so far), low and high (see `effects.budget_curves`). Empty for a grid.
-        """
-        document = self.document
-        searcher = document.search.searcher if document.search else ""
-        return effects.budget_curves(
-            self.search, document.arms, searcher=searcher, mode=document.mode, alpha=document.alpha
-        )
-
-    def noise(self, metric: str | None = None) -> pd.DataFrame:
-        """Return where the spread between replicates of a cell comes from.
-
-        Args:
-            metric: The metric; the study's without it.
-
-        Returns:
-            One row a source (seed, fold, order_seed, rest): source, variance, share. Empty without replicates.
-        """
-        return effects.noise(self.done, metric or self.metric, self.axes)
-
     def datasets(self, metric: str | None = None) -> DatasetSummary | None:
         """Return the arms of a study over three datasets or more; None for other studies.
 
@@ -252,7 +228,7 @@ class Results(StudyData):
             metric: The metric; the study's without it.
 
         Returns:
-            Mean ranks, critical differences, interquartile means and performance profiles.
+            Mean ranks, critical differences and interquartile means.
         """
         metric = metric or self.metric
         return dataset_summary(self.frame, metric, self.axes, self.mode(metric))
@@ -271,20 +247,17 @@ class Results(StudyData):
         columns: str | Sequence[str] | None = None,
         metric: str | None = None,
         *,
-        over: Over = "replicates",
         style: TableStyle = PLAIN,
     ) -> Table:
         """Return the study's table: means with intervals, marks, what is missing, and the verdicts of its question.
 
-        The comparisons of another metric than the study's, and those over groups, are exploratory.
+        The comparisons of another metric than the study's are exploratory.
 
         Args:
             rows: What stands in the rows: "arm", an axis by its dotted key, or a list of these. Without `rows` and
                 `columns` the axes are the rows and the arms the columns.
             columns: What stands in the columns. What stands nowhere is averaged over.
             metric: The metric of the cells; the study's without it.
-            over: What the means are over: "replicates" (trials), or "groups" (the test items of all folds; `metric` is
-                then a score of test items).
             style: How the table is drawn.
 
         Returns:
@@ -293,7 +266,6 @@ class Results(StudyData):
 
         Raises:
             SpecError: For a name that is no axis, and for a metric that no trial has reported.
-            StorageError: Over groups, where trials of one fold disagree about the items of its test part.
 
         Example:
             >>> results.table(rows="arm", columns="batch_size", style=cs.TableStyle(spread=True))
@@ -310,15 +282,14 @@ class Results(StudyData):
             rows, columns = (self.axes, ["arm"]) if self.axes else (["arm"], [])
         rest = [name for name in factors if name not in taken]
         rows, columns = (rest if side is None else names_of(side) for side in (rows, columns))
-        table = self._build(rows, columns, metric, over=over)
-        decided = table.metric == self.metric and over == "replicates"
-        if over == "replicates" and not table.decisive and self._decides(table.metric):
+        table = self._build(rows, columns, metric)
+        if not table.decisive and self._decides(table.metric):
             averages: Mapping[Key, Cell] = {}
             if self.document.question == "overall" and table.column_factors == ("arm",) and not table.pooled:
-                averages = {arm: cell for (arm, _), cell in self._over_all_axes(table.metric).cells.items()}
+                averages = {arm: cell for (arm, _), cell in self._arms(table.metric, True).cells.items()}
             table = replace(table, given_answer=self._answer(table.metric), averages=averages)
         interim = list(self.declared_notes)
-        interim += self._interim.notes if decided and self._interim is not None else []
+        interim += self._interim.notes if table.metric == self.metric and self._interim is not None else []
         if scores := self.document.scores:
             interim = [*interim, f"alpha {self.document.alpha:g} is divided among {', '.join([self.metric, *scores])}"]
         table = replace(table, notes=(*table.notes, *interim, *self.study_notes))
@@ -326,9 +297,7 @@ class Results(StudyData):
         names = DisplayNames({**self.names.names, **style.names.names})
         return replace(table, notes=(*table.notes, *self.broken_notes()), style=replace(style, names=names))
 
-    def versus(
-        self, a: str, b: str, metric: str | None = None, at: Config | None = None, *, over: Over = "replicates"
-    ) -> Versus:
+    def versus(self, a: str, b: str, metric: str | None = None, at: Config | None = None) -> Versus:
         """Compare arm `a` with arm `b`: over the axes left free by `at`, and in each cell of the table.
 
         What belongs to the study's question has its verdict, the rest is exploratory.
@@ -338,7 +307,6 @@ class Results(StudyData):
             b: The name of another arm.
             metric: The metric; the study's without it.
             at: The values of axes that are fixed, by axis: `{"batch_size": 32}`.
-            over: What the means are over, as in `table`.
 
         Returns:
             The comparison in words and numbers, which a notebook shows.
@@ -353,18 +321,18 @@ class Results(StudyData):
             self.check_known("axis", axis, self.axes)
         free = [axis for axis in self.axes if axis not in at]
         title = self.title + "".join(f", {axis} {value}" for axis, value in at.items())
-        decisive, declared = over == "replicates" and self._decides(metric or self.metric), tuple(self.declared_notes)
+        decisive, declared = self._decides(metric or self.metric), tuple(self.declared_notes)
         cells: list[Pair] = []
         if self.axes and (free or decisive):
-            cells = _between(self._in_each_cell(metric or self.metric).pairs if decisive else (), a, b, at)
-            cells = cells or _between(self._build(self.axes, ["arm"], metric, over=over, family=False).pairs, a, b, at)
+            cells = _between(self._arms(metric or self.metric, False).pairs if decisive else (), a, b, at)
+            cells = cells or _between(self._build(self.axes, ["arm"], metric, family=False).pairs, a, b, at)
         if at and not free and cells and cells[0].comparison.judgement is not None:
             return replace(versus(title, a, b, cells, ()), names=self.names, declared=declared)
         overall: Sequence[Pair] = (
-            _between(self._over_all_axes(metric or self.metric).pairs, a, b, {}) if decisive and not at else []
+            _between(self._arms(metric or self.metric, True).pairs, a, b, {}) if decisive and not at else []
         )
         if not overall:
-            overall = self._build(["arm"], [], metric, over=over, family=False, frame=self.at(self.frame, at)).pairs
+            overall = self._build(["arm"], [], metric, family=False, frame=self.at(self.frame, at)).pairs
         return replace(versus(title, a, b, overall, cells if free else (), free), names=self.names, declared=declared)
 
     def compare(self, a: str, b: str, metric: str | None = None, at: Config | None = None) -> Comparison:
@@ -465,8 +433,7 @@ class Results(StudyData):
 
     def _answer(self, metric: str) -> Answer:
         overall = self.document.question == "overall"
-        pairs = (self._over_all_axes(metric) if overall else self._in_each_cell(metric)).pairs
-        return Answer(pairs, self.document.question, tuple(self.axes) if overall else ())
+        return Answer(self._arms(metric, overall).pairs, self.document.question, tuple(self.axes) if overall else ())
 
     def _decides(self, metric: str) -> bool:
         """Whether the study decides comparisons of a metric: its own, and scores of evaluations that it declared.
@@ -481,19 +448,13 @@ class Results(StudyData):
     def _built(self) -> dict[tuple[str, bool], Table]:
         return {}
 
-    def _over_all_axes(self, metric: str) -> Table:
-        """The arms over all axes."""
-        if (metric, True) not in self._built:
-            self._built[metric, True] = self._build(["arm"], [], metric)
-        return self._built[metric, True]
-
-    def _in_each_cell(self, metric: str) -> Table:
-        """The arms in each cell."""
-        if not self.axes:
-            return self._over_all_axes(metric)
-        if (metric, False) not in self._built:
-            self._built[metric, False] = self._build(self.axes, ["arm"], metric)
-        return self._built[metric, False]
+    def _arms(self, metric: str, overall: bool) -> Table:
+        """The table of the arms over all axes (`overall`), or in each cell."""
+        overall = overall or not self.axes
+        if (metric, overall) not in self._built:
+            rows, columns = (["arm"], []) if overall else (self.axes, ["arm"])
+            self._built[metric, overall] = self._build(rows, columns, metric)
+        return self._built[metric, overall]
 
     @cached_property
     def _interim(self) -> InterimVerdicts | ExtensionVerdicts | None:
@@ -522,7 +483,6 @@ class Results(StudyData):
         columns: Sequence[str],
         metric: str | None,
         *,
-        over: Over = "replicates",
         family: bool = True,
         frame: pd.DataFrame | None = None,
     ) -> Table:
@@ -530,16 +490,12 @@ class Results(StudyData):
 
         `family` False makes them exploratory; `frame` are the trials that it is of (default: all).
         """
-        check_known(over, "kinds", get_args(Over), "there are no such replicates", place="over")
         frame = self.frame if frame is None else frame
-        if over == "groups":
-            metric = chosen_score(self.trial_records, metric, self.metric)
-        else:
-            metric = metric or self.metric
-            reported = [c for c in frame.columns if c not in {*OWN_COLUMNS, *self.axes}]
-            self.check_known("metric", metric, reported or [metric])
+        metric = metric or self.metric
+        reported = [c for c in frame.columns if c not in {*OWN_COLUMNS, *self.axes}]
+        self.check_known("metric", metric, reported or [metric])
         document = self.document
-        decisive = family and over == "replicates" and not document.evaluates and self._decides(metric)
+        decisive = family and not document.evaluates and self._decides(metric)
         rule = DecisionRule(
             design=Design(folds=document.folds, seed_part=self._seed_part if metric == self.metric else SeedPart()),
             mode=self.mode(metric),
@@ -551,14 +507,21 @@ class Results(StudyData):
             family=document.family,
             again=self.again,
         )
-        layout: Any = {"rows": rows, "columns": columns, "title": self.title, "axes": self.axes, "metric": metric}
-        if over == "groups":
-            return table_over_groups(self.items, frame, self.trial_records, rule=rule, **layout)
         # Studies over folds have no items in common; of others all trials have one split, if they stored its items.
         items = None if document.folds else item_values(self.items, self.frame, self.trial_records, metric)
         if items is not None:
             rule = replace(rule, design=Design(items=max(map(len, items.sizes.values()))))
-        return build_table(frame, rule=rule, links=self.run_urls, items=items, **layout)
+        return build_table(
+            frame,
+            rows=rows,
+            columns=columns,
+            axes=self.axes,
+            metric=metric,
+            rule=rule,
+            links=self.run_urls,
+            title=self.title,
+            items=items,
+        )
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{n} {status}" for status, n in self.statuses.items())

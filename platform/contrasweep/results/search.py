@@ -1,8 +1,8 @@
 """Results of a search: its trials, the importance of settings, and the best settings, also as a file."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypedDict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -117,6 +117,11 @@ class Best:
     high: float | None = None
     n: int = 0
 
+    def with_cell(self, cell: "Cell") -> "Best":
+        """The same with what its cell of the table has."""
+        mean = cell.mean if cell.mean is not None and np.isfinite(cell.mean) else None
+        return replace(self, mean=mean, low=cell.low, high=cell.high, n=cell.n)
+
 
 def best_of_search(
     search: pd.DataFrame, confirmed: Iterable[Record], cells: "Mapping[str, Cell]", document: StudyDocument
@@ -136,9 +141,8 @@ def best_of_search(
         drawn = {str(key): value for key, value in row.items() if key not in OWN_COLUMNS and key in space}
         if arm in configs:
             drawn = drawn_from(space, configs[arm])
-        rows.append(
-            Best(arm, drawn, len(whole), float(row["value"]), **(_confirmed(cells[arm]) if arm in cells else {}))
-        )
+        best = Best(arm, drawn, len(whole), float(row["value"]))
+        rows.append(best.with_cell(cells[arm]) if arm in cells else best)
     return rows
 
 
@@ -146,7 +150,7 @@ def best_of_grid(cells: "Iterable[tuple[str, Config, Cell]]", document: StudyDoc
     """Return one entry an arm: of its `cells` (arm, axes, cell) the one with the best mean."""
     sign, best = 1 if document.mode == "max" else -1, dict[str, Best]()
     for arm, axes, cell in cells:
-        entry = Best(arm, axes, **_confirmed(cell))
+        entry = Best(arm, axes).with_cell(cell)
         if entry.mean is not None and (arm not in best or sign * entry.mean > sign * (best[arm].mean or 0.0)):
             best[arm] = entry
     return [best[arm] for arm in document.arms if arm in best]
@@ -157,8 +161,7 @@ def best_frame(entries: Iterable[Best]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {"arm": entry.arm, **entry.settings}
-            | {"configurations": entry.configurations, "searched": entry.searched}
-            | {"mean": entry.mean, "low": entry.low, "high": entry.high, "n": entry.n}
+            | {k: v for k, v in vars(entry).items() if k not in ("arm", "settings")}
             for entry in entries
         ]
     )
@@ -195,17 +198,3 @@ def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:
     first = max(*seeds, declared.get("search_seed") or 0) + 1
     seeds = list(range(first, first + len(seeds)))
     return {"name": f"{document.name}-best", **fields, "seeds": seeds, "arms": arms}
-
-
-class Confirmed(TypedDict, total=False):
-    """The fields of a `Best` that come from the table's cell."""
-
-    mean: float | None
-    low: float | None
-    high: float | None
-    n: int
-
-
-def _confirmed(cell: "Cell") -> Confirmed:
-    mean = cell.mean if cell.mean is not None and np.isfinite(cell.mean) else None
-    return {"mean": mean, "low": cell.low, "high": cell.high, "n": cell.n}

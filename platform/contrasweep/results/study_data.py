@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -24,8 +24,6 @@ from contrasweep.storage.store import LocalStore
 from contrasweep.storage.study_document import StudyDocument, declared_lines
 from contrasweep.tracking.links import read_links
 
-Over = Literal["replicates", "groups"]
-"""What a table is over: trials, or the test items of all folds."""
 OWN_COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "cause", "seconds", "gpu_memory_gib")
 """The columns of a frame of trials that are neither axes nor metrics."""
 MAX_NOTES = 3
@@ -53,13 +51,12 @@ class StudyData:
     broken: list[BrokenFileError] = field(default_factory=list)  # files of single trials, left out of what is shown
 
     @classmethod
-    def load(cls, study: str, storage: str, *, run_urls: Mapping[str, str] | None = None) -> Self:
+    def load(cls, study: str, storage: str) -> Self:
         """Read the study called `study` from `storage`.
 
         Args:
             study: The name of the study.
             storage: The folder, or the address of the object store, that the study was run in.
-            run_urls: The address of the MLflow run of each trial, by trial id; by default as the storage has them.
 
         Returns:
             The study as far as it has run.
@@ -93,7 +90,7 @@ class StudyData:
             rest if document.search else {},
             records,
             etags,
-            read_links(records).runs if run_urls is None else run_urls,
+            read_links(records).runs,
             broken=broken,
             evaluations=evaluations,
         )

@@ -163,7 +163,9 @@ class Cell:
         alone: what is missing is counted, and nothing else stands for a number.
         """
         if self.mean is None or self.low is None or self.high is None:
-            return "", self._missing()
+            left = {status: count for status, count in self.statuses.items() if status not in COUNTING}
+            words = list(left) if len(left) == 1 else [f"{n} {status}" for status, n in left.items()]
+            return "", ", ".join(words)
 
         def shown(value: float) -> str:
             return number(100 * value if style.percent else value, decimals)
@@ -181,11 +183,6 @@ class Cell:
         if self.other_code:
             rest.append("†")
         return shown(self.mean), " ".join(rest)
-
-    def _missing(self) -> str:
-        """Return the counts of trials that are not done: `2 failed, 3 pending`; a single status has no count."""
-        left = {status: count for status, count in self.statuses.items() if status not in COUNTING}
-        return next(iter(left)) if len(left) == 1 else ", ".join(f"{n} {status}" for status, n in left.items())
 
 
 def number(value: float, decimals: int) -> str:
@@ -231,7 +228,6 @@ class Table:
         pooled: The axes that stand nowhere: a replicate's value is its mean over them.
         reference: The arm that all others are compared with; None where every two are.
         title: What stands above the table.
-        unit: What its replicates are, where their design does not say it.
         notes: What else a reader must know.
         decisive: Whether `pairs` are the comparisons that the study decides.
         given_answer: The comparisons that the study decides, where the table has other ones.
@@ -258,7 +254,6 @@ class Table:
     pooled: tuple[str, ...]
     reference: str | None
     title: str = ""
-    unit: str = ""
     notes: tuple[str, ...] = ()
     decisive: bool = False
     given_answer: Answer | None = None
@@ -358,8 +353,6 @@ class Table:
     @property
     def _replicates(self) -> str:
         """Return what the means are over, by context, or once where all cells have the same."""
-        if self.unit:
-            return self.unit
         by_place: dict[str, dict[str, None]] = {}
         by_compared: dict[str, dict[str, None]] = {}
         for place, cell in self.cells.items():

@@ -18,16 +18,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 
-from contrasweep.errors import SpecError, plural
-from contrasweep.statistics.checks import checked_level, checked_pairs
-from contrasweep.statistics.design import PERMUTATION, SCOPES, WELCH, Components, Design, Scope
-from contrasweep.statistics.evidence import Evidence, Gaps, paired_evidence
+from contrasweep.errors import plural
+from contrasweep.statistics.design import PERMUTATION, SCOPES, WELCH, Components, Scope
+from contrasweep.statistics.evidence import Evidence, Gaps
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.resampling import EXACT_UP_TO, smallest_p
 
@@ -226,12 +223,9 @@ class Comparison:
         names: What to call A and B.
 
     Example:
-        >>> from contrasweep.statistics.comparison import compare_paired
-        >>> comparison = compare_paired([0.91, 0.93, 0.90, 0.94, 0.95, 0.92], [0.89, 0.90, 0.88, 0.91, 0.91, 0.90])
-        >>> comparison.verdict
-        'better'
+        >>> comparison = results.compare("ocl", "scl")
+        >>> comparison.verdict, comparison.p_value
         >>> print(comparison)
-        A is better than B: +0.0267 [+0.0200, +0.0400], p = 0.031.
     """
 
     evidence: Evidence
@@ -307,8 +301,8 @@ class Comparison:
     @property
     def decision(self) -> Verdict:
         """What is decided of A: better, worse, equivalent or undecided, whatever the size of the difference."""
-        said: Verdict = "undecided" if self.judgement is None else self.judgement.verdict
-        return TURNED.get(said, said) if self.turned else said  # type: ignore[return-value]
+        verdict: Verdict = "undecided" if self.judgement is None else self.judgement.verdict
+        return TURNED.get(verdict, verdict) if self.turned else verdict  # type: ignore[return-value]
 
     @property
     def direction(self) -> Direction | None:
@@ -385,7 +379,7 @@ class Comparison:
 
     def _design_notes(self) -> tuple[str, ...]:
         common, level = self.evidence.common, self.level
-        if common.n > 1 and common.design.folds and common.design.shared and common.design.seeds == 1:
+        if common.n > 1 and common.design.folds and common.design.seeds == 1:
             return self._one_seed_notes()
         if self.test in (PERMUTATION, WELCH):
             return (UNPAIRED,)
@@ -472,14 +466,14 @@ class Comparison:
             The sentence without a full stop. What an earlier look decided is a second sentence.
         """
         a, b = a or self.names[0], b or self.names[1]
-        said = self._said(a, b)
+        sentence = self._said(a, b)
         if (before := self.before) is None:
-            return said
+            return sentence
         told = _told(a, b, before.verdict, before.relevance(self.family.margin))
         if before.verdict == "equivalent" and before.margin is not None:
             told += f" within ±{before.margin:g}" + ", which was withdrawn" * (before.margin != self.family.margin)
         numbers = f"{span(before.difference, before.low, before.high)}, p {p_text(before.p_value, self.alpha)}"
-        return f"{said}. Decided at look {before.look} ({before.replicates} {before.unit}): {told}: {numbers}"
+        return f"{sentence}. Decided at look {before.look} ({before.replicates} {before.unit}): {told}: {numbers}"
 
     def _said(self, a: str, b: str) -> str:
         decision, margin, numbers = self.decision, self.family.margin, self.span()
@@ -563,11 +557,10 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         row = self.to_dict()
-        shown = {name: row[name] for name in NOTEBOOK_COLUMNS if row[name] is not None}
-        head = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in shown)
-        cells = "".join(f"<td>{f'{v:.4g}' if isinstance(v, float) else v}</td>" for v in shown.values())
+        shown = {name.replace("_", " "): row[name] for name in NOTEBOOK_COLUMNS if row[name] is not None}
+        numbers = pd.DataFrame([shown]).to_html(index=False, border=0, float_format="{:.4g}".format)
         notes = "".join(f"<p>{html.escape(note)}.</p>" for note in self.notes)
-        return f"<p><b>{html.escape(str(self))}</b></p><table><tr>{head}</tr><tr>{cells}</tr></table>{notes}"
+        return f"<p><b>{html.escape(str(self))}</b></p>{numbers}{notes}"
 
 
 def within(low: float, high: float, widest: float | None) -> tuple[float, float]:
@@ -629,62 +622,3 @@ def p_text(p: float, alpha: float | None = None) -> str:
     while alpha is not None and digits < MOST_DECIMALS and (float(f"{p:.{digits}g}") <= alpha) != (p <= alpha):
         digits += 1
     return f"= {p:.{digits}g}"
-
-
-def compare_paired(
-    a: ArrayLike,
-    b: ArrayLike,
-    *,
-    train_fraction: float | None = None,
-    alpha: float = 0.05,
-    mode: Literal["max", "min"] = "max",
-    folds: Sequence[Any] | None = None,
-    seeds: Sequence[Any] | None = None,
-    smallest_difference: float | None = None,
-) -> Comparison:
-    """Compare A with B alone, over paired replicates.
-
-    With `train_fraction` replicates are folds that share training rows, one each, or those that `folds` names, of
-    `seeds`. Without it they are independent seeds on one split. `statistics.design` says what is tested how.
-
-    Args:
-        a: The values of A [n], each in units of the metric.
-        b: The values of B [n]; `b[i]` is from the same fold and seed as `a[i]`.
-        train_fraction: The share of rows that a fold trains on: 0.8 for 5 folds.
-        alpha: The chance of a false verdict.
-        mode: "max" where larger values are better, "min" where smaller ones are.
-        folds: The fold of each replicate [n].
-        seeds: The seed of each replicate [n].
-        smallest_difference: The smallest difference that would matter; arms that differ by less are equivalent.
-
-    Returns:
-        The comparison, a family of its own.
-
-    Raises:
-        SpecError: For unequal lengths, no replicate, or values that are not finite.
-    """
-    first, second = checked_pairs(a, b)
-    checked_level(alpha)
-    if train_fraction is not None and not 0 < train_fraction < 1:
-        raise SpecError(
-            "train_fraction is the share of rows that a replicate trains on, between 0 and 1",
-            place="train_fraction",
-            value=train_fraction,
-            hint="0.8 for 5 folds, None for fresh seeds",
-        )
-    n = len(first)
-    if mode not in ("max", "min"):
-        raise SpecError("mode says which is better", place="mode", value=mode, hint="'max' or 'min'")
-    for name, labels in (("folds", folds), ("seeds", seeds)):
-        if labels is not None and len(labels) != n:
-            raise SpecError(f"{name} has one entry a replicate", place=name, value=len(labels), hint=f"{n} replicates")
-    design = Design(seeds=n) if train_fraction is None else Design(folds=round(1 / (1 - train_fraction)))
-    frame = pd.DataFrame({"cell": 0, "a": first, "b": second, "failed_a": False, "failed_b": False})
-    frame = frame.assign(
-        fold=list(folds) if folds is not None else np.arange(n),
-        seed=list(seeds) if seeds is not None else np.arange(n) if folds is not None or not design.folds else 0,
-    )
-    evidence = paired_evidence(frame, design, mode=mode)
-    if evidence is None:  # every replicate is finite, so there is one
-        raise AssertionError("no replicate in common")
-    return judged([evidence], Family(1, alpha, smallest_difference), mode)[0]

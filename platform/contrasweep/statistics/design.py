@@ -26,8 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from contrasweep.errors import SpecError
-from contrasweep.statistics.checks import Floats, checked_replicates
+from contrasweep.statistics.checks import Floats
 from contrasweep.statistics.resampling import constant, sign_flip_interval, sign_flip_p, smallest_p
 
 SUBTRACTED = 0.7
@@ -84,16 +83,16 @@ def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
         grid = np.empty((k, m))
         grid[folds, seeds] = d
         return _complete(grid)
-    one, f, s = np.ones((len(d), 1)), np.eye(folds.max() + 1)[folds], np.eye(seeds.max() + 1)[seeds]
+    ones, f, s = np.ones((len(d), 1)), np.eye(folds.max() + 1)[folds], np.eye(seeds.max() + 1)[seeds]
     (rest, left_rest), (no_fold, without_fold), (no_seed, without_seed) = (
-        _residual(d, np.hstack(parts)) for parts in ([one, f, s], [one, s], [one, f])
+        _residual(d, np.hstack(parts)) for parts in ([ones, f, s], [ones, s], [ones, f])
     )
     degrees = len(d) - left_rest
     if degrees < 1:
         return None
     residual = rest / degrees
-    fold = _component(no_fold - rest, left_rest - without_fold, f, np.hstack([one, s]), residual)
-    seed = _component(no_seed - rest, left_rest - without_seed, s, np.hstack([one, f]), residual)
+    fold = _component(no_fold - rest, left_rest - without_fold, f, np.hstack([ones, s]), residual)
+    seed = _component(no_seed - rest, left_rest - without_seed, s, np.hstack([ones, f]), residual)
     return FoldEstimate(
         Components(fold[0], seed[0], residual),
         Components(fold[1], seed[1], residual),
@@ -192,18 +191,16 @@ class SeedPart:
 class Design:
     """How often a cell is replicated: `seeds` on each of `folds` in `repeats` partitions, or on one split (no `folds`).
 
-    `items` counts the test items of one split that have a score each (or their groups, where these are named). `shared`
-    says whether folds share training rows; it is False only where folds stand for their test items alone. `seed_part`
-    is used where folds have one seed (None: it is left out, and a note says so). `unit` is what an independent
-    replicate is without folds: a seed, a run without a partner, an item, a group of items or a task, which `seeds` then
-    counts.
+    `items` counts the test items of one split that have a score each (or their groups, where these are named).
+    `seed_part` is used where folds have one seed (None: it is left out, and a note says so). `unit` is what an
+    independent replicate is without folds: a seed, a run without a partner, an item, a group of items or a task, which
+    `seeds` then counts.
     """
 
     folds: int | None = None
     repeats: int = 1
     seeds: int = 1
     items: int | None = None
-    shared: bool = True
     seed_part: SeedPart | None = None
     unit: Literal["seed", "run", "item", "group", "task"] = "seed"
 
@@ -213,20 +210,15 @@ class Design:
         return self.folds * self.repeats if self.folds else self.seeds
 
     @property
-    def trials(self) -> int:
-        """Trials of one cell."""
-        return self.units * self.seeds if self.folds else self.seeds
-
-    @property
     def overlap(self) -> float:
         """Test rows over training rows, by which folds that share training rows vary together; 0 without folds."""
-        return 1 / (self.folds - 1) if self.folds and self.shared else 0.0
+        return 1 / (self.folds - 1) if self.folds else 0.0
 
     @property
     def scope(self) -> Scope:
         """What its verdicts generalise to."""
         if self.folds:
-            return NEW_TRAINING_SETS if self.shared else NEW_ITEMS
+            return NEW_TRAINING_SETS
         return NEW_ITEMS if self.items else SCOPES.get(self.unit, THIS_SPLIT)
 
     def variance(self, components: Components) -> float:
@@ -271,7 +263,7 @@ class Design:
         which takes differences as normal. Of many, whose mean is about normal, the t-test is enough.
         """
         if self.folds:
-            return "corrected t-test" if self.shared else "t-test"
+            return "corrected t-test"
         few = not self.items and self.seeds <= MANY
         return SIGN_FLIP if few and smallest_p(self.seeds) <= level else "t-test"
 
@@ -384,30 +376,27 @@ def contrast(
     missing: means are over folds, seeds of a fold averaged, and components are estimated from what there is
     (Henderson's method 3).
     """
-    d = checked_replicates(differences, "differences")
+    d = np.asarray(differences, dtype=np.float64)
     if weights is not None:
-        w = checked_replicates(weights, "weights")
+        w = np.asarray(weights, dtype=np.float64)
         mean = float(np.average(d, weights=w))
         d = mean + (d - mean) * w / w.mean()
     if folds is None:
-        given = design or Design()
+        planned = design or Design()
         n, variance = len(d), 0.0 if constant(d) else float(np.var(d, ddof=1))
-        design, components = Design(None, 1, n, given.items, unit=given.unit), Components(residual=variance)
+        design, components = Design(None, 1, n, planned.items, unit=planned.unit), Components(residual=variance)
         return Contrast(float(d.mean()), math.sqrt(variance / n), n - 1.0, components, design, tuple(map(float, d)))
-    if len(folds) != len(d) or (seeds is not None and len(seeds) != len(d)):
-        raise SpecError("folds and seeds name one a replicate", place="folds, seeds", value=f"{len(d)} differences")
     codes = codes_of(folds)
     means = np.bincount(codes, d) / np.bincount(codes)
-    given = design or Design(folds=len(means))
+    planned = design or Design(folds=len(means))
     seed_codes = codes_of([0] * len(d) if seeds is None else seeds)
     per_fold = len(d) / len(means)
     design = Design(
-        given.folds,
-        max(1, round(len(means) / (given.folds or len(means)))),
+        planned.folds,
+        max(1, round(len(means) / (planned.folds or len(means)))),
         max(1, round(per_fold)),
         None,
-        given.shared,
-        given.seed_part,
+        planned.seed_part,
     )
     return _over_folds(d, codes, seed_codes, means, design)
 
@@ -459,10 +448,8 @@ def contrast_over_items(differences: ArrayLike, weights: ArrayLike | None = None
     crossed: `seed^2 / m + item^2 / n + residual^2 / (m n)`, by the analysis of variance.
     """
     d = np.asarray(differences, dtype=np.float64)
-    if d.ndim != 2 or not d.size or not np.isfinite(d).all():
-        raise SpecError("differences are a finite matrix [seeds, items]", place="differences", value=f"shape {d.shape}")
     seeds, items = d.shape
-    w = np.ones(items) if weights is None else checked_replicates(weights, "weights")
+    w = np.ones(items) if weights is None else np.asarray(weights, dtype=np.float64)
     by_seed = np.average(d, axis=1, weights=w)
     mean = float(by_seed.mean())
     design = Design(None, 1, seeds, items)

@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from contrasweep.errors import SpecError
 from contrasweep.statistics.design import SCOPES, Contrast, Design, codes_of, contrast, contrast_over_items
 from contrasweep.statistics.mcnemar import DiscordantContrast
 from contrasweep.statistics.resampling import TIE, smallest_p
@@ -75,8 +74,12 @@ class Evidence:
     @property
     def copies(self) -> bool:
         """Whether both arms have the same value in every planned replicate, so that no test could tell them apart."""
-        one = self.common
-        return one.n > 1 and one.difference == one.standard_error == 0 and self.gaps == Gaps(planned=self.gaps.planned)
+        common = self.common
+        return (
+            common.n > 1
+            and common.difference == common.standard_error == 0
+            and self.gaps == Gaps(planned=self.gaps.planned)
+        )
 
     @property
     def unseen(self) -> float:
@@ -120,8 +123,8 @@ class Evidence:
         """
         lowest, highest = self._bounds(mode)
         return (
-            min(_interval(one, alpha, level)[0] for one in lowest),
-            max(_interval(one, alpha, level)[1] for one in highest),
+            min(_interval(bound, alpha, level)[0] for bound in lowest),
+            max(_interval(bound, alpha, level)[1] for bound in highest),
         )
 
     def p_value(self, level: float, mode: str = "max") -> float:
@@ -133,8 +136,8 @@ class Evidence:
             return 1.0
         lowest, highest = self._bounds(mode)
         if self.common.difference > 0:
-            return min(1.0, 2 * max(one.p_above(0.0, level) for one in lowest))
-        return min(1.0, 2 * max(one.p_below(0.0, level) for one in highest))
+            return min(1.0, 2 * max(bound.p_above(0.0, level) for bound in lowest))
+        return min(1.0, 2 * max(bound.p_below(0.0, level) for bound in highest))
 
     def equivalence_p(self, margin: float, level: float, mode: str = "max") -> float:
         """P-value of a difference of `margin` or more: twice the larger one-sided p.
@@ -142,8 +145,8 @@ class Evidence:
         So it is at most alpha exactly where the 1 - alpha interval lies within the margin.
         """
         lowest, highest = self._bounds(mode)
-        above = max(one.p_above(-margin, level) for one in lowest)
-        return min(1.0, 2 * max(above, *(one.p_below(margin, level) for one in highest)))
+        above = max(bound.p_above(-margin, level) for bound in lowest)
+        return min(1.0, 2 * max(above, *(bound.p_below(margin, level) for bound in highest)))
 
     def _bounds(self, mode: str) -> tuple[list[Contrast], list[Contrast]]:
         """Return the contrasts that bound the difference from below, and those that bound it from above."""
@@ -151,15 +154,15 @@ class Evidence:
         return [self.common, *([lower] if lower else [])], [self.common, *([upper] if upper else [])]
 
 
-def _interval(one: Contrast, alpha: float, level: float) -> tuple[float, float]:
+def _interval(bound: Contrast, alpha: float, level: float) -> tuple[float, float]:
     """The interval of a contrast, whose ends that are 0 but for rounding are 0, as the test counts a tie.
 
     Where all differences are equal and too few for the sign-flip test, the interval is infinite.
     """
-    if one.n > 1 and one.standard_error == 0 and smallest_p(one.n) > alpha:
+    if bound.n > 1 and bound.standard_error == 0 and smallest_p(bound.n) > alpha:
         return -math.inf, math.inf
-    low, high = one.interval(alpha, level)
-    zero = TIE * float(np.abs(one.values).sum())
+    low, high = bound.interval(alpha, level)
+    zero = TIE * float(np.abs(bound.values).sum())
     return 0.0 if abs(low) <= zero else low, 0.0 if abs(high) <= zero else high
 
 
@@ -193,10 +196,6 @@ def paired_evidence(
     collapsed, beside those whose values say so. Any other row without a value is still to run. `weights` has one a
     row (items of a fold). With `items`, on one split, seeds are crossed with test items.
     """
-    if missing := {"cell", "fold", "seed", "a", "b", "failed_a", "failed_b"} - set(pairs.columns):
-        raise SpecError(
-            "paired values have these columns", place="pairs", value=sorted(missing), hint="they are missing"
-        )
     a, b = (pairs[name].to_numpy(dtype=np.float64) for name in "ab")
     lost_a, lost_b = (pairs[name].to_numpy(dtype=bool) for name in ("failed_a", "failed_b"))
     missing_a, missing_b = (
@@ -355,8 +354,8 @@ class _Rows:
         for unit in complete.tolist():
             parts: dict[str, list[Any]] = {}
             for i in np.flatnonzero((self.unit == unit) & np.isfinite(d)).tolist():
-                given, size = items.differences[i], len(items.sizes[items.parts[i]])
-                parts.setdefault(items.parts[i], []).append(np.full(size, d[i]) if given is None else given)
+                scores, size = items.differences[i], len(items.sizes[items.parts[i]])
+                parts.setdefault(items.parts[i], []).append(np.full(size, d[i]) if scores is None else scores)
             rows.append(parts)
         order = list(rows[0])
         total = sum(map(len, rows[0].values()))

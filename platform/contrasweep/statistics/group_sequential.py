@@ -287,15 +287,15 @@ def judge_looks(
     """
     p = np.asarray(p_values, dtype=np.float64)
     before = [False] * len(p) if decided is None else list(decided)
-    waits = [False] * len(p) if early is None else [not one for one in early]
+    waits = [False] * len(p) if early is None else [not value for value in early]
     tested = [int(np.flatnonzero(np.isfinite(row))[-1]) if np.isfinite(row).any() else -1 for row in p]
     repeated = [
         1.0 if look < 0 or wait else min(1.0, inflation * looks.repeated_p(row[look], look))
         for row, look, wait in zip(p, tested, waits, strict=True)
     ]
-    passed = [0.0 if done else own for own, done in zip(repeated, before, strict=True)]
+    passed = [0.0 if done else p_value for p_value, done in zip(repeated, before, strict=True)]
     waiting = [1.0] * max(0, family.size - len(p))
-    left = family.levels(sum(one <= family.alpha for one in family.adjusted([*passed, *waiting])[: len(p)]))
+    left = family.levels(sum(value <= family.alpha for value in family.adjusted([*passed, *waiting])[: len(p)]))
     standings = []
     for i, (difference, look) in enumerate(zip(differences, tested, strict=True)):
         family_p = [*passed[:i], repeated[i], *passed[i + 1 :], *waiting]

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special  # not stats or optimize, whose import takes longer than the rest of a plan
 
-from contrasweep.statistics.checks import checked_level
 from contrasweep.statistics.design import SIGN_FLIP, Design
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.resampling import EXACT_UP_TO, attained_level, smallest_p
@@ -28,7 +27,7 @@ def power(n: int, effect: float, *, alpha: float = 0.05) -> float:
     test cannot reach alpha; for that test at the level its 2^n patterns attain, with half a replicate off for its
     coarseness (within 0.04 below the exact power for n <= 14; exact where only a unanimous sign rejects).
     """
-    alpha, effect = checked_level(alpha), abs(effect)
+    effect = abs(effect)
     if n < 2:
         return 0.0
     if n > EXACT_UP_TO or smallest_p(n) > alpha:

@@ -103,8 +103,10 @@ def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
     fold = np.maximum(0.0, total - residual / m)
     components = Components(fold, seed, residual)
     difference = _estimate(now, design, components, rng, fresh)
-    own = fold / (fold + residual / m + 1e-300)
-    effects = own[:, None] * (means - means.mean()) + np.sqrt(fold * (1 - own))[:, None] * rng.normal(size=(DRAWS, k))
+    share = fold / (fold + residual / m + 1e-300)
+    effects = share[:, None] * (means - means.mean()) + np.sqrt(fold * (1 - share))[:, None] * rng.normal(
+        size=(DRAWS, k)
+    )
     more = seeds if fresh else seeds - m
     noise = np.sqrt(residual / max(1, more))[:, None] * rng.normal(size=(DRAWS, k))
     new_means = effects + noise * (more > 0)
@@ -250,16 +252,16 @@ def detectable_difference(now: Contrast, design: Design, level: float) -> float:
 
 
 def enough(
-    now: Contrast, unit: Unit, level: float, margin: float | None = None, *, wanted: float = POWER, fresh: bool = False
+    now: Contrast, unit: Unit, level: float, margin: float | None = None, *, fresh: bool = False
 ) -> Prediction | None:
-    """Return the smallest design that is predicted to decide the comparison with chance `wanted`.
+    """Return the smallest design that is predicted to decide the comparison with chance `POWER`.
 
     It has more seeds or repeats (`unit`). None where none of up to `MOST_TIMES` times the present replicates is.
     """
 
     def at(count: int) -> Prediction | None:
         tried = predict(now, resized(now.design, unit, count), level, margin, fresh=fresh)
-        return tried if tried is not None and tried.assurance >= wanted else None
+        return tried if tried is not None and tried.assurance >= POWER else None
 
     return _smallest(at, count_of(now.design, unit), fresh)
 

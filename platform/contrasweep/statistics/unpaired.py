@@ -80,9 +80,9 @@ class UnpairedContrast(Contrast):
     def _shifts(self) -> Floats:
         """By relabeling, the shift of a by which it would give the present difference: that of the runs it swaps."""
         every, kept = np.array([*self.a, *self.b]), _relabelings(self.n)
-        given = 1 - kept[:, : self.n]
-        swapped = given.sum(axis=1)
-        shifts: Floats = (given @ every[: self.n] - kept[:, self.n :] @ every[self.n :]) / swapped
+        taken = 1 - kept[:, : self.n]
+        swapped = taken.sum(axis=1)
+        shifts: Floats = (taken @ every[: self.n] - kept[:, self.n :] @ every[self.n :]) / swapped
         return shifts
 
     def p_above(self, bound: float, level: float = 0.05) -> float:

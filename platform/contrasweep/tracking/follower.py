@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
 
 import filelock
 
@@ -28,7 +27,7 @@ from contrasweep.storage import compact
 from contrasweep.storage.attempts import BegunTrial, read_begun
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tracking.tracker import EndedTrial, Outcome, TrackingError, TrialFiles
+from contrasweep.tracking.tracker import EndedTrial, Outcome, Target, TrackingError, TrialFiles
 
 POLL_S = 2.0
 """Seconds from one look at the storage to the next: with the five that reports and live.json are old, a curve is less
@@ -47,54 +46,6 @@ MANY = 100
 """Records from which on the compacted files are read, too."""
 NAMED = 3
 """Trials that a tracker lacks, as far as a message lists them."""
-
-
-class Target(Protocol):
-    """A tracker as a follower sees it. Calls block, and raise `TrackingError`; up to `connections` at once."""
-
-    name: str
-    connections: int
-    added: int
-    """Trials that it showed and did not know before."""
-
-    def connect(self, began: float | None = None, *, whole: bool = False) -> None:
-        """Learn what the tracker has of the study, which began at `began` (unix seconds).
-
-        With `whole`, so much that `mend` can be called.
-        """
-
-    def is_reachable(self) -> bool:
-        """Whether it is there at all, after a call that failed."""
-
-    def begin(self) -> None:
-        """The study runs."""
-
-    def learn(self, records: Collection[Record]) -> None:
-        """These are records of the study."""
-
-    def shows(self, record: Record) -> bool:
-        """Whether nothing is to be done for this record."""
-
-    def doubt(self, trial_id: str) -> None:
-        """Take note that a call for this trial has failed, so that what the tracker has of it is asked again."""
-
-    def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:
-        """Show a trial that has no record, with its reports so far."""
-
-    def show_ended(self, record: Record, files: TrialFiles) -> None:
-        """Show a trial that has a record."""
-
-    def mend(self, record: Record, files: TrialFiles) -> int:
-        """Compare what `shows` a record with it, value by value, and add what is missing; return how many values."""
-
-    def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
-        """Nothing more comes now."""
-
-    def keep(self) -> None:
-        """Keep in the storage what other processes need to know."""
-
-    def url(self, trial_id: str | None = None) -> str | None:
-        """The page of a trial, or of the study; None where there is none."""
 
 
 class Follower:

@@ -54,19 +54,12 @@ def tracking_of(
 
 
 def checked_tracking(
-    tracking: str | Sequence[str] | TrackingAddress | Trackers | None,
-    *,
-    notify: str | Sequence[str] | None = None,
-    connect: bool = True,
+    tracking: str | Sequence[str] | None, *, notify: str | Sequence[str] | None = None, connect: bool = True
 ) -> Trackers:
     """Return the addresses as they must be for any working directory, with the commands of a study's `notify`.
 
     One text may hold several, with commas between them. `SpecError` or `StorageError` for one that cannot work.
     """
-    if isinstance(tracking, Trackers):
-        return tracking
-    if isinstance(tracking, TrackingAddress):
-        return Trackers(tracking)
     stores, others = parted(tracking)
     if len(stores) > 1:
         raise SpecError("one MLflow store at a time", place="tracking", value=[redacted(uri) for uri in stores])

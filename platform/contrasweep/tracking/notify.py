@@ -111,21 +111,12 @@ class Notifier:
 
 def decided(log: LookLog, before: int) -> str:
     """Return what the looks after the first `before` decided, as text; "" where they decided nothing."""
-    lines = []
-    for number, look in enumerate(log.looks[before:], before + 1):
-        known = {
-            comparison.key
-            for past in log.looks[: number - 1]
-            for comparison in past.comparisons
-            if comparison.decision in VERDICTS
-        }
-        new = [
-            comparison
-            for comparison in look.comparisons
-            if comparison.decision in VERDICTS and comparison.key not in known
-        ]
-        verdicts = ", ".join(map(_verdict, new))
-        if new:
+    lines, known = [], set()
+    for number, look in enumerate(log.looks, 1):
+        new = [entry for entry in look.comparisons if entry.decision in VERDICTS and entry.key not in known]
+        known |= {entry.key for entry in new}
+        if new and number > before:
+            verdicts = ", ".join(map(_verdict, new))
             lines.append(f"look {number} at {look.replicates} {log.unit} decided: {verdicts}")
     return "; ".join(lines)
 

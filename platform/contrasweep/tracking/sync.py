@@ -9,7 +9,7 @@ it was told, so that nothing is told twice.
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -23,12 +23,13 @@ from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import DatasetRef, Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tracking.follower import Follower, Target, alone, follow_all
+from contrasweep.tracking.follower import Follower, alone, follow_all
 from contrasweep.tracking.kinds import FOLDERS, Trackers
 from contrasweep.tracking.mlflow.server import Server
 from contrasweep.tracking.tracker import (
     EndedTrial,
     Outcome,
+    Target,
     TrackedStudy,
     Tracker,
     TrackingError,
@@ -55,10 +56,8 @@ class Told:
 TOLD_FILE = JsonFile(Told, 1, "the next run tells the tracker everything again")
 
 
-class ToldTracker:
+class ToldTracker(Target):
     """Tells the tracker that `build` makes: each trial from its first report on, and each report once."""
-
-    connections = 1
 
     def __init__(self, name: str, records: StudyRecords, build: Callable[[], Tracker]) -> None:
         self.name, self.records, self.build = name, records, build
@@ -77,16 +76,6 @@ class ToldTracker:
                 self.told = {}
             self.tracker = _tried(self.build)
 
-    def is_reachable(self) -> bool:
-        """Return True: an error of the tracker is an error of the call."""
-        return True
-
-    def begin(self) -> None:
-        """Do nothing: such a tracker is not told of a study."""
-
-    def learn(self, records: Collection[Record]) -> None:
-        """Do nothing: such a tracker is not told of settings beforehand."""
-
     def shows(self, record: Record) -> bool:
         """Return whether the tracker has received the end of this trial."""
         return self.told.get(record.trial_id) == record_digest(record)
@@ -101,42 +90,35 @@ class ToldTracker:
         first = rows[0]["time"] if rows else 0.0
         known = self._last.get(trial.id)
         if known is None or (known[0] and known[0] != first):  # it has started over
-            _tried(lambda: tracker.start(trial))
+            _tried(tracker.start, trial)
             known = (first, -1, -1)
         for row in rows:
             if step_of(row) > known[1]:
-                _tried(partial(tracker.report, trial.id, step_of(row), metrics_of(row), row["time"]))
+                _tried(tracker.report, trial.id, step_of(row), metrics_of(row), row["time"])
         for row in used:
             if step_of(row) > known[2]:
-                _tried(partial(tracker.report, trial.id, step_of(row), system_metrics(row), row["time"]))
+                _tried(tracker.report, trial.id, step_of(row), system_metrics(row), row["time"])
         self._last[trial.id] = first, _last_step(rows, known[1]), _last_step(used, known[2])
 
     def show_ended(self, record: Record, files: TrialFiles) -> None:
         """Tell of the rest of a trial, and of its end."""
         self.show_running(_begun(record), record.started, files)
-        _tried(lambda: self._built.finish(record))
+        _tried(self._built.finish, record)
         self._last.pop(record.trial_id, None)
         self.added += record.trial_id not in self.told
         self.told[record.trial_id] = record_digest(record)
         self._kept = False
 
-    def mend(self, record: Record, files: TrialFiles) -> int:
-        """Return 0: a tracker of four calls cannot be asked what it has."""
-        return 0
-
     def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
         """Close the tracker, and keep what it has received."""
         if self.tracker is not None:
-            _tried(lambda: self._built.close(30.0))
+            _tried(self._built.close, 30.0)
 
     def keep(self) -> None:
         """Write to the storage what the tracker has received."""
         if not self._kept:
             TOLD_FILE.write(self.records.store, self._key, asdict(Told(self.name, self.told)))
             self._kept = True
-
-    def url(self, trial_id: str | None = None) -> None:
-        """None: it may have no pages."""
 
     @property
     def _built(self) -> Tracker:
@@ -168,10 +150,10 @@ def _last_step(rows: list[dict[str, float]], before: int) -> int:
     return max(before, step_of(rows[-1])) if rows else before
 
 
-def _tried(call: Callable[[], Any]) -> Any:
-    """Return the result of `call`; any error of the user's code is caught, also `SystemExit`."""
+def _tried(call: Callable[..., Any], *arguments: object) -> Any:
+    """Return what `call` gives; any error of the user's code is caught, also `SystemExit`."""
     try:
-        return call()
+        return call(*arguments)
     except KeyboardInterrupt:
         raise
     except BaseException as error:

@@ -174,3 +174,55 @@ def record_digest(record: Record) -> str:
 def system_metrics(row: Mapping[str, float]) -> dict[str, float]:
     """Return a row of system use as metrics; MLflow shows names below `system/` in a tab of their own."""
     return {f"system/{name}": value for name, value in metrics_of(row).items()}
+
+
+class Target:
+    """A tracker as a follower sees it. Calls block, and raise `TrackingError`; up to `connections` at once."""
+
+    name: str
+    connections = 1
+    added = 0
+    """Trials that it showed and did not know before."""
+
+    def connect(self, began: float | None = None, *, whole: bool = False) -> None:
+        """Learn what the tracker has of the study, which began at `began` (unix seconds).
+
+        With `whole`, so much that `mend` can be called.
+        """
+
+    def is_reachable(self) -> bool:
+        """Whether it is there at all, after a call that failed."""
+        return True
+
+    def begin(self) -> None:
+        """The study runs."""
+
+    def learn(self, records: Collection[Record]) -> None:
+        """These are records of the study."""
+
+    def shows(self, record: Record) -> bool:
+        """Whether nothing is to be done for this record."""
+        return False
+
+    def doubt(self, trial_id: str) -> None:
+        """Take note that a call for this trial has failed, so that what the tracker has of it is asked again."""
+
+    def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:
+        """Show a trial that has no record, with its reports so far."""
+
+    def show_ended(self, record: Record, files: TrialFiles) -> None:
+        """Show a trial that has a record."""
+
+    def mend(self, record: Record, files: TrialFiles) -> int:
+        """Compare what `shows` a record with it, value by value, and add what is missing; return how many values."""
+        return 0
+
+    def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
+        """Nothing more comes now."""
+
+    def keep(self) -> None:
+        """Keep in the storage what other processes need to know."""
+
+    def url(self, trial_id: str | None = None) -> str | None:
+        """The page of a trial, or of the study; None where there is none."""
+        return None

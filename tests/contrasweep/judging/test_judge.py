@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from benchmarks.paired import compare_paired
 from command_line import contrasweep
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
@@ -23,7 +24,6 @@ import contrasweep as cs
 from contrasweep.cli.schemas import document_schema
 from contrasweep.judging.judged import rank
 from contrasweep.results.requirement import Requirement
-from contrasweep.statistics.comparison import compare_paired
 from contrasweep.statistics.unpaired import unpaired_contrast, unpaired_evidence
 
 RNG = np.random.default_rng

@@ -18,9 +18,7 @@ from optuna.trial import TrialState
 from tensorboardX import SummaryWriter
 
 import contrasweep as cs
-from contrasweep.judging.curves import At
-from contrasweep.judging.reading import read_table
-from contrasweep.judging.sources import KINDS, read_folder
+from contrasweep.judging.sources import KINDS, At, read_folder, read_table
 
 WRITTEN = Path(__file__).parent / "written"
 """By transformers 5.24 (`save_metrics`, `save_state`) and by lightning 2.6 (`CSVLogger`), two arms of three seeds; by

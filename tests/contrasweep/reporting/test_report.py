@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from benchmarks.paired import compare_paired
 from reports import report_of
 
 from contrasweep import reporting
@@ -22,7 +23,6 @@ from contrasweep.reporting.search_notes import SearchNotes
 from contrasweep.reporting.svg import LETTER, WIDTH, draw, ticks
 from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.results.table import TableStyle
-from contrasweep.statistics.comparison import compare_paired
 from contrasweep.statistics.design import Design, contrast
 from contrasweep.statistics.family import holm
 from contrasweep.storage.record import DatasetRef
@@ -289,7 +289,7 @@ def test_the_html_report_is_whole_and_asks_nothing_of_the_network(frame):
     assert checker.fetched == [] and checker.open == []
     assert "<script>alert" not in page and "&lt;script&gt;alert" in page
     assert not re.search(r"url\(|@import|https?://(?!127\.0\.0\.1)", page)
-    for section in ("answer", "table", "slices", "curves", "search", "trials", "budget", "failures", "again"):
+    for section in ("answer", "table", "slices", "curves", "search", "trials", "failures", "again"):
         assert f'<section id="{section}">' in page
     for shown in (
         "synthetic",
@@ -307,7 +307,7 @@ def test_the_html_report_is_whole_and_asks_nothing_of_the_network(frame):
 def test_a_report_of_a_study_that_has_just_begun(frame):
     begun = frame.assign(status="pending", seconds=np.nan).drop(columns="f1_macro")
     page = html_report(report_of(begun, DOCUMENT))
-    assert "No two arms have finished" in page and 'id="budget"' not in page
+    assert "No two arms have finished" in page
 
 
 def test_a_report_without_axes(frame):
@@ -393,7 +393,6 @@ def test_no_template_lets_text_become_markup(frame):
             source(frame, document),
             images=[(attack, attack, "")],
             search_notes=SearchNotes((attack,), attack, ((attack,), (attack,))),
-            over_groups=[table(frame, rows=[attack], axes=[attack])],
             importance=pd.concat([_importance(arm, {attack: 1.0}) for arm in frame["arm"].unique()]),
             links=dict.fromkeys(frame["trial_id"], f"http://127.0.0.1/{attack}"),
             study_link=f"http://127.0.0.1/{attack}",

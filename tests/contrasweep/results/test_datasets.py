@@ -128,13 +128,10 @@ def test_the_interquartile_mean_of_one_run_a_dataset_has_no_interval():
 
 
 @pytest.mark.slow
-def test_interquartile_means_and_profiles_are_over_runs_and_datasets():
+def test_interquartile_means_are_over_runs_and_datasets():
     summary = dataset_summary(frame_of(4), "accuracy", ["data"])
     value, low, high = summary.interquartile_means()["good"]
     assert value == iqm(summary.runs["good"]) and low < value < high
-    at, shares = summary.profiles()
-    assert (shares["good"] >= shares["poor"]).all() and shares["poor"][-1] == 0
-    assert shares["good"][10] == (summary.runs["good"] > at[10]).mean()
 
 
 def test_two_datasets_are_no_summary():
@@ -147,7 +144,7 @@ def test_the_report_draws_critical_differences():
     document = StudyDocument("many", "accuracy", arms=tuple(ARMS), axes=("data",), folds=3)
     page = html_report(report_of(frame_of(4), document))
     section = page[page.index('<section id="datasets"') : page.index('<section id="slices"')]
-    assert "Critical differences" in section and "Performance profiles" in section and "1.00" in section
+    assert "Critical differences" in section and "1.00" in section
     assert "4 datasets reach no p below 0.12, so no two arms can differ" in section and "Exploratory" in section
     assert "reach no p below" not in datasets_section(report_of(frame_of(8), document))["figures"][0].caption
     assert datasets_section(report_of(frame_of(2), document)) == {}

@@ -15,7 +15,7 @@ import contrasweep as cs
 from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
 from contrasweep.reporting import FORMATS, render, report_data, write_report
-from contrasweep.reporting.curves import learning_curves
+from contrasweep.reporting.curves import curves_section
 from contrasweep.reporting.data import TrialData
 from contrasweep.storage.record import Cause, CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
@@ -162,14 +162,11 @@ def test_the_same_arm_before_and_after_a_change_of_code_is_not_called_equal(pair
         assert {best.arm: best.mean for best in joined.best_settings} == true
 
 
-def test_groups_and_figures_of_joined_studies_are_each_study_s_own(pair):
+def test_figures_of_joined_studies_are_each_study_s_own(pair):
     joined = cs.load(["before", "after"], storage=pair)
-    parts = {name: cs.load(name, storage=pair) for name in ("before", "after")}
-    over = joined.table(metric="accuracy", over="groups")
-    assert means(over.to_frame()) == pytest.approx(means_of(pair, *parts))
-    drawn = learning_curves(TrialData(joined.frame, joined.document, curves=joined.curves()))
-    (panel,) = drawn.by_metric["accuracy"]
-    assert {line.name: line.y[-1] for line in panel.chart.series} == pytest.approx(means_of(pair, *parts))
+    drawn = curves_section(TrialData(joined.frame, joined.document, curves=joined.curves()))
+    (panel,) = drawn["by_metric"]["accuracy"]
+    assert {line.name: line.y[-1] for line in panel.chart.series} == pytest.approx(means_of(pair, "before", "after"))
     assert joined.statuses == {"done": 32} and len(joined.trial_rows()) == 32
 
 

@@ -222,7 +222,6 @@ def test_scores_of_single_items_stand_where_those_of_a_trial_do(storage, scores)
         assert items["hits/third"].mean() == record.metrics["hits/third"]
         assert items["digits/knn1"].mean() == record.metrics["digits/knn1"]
         assert items["knn1"].mean() == record.metrics["knn1"] and len(items["knn1"]) != len(items["digits/knn1"])
-    assert results.table(rows="arm", columns=[], metric="hits/third", over="groups").cells
 
 
 def test_scores_of_items_of_several_datasets_are_refused_where_a_function_gives_them(storage, scores):

@@ -6,13 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from benchmarks.paired import compare_paired
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from contrasweep.errors import SpecError
 from contrasweep.planning.power import EarlierNoise, noise_of
-from contrasweep.statistics.comparison import MISSING, ONE_SEED, compare_paired, judge, p_text, span
+from contrasweep.statistics.comparison import MISSING, ONE_SEED, judge, p_text, span
 from contrasweep.statistics.comparison import judged as judged_comparisons
 from contrasweep.statistics.design import (
     NEW_ITEMS,
@@ -198,12 +199,10 @@ def test_training_noise_is_not_read_as_a_difference_over_items():
     assert hits <= stats.binom.ppf(0.999, 400, 0.05) < naive
 
 
-def test_folds_that_stand_for_their_items_are_clusters():
-    d = np.array([0.1, 0.3, 0.2, 0.25, 0.05])
-    comparison = contrast(d, folds=range(5), design=Design(folds=5, shared=False))
-    assert comparison.p_value() == pytest.approx(stats.ttest_1samp(d, 0).pvalue) and comparison.scope == NEW_ITEMS
-    weighted = contrast(d, folds=range(5), design=Design(folds=5, shared=False), weights=[1, 2, 3, 4, 5])
-    assert weighted.difference == pytest.approx(np.average(d, weights=[1, 2, 3, 4, 5]))
+def test_groups_count_by_their_sizes():
+    d, sizes = np.array([0.1, 0.3, 0.2, 0.25, 0.05]), [1, 2, 3, 4, 5]
+    weighted = contrast(d, design=Design(seeds=5, unit="group"), weights=sizes)
+    assert weighted.difference == pytest.approx(np.average(d, weights=sizes)) and weighted.scope == NEW_ITEMS
 
 
 # Families

@@ -69,7 +69,7 @@ def test_enough_is_enough_and_hardly_more():
     assert 0.8 <= prediction.assurance < 0.88 and 8 < prediction.design.seeds <= 8 * MOST_TIMES
     fewer = Design(seeds=round(prediction.design.seeds * 0.85))
     assert predict(now, fewer, 0.05).assurance < 0.8
-    assert enough(of_seeds(8, 0.0), "seeds", 0.0001, wanted=0.999) is None
+    assert enough(of_seeds(8, 0.0), "seeds", 1e-12) is None
 
 
 def test_equivalence_counts_as_a_decision():

@@ -892,10 +892,9 @@ def test_processes_that_open_a_fresh_store_at_once_share_it(tmp_path):
     assert [process.wait() for process in running] == [0, 0]
 
 
-def test_the_ui_of_a_server_is_the_server(server_uri):
-    shown = []
-    assert serve(server_uri, study="no such study", on_ready=shown.append) == 0
-    assert shown == [f"{server_uri}/#/experiments?workflowType=machine_learning"]
+def test_the_ui_of_a_server_is_the_server(server_uri, capsys):
+    assert serve(server_uri, study="no such study") == 0
+    assert capsys.readouterr().out == f"{server_uri}/#/experiments?workflowType=machine_learning\n"
 
 
 def test_there_is_no_ui_without_tracking():

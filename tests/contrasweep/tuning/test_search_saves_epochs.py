@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from benchmarks.paired import compare_paired
 from sweeps import sweep
 
 from contrasweep import Arm, Float, Int
-from contrasweep.statistics.comparison import compare_paired
 
 FILE = Path(__file__).resolve().parents[3] / "benchmarks" / "search.py"
 SPACE = {"lr": Float(1e-5, 100.0, log=True), "batch_size": Int(4, 180, log=True)}

@@ -18,6 +18,7 @@ from contrasweep.data import columns, images
 from contrasweep.data.content import Content, Rejected
 from contrasweep.data.manifest import ANY_SIDE, ColumnSpec, Folds
 from contrasweep.errors import DataError
+from contrasweep.schema import checked
 
 BATCH = 256
 CHANNELS = 3
@@ -34,6 +35,16 @@ Side = Annotated[int, pydantic.Field(ge=1)]
 """In pixels."""
 
 
+@checked
+class Settings:
+    """How large images are. Without settings they keep their bytes, each in its own size."""
+
+    size: Side | None = None
+    """Every image is scaled to cover a square of this side and cut about its centre, once per node."""
+    longest_side: Side | None = None
+    """Larger images are scaled down to it as they are staged."""
+
+
 @dataclass(frozen=True)
 class Encoded:
     """An encoded image: its bytes or its file, its name in the dataset, and its class (None: it has none).
@@ -45,11 +56,6 @@ class Encoded:
     name: str
     label: int | None
     captions: tuple[str, ...] = ()
-
-    @property
-    def where(self) -> str:
-        """The name of the image in messages."""
-        return self.name if isinstance(self.data, bytes) else str(self.data)
 
 
 @dataclass

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from contrasweep.data.content import Content, Importer
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import Encoded, Side, files_by_split, numbered
+from contrasweep.data.importers.encoded_images import Encoded, files_by_split, numbered
 from contrasweep.errors import DataError, choose_from
 from contrasweep.schema import checked
 
@@ -22,13 +22,9 @@ BATCH = 64
 
 
 @checked
-class Settings:
+class Settings(encoded_images.Settings):
     """Which columns to read."""
 
-    size: Side | None = None
-    """Every image is scaled to cover a square of this side and cut about its centre, once per node."""
-    longest_side: Side | None = None
-    """Larger images are scaled down to it as they are staged."""
     image: str = ""
     """The column of images; empty: the only one."""
     label: str = ""
@@ -102,7 +98,10 @@ def _classes(files: dict[str, list[Path]], image: str, label: str, caption: str)
             raise DataError(f"{file} has no column {lacks[0]!r}, which other files of the dataset have")
         here = _names(schema).get(label)
         if here and names and here != names:
-            raise DataError(f"{file} has other class names than {first}: {_difference(here, names)}; stage them apart")
+            i, a, b = next((i, a, b) for i, (a, b) in enumerate(zip_longest(here, names)) if a != b)
+            raise DataError(
+                f"{file} has other class names than {first}: class {i} is {a!r} and {b!r}; stage them apart"
+            )
         if here and not names:
             names, first = here, file
     if names or not label:
@@ -112,11 +111,6 @@ def _classes(files: dict[str, list[Path]], image: str, label: str, caption: str)
         column = pq.read_table(file, columns=[label])[label]
         most, rows = max(most, pc.max(column).as_py() or -1, 0 if len(column) else -1), rows + len(column)
     return list(numbered(most, rows, f"the column {label!r}", "--set label=NAME names another column, or none"))
-
-
-def _difference(here: list[str], there: list[str]) -> str:
-    pairs = zip_longest(here, there)
-    return next(f"class {i} is {a!r} and {b!r}" for i, (a, b) in enumerate(pairs) if a != b)
 
 
 def _members(files: list[Path], image: str, label: str, caption: str, classes: int) -> Iterator[Encoded]:

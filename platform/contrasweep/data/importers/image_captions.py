@@ -12,8 +12,8 @@ from pathlib import Path
 
 from contrasweep.data.content import Content, Importer
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import Encoded
-from contrasweep.data.importers.image_folder import SUFFIXES, Settings, split_folders
+from contrasweep.data.importers.encoded_images import Encoded, Settings
+from contrasweep.data.importers.image_folder import SUFFIXES, split_folders
 from contrasweep.data.safety import check_member
 from contrasweep.errors import DataError
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import Encoded, Side, readable
+from contrasweep.data.importers.encoded_images import Encoded, Settings, readable
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
 
@@ -20,25 +20,11 @@ SYSTEM = {"__MACOSX", "@eaDir", "lost+found", "$RECYCLE.BIN", "System Volume Inf
 
 
 @checked
-class Settings:
-    """How large images are. Without settings they keep their bytes, each in its own size.
-
-    `size`: every image is scaled to cover a square of this side and cut about its centre, once per node.
-    `longest_side`: larger images are scaled down to it when they are staged.
-    """
-
-    size: Side | None = None
-    longest_side: Side | None = None
-
-
-@checked
 class FolderSettings(Settings):
-    """Settings of images in class folders.
-
-    `copies`: with `together`, files that are equal byte for byte are in one fold; `apart`: folds may part them.
-    """
+    """Settings of images in class folders."""
 
     copies: Literal["apart", "together"] = "apart"
+    """With `together`, files that are equal byte for byte are in one fold; `apart`: folds may part them."""
 
 
 def read(source: Path, settings: FolderSettings) -> Content:

@@ -10,7 +10,7 @@ import pydantic
 
 from contrasweep.data.content import Content, Importer
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import Encoded, Side, files_by_split, numbered
+from contrasweep.data.importers.encoded_images import Encoded, files_by_split, numbered
 from contrasweep.data.safety import check_member
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
@@ -22,13 +22,9 @@ MOST_BYTES = 2**26
 
 
 @checked
-class Settings:
+class Settings(encoded_images.Settings):
     """Settings: the parts to read of each sample."""
 
-    size: Side | None = None
-    """Every image is scaled to cover a square of this side and cut about its centre, once per node."""
-    longest_side: Side | None = None
-    """Larger images are scaled down to it as they are staged."""
     label: Annotated[str, pydantic.Field(pattern=r"^(none|\w+|json:\w+)$")] = "cls"
     """The member that holds the class's number (`cls`), a field of the sample's JSON (`json:label`), or `none`."""
 

@@ -94,14 +94,12 @@ class TrackingAddress:
         return f"{root.rstrip('/')}/{study}/mlflow-artifacts"
 
 
-def checked_uri(uri: str | TrackingAddress, *, timeout_s: float = 5.0, connect: bool = True) -> TrackingAddress:
+def checked_uri(uri: str, *, connect: bool = True) -> TrackingAddress:
     """The address as it must be for any working directory; a one-line error if it cannot work.
 
     `SpecError` for an address that names no kind of store we know, `StorageError` for one that nothing can be
     written to. `none` stands for no tracking. Without `connect` servers are not asked: another machine will.
     """
-    if isinstance(uri, TrackingAddress):
-        return uri
     scheme = uri.split(":", 1)[0].split("+", 1)[0] if "://" in uri else ""
     if uri == "none":
         return TrackingAddress(uri)
@@ -109,7 +107,7 @@ def checked_uri(uri: str | TrackingAddress, *, timeout_s: float = 5.0, connect: 
         return TrackingAddress(_checked_sqlite(uri))
     if scheme in ("http", "https"):
         _check_no_user(uri)
-        return TrackingAddress(_checked_http(uri, timeout_s) if connect else uri.rstrip("/"))
+        return TrackingAddress(_checked_http(uri) if connect else uri.rstrip("/"))
     if scheme in DATABASES:
         address = TrackingAddress(_with_password(uri) if connect else uri)
         if connect:
@@ -201,12 +199,12 @@ def _check_database_file(path: Path, uri: str) -> None:
         raise StorageError(f"tracking {uri}: {path} is no sqlite database ({error}); choose another file") from None
 
 
-def _checked_http(uri: str, timeout_s: float) -> str:
+def _checked_http(uri: str) -> str:
     """Ask the server's /health, which needs no login."""
     uri = uri.rstrip("/")
     start = "start one with `mlflow server`, or give --tracking none now and run `contrasweep sync` later"
     try:
-        with urllib.request.urlopen(f"{uri}/health", timeout=timeout_s):
+        with urllib.request.urlopen(f"{uri}/health", timeout=5.0):
             return uri
     except urllib.error.HTTPError as error:
         reason = "it does not know this host name: start it with --allowed-hosts" if error.code == 403 else error.reason

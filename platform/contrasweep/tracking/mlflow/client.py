@@ -4,6 +4,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,11 @@ _DATABASE_FAULT = "https://sqlalche.me/"
 """SQLAlchemy's errors end with a link."""
 
 
-def new_client(uri: TrackingAddress) -> Any:
-    """An MLflow client on a store that is there; raises `TrackingError`."""
+def new_client(uri: TrackingAddress) -> "Client":
+    """Return a client of a store that is there; raises `TrackingError`."""
     for name, value in SETTINGS.items():  # before mlflow is imported, which `translate_errors` does
         os.environ.setdefault(name, value)
-    return translate_errors(lambda: _open_sqlite(uri) if uri.is_sqlite else _open(uri))
+    return Client(translate_errors(_open_sqlite if uri.is_sqlite else _open, uri))
 
 
 def _open(uri: TrackingAddress) -> Any:
@@ -73,12 +74,22 @@ def _make_database(path: Path) -> None:
     fresh.replace(path)
 
 
-def translate_errors(function: Callable[..., Any]) -> Any:
-    """Wrap `function` so that its errors become a `TrackingError`."""
+class Client:
+    """An `MlflowClient` whose calls raise `TrackingError` alone."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(translate_errors, getattr(self._client, name))
+
+
+def translate_errors(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Return what `function` gives for these arguments; its errors become a `TrackingError`."""
     from mlflow.exceptions import MlflowException
 
     try:
-        return function()
+        return function(*arguments, **named)
     except TrackingError:
         raise
     except MlflowException as error:

@@ -219,7 +219,10 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
     axes = [shown[axis] for axis in study.axes]
     params = dict.fromkeys(["arm", *axes, "fold", "seed"])
     columns = [*(f"params.`{name}`" for name in params), "tags.`status`"]
-    view: dict[str, object] = {"columnOrder": [_NAME_COLUMN], "columnWidths": {_NAME_COLUMN: _name_width(study)}}
+    # MLflow cuts names, and fold and seed come last: the column is as wide as a whole name.
+    letters = 28 + sum(len(axis) + 8 for axis in study.axes)
+    width = min(560, max(330, 60 + round(6.4 * letters)))
+    view: dict[str, object] = {"columnOrder": [_NAME_COLUMN], "columnWidths": {_NAME_COLUMN: width}}
     if study.metric:
         key = metric_key(study.metric)
         best = f"metrics.`{key}`"
@@ -264,12 +267,6 @@ def _charts(metric: str) -> dict[str, object]:
         "compareRunSections": [{"uuid": _SECTION, "name": metric, "display": True, "isReordered": True}],
         "isAccordionReordered": True,
     }
-
-
-def _name_width(study: TrackedStudy) -> int:
-    """Return the width in pixels of a run's whole name, as MLflow cuts names and fold and seed come last."""
-    letters = 28 + sum(len(axis) + 8 for axis in study.axes)
-    return min(560, max(330, 60 + round(6.4 * letters)))
 
 
 def metric_key(name: str) -> str:

@@ -1,13 +1,12 @@
 """The runs of an experiment that others logged, as rows."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from contrasweep.errors import SpecError
 from contrasweep.rows import FrameRow
 from contrasweep.tracking.mlflow.address import checked_uri
-from contrasweep.tracking.mlflow.client import new_client, translate_errors
+from contrasweep.tracking.mlflow.client import new_client
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,22 +29,19 @@ def runs_of(
     if uri.is_sqlite and not uri.sqlite_path.is_file():
         raise SpecError("there is no such file", place="SOURCE", value=address)
     client = new_client(uri)
-    found = translate_errors(lambda: client.get_experiment_by_name(experiment))
+    found = client.get_experiment_by_name(experiment)
     if found is None:
         raise SpecError("MLflow has no such experiment", place="SOURCE", value=experiment)
     runs: list[FrameRow] = []
     token = None
     while len(runs) < MOST_RUNS:
-        page = translate_errors(
-            lambda t=token: client.search_runs([found.experiment_id], "attributes.status = 'FINISHED'", page_token=t)
-        )
+        page = client.search_runs([found.experiment_id], "attributes.status = 'FINISHED'", page_token=token)
         for run in page:
             values = run.data.metrics
             if of_curve:
                 import pandas as pd
 
-                ask = client.get_metric_history
-                points = {name: translate_errors(partial(ask, run.info.run_id, name)) for name in values}
+                points = {name: client.get_metric_history(run.info.run_id, name) for name in values}
                 history = {name: {point.step: point.value for point in known} for name, known in points.items()}
                 curve = pd.DataFrame(history).sort_index()
                 values = of_curve(curve.assign(step=curve.index)).iloc[0].to_dict()

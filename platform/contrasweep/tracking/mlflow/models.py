@@ -33,9 +33,9 @@ def log_model(server: Server, record: Record, module: Any, step: int) -> None:
     if run is None or run.tags.get(MODEL_TAG) == str(step):
         return
     name = re.sub(r"[/:.%\"']", "_", f"{server.study.name} {run_name(server.study, record)}")  # which MLflow refuses
-    entry = translate_errors(lambda: server.client.create_logged_model(server.experiment_id, name, run.run_id))
+    entry = server.client.create_logged_model(server.experiment_id, name, run.run_id)
     with _current_store(server.uri):
-        translate_errors(lambda: _save(module, entry.model_id, run.run_id, step))
+        translate_errors(_save, module, entry.model_id, run.run_id, step)
     server.set_tags(run, {MODEL_TAG: str(step)})
 
 

@@ -23,7 +23,7 @@ from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.links import write_links
 from contrasweep.tracking.mlflow.address import TrackingAddress
-from contrasweep.tracking.mlflow.client import new_client, translate_errors
+from contrasweep.tracking.mlflow.client import new_client
 from contrasweep.tracking.mlflow.description import (
     RUN_STATUS,
     DescribedDataset,
@@ -44,6 +44,7 @@ from contrasweep.tracking.mlflow.description import (
 from contrasweep.tracking.tracker import (
     EndedTrial,
     Outcome,
+    Target,
     TrackedStudy,
     TrackingError,
     TrialFiles,
@@ -101,7 +102,7 @@ class Run:
         self.tags = {tag: self.tags[tag] for tag in (DIGEST_TAG, MODEL_TAG, PARENT_TAG) if tag in self.tags}
 
 
-class Server:
+class Server(Target):
     """Shows a study as an experiment of MLflow: a run of its own and, below that, one run a trial."""
 
     def __init__(self, uri: TrackingAddress, study: TrackedStudy, records: StudyRecords) -> None:
@@ -126,7 +127,7 @@ class Server:
             trials: Whether runs of trials are wanted; to list them takes long.
         """
         self.client = self.client or new_client(self.uri)
-        self.experiment_id = translate_errors(self._experiment)
+        self.experiment_id = self._experiment()
         self.runs, parents = {}, []
         self._evaluations = compact.read_evaluations(self.records, []) if trials else {}
         self.whole = whole
@@ -152,17 +153,17 @@ class Server:
     def is_reachable(self) -> bool:
         """After a failed call: return whether the store answers at all."""
         try:
-            translate_errors(lambda: self.client.search_experiments(max_results=1))
+            self.client.search_experiments(max_results=1)
         except TrackingError as error:
             return not error.retryable
         return True
 
     def begin(self) -> None:
         """Show the study as running, under the plan that it has now."""
-        translate_errors(lambda: self.client.update_run(self.parent_id, status="RUNNING"))
-        translate_errors(lambda: self.client.set_tag(self.parent_id, "plan_digest", self.study.plan_digest))
+        self.client.update_run(self.parent_id, status="RUNNING")
+        self.client.set_tag(self.parent_id, "plan_digest", self.study.plan_digest)
         for key, view in self._views().items():
-            translate_errors(lambda k=key, v=view: self.client.set_experiment_tag(self.experiment_id, k, v))
+            self.client.set_experiment_tag(self.experiment_id, key, view)
 
     def learn(self, records: Collection[Record]) -> None:
         """Take the settings of these trials into the set of params that every run has."""
@@ -183,7 +184,7 @@ class Server:
         description, points = describe_run(self.study, trial), self._points(files)
         run, missing = self._open_run(description, started, points)
         if run.tags.get("status") != "running":
-            translate_errors(lambda: self.client.update_run(run.run_id, status="RUNNING"))
+            self.client.update_run(run.run_id, status="RUNNING")
             self._log(run, tags={"status": "running"})
         self._log(run, missing, self._missing_params(run, description))
 
@@ -196,12 +197,12 @@ class Server:
             if record.status.failed and record.error:
                 (folder / "traceback.txt").write_text(record.error, errors="backslashreplace")
             if any(folder.iterdir()):
-                translate_errors(lambda: self.client.log_artifacts(run.run_id, str(folder)))
+                self.client.log_artifacts(run.run_id, str(folder))
         rest = [point for point in self._summary(record, files, points) if point[0] not in run.keys]
         tags = final_tags(record) | {DIGEST_TAG: record_digest(record)}
         self._log(run, [*missing, *rest], self._missing_params(run, description), tags)
         status, ended = RUN_STATUS[record.status], milliseconds(record.ended)
-        translate_errors(lambda: self.client.set_terminated(run.run_id, status, ended))
+        self.client.set_terminated(run.run_id, status, ended)
         run.ended = ended
         run.forget()
 
@@ -240,11 +241,11 @@ class Server:
         if outcome != "running":
             for run in self.runs.values():
                 if not run.is_final and run.tags.get("status") != WAITING["status"]:
-                    translate_errors(lambda run_id=run.run_id: self.client.update_run(run_id, status="SCHEDULED"))
+                    self.client.update_run(run.run_id, status="SCHEDULED")
                     self._log(run, tags=WAITING)
             status = study_status(statuses, outcome)
             at = milliseconds(newest_first[0].ended) if newest_first and outcome == "complete" else None
-            translate_errors(lambda: self.client.set_terminated(self.parent_id, status, at))
+            self.client.set_terminated(self.parent_id, status, at)
 
     def keep(self) -> None:
         """Keep in the storage where the runs are."""
@@ -254,21 +255,17 @@ class Server:
         """Figures, tables and the description of the study: on its own run, the text on the experiment too."""
         for name, path in files.items():
             folder = Path(name).parent.as_posix()
-            translate_errors(
-                lambda p=path, f=None if folder == "." else folder: self.client.log_artifact(self.parent_id, str(p), f)
-            )
+            self.client.log_artifact(self.parent_id, str(path), None if folder == "." else folder)
         if table is not None:
             note = study_note(self.study, table, study_page(self.experiment_id, self.view + ALL))
             self._set_parent_tags({"mlflow.note.content": note[:7900]})
             if self.view == VIEW:
-                translate_errors(
-                    lambda: self.client.set_experiment_tag(self.experiment_id, "mlflow.note.content", note[:19000])
-                )
+                self.client.set_experiment_tag(self.experiment_id, "mlflow.note.content", note[:19000])
         if metrics:
             now = milliseconds(time.time())
             keys = mlflow_keys(metrics)
             batch = [_metric((keys[name], float(value), now, 0)) for name, value in metrics.items()]
-            translate_errors(lambda: self.client.log_batch(self.parent_id, metrics=batch))
+            self.client.log_batch(self.parent_id, metrics=batch)
 
     def set_tags(self, run: Run, tags: Mapping[str, str]) -> None:
         """Write tags of a run; its other tags do not change."""
@@ -318,12 +315,10 @@ class Server:
             **source_tags(),
         }
         name = study.name if self.view == VIEW else f"{study.name} ({study.storage})"  # the experiment is another's
-        entity = translate_errors(
-            lambda: self.client.create_run(self.experiment_id, start_time=milliseconds(began), tags=tags, run_name=name)
-        )
+        entity = self.client.create_run(self.experiment_id, start_time=milliseconds(began), tags=tags, run_name=name)
         parent: str = entity.info.run_id
         declared = json.dumps({**vars(study), "extra": dict(study.extra)}, indent=1, default=str)
-        translate_errors(lambda: self.client.log_text(parent, declared, "study.json"))
+        self.client.log_text(parent, declared, "study.json")
         return parent
 
     def _set_parent_tags(self, tags: Mapping[str, str]) -> None:
@@ -334,16 +329,16 @@ class Server:
         token, mine = None, f"tags.`{ORIGIN_TAG}` = '{self.study.origin}'"
         condition = " AND ".join(filter(None, (condition, mine)))
         while True:
-            page = translate_errors(
-                lambda t=token: self.client.search_runs(
-                    [self.experiment_id],
-                    condition,
-                    max_results=RUNS_PER_PAGE,
-                    order_by=["attributes.start_time DESC"],
-                    page_token=t,
-                )
+            page = self.client.search_runs(
+                [self.experiment_id],
+                condition,
+                max_results=RUNS_PER_PAGE,
+                order_by=["attributes.start_time DESC"],
+                page_token=token,
             )
-            yield from map(_run_of, page)
+            for found in page:
+                data, info = found.data, found.info
+                yield Run(info.run_id, dict(data.tags), set(data.metrics), set(data.params), ended=info.end_time or 0)
             token = page.token
             if not token:
                 return
@@ -357,7 +352,7 @@ class Server:
         if run.is_final and run.ended and not self.whole:
             run.forget()
         if other is not None:
-            translate_errors(lambda: self.client.delete_run(other.run_id))
+            self.client.delete_run(other.run_id)
 
     def _open_run(
         self,
@@ -376,7 +371,7 @@ class Server:
             missing = None if run.is_final and run.ended else self._missing(run, points)
             if missing is not None:
                 return run, missing
-            translate_errors(lambda: self.client.delete_run(run.run_id))
+            self.client.delete_run(run.run_id)
             del self.runs[trial_id]
         else:
             self.added += 1
@@ -389,7 +384,11 @@ class Server:
             newest = run.newest
             return [point for point in points if point[3] > newest.get(point[0], -1)]
         run.newest, missing = {}, []
-        have = {key: self._history(run, key) for key in {point[0] for point in points} & run.keys}
+        ask = self.client.get_metric_history
+        have = {
+            key: {metric.step: metric.value for metric in ask(run.run_id, key)}
+            for key in {point[0] for point in points} & run.keys
+        }
         for key, value, at, step in points:
             if step not in (known := have.get(key, {})):
                 missing.append((key, value, at, step))
@@ -397,10 +396,6 @@ class Server:
                 return None
         run.newest = {key: max(known) for key, known in have.items() if known}
         return missing
-
-    def _history(self, run: Run, key: str) -> dict[int, float]:
-        history = translate_errors(lambda: self.client.get_metric_history(run.run_id, key))
-        return {metric.step: metric.value for metric in history}
 
     def _create(self, description: RunDescription, started: float, tags: Mapping[str, str]) -> Run:
         all_tags = {
@@ -410,14 +405,12 @@ class Server:
             ORIGIN_TAG: self.study.origin,
             **source_tags(),
         }
-        entity = translate_errors(
-            lambda: self.client.create_run(
-                self.experiment_id, start_time=milliseconds(started), tags=all_tags, run_name=description.name
-            )
+        entity = self.client.create_run(
+            self.experiment_id, start_time=milliseconds(started), tags=all_tags, run_name=description.name
         )
         self.runs[description.trial_id] = run = Run(entity.info.run_id, all_tags, newest={})
         with self._datasets:
-            translate_errors(lambda: self.client.log_inputs(run.run_id, datasets=[_dataset_input(description.dataset)]))
+            self.client.log_inputs(run.run_id, datasets=[_dataset_input(description.dataset)])
         return run
 
     def _keys(self, files: TrialFiles, record: Record | None = None) -> dict[str, str]:
@@ -472,7 +465,7 @@ class Server:
                 "params": [Param(*item) for item in settings[i * PARAMS_PER_CALL : (i + 1) * PARAMS_PER_CALL]],
                 "tags": [RunTag(*item) for item in marks.items()] if i == calls - 1 else [],
             }
-            translate_errors(lambda e=entities: self.client.log_batch(run.run_id, **e))
+            self.client.log_batch(run.run_id, **entities)
         for key, _, _, step in points:
             run.keys.add(key)
             if run.newest is not None:
@@ -507,11 +500,6 @@ def _same(shown: float, ours: float) -> bool:
     if math.isinf(ours):
         ours = math.copysign(LARGEST, ours)
     return shown == ours or (math.isnan(shown) and math.isnan(ours)) or shown == math.copysign(math.inf, ours)
-
-
-def _run_of(entity: Any) -> Run:
-    data, info = entity.data, entity.info
-    return Run(info.run_id, dict(data.tags), set(data.metrics), set(data.params), ended=info.end_time or 0)
 
 
 def _metric(point: Point) -> Any:

@@ -8,11 +8,10 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
 
 from contrasweep.errors import SpecError, StorageError
-from contrasweep.tracking.mlflow.address import UI_PORT, TrackingAddress, checked_uri
-from contrasweep.tracking.mlflow.client import SETTINGS, new_client, translate_errors
+from contrasweep.tracking.mlflow.address import UI_PORT, checked_uri
+from contrasweep.tracking.mlflow.client import SETTINGS, new_client
 from contrasweep.tracking.mlflow.server import PAGE_KIND, study_page
 from contrasweep.tracking.tracker import TrackingError
 
@@ -20,25 +19,24 @@ PORTS_TRIED = 20
 START_S = 240.0  # on a busy machine; 10 s on an idle one
 
 
-def serve(
-    uri: str | TrackingAddress,
-    port: int = UI_PORT,
-    study: str | None = None,
-    *,
-    on_ready: Callable[[str], None] = print,
-) -> int:
-    """Show the runs at `uri` until interrupted; the exit status. `on_ready` gets the address to open.
+def serve(uri: str, port: int = UI_PORT, study: str | None = None) -> int:
+    """Show the runs at `uri` until interrupted; the exit status. It prints the address to open.
 
-    For a store that is a server already, it gets the address at once. A taken port gives way to the
+    For a store that is a server already, that is all. A taken port gives way to the
     next free one.
     """
     address = checked_uri(uri)
     if address.is_none:
         raise SpecError("there is nothing to show without tracking", place="tracking", value="none")
     client = new_client(address)  # makes a fresh database, before the server's workers would each try to
-    page = _page(client, study)
+    try:
+        experiment = client.get_experiment_by_name(study) if study else None
+    except TrackingError as error:
+        raise StorageError(f"tracking: {error}") from None
+    # The list of studies where none is named, or it was never tracked.
+    page = study_page(experiment.experiment_id) if experiment else f"#/experiments?{PAGE_KIND}"
     if address.is_server:
-        on_ready(f"{address}/{page}")
+        print(f"{address}/{page}")
         return 0
     port = _free_port(port)
     settings = {**os.environ, **SETTINGS, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
@@ -48,7 +46,7 @@ def serve(
     server = subprocess.Popen([sys.executable, *words, "--log-level warning"], env=settings, start_new_session=True)
     try:
         _wait_until_up(server, port)
-        on_ready(f"http://127.0.0.1:{port}/{page}  (Ctrl-C ends it)")
+        print(f"http://127.0.0.1:{port}/{page}  (Ctrl-C ends it)", flush=True)
         return server.wait()
     except KeyboardInterrupt:
         return 0
@@ -57,15 +55,6 @@ def serve(
             os.killpg(server.pid, signal.SIGTERM)  # its workers too
         server.wait()
         signal.signal(signal.SIGTERM, before)
-
-
-def _page(client: object, study: str | None) -> str:
-    """The study's page; the list of studies where none is named or it was never tracked."""
-    try:
-        experiment = translate_errors(lambda: client.get_experiment_by_name(study)) if study else None  # type: ignore[attr-defined]
-    except TrackingError as error:
-        raise StorageError(f"tracking: {error}") from None
-    return study_page(experiment.experiment_id) if experiment else f"#/experiments?{PAGE_KIND}"
 
 
 def _free_port(wanted: int) -> int:
