@@ -78,10 +78,9 @@ def images(
         model = network(settings.resolve(trial.data), tuple(pixels.shape[1:])).train()
         sgd = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, epochs * (len(pixels) // batch))
+        method = None if views else Contrastive(trial, settings)
         for epoch in range(1, epochs + 1):
-            for both, rows in (
-                viewed(pixels, batch, views) if views else Contrastive(trial, settings)._batches(epoch, 0)[1]
-            ):
+            for both, rows in viewed(pixels, batch, views) if method is None else method._batches(epoch, 0)[1]:
                 loss = supcon(model(both), labels[rows].repeat(2), 0.2)
                 sgd.zero_grad()
                 loss.backward()
@@ -91,7 +90,7 @@ def images(
     return ours, plain
 
 
-def viewed(pixels: torch.Tensor, batch: int, views: v2.Transform) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def viewed(pixels: torch.Tensor, batch: int, views: v2.Transform | None) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Batches of two views of each image, with their rows, one image after another."""
     mean, std = (moment(pixels.float() / 255, dim=(0, 2, 3)).tolist() for moment in (torch.mean, torch.std))
     one = v2.Compose([views, v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)])
