@@ -47,7 +47,7 @@ PAPERS: dict[str, list[Item]] = {
             "Conclusion: reasonable similarities and losses are equally accurate",
             f"{LOSSES}:SWEEP",
             f"{SURVEY}:SUPERVISED {LOSSES}:SIMILARITY_BY_LOSS",
-            "",
+            "untuned: of 42 pairs 11 are surely behind SupCon with cosine, 2 equivalent to it, none ahead",
         ),
         ("Closing hypothesis: cosine transfers better", "", f"{LOSSES}:TRANSFER", ""),
         (
