@@ -54,7 +54,7 @@ def test_reports_that_come_together_are_as_usual_as_those_that_come_alone():
         for count in range(batch, 21, batch):
             watched.reported("i", batch, 1.0, 100.0 + 50.0 * count)
         watched.reported("j", 1, 1.0, 1100.0)
-        usual.append({silence.trial_id: silence.usual for silence in watched.silent(10_000.0)})
+        usual.append({i: watched._usual(watched._clocks[i]) for i in watched.silent(10_000.0)})
     assert usual == [{"i": 50.0, "j": 50.0}] * 3
 
 
