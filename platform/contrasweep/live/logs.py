@@ -49,7 +49,7 @@ def ending(records: StudyRecords, trial_id: str, record: Record | None) -> str:
     return f"--- {record.status}{where}{cause}\n{record.error or ''}"
 
 
-def follow(records: StudyRecords, trial_id: str, write: Callable[[str], object], poll_s: float = POLL_S) -> None:
+def follow(records: StudyRecords, trial_id: str, write: Callable[[str], object]) -> None:
     """Write what a trial prints until it has a record."""
     written = ""
     while True:
@@ -60,7 +60,7 @@ def follow(records: StudyRecords, trial_id: str, write: Callable[[str], object],
         if record is not None:
             write(ending(records, trial_id, record))
             return
-        time.sleep(poll_s)
+        time.sleep(POLL_S)
 
 
 def _new(written: str, text: str) -> str:

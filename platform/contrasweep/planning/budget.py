@@ -8,7 +8,8 @@ not counted, since nothing is left of them.
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import add
 
 from typing_extensions import TypedDict
 
@@ -39,12 +40,11 @@ class Spent:
         return spent
 
     def __add__(self, other: "Spent") -> "Spent":
-        return Spent(self.trials + other.trials, self.gpu_hours + other.gpu_hours, self.cost + other.cost)
+        return Spent(*map(add, astuple(self), astuple(other)))
 
     def beyond(self, other: "Spent") -> "Spent":
         """Return what this is more than `other`; never below 0, for a trial that runs again may take less."""
-        more = (self.trials - other.trials, self.gpu_hours - other.gpu_hours, self.cost - other.cost)
-        return Spent(max(0, more[0]), max(0.0, more[1]), max(0.0, more[2]))
+        return Spent(*(max(mine - theirs, 0) for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
     def of_trials(self, trials: int) -> "Spent":
         """Return what so many trials take if each takes what these took in the mean."""

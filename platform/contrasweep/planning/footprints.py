@@ -1,5 +1,6 @@
 """What each trial of a study needs: measured in its own cell, else estimated, else declared, else the default."""
 
+import functools
 import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -72,29 +73,23 @@ class Footprints:
         self._counts: dict[Hashable, Estimate | None] = {}
         self._whys: dict[Cell, str] = {}
         self._requirements: dict[tuple[str, Cell], Requirement] = {}
-        self._options: dict[Footprint, list[Placement]] = {}
-        self._slots: dict[Placement, int] = {}
+        self._options = functools.cache(lambda footprint: options(footprint, self.inventory))
 
     def of(self, trial: Trial) -> Requirement:
         """Return the footprint of `trial`; it is the same for all replicates of its cell."""
         cell = cell_of(trial)
         if (trial.arm, cell) not in self._requirements:
-            footprint, source = self._footprint(trial, cell)
+            footprint, source = self._footprint(trial)
             self._requirements[trial.arm, cell] = Requirement(footprint, source, self._whys.get(cell, ""))
         return self._requirements[trial.arm, cell]
 
     def options(self, trial: Trial) -> list[Placement]:
         """Return every way to place `trial`, smallest GPU first; empty where it fits no host."""
-        footprint = self.of(trial).footprint
-        if footprint not in self._options:
-            self._options[footprint] = options(footprint, self.inventory)
-        return self._options[footprint]
+        return self._options(self.of(trial).footprint)
 
     def slots(self, placement: Placement) -> int:
         """Return how many trials of this placement all hosts hold at once if they run no others."""
-        if placement not in self._slots:
-            self._slots[placement] = sum(slots_on(placement, node) * node.count for node in self.inventory.nodes)
-        return self._slots[placement]
+        return sum(slots_on(placement, node) * node.count for node in self.inventory.nodes)
 
     def missing(self, trials: Iterable[Trial]) -> Trial | None:
         """Return the trial that needs least if none of `trials` fits a host; else None."""
@@ -114,18 +109,15 @@ class Footprints:
 
     def notes(self, trial: Trial) -> TrialNotes:
         """Return what the record of `trial` must contain so that the memory model can learn from it."""
-        cell = cell_of(trial)
-        work, counted = self._workload(trial, cell), self._counted(trial, cell)
-        if work is None or counted is None:
+        if (counted := self._counted(trial)) is None:
             return TrialNotes()
-        return TrialNotes(architecture=work.architecture, counted_gib=round(counted, 4))
+        return TrialNotes(architecture=counted[0], counted_gib=round(counted[1], 4))
 
     def grow(self, inventory: Inventory) -> None:
         """Place trials on the hosts of `inventory` from now on."""
         self.inventory = inventory
         self._requirements.clear()
-        self._options.clear()
-        self._slots.clear()
+        self._options.cache_clear()
 
     def learn(self, peak: Peak) -> None:
         """Add the peaks of one more trial to what is known."""
@@ -137,21 +129,17 @@ class Footprints:
 
         Trials of the same kind are then given more memory from their start.
         """
-        cell = cell_of(trial)
-        work, counted = self._workload(trial, cell), self._counted(trial, cell)
-        if work and counted is not None:
-            self.learned.gpu.observe_out_of_memory(calibration_key(gpu, work.architecture), counted, limit_gib)
+        if (counted := self._counted(trial)) is not None:
+            self.learned.gpu.observe_out_of_memory(calibration_key(gpu, counted[0]), counted[1], limit_gib)
             self._requirements.clear()
 
-    def _footprint(self, trial: Trial, cell: Cell) -> tuple[Footprint, str]:
-        hint = self.study.arms[trial.arm].resources
-        seen = self.learned.cells.get(cell_key(*cell), {})
-        base = hint or self._undeclared(self._workload(trial, cell))
+    def _footprint(self, trial: Trial) -> tuple[Footprint, str]:
+        hint, work = self.study.arms[trial.arm].resources, self._workload(trial)
+        seen = self.learned.cells.get(cell_key(*cell_of(trial)), {})
+        base = hint or self._undeclared(work)
         if not base.wants_gpu:
-            return (base, DECLARED) if hint else self._on_host(base, trial, cell, seen.get(CPU))
-        known = [
-            on_type for gpu in self.inventory.gpu_types if (on_type := self._on_type(gpu.type, base, trial, cell, seen))
-        ]
+            return (base, DECLARED) if hint else self._on_host(base, trial, seen.get(CPU))
+        known = [on_type for gpu in self.inventory.gpu_types if (on_type := self._on_type(gpu.type, base, trial, seen))]
         if not known:
             return base, DECLARED if hint else DEFAULT
         most = max((entry for entry, _ in known), key=lambda entry: entry.gpu_memory_gib)
@@ -163,15 +151,11 @@ class Footprints:
             types=tuple(entry for entry, _ in known),
             host_memory_gib=_rounded(max(hosts, default=base.host_memory_gib)),
             cpus=base.cpus,
-            gpus=max(hint.gpus if hint else 0.0, self._several_gpus(trial, cell)),
+            # Of a trial that takes one GPU, its memory decides the place.
+            gpus=max(hint.gpus if hint else 0.0, float(work.gpus) if work and work.gpus > 1 else 0.0),
             gpu_types=base.gpu_types,
         )
         return footprint, MEASURED if any(source == MEASURED for _, source in known) else ESTIMATED
-
-    def _several_gpus(self, trial: Trial, cell: Cell) -> float:
-        """Return the number of GPUs of a trial that names more than one; else 0, and its memory decides its place."""
-        work = self._workload(trial, cell)
-        return float(work.gpus) if work is not None and work.gpus > 1 else 0.0
 
     def _undeclared(self, work: Workload | None) -> Footprint:
         """Return the footprint of an arm that declares nothing, before its memory is known.
@@ -185,36 +169,32 @@ class Footprints:
             return replace(default, gpus=0.0, cpus=work.cpus)
         return replace(default, gpus=float(work.gpus), cpus=work.cpus, host_memory_gib=GPU_HOST_GIB)
 
-    def _on_type(
-        self, gpu: str, base: Footprint, trial: Trial, cell: Cell, seen: Mapping[str, Peak]
-    ) -> tuple[OnType, str] | None:
+    def _on_type(self, gpu: str, base: Footprint, trial: Trial, seen: Mapping[str, Peak]) -> tuple[OnType, str] | None:
         """Return what is known of the GPU memory on one type, and how it is known; None where only `base` is known."""
         measured = {host: peak for host, peak in seen.items() if peak.gpu_memory_gib}
         if gpu in measured:
             there = measured[gpu]
             return OnType(gpu, there.gpu_memory_gib, there.margin, max(there.gpu_busy, base.gpu_busy)), MEASURED
-        work, counted = self._workload(trial, cell), self._counted(trial, cell)
-        if work and counted is not None:
-            key = calibration_key(gpu, work.architecture)
-            return OnType(
-                gpu, self.learned.gpu.predict(key, counted), self.learned.gpu.margin(key), base.gpu_busy
-            ), ESTIMATED
+        if (counted := self._counted(trial)) is not None:
+            key = calibration_key(gpu, counted[0])
+            predicted = self.learned.gpu.predict(key, counted[1])
+            return OnType(gpu, predicted, self.learned.gpu.margin(key), base.gpu_busy), ESTIMATED
         if measured:
             most = max(peak.gpu_memory_gib for peak in measured.values())
             return OnType(gpu, most, MARGIN_UNMEASURED, base.gpu_busy), MEASURED
         return None
 
-    def _on_host(self, base: Footprint, trial: Trial, cell: Cell, seen: Peak | None) -> tuple[Footprint, str]:
+    def _on_host(self, base: Footprint, trial: Trial, seen: Peak | None) -> tuple[Footprint, str]:
         if seen:
             return replace(base, host_memory_gib=_rounded(seen.host_memory_gib * MARGIN)), MEASURED
-        work, counted = self._workload(trial, cell), self._counted(trial, cell)
-        if work and counted is not None:
-            predicted = self.learned.host.predict(calibration_key(CPU, work.architecture), counted)
+        if (counted := self._counted(trial)) is not None:
+            predicted = self.learned.host.predict(calibration_key(CPU, counted[0]), counted[1])
             return replace(base, host_memory_gib=_rounded(predicted)), ESTIMATED
         return base, DEFAULT
 
-    def _workload(self, trial: Trial, cell: Cell) -> Workload | None:
-        """Return the workload that the trainable declares for this cell; None where it declares none or fails."""
+    def _workload(self, trial: Trial) -> Workload | None:
+        """Return the workload that the trainable declares for a trial; None where it declares none or fails."""
+        cell = cell_of(trial)
         if cell not in self._workloads:
             hook, self._workloads[cell] = getattr(self.trainables[trial.arm], "memory", None), None
             try:
@@ -232,8 +212,7 @@ class Footprints:
         goes to no GPU or to one whose peak is not known, and where the trainable does not say how many steps a trial
         has.
         """
-        cell = cell_of(trial)
-        work, counted = self._workload(trial, cell), self._count_of(trial, cell)
+        work, counted = self._workload(trial), self._count_of(trial)
         if work is None or counted is None or not work.steps:
             return None
         speeds = {gpu.type: gpu.speed for gpu in self.inventory.gpu_types}
@@ -245,22 +224,22 @@ class Footprints:
 
     def operations(self, trial: Trial) -> float | None:
         """Return the floating-point operations of the whole training of `trial`; None where they are not counted."""
-        work, counted = self._workload(trial, cell_of(trial)), self._count_of(trial, cell_of(trial))
+        work, counted = self._workload(trial), self._count_of(trial)
         return work.steps * counted.work.operations or None if work and counted else None
 
     def checkpoint_gib(self, trial: Trial) -> float | None:
         """The counted size of a checkpoint of `trial`: network and optimiser; None where it cannot be counted."""
-        counted = self._count_of(trial, cell_of(trial))
+        counted = self._count_of(trial)
         return None if counted is None else counted.checkpoint_gib
 
-    def _counted(self, trial: Trial, cell: Cell) -> float | None:
-        """The count of this cell's memory in GiB."""
-        counted = self._count_of(trial, cell)
-        return None if counted is None else counted.gib
+    def _counted(self, trial: Trial) -> tuple[str, float] | None:
+        """Return the architecture of a trial's workload and the count of its memory in GiB; None where it has none."""
+        work, counted = self._workload(trial), self._count_of(trial)
+        return (work.architecture, counted.gib) if work and counted else None
 
-    def _count_of(self, trial: Trial, cell: Cell) -> Estimate | None:
-        """The count of this cell's workload, counted once for each shape."""
-        work = self._workload(trial, cell)
+    def _count_of(self, trial: Trial) -> Estimate | None:
+        """The count of a trial's workload, counted once for each shape."""
+        work = self._workload(trial)
         if work is None:
             return None
         shape = (work.architecture, work.shape, work.precision, work.optimizer_states, work.resident_bytes, work.gpus)
@@ -272,7 +251,7 @@ class Footprints:
                     checkpoint = count.parameters * (1 + count.optimizer_states) / work.gpus / GIB
                     self._counts[shape] = Estimate(count.gib, count.work, checkpoint)
             except ClusterError as error:
-                self._whys[cell] = str(error)
+                self._whys[cell_of(trial)] = str(error)
             except SystemExit as error:  # a part of the user's, as it is built
                 hint = f"{in_one_line(error)}; a part must not call sys.exit"
                 raise SpecError("the trial cannot be built", place=f"arms.{trial.arm}", hint=hint) from None

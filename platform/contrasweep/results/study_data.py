@@ -197,7 +197,7 @@ class StudyData:
         """
         broken: list[BrokenFileError] = []
         wanted = [*self.search_records, *self.trial_records]
-        return compact.read_system(self.records, self.etags, wanted, broken)
+        return compact.read_curves(self.records, self.etags, wanted, broken, compact.SYSTEMS)
 
     @cached_property
     def unused_settings(self) -> list[str]:

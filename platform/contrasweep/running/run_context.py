@@ -1,6 +1,5 @@
 """Values that the driver, Ray Tune and the workers exchange: facts of the run, and trials as plain values."""
 
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypedDict
 
@@ -100,8 +99,6 @@ class RunContext:
         self.retention = retention or Retention()
         # Unpickled only when they are called, so that a worker sees which modules an arm's function imports.
         self.functions = {path: ray.cloudpickle.dumps(function) for path, function in functions.items()}
-        self.run = uuid.uuid4().hex[:8]
-        """Names this run among those of one Ray."""
 
     def describe(
         self, trial: Trial, place: PlaceDescription, notes: TrialNotes, code: CodeRef, *, no_prior_state: bool = False

@@ -80,11 +80,8 @@ class Attempt:
 
     def check(self) -> None:
         """Raise `AttemptSuperseded` where a later attempt has begun; ask the storage once in `ASK_AFTER_S` at most."""
-        if time.monotonic() - self.asked >= ASK_AFTER_S:
-            self.ask()
-
-    def ask(self) -> None:
-        """Raise `AttemptSuperseded` where a later attempt has begun."""
+        if time.monotonic() - self.asked < ASK_AFTER_S:
+            return
         # Archived, or damaged, it says nothing of a later attempt.
         latest = read_owner(self.records, self.trial_id) or self.owner
         if latest.token != self.owner.token:

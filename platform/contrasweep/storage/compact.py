@@ -113,26 +113,15 @@ def read_curves(
     etags: Mapping[str, str],
     trial_ids: Iterable[str],
     broken: list[BrokenFileError] | None = None,
+    kind: str = CURVES,
 ) -> "pd.DataFrame":
-    """Return every report of `trial_ids`: trial_id, step, time, and the metrics.
+    """Return every report of `trial_ids`, or of `SYSTEMS` what they used: trial_id, step, time, and the numbers.
 
     NaN where a report did not give a metric. `etags` are those of the whole study; `broken` as in `read_records`.
     """
-    table = _gather(records, CURVES, etags, list(dict.fromkeys(trial_ids)), broken)
+    table = _gather(records, kind, etags, list(dict.fromkeys(trial_ids)), broken)
     frame: pd.DataFrame = table.drop_columns(["etag"]).to_pandas(strings_to_categorical=True)
     return frame if len(frame) else frame.assign(step=[], time=[])
-
-
-def read_system(
-    records: StudyRecords, etags: Mapping[str, str], trial_ids: Iterable[str], broken: list[BrokenFileError]
-) -> "pd.DataFrame":
-    """Return the system use of `trial_ids` over time, one row for each sample: trial_id, step, time and values.
-
-    Errors and missing trials are handled as in `read_curves`.
-    """
-    table = _gather(records, SYSTEMS, etags, list(dict.fromkeys(trial_ids)), broken)
-    frame: pd.DataFrame = table.drop_columns(["etag"]).to_pandas(strings_to_categorical=True)
-    return frame
 
 
 def compact_finished(records: StudyRecords, stop: threading.Event) -> None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from contrasweep.errors import StorageError
 from contrasweep.storage.names import MAX_READ, is_key, too_large
+from contrasweep.storage.store import ListedStore
 
 T = TypeVar("T")
 Info = dict[str, object]
@@ -22,7 +23,7 @@ TAGS = ("etag", "ETag", "md5Hash", "content_md5", "generation", "mtime", "create
 """What file systems say of an object that changes when it is replaced."""
 
 
-class FsspecStore:
+class FsspecStore(ListedStore):
     """The objects below an address. Nothing is remembered: each listing asks again."""
 
     def __init__(self, uri: str) -> None:
@@ -72,22 +73,18 @@ class FsspecStore:
         found: bool = self._do("look up", key, lambda: self.fs.isfile(self._path(key)))
         return found
 
-    def list(self, prefix: str = "") -> Iterator[str]:
-        """Keys that begin with `prefix`, sorted."""
-        yield from sorted(key for key in self._found(prefix.rpartition("/")[0]) if key.startswith(prefix))
-
-    def sizes(self, prefix: str) -> dict[str, int]:
-        """Return the sizes that the file system lists; 0 where it says none."""
-        found = self._found(prefix.rpartition("/")[0])
-        return {key: int(str(info.get("size") or 0)) for key, info in sorted(found.items()) if key.startswith(prefix)}
-
-    def etags(self, folder: str, name: str) -> dict[str, str]:
-        """Return by key a text of size and version, as far as the file system has versions."""
-        return {
-            key: "-".join(str(info.get(tag)) for tag in ("size", *TAGS) if info.get(tag) is not None)
-            for key, info in sorted(self._found(folder.rstrip("/")).items())
-            if key.endswith(f"/{name}") and key.count("/") == folder.count("/") + 1
-        }
+    def entries(self, prefix: str) -> Iterator[tuple[str, str, int]]:
+        """Yield key, tag and bytes; the tag is of size and version, as far as the file system has versions."""
+        where = f"{self.root}/{prefix.rpartition('/')[0]}".rstrip("/")
+        try:
+            below: dict[str, Info] = self._do("list", prefix, functools.partial(self.fs.find, where, detail=True))
+        except FileNotFoundError:
+            return
+        for path, info in sorted(below.items()):
+            key = path.removeprefix(f"{self.root}/")
+            if key != path and key.startswith(prefix) and is_key(key):
+                tags = (str(info[tag]) for tag in ("size", *TAGS) if info.get(tag) is not None)
+                yield key, "-".join(tags), int(str(info.get("size") or 0))
 
     def delete(self, key: str) -> None:
         """Delete the object, if there is one."""
@@ -121,26 +118,9 @@ class FsspecStore:
         finally:
             temporary.unlink(missing_ok=True)
 
-    def check_writable(self) -> None:
-        """Write and delete a small object."""
-        key = f".tmp-{uuid.uuid4().hex}"
-        self.write(key, b"")
-        self.delete(key)
-
     def has_conditional_writes(self) -> bool:
         """Return False: no file system of fsspec promises it."""
         return False
-
-    def _found(self, folder: str) -> dict[str, Info]:
-        """Return key -> the file system's entry, of all objects below a folder."""
-        where = f"{self.root}/{folder}".rstrip("/")
-        try:
-            below: dict[str, Info] = self._do("list", folder, functools.partial(self.fs.find, where, detail=True))
-        except FileNotFoundError:
-            return {}
-        start = len(self.root) + 1
-        keys = {path[start:]: info for path, info in below.items() if path.startswith(f"{self.root}/")}
-        return {key: info for key, info in keys.items() if is_key(key)}
 
     def _path(self, key: str) -> str:
         return f"{self.root}/{key}"

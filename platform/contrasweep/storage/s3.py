@@ -32,6 +32,7 @@ from contrasweep.storage.s3_retry import (
     positive_number,
     storage_error,
 )
+from contrasweep.storage.store import ListedStore
 
 PART_BYTES = 8 * 2**20
 THREADS = 4
@@ -46,7 +47,7 @@ Answer = dict[str, Any]
 """What boto3 gives of a server's answer: its fields are S3's, and boto3 has no types."""
 
 
-class S3Store:
+class S3Store(ListedStore):
     """Objects below `s3://bucket/prefix`.
 
     Every call is retried as `s3_retry.Retry` says; then `StorageError` names the object and what to do. `patient`: the
@@ -115,24 +116,8 @@ class S3Store:
         """Whether the server knows the object, by a HEAD request."""
         return self._head(key) is not None
 
-    def list(self, prefix: str = "") -> Iterator[str]:
-        """Keys that begin with `prefix`, sorted, page by page."""
-        yield from (key for key, _, _ in self._entries(prefix))
-
-    def sizes(self, prefix: str) -> dict[str, int]:
-        """The sizes that the server lists, by key."""
-        return {key: size for key, _, size in self._entries(prefix)}
-
-    def etags(self, folder: str, name: str) -> dict[str, str]:
-        """The server's entity tags, by key."""
-        ends = f"/{name}"
-        return {
-            key: tag
-            for key, tag, _ in self._entries(folder)
-            if key.endswith(ends) and key.count("/") == folder.count("/") + 1
-        }
-
-    def _entries(self, prefix: str) -> Iterator[tuple[str, str, int]]:
+    def entries(self, prefix: str) -> Iterator[tuple[str, str, int]]:
+        """Yield key, entity tag and bytes of each object, page by page."""
         place = {"Bucket": self.bucket, "Prefix": self.prefix + prefix}
         while True:
             page = self._retry("list", prefix, lambda _: self._client.list_objects_v2(**place))
@@ -172,12 +157,6 @@ class S3Store:
     def get_file(self, key: str, path: Path) -> None:
         """Download an object to `path`."""
         self._retry("read", key, lambda allowance: self._download(key, path, allowance))
-
-    def check_writable(self) -> None:
-        """Write an empty object under a random name and delete it."""
-        key = f".contrasweep-write-check-{uuid.uuid4().hex}"
-        self.write(key, b"")
-        self.delete(key)
 
     def has_conditional_writes(self) -> bool:
         """Whether the server heeds `If-None-Match: *`: asked with an object under a random name, which is deleted."""

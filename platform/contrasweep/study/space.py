@@ -6,7 +6,7 @@ unit cube, which serves random, quasi-random and grid search alike. Finite space
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
@@ -229,10 +229,16 @@ def sample(space: Space, point: Sequence[float], fixed: Config | None = None) ->
     An inactive parameter is left out, its coordinate unused, so that every configuration uses one cube.
     `fixed` is the nested config of what is not searched, for conditions on it.
     """
+    places = dict(zip(space, point, strict=False))
+    return drawn_by(space, fixed, lambda name: space[name].at(places[name]))
+
+
+def drawn_by(space: Space, fixed: Config | None, value: Callable[[str], Any]) -> MutableConfig:
+    """Return the configuration of the values that `value` draws by name; it is asked for those that exist alone."""
     config: MutableConfig = {}
     for name in ordered(space):
         if exists(space, name, fixed, config):
-            config[name] = space[name].at(point[list(space).index(name)])
+            config[name] = value(name)
     return config
 
 
@@ -308,10 +314,7 @@ def product(space: Space, fixed: Config, values: Mapping[str, list[Any]]) -> dic
     """Return the different configurations of these values, by their canonical texts."""
     by_text: dict[str, MutableConfig] = {}
     for point in itertools.product(*values.values()):
-        drawn, config = dict(zip(values, point, strict=True)), MutableConfig()
-        for name in ordered(space):
-            if exists(space, name, fixed, config):
-                config[name] = drawn[name]
+        config = drawn_by(space, fixed, dict(zip(values, point, strict=True)).__getitem__)
         by_text.setdefault(canonical.dumps(config), config)
     return by_text
 

@@ -134,8 +134,7 @@ class Placements:
     def slots(self, trials: Iterable[Trial]) -> int:
         """Return how many trials run at once on the whole cluster, of the kind of which it holds the most."""
         kinds = {placement for trial in trials for placement in self.footprints.options(trial)}
-        nodes = self.inventory.nodes
-        return max((sum(slots_on(kind, node) * node.count for node in nodes) for kind in kinds), default=1)
+        return max(map(self.footprints.slots, kinds), default=1)
 
     def _choose(self, trial: Trial) -> Placement:
         if (more := self.raised.get((trial.arm, cell_of(trial)))) is not None:

@@ -5,6 +5,7 @@ the run goes on without these features. No other module touches the names below.
 """
 
 import contextlib
+import operator
 import pkgutil
 import re
 import subprocess
@@ -110,8 +111,12 @@ def lacking() -> Iterator[str]:
         if gone := [name for name in feature.names if not _has(name)]:
             yield f"Ray {ray.__version__} has no {gone[0]}: {feature.without}"
     trial = TuneTrial("none", stub=True)
-    if gone := [name for name in TRIAL_NAMES if not _has_attribute(trial, name)]:
-        yield f"Ray {ray.__version__} has no {gone[0]} of a trial: retries are counted by Ray alone, memory is kept"
+    for name in TRIAL_NAMES:
+        try:
+            operator.attrgetter(name)(trial)
+        except AttributeError:
+            yield f"Ray {ray.__version__} has no {name} of a trial: retries are counted by Ray alone, memory is kept"
+            return
 
 
 def adapt(say: Callable[[str], object]) -> Callable[[], None]:
@@ -367,11 +372,3 @@ def _has(name: str) -> bool:
 def _named(name: str) -> Any:
     """Return the object at a dotted name of Ray; `ImportError` or `AttributeError` where there is none."""
     return pkgutil.resolve_name(name)
-
-
-def _has_attribute(value: Any, name: str) -> bool:
-    for part in name.split("."):
-        if not hasattr(value, part):
-            return False
-        value = getattr(value, part)
-    return True

@@ -133,7 +133,7 @@ def build(
     if ":" in searcher:
         target = import_path(searcher, "searcher", "searcher")
         if hasattr(target, "sample_relative"):
-            return optuna_searcher(searcher, problem, options, fresh=False)
+            return optuna_searcher(target, problem, options, fresh=False)
         return cast(Searcher, OwnSearcher(searcher, target, problem, options))  # by its methods
     raise SpecError(
         "there is no such searcher",

@@ -11,7 +11,7 @@ import numpy as np
 from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
-from contrasweep.study.space import Choice, Float, Int, configurations, exists, levels, ordered, sample
+from contrasweep.study.space import Choice, Float, Int, configurations, drawn_by, levels, sample
 from contrasweep.tuning.searchers.searcher import Problem
 
 
@@ -106,11 +106,7 @@ class OptunaSearcher:
             number = [self.seed, self.ask_count, len(self.study.get_trials(deepcopy=False))]
             self.study.sampler = self.sampler(int(np.random.SeedSequence(number).generate_state(1)[0]))
         trial = self.study.ask()
-        config: MutableConfig = {}
-        for name in ordered(self.space):
-            if exists(self.space, name, self.fixed, config):
-                config[name] = suggest(trial, name, self.space[name])
-        return trial, config
+        return trial, drawn_by(self.space, self.fixed, lambda name: suggest(trial, name, self.space[name]))
 
     def _enqueue(self, config: MutableConfig) -> MutableConfig:
         self.study.enqueue_trial({name: coordinate(self.space[name], value) for name, value in config.items()})
@@ -137,9 +133,12 @@ class OptunaSearcher:
         return next((config for config in drawn if canonical.dumps(config) not in self.seen), None)
 
 
-def optuna_searcher(name: str, problem: Problem, options: Config, *, fresh: bool = True) -> OptunaSearcher:
-    """A searcher with the sampler `name` of Optuna, or `package.module:Class`."""
-    kind = _sampler_class(name)
+def optuna_searcher(
+    kind: str | Callable[..., Any], problem: Problem, options: Config, *, fresh: bool = True
+) -> OptunaSearcher:
+    """A searcher with a sampler: the class, or its name in Optuna."""
+    if isinstance(kind, str):
+        kind = getattr(importlib.import_module("optuna.samplers"), kind)
 
     def sampler(seed: int) -> Any:
         import optuna
@@ -157,18 +156,3 @@ def optuna_searcher(name: str, problem: Problem, options: Config, *, fresh: bool
                 ) from None
 
     return OptunaSearcher(problem, sampler, fresh=fresh)
-
-
-def _sampler_class(name: str) -> Any:
-    module, _, attribute = name.rpartition(":")
-    try:
-        sampler = getattr(importlib.import_module(module or "optuna.samplers"), attribute, None)
-    except ImportError as error:
-        raise SpecError(
-            "the sampler's module cannot be imported", place="searcher", value=name, hint=str(error)
-        ) from None
-    if not hasattr(sampler, "sample_relative"):
-        raise SpecError(
-            "this is no Optuna sampler", place="searcher", value=name, hint="for example optuna.samplers:TPESampler"
-        )
-    return sampler
