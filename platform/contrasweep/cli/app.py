@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from contrasweep.cli.catalogue import Setting
     from contrasweep.planning.plan import Plan
     from contrasweep.results.results import Results
-    from contrasweep.study.study import Study as DeclaredStudy
+    from contrasweep.study.sweep import Study as DeclaredStudy
 
 app = typer.Typer(
     cls=GroupedCommands,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from contrasweep.results.results import Results
     from contrasweep.results.table import Table
     from contrasweep.storage.study_document import StudyDocument
-    from contrasweep.study.study import Study as DeclaredStudy
+    from contrasweep.study.sweep import Study as DeclaredStudy
 
 Metric = Annotated[str | None, typer.Option(help="Another metric than the study's; of a table several: a,b.")]
 

@@ -21,6 +21,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from statistics import fmean
 from typing import Annotated, Literal, Protocol
 
 import pydantic
@@ -67,11 +68,6 @@ class RunningTrial:
     note: Line = ""  # what is odd about it: that it does not report
     first_step: Count = 0  # the step of its first report in this run
     first_reported: Time | None = None
-
-    @property
-    def settings(self) -> str:
-        """Return the trial's values of the axes as text, such as `batch_size=16 lr=0.1`."""
-        return " ".join(f"{axis}={value}" for axis, value in self.axes.items())
 
 
 @dataclass
@@ -209,21 +205,12 @@ WORTH_S = 60.0
 """Seconds beside which the start of a process is little."""
 
 
-class _Mean:
-    def __init__(self) -> None:
-        self.count, self.value = 0, 0.0
-
-    def add(self, value: float) -> None:
-        self.count += 1
-        self.value += (value - self.value) / self.count
-
-
 class Pace:
     """The seconds and steps of a trial: the mean over ended trials of its cell, else of its arm, else of all."""
 
     def __init__(self) -> None:
-        self._seconds: defaultdict[Cell | str, _Mean] = defaultdict(_Mean)
-        self._any = _Mean()  # stopped early or not: what a trial of a search takes
+        self._seconds: defaultdict[Cell | str, list[float]] = defaultdict(list)
+        self._any: list[float] = []  # stopped early or not: what a trial of a search takes
         self._steps: dict[Cell | str, int] = {}
 
     def ended(self, cell: Cell, seconds: float, steps: int, *, whole: bool = True, first: bool = False) -> None:
@@ -233,11 +220,11 @@ class Pace:
         """
         counts = not first or seconds >= WORTH_S
         if counts:
-            self._any.add(seconds)
+            self._any.append(seconds)
         if not whole:
             return
         for key in (cell, cell[0], "") if counts else ():
-            self._seconds[key].add(seconds)
+            self._seconds[key].append(seconds)
         for key in (cell, cell[0]):
             self._steps[key] = max(steps, self._steps.get(key, 0))
 
@@ -248,7 +235,7 @@ class Pace:
     def seconds(self, cell: Cell) -> float | None:
         """Return the expected seconds of such a trial; None before any has ended."""
         known = [self._seconds[key] for key in (cell, cell[0], "") if key in self._seconds]
-        return known[0].value if known else None
+        return fmean(known[0]) if known else None
 
     def eta_s(
         self, waiting: Counter[Cell], unknown: int, running: Iterable[RunningTrial], slots: float, now: float
@@ -267,9 +254,9 @@ class Pace:
                 lengths.append(length)
                 left += max(0.0, length - spent)
                 longest = max(longest, length - spent)
-        usual = self._any.value if self._any.count else sum(lengths) / len(lengths) if lengths else None
-        if usual is None:
-            return 0.0 if not (sum(waiting.values()) or unknown) and not lengths else None
+        if not (self._any or lengths):
+            return None if sum(waiting.values()) or unknown else 0.0
+        usual = fmean(self._any or lengths)
         ahead = sum(n * (guesses[cell] or usual) for cell, n in waiting.items()) + unknown * usual
         places = max(1.0, min(slots, sum(waiting.values()) + unknown + len(lengths)))
         return max(longest, (left + ahead) / places)
@@ -283,7 +270,7 @@ class Pace:
             span, steps = trial.reported - trial.first_reported, trial.step - trial.first_step
             if span >= WORTH_S and steps > 0:
                 return trial.reported - trial.started + span / steps * (trial.steps - trial.step)
-        known = self.seconds((trial.arm, trial.settings))
+        known = self.seconds(cell_of(trial.arm, trial.axes))
         return None if known is None else max(known, spent)
 
 

@@ -18,7 +18,7 @@ from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import gpu_hours
-from contrasweep.study.study import Study
+from contrasweep.study.sweep import Study
 
 UNITS = {"budget_hours": " h", "budget_gpu_hours": " hours of a GPU or slot"}
 

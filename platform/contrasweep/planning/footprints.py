@@ -24,7 +24,7 @@ from contrasweep.errors import SpecError
 from contrasweep.imports import TRAINING, in_one_line, is_installed
 from contrasweep.planning.learned import CPU, MARGIN, MARGIN_UNMEASURED, Learned, Peak, calibration_key, cell_key
 from contrasweep.storage.record import TrialNotes
-from contrasweep.study.study import Study
+from contrasweep.study.sweep import Study
 from contrasweep.study.trainables import find_trainable
 from contrasweep.trial import Trial
 

@@ -99,11 +99,6 @@ class GridPlan(PlanDisplay):
         """The axes, in the order of the study."""
         return self.study.axis_names
 
-    @property
-    def keys(self) -> list[str]:
-        """Dotted keys of all cells' configs, in the order of their first appearance."""
-        return list(dict.fromkeys(key for cell in self.cells for key in dotted.flatten(cell.trials[0].config)))
-
     def summary(self) -> dict[str, object]:
         """Names of the datasets, folds and seeds."""
         study = self.study

@@ -11,7 +11,8 @@ from contrasweep.errors import plural
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import DeclaredSearch
-from contrasweep.study.study import Study
+from contrasweep.study import dotted
+from contrasweep.study.sweep import Study
 from contrasweep.trial import Trial
 from contrasweep.tuning.source import Source
 
@@ -153,6 +154,13 @@ class Plan(Protocol):
 
 class PlanDisplay:
     """A plan's short text and its HTML: what `contrasweep plan` says of the study, and the cells of the table."""
+
+    sample_trials: Any  # of the plan
+
+    @property
+    def keys(self) -> list[str]:
+        """Dotted keys of all sample trials' configs, in the order of their first appearance."""
+        return list(dict.fromkeys(key for trial in self.sample_trials for key in dotted.flatten(trial.config)))
 
     def __repr__(self) -> str:
         plan: Any = self

@@ -19,8 +19,7 @@ from contrasweep.planning.power import study_power
 from contrasweep.planning.starts import Sources
 from contrasweep.planning.sweep import check_arms, make_sweep_plan
 from contrasweep.study.file import as_study
-from contrasweep.study.study import Study
-from contrasweep.study.sweep import Sweep
+from contrasweep.study.sweep import Study, Sweep
 
 
 def plan(study: Study | str | Path | Config, *, storage: str = STORAGE, before: Sequence[Plan] = ()) -> Plan:

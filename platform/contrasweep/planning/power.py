@@ -21,8 +21,7 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study.grid import AblationGrid
-from contrasweep.study.study import Study
-from contrasweep.study.sweep import Sweep
+from contrasweep.study.sweep import Study, Sweep
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,13 +12,11 @@ from contrasweep.errors import SpecError, plural
 from contrasweep.planning.grid import check_folds
 from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
 from contrasweep.planning.stages import stage
-from contrasweep.storage.confirmations import Confirmation, is_another, write_confirmation
-from contrasweep.storage.interim_log import read_looks, write_looks
+from contrasweep.storage.interim_log import Confirmation, is_another, read_looks, write_confirmation, write_looks
 from contrasweep.storage.planned import is_whole, write_planned
 from contrasweep.storage.record import Phase, Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import DeclaredSearch
-from contrasweep.study import dotted
 from contrasweep.study.arm_budget import search_costs
 from contrasweep.study.file import to_plain
 from contrasweep.study.sweep import Sweep
@@ -90,11 +88,6 @@ class SweepPlan(PlanDisplay, SweepDesign):
     def varied(self) -> list[str]:
         """The searched keys of all arms."""
         return list(dict.fromkeys(key for arm in self.study.arms.values() for key in arm.space))
-
-    @property
-    def keys(self) -> list[str]:
-        """Dotted keys of all sample trials' configs, in the order of their first appearance."""
-        return list(dict.fromkeys(key for trial in self.sample_trials for key in dotted.flatten(trial.config)))
 
     @property
     def stops_early(self) -> bool:

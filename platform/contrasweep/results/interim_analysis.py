@@ -17,8 +17,16 @@ from contrasweep.statistics.comparison import LOOK, Comparison
 from contrasweep.statistics.evidence import Evidence
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.group_sequential import Looks, Standing, judge_looks
-from contrasweep.storage.confirmations import read_confirmations
-from contrasweep.storage.interim_log import EXTENDED, VERDICTS, LookAt, LookLog, LookTaken, read_looks, write_looks
+from contrasweep.storage.interim_log import (
+    EXTENDED,
+    VERDICTS,
+    LookAt,
+    LookLog,
+    LookTaken,
+    read_confirmations,
+    read_looks,
+    write_looks,
+)
 from contrasweep.storage.record import Phase
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.metric_range import metric_range

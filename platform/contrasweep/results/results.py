@@ -35,7 +35,7 @@ from contrasweep.shell import command_line
 from contrasweep.statistics.comparison import Comparison
 from contrasweep.statistics.design import Design, SeedPart
 from contrasweep.storage.checkpoints import Checkpoints
-from contrasweep.storage.confirmations import confirmation_notes, read_confirmations
+from contrasweep.storage.interim_log import confirmation_notes, read_confirmations
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import ArmBudget, search_costs

@@ -28,7 +28,7 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.study.evaluation import Evaluation
 from contrasweep.study.file import as_study, is_declaration, named_by
-from contrasweep.study.study import Study
+from contrasweep.study.sweep import Study
 from contrasweep.tracking.kinds import Trackers, checked_tracking, parted, tracking_of
 from contrasweep.tracking.links import read_links
 from contrasweep.tracking.mlflow.address import checked_uri

@@ -22,8 +22,7 @@ from contrasweep.shell import command_line
 from contrasweep.storage import compact
 from contrasweep.storage.archive import archive_trials, finish_move
 from contrasweep.storage.code_files import accept
-from contrasweep.storage.confirmations import CONFIRMATIONS
-from contrasweep.storage.interim_log import LOOKS, read_looks, write_looks
+from contrasweep.storage.interim_log import CONFIRMATIONS, LOOKS, read_looks, write_looks
 from contrasweep.storage.planned import PLAN, write_planned
 from contrasweep.storage.record import DatasetRef, Phase, Record
 from contrasweep.storage.records import StudyRecords

@@ -18,7 +18,7 @@ from contrasweep.planning.starts import check_starts
 from contrasweep.running.prepare import check_plan, plan_records
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import as_study
-from contrasweep.study.study import Study
+from contrasweep.study.sweep import Study
 from contrasweep.study.trainables import unimportable
 from contrasweep.text_table import WIDTH
 

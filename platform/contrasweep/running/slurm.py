@@ -34,7 +34,7 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.study.file import load_study
 from contrasweep.study.grid import AblationGrid
-from contrasweep.study.study import Study
+from contrasweep.study.sweep import Study
 from contrasweep.study.trainables import as_generator
 from contrasweep.trial import Trial
 

@@ -15,7 +15,7 @@ from contrasweep.errors import ContrasweepError, SpecError
 from contrasweep.storage.code_files import read_version
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import to_plain
-from contrasweep.study.study import Study
+from contrasweep.study.sweep import Study
 
 
 class OtherCodeHere(ContrasweepError):

@@ -21,7 +21,7 @@ from contrasweep.secrets import redacted
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.study.file import as_study, load_study, to_plain
-from contrasweep.study.study import Study
+from contrasweep.study.sweep import Study
 from contrasweep.study.trainables import unimportable
 from contrasweep.tracking.kinds import FOLDERS, checked_tracking, tracking_of
 

@@ -28,8 +28,7 @@ from contrasweep.storage.attempts import OWNER_FILE
 from contrasweep.storage.checkpoints import MARKER_FILE, Checkpoints
 from contrasweep.storage.code_files import ACCEPTED_FILE, VERSION_FILE, read_sources, read_version
 from contrasweep.storage.compact import decode_part, kind_of
-from contrasweep.storage.confirmations import LEDGER_FILE
-from contrasweep.storage.interim_log import LOOKS_FILE
+from contrasweep.storage.interim_log import LEDGER_FILE, LOOKS_FILE
 from contrasweep.storage.json_file import JsonFile
 from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.names import check_name
@@ -39,7 +38,7 @@ from contrasweep.storage.records import ATTEMPT, StudyRecords
 from contrasweep.tracking.links import FILE as LINKS
 from contrasweep.tracking.links import LINKS_FILE
 from contrasweep.tracking.sync import TOLD, TOLD_FILE
-from contrasweep.tuning.candidate import CANDIDATE_FILE
+from contrasweep.tuning.arm_search import CANDIDATE_FILE
 
 Repair = Literal["trial", "search", "file", "delete", "rewrite", ""]
 """What mends it: the trial, the arm's search or the file is archived; what is derived from other files is deleted;

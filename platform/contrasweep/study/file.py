@@ -17,8 +17,7 @@ from contrasweep.imports import import_from_here, in_one_line
 from contrasweep.schema import JsonSchema, json_schema, validate
 from contrasweep.study import dotted
 from contrasweep.study.grid import AblationGrid
-from contrasweep.study.study import Study
-from contrasweep.study.sweep import Sweep
+from contrasweep.study.sweep import Study, Sweep
 
 T = TypeVar("T")
 KINDS: tuple[type, ...] = (AblationGrid, Sweep)

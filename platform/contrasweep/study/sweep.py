@@ -1,4 +1,4 @@
-"""A study that searches each arm's settings and confirms the best."""
+"""A study that searches each arm's settings and confirms the best; and `Study`, which is this or an `AblationGrid`."""
 
 from typing import Annotated, Literal
 
@@ -9,6 +9,7 @@ from contrasweep.errors import SpecError
 from contrasweep.schema import checked
 from contrasweep.study.arm_budget import ArmBudget
 from contrasweep.study.base import COLUMNS, MAX_TRIALS, Seeds, StudyBase, check_metric, check_number
+from contrasweep.study.grid import AblationGrid
 from contrasweep.study.replicates import Positive, extended
 
 
@@ -139,3 +140,7 @@ class Sweep(StudyBase):
     def axis_names(self) -> list[str]:
         """Return no names: the table of a Sweep has arms and no axes."""
         return []
+
+
+Study = AblationGrid | Sweep
+"""What a researcher declares. Python objects and YAML have the same fields, checked as they are made."""

@@ -25,8 +25,7 @@ from contrasweep.study import dotted
 from contrasweep.study.arm import Arm
 from contrasweep.study.file import to_plain
 from contrasweep.study.grid import DATA_AXIS
-from contrasweep.study.study import Study
-from contrasweep.study.sweep import Sweep
+from contrasweep.study.sweep import Study, Sweep
 
 START_SETTINGS = "start_settings"
 """Of a trainable that takes a start: the names of the settings that a trial has from the one that it starts from."""

@@ -9,20 +9,77 @@ every finished one again, in order of number.
 """
 
 import math
+import statistics
 from collections import deque
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 
-from contrasweep.config import MutableConfig
+from contrasweep import canonical
+from contrasweep.config import Config, MutableConfig
+from contrasweep.errors import BrokenFileError
 from contrasweep.rows import Row, step_of
+from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.record import Phase, Record, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.study.arm_budget import Spending
+from contrasweep.study.space import Space
 from contrasweep.trial import Trial
-from contrasweep.tuning.candidate import Candidate, read_candidate, write_candidate
 from contrasweep.tuning.design import SweepDesign, fixed_of
 from contrasweep.tuning.pruners import CONTINUE
 from contrasweep.tuning.source import Next
+
+
+@dataclass
+class Candidate:
+    """One configuration of a search, its trials (one a fold) and their records."""
+
+    number: int
+    config: MutableConfig  # the searched settings
+    trials: list[Trial]
+    records: dict[str, Record] = field(default_factory=dict)
+    learned: bool = False  # whether the searcher has had its outcome
+
+    def value(self, metric: str) -> float:
+        """Return the mean of the metric over the trials that have ended; NaN where one lacks it, or none has."""
+        values = [record.metrics.get(metric, math.nan) for record in self.records.values()]
+        return statistics.fmean(values) if values else math.nan
+
+    @property
+    def whole(self) -> bool:
+        """Whether each of its trials has ended, early or not."""
+        return len(self.records) == len(self.trials)
+
+    @property
+    def counts(self) -> bool:
+        """Whether each of its trials was trained to its end."""
+        return self.whole and all(record.status.counts for record in self.records.values())
+
+    @property
+    def trained(self) -> bool:
+        """Whether each of its trials was trained to its end, or until a pruner stopped it."""
+        return self.whole and all(record.status.trained for record in self.records.values())
+
+
+@stored
+class CandidateSettings:
+    """The content of a candidate's file."""
+
+    config: Config
+
+
+_REMEDY = "restore it from a backup, or `contrasweep verify STUDY --repair` puts the arm's search aside, to start anew"
+CANDIDATE_FILE = JsonFile(CandidateSettings, 2, _REMEDY)
+"""search/<digest>/<number>.json, written and read."""
+
+
+def read_candidate(records: StudyRecords, key: str, space: Space) -> MutableConfig:
+    """Return the candidate in a file; `BrokenFileError` where it is broken or no point of `space`."""
+    remedy = records.remedy(_REMEDY)
+    config = dict(CANDIDATE_FILE.read(records.store, key, remedy).config)
+    if wrong := [name for name, value in config.items() if name not in space or not space[name].holds(value)]:
+        raise BrokenFileError(f"{records.store.uri}/{key}", f"{wrong[0]} is not in the arm's space", remedy)
+    return config
 
 
 class ArmSearch:
@@ -129,7 +186,8 @@ class ArmSearch:
         if config is None:
             self._close()
             return True
-        write_candidate(self.records, self._key(len(self.candidates)), config)
+        content = {"config": canonical.Config(config)}
+        CANDIDATE_FILE.write(self.records.store, self._key(len(self.candidates)), content)
         candidate = self._add(config)
         known = self._recorded([candidate])
         self.waiting = deque(trial for trial in self.waiting if trial.id not in known)

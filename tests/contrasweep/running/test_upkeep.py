@@ -18,7 +18,7 @@ from contrasweep.storage.code_files import accept, write_code
 from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.links import write_links
-from contrasweep.tuning.candidate import write_candidate
+from contrasweep.tuning.arm_search import write_candidate
 
 DATA = nowhere(2)
 

@@ -10,7 +10,7 @@ from contrasweep import Arm, Float
 from contrasweep.errors import BrokenFileError
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
-from contrasweep.storage.confirmations import Confirmation, read_confirmations, write_confirmation
+from contrasweep.storage.interim_log import Confirmation, read_confirmations, write_confirmation
 from contrasweep.storage.record import Phase
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tuning.source import Next
