@@ -310,8 +310,8 @@ MUTANTS = (
         ),
         (
             "the lease is created over another",
-            "if not self.store.write(key, self._content(), if_absent=True):",
-            "if not self.store.write(key, self._content()):",
+            "created = self.store.write(key, self._content(), if_absent=True)",
+            "created = self.store.write(key, self._content())",
         ),
         (
             "the lease is not given back",

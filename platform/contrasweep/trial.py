@@ -103,3 +103,9 @@ Three attributes of the function are used where it has them:
 `memory` must not read the data nor touch a GPU; it is called for every cell of a plan. Without it, trials get what
 their arm's `resources` say or a whole GPU, until a trial of the cell was measured.
 """
+
+
+def in_turns(cells: list[tuple[Trial, ...]]) -> tuple[Trial, ...]:
+    """Return one trial of every cell, then the next one of every cell, and so on."""
+    longest = max(map(len, cells), default=0)
+    return tuple(trials[i] for i in range(longest) for trials in cells if i < len(trials))

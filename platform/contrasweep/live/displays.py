@@ -4,11 +4,14 @@ A terminal shows the trials that run, what each arm came to, and one line of cou
 HTML display that updates; no widgets are needed.
 """
 
+import contextlib
 import html
 import io
 import sys
+import threading
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any, TextIO
 
 from rich.columns import Columns
@@ -18,11 +21,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from contrasweep.errors import plural
-from contrasweep.live.state import Display, RunState, counts_line, elapsed, progress_line
+from contrasweep.errors import StorageError, plural
+from contrasweep.live.state import LIVE, LIVE_FILE, Display, RunState, counts_line, elapsed, progress_line
+from contrasweep.storage.records import StudyRecords
 from contrasweep.terminal_text import printable, unguarded
 
 EVERY_S = 15.0
+FILE_EVERY_S = 5.0
+CLOSE_S = 10.0  # how long the end of a run waits for a storage that does not answer
 MAX_RUNNING, MAX_ARMS, MAX_MESSAGES = 12, 8, 12
 NOTE = "odd"
 TEXTS = ("running", "settings", NOTE, "arm", "of")
@@ -79,6 +85,40 @@ def display_here() -> Display:
         return Lines(sys.stderr)
     console = Console(file=unguarded(sys.stderr), highlight=False)
     return Lines(sys.stderr) if console.is_dumb_terminal else Terminal(console)
+
+
+class LiveFile:
+    """Keeps the state of a run in the storage, from a thread of its own, so that a slow storage delays nothing."""
+
+    def __init__(self, records: StudyRecords, every_s: float = FILE_EVERY_S) -> None:
+        self.records, self.every_s = records, every_s
+        self.due = 0.0
+        self._thread: threading.Thread | None = None
+
+    def show(self, state: RunState) -> None:
+        """Write it, if it is time and the last one is written."""
+        if time.monotonic() >= self.due and not (self._thread and self._thread.is_alive()):
+            self.due = time.monotonic() + self.every_s
+            self._begin(state)
+
+    def say(self, text: str) -> None:
+        """Do nothing: the state has the messages already."""
+
+    def close(self, state: RunState) -> None:
+        """Write how it ended."""
+        if self._thread is not None:
+            self._thread.join(CLOSE_S)
+        self._begin(state)
+        assert self._thread is not None
+        self._thread.join(CLOSE_S)
+
+    def _begin(self, state: RunState) -> None:
+        self._thread = threading.Thread(target=self._write, args=(state,), name="live-file", daemon=True)
+        self._thread.start()
+
+    def _write(self, state: RunState) -> None:
+        with contextlib.suppress(StorageError):  # the run itself says so; whoever watches sees no sign of life
+            LIVE_FILE.write(self.records.store, f"{self.records.study}/{LIVE}", asdict(state))
 
 
 class View:

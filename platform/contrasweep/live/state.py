@@ -9,7 +9,6 @@ The driver writes the state to `<study>/live.json` every few seconds and once mo
 watched on any machine. A driver that was killed leaves one that is not renewed any more.
 """
 
-import contextlib
 import copy
 import math
 import os
@@ -20,14 +19,14 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Annotated, Literal, Protocol
 
 import pydantic
 
 from contrasweep.config import Config
-from contrasweep.errors import BrokenFileError, StorageError, plural
+from contrasweep.errors import BrokenFileError, plural
 from contrasweep.planning.durations import duration
 from contrasweep.rows import Row, step_of
 from contrasweep.shell import command_line
@@ -492,46 +491,10 @@ def cell_of(arm: str, axes: Mapping[str, str]) -> Cell:
 
 
 LIVE = "live.json"
-EVERY_S = 5.0
 POLL_S = 2.0
-CLOSE_S = 10.0  # how long the end of a run waits for a storage that does not answer
 SILENT_S = 60.0
 """A run whose state was not renewed for so long has no living driver, as far as can be seen."""
 LIVE_FILE: JsonFile[RunState] = JsonFile(RunState, 1, "it is written anew by the next run")
-
-
-class LiveFile:
-    """Keeps the state of a run in the storage, from a thread of its own, so that a slow storage delays nothing."""
-
-    def __init__(self, records: StudyRecords, every_s: float = EVERY_S) -> None:
-        self.records, self.every_s = records, every_s
-        self.due = 0.0
-        self._thread: threading.Thread | None = None
-
-    def show(self, state: RunState) -> None:
-        """Write it, if it is time and the last one is written."""
-        if time.monotonic() >= self.due and not (self._thread and self._thread.is_alive()):
-            self.due = time.monotonic() + self.every_s
-            self._begin(state)
-
-    def say(self, text: str) -> None:
-        """Do nothing: the state has the messages already."""
-
-    def close(self, state: RunState) -> None:
-        """Write how it ended."""
-        if self._thread is not None:
-            self._thread.join(CLOSE_S)
-        self._begin(state)
-        assert self._thread is not None
-        self._thread.join(CLOSE_S)
-
-    def _begin(self, state: RunState) -> None:
-        self._thread = threading.Thread(target=self._write, args=(state,), name="live-file", daemon=True)
-        self._thread.start()
-
-    def _write(self, state: RunState) -> None:
-        with contextlib.suppress(StorageError):  # the run itself says so; whoever watches sees no sign of life
-            LIVE_FILE.write(self.records.store, f"{self.records.study}/{LIVE}", asdict(state))
 
 
 def read_live(records: StudyRecords) -> RunState | None:

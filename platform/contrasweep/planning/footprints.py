@@ -91,6 +91,20 @@ class Footprints:
         """Return how many trials of this placement all hosts hold at once if they run no others."""
         return sum(slots_on(placement, node) * node.count for node in self.inventory.nodes)
 
+    def most_slots(self, trials: Iterable[Trial]) -> int:
+        """Return how many trials run at once on the whole cluster, of the kind of which it holds the most."""
+        kinds = {placement for trial in trials for placement in self.options(trial)}
+        return max(map(self.slots, kinds), default=1)
+
+    def check(self, trials: Iterable[Trial]) -> None:
+        """Raise `SpecError` with the needs of the smallest trial if none of `trials` fits a host."""
+        if (smallest := self.missing(trials)) is not None:
+            raise SpecError(
+                "a trial must fit one host of the cluster",
+                place=f"arms.{smallest.arm}.resources",
+                hint=f"of the smallest one: {self.why_not(smallest)}",
+            )
+
     def missing(self, trials: Iterable[Trial]) -> Trial | None:
         """Return the trial that needs least if none of `trials` fits a host; else None."""
         cells = list({self.of(trial): trial for trial in trials}.values())

@@ -4,6 +4,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from contrasweep import canonical
@@ -12,14 +13,14 @@ from contrasweep.config import Config, MutableConfig
 from contrasweep.data.manifest import NO_DATA, Manifest
 from contrasweep.errors import DataError, NotStagedError, SpecError, plural
 from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
-from contrasweep.planning.stages import in_turns, stage
+from contrasweep.planning.stages import stage
 from contrasweep.planning.starts import Sources
 from contrasweep.storage.record import Record, StartRef
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.study.grid import DATA_AXIS, AblationGrid
 from contrasweep.study.trainables import SettingsOfArms
-from contrasweep.trial import Trial
+from contrasweep.trial import Trial, in_turns
 from contrasweep.tuning.source import Finished, Next, Source
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class GridPlan(PlanDisplay):
     @cached_property
     def digest(self) -> str:
         """Return a digest of the set of trials, the metric and its direction."""
-        wanted: list[object] = [sorted(t.id for t in self.trials), self.study.metric, self.study.mode]
+        wanted: list[object] = [sorted(map(attrgetter("id"), self.trials)), self.study.metric, self.study.mode]
         if (declared := self.study.replicates) is not None:
             wanted.append([declared.looks, declared.of, declared.spending])
         return canonical.digest(wanted, length=16)
@@ -109,13 +110,14 @@ class GridPlan(PlanDisplay):
 
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
         """Return whether every trial is in `finished`; with interim analyses, whether the last one was done."""
-        granted = stage(self, records)
-        return granted.over and all(trial.id in finished for trial in granted.trials)
+        if self.study.replicates is not None and not stage(self, records).over:
+            return False
+        return all(trial.id in finished for trial in self._granted(records))
 
     def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame":
         """Return the frame of the trials that may run before the next look."""
         frame = self.to_frame()
-        granted = {trial.id for trial in stage(self, records).trials}
+        granted = {trial.id for trial in self._granted(records)}
         return frame[frame["trial_id"].isin(granted)].reset_index(drop=True)
 
     def searches_of(self, arms: Collection[str]) -> dict[str, str]:
@@ -131,7 +133,10 @@ class GridPlan(PlanDisplay):
 
         In a study with interim analyses, these are the trials before the next one.
         """
-        return FixedSource(trial for trial in stage(self, records).trials if trial.id not in finished)
+        return FixedSource(trial for trial in self._granted(records) if trial.id not in finished)
+
+    def _granted(self, records: StudyRecords) -> tuple[Trial, ...]:
+        return self.trials if self.study.replicates is None else stage(self, records).trials
 
     def relocated(self, resolve: Resolve) -> "GridPlan":
         """Return the same cells, with each trial's dataset resolved by its name in the study."""
@@ -243,8 +248,9 @@ def make_plan(
             for (fold, seed), origin in zip(replicates, starts, strict=True)
         ]
         cells[key] = Cell(arm, _joined(same.axes, axes, arm) if same else axes, tuple(trials))
-    _check_cells(study, cells.values())
-    return GridPlan(study, tuple(cells.values()), {manifest.digest: name for name, manifest in manifests.items()})
+    plan = GridPlan(study, tuple(cells.values()), {manifest.digest: name for name, manifest in manifests.items()})
+    _check_cells(study, plan.cells)
+    return plan
 
 
 def cells_by_dataset(study: AblationGrid) -> Counter[str]:
@@ -286,15 +292,15 @@ def _manifests(study: AblationGrid, names: Iterable[str], resolve: Resolve) -> d
                 value=study.repeats or "repeats",
                 hint="add seeds instead",
             )
-        check_folds(study.folds, manifest)
+        if study.folds is not None and study.folds > manifest.rows("train"):
+            raise too_many_folds(study.folds, manifest)
     return manifests
 
 
-def check_folds(folds: int | None, data: Manifest) -> None:
-    """Raise `SpecError` where a dataset has too few rows for so many folds."""
-    if folds is not None and folds > data.rows("train"):
-        hint = f"{data.name} has {data.rows('train')} training rows"
-        raise SpecError("there cannot be more folds than rows", place="folds", value=folds, hint=hint)
+def too_many_folds(folds: int, data: Manifest) -> SpecError:
+    """The error of a dataset that has too few rows for so many folds."""
+    hint = f"{data.name} has {data.rows('train')} training rows"
+    return SpecError("there cannot be more folds than rows", place="folds", value=folds, hint=hint)
 
 
 def _check_cells(study: AblationGrid, cells: Collection[Cell]) -> None:

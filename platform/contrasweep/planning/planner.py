@@ -19,6 +19,7 @@ from contrasweep.planning.power import study_power
 from contrasweep.planning.starts import Sources
 from contrasweep.planning.sweep import check_arms, make_sweep_plan
 from contrasweep.study.file import as_study
+from contrasweep.study.replicates import Replicates
 from contrasweep.study.sweep import Study, Sweep
 
 
@@ -47,7 +48,8 @@ def plan(study: Study | str | Path | Config, *, storage: str = STORAGE, before: 
         (10, ['trial_id', 'arm', 'fold', 'seed'])
     """
     declared = as_study(study)
-    _check_looks(declared)
+    if declared.replicates is not None:
+        _check_looks(declared, declared.replicates)
     resolve = functools.cache(functools.partial(data.resolve, folds=declared.folds, storage=storage))
     planned: Plan
     if isinstance(declared, Sweep):
@@ -59,12 +61,12 @@ def plan(study: Study | str | Path | Config, *, storage: str = STORAGE, before: 
     return planned
 
 
-def _check_looks(study: Study) -> None:
+def _check_looks(study: Study, replicates: Replicates) -> None:
     """Raise `SpecError` where the last look at a study that grows could decide hardly anything.
 
     Without SciPy nothing is checked, which a forecast says.
     """
-    if study.replicates is None or (power := study_power(study)) is None:
+    if (power := study_power(study)) is None:
         return
     from contrasweep.statistics.power_of_designs import HARDLY
 
@@ -72,7 +74,7 @@ def _check_looks(study: Study) -> None:
         raise SpecError(
             "even the last look can decide hardly anything",
             place="replicates.most",
-            value=study.replicates.most,
+            value=replicates.most,
             hint=f"{power.sentence}; {power.remedy}",
         )
 

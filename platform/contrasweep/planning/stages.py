@@ -9,7 +9,7 @@ from contrasweep.planning.plan import Cell, Plan
 from contrasweep.storage.interim_log import EXTENDED, LookLog, read_looks
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.replicates import Replicates
-from contrasweep.trial import Trial
+from contrasweep.trial import Trial, in_turns
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,12 @@ def cell_name(arm: str, axes: Config) -> str:
 
 
 def stage(plan: Plan, records: StudyRecords) -> Stage:
-    """Return which of the plan's trials may run, given the looks in `records`.
+    """Return which trials may run of a plan that grows, given the looks in `records`.
 
-    All may run where the study has a fixed number of replicates. The trials of a cell stand replicate by replicate.
+    The trials of a cell stand replicate by replicate.
     """
     declared = plan.study.replicates
-    if declared is None:
-        return Stage(in_turns([cell.trials for cell in plan.cells]), ())
+    assert declared is not None
     return stage_after(plan, declared, read_looks(records))
 
 
@@ -110,9 +109,3 @@ def check_log(declared: Replicates | None, log: LookLog | None) -> None:
             value=declared.most,
             hint=f"{when}; set most to {last.replicates + declared.step} or more",
         )
-
-
-def in_turns(cells: list[tuple[Trial, ...]]) -> tuple[Trial, ...]:
-    """Return one trial of every cell, then the next one of every cell, and so on."""
-    longest = max(map(len, cells), default=0)
-    return tuple(trials[i] for i in range(longest) for trials in cells if i < len(trials))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from contrasweep import canonical
 from contrasweep.data.manifest import NO_DATA, Manifest
 from contrasweep.errors import SpecError, plural
-from contrasweep.planning.grid import check_folds
+from contrasweep.planning.grid import too_many_folds
 from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
 from contrasweep.planning.stages import stage
 from contrasweep.storage.interim_log import Confirmation, is_another, read_looks, write_confirmation, write_looks
@@ -319,7 +319,8 @@ def _check_data(study: Sweep, data: Manifest) -> None:
             value=None,
             hint=f"declare folds; {data.name} has no split {' or '.join(DEV_SPLITS)}",
         )
-    check_folds(study.folds, data)
+    if study.folds is not None and study.folds > data.rows("train"):
+        raise too_many_folds(study.folds, data)
     if (study.folds is None or study.confirm_on == "test") and not data.rows("test"):
         raise SpecError(
             "there is no test split to confirm on",

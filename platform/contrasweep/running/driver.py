@@ -90,8 +90,8 @@ def run(
     trackers = checked_tracking(tracking_of(tracking, planned.study.tracking), notify=planned.study.notify)
     records = StudyRecords(storage, planned.study.name)
     records.store.check_writable()
+    code = CurrentCode(planned.study.functions)
     with exclusive_driver(records) as lease, declared_as_before_if_refused(records, extend=extend):
-        code = CurrentCode(planned.study.functions)
         prepared = prepare(
             planned, records, code, extend=extend, retry_failed=retry_failed, rerun=rerun, changed=changed, spend=spend
         )

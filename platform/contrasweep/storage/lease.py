@@ -93,7 +93,8 @@ class Lease:
 
     def acquire(self) -> None:
         """Take the lease, also from a holder that has died; `StudyHeld` if a living process has it."""
-        if not self.store.has_conditional_writes():
+        one_creates = self.store.has_conditional_writes()
+        if not one_creates:
             self.on_message(
                 f"{self.store.uri} has no conditional writes: of two runs of {self.records.study} that start within "
                 f"the same second, both may go on; do not start a second one"
@@ -102,10 +103,13 @@ class Lease:
             generation, holder = self.newest()
             if holder is not None and not holder.released:
                 self._wait_for_end(generation, holder)
-            if self._create(generation + 1):
+            key = self._key(generation + 1)
+            created = self.store.write(key, self._content(), if_absent=True)
+            if created and not one_creates:  # the last writer has it
+                created = self._read(key).token == self.holder.token
+            if created:
                 break
             if self.newest()[0] <= generation:  # what lies there is no lease, and nobody will give it back
-                key = self._key(generation + 1)
                 raise StorageError(f"storage {self.store.uri}: {key} is no plain file; remove it, and run again")
         self.generation = generation + 1
         for key in self._keys():
@@ -143,12 +147,6 @@ class Lease:
             return HOLDER_FILE.read(self.store, key)
         except (FileNotFoundError, BrokenFileError):
             return Holder()
-
-    def _create(self, generation: int) -> bool:
-        key = self._key(generation)
-        if not self.store.write(key, self._content(), if_absent=True):
-            return False
-        return self._read(key).token == self.holder.token  # of a store without conditions the last writer has it
 
     def _content(self) -> bytes:
         return HOLDER_FILE.encode(asdict(self.holder))

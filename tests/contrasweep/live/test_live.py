@@ -10,11 +10,10 @@ import pytest
 from rich.console import Console
 
 from contrasweep.data.manifest import Manifest
-from contrasweep.live.displays import Lines, Quiet, View, to_html
+from contrasweep.live.displays import Lines, LiveFile, Quiet, View, to_html
 from contrasweep.live.state import (
     LIVE,
     ArmState,
-    LiveFile,
     Pace,
     Progress,
     RunningTrial,

@@ -316,7 +316,9 @@ class TrialLoop:
         candidate, record = infeasible.candidate, infeasible.record
         self.accounts.begin(candidate.trial, candidate.notes)
         if record is None:
-            self.give_up(candidate.trial.id, f"{self.placements.why_not(candidate.trial)}\n", Status.INFEASIBLE)
+            self.give_up(
+                candidate.trial.id, f"{self.placements.footprints.why_not(candidate.trial)}\n", Status.INFEASIBLE
+            )
         else:
             self.queue.ended_infeasible(candidate, record)
             self._end(record)

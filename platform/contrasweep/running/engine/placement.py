@@ -9,8 +9,7 @@ from ray.tune import PlacementGroupFactory
 
 from contrasweep.cluster import out_of_memory
 from contrasweep.cluster.inventory import Inventory
-from contrasweep.cluster.packing import Footprint, Placement, slots_on
-from contrasweep.errors import SpecError
+from contrasweep.cluster.packing import Placement, slots_on
 from contrasweep.planning.footprints import Cell, Footprints, cell_of
 from contrasweep.planning.learned import peak_of
 from contrasweep.running.run_context import PlaceDescription, TrialDescription
@@ -40,23 +39,6 @@ class Placements:
         """Place on these hosts from now on."""
         self.footprints.grow(inventory)
         self.inventory, self.outdated = inventory, True
-
-    def footprint(self, trial: Trial) -> Footprint:
-        """Return what `trial` needs."""
-        return self.footprints.of(trial).footprint
-
-    def why_not(self, trial: Trial) -> str:
-        """Return why no host can hold `trial`."""
-        return self.footprints.why_not(trial)
-
-    def check(self, trials: Iterable[Trial]) -> None:
-        """Raise `SpecError` with the needs of the smallest trial if none of `trials` fits a host."""
-        if (smallest := self.footprints.missing(trials)) is not None:
-            raise SpecError(
-                "a trial must fit one host of the cluster",
-                place=f"arms.{smallest.arm}.resources",
-                hint=f"of the smallest one: {self.footprints.why_not(smallest)}",
-            )
 
     def place(self, trial: Trial) -> Placement:
         """Return the place of `trial`, which is the same until the trial has ended or ran out of memory."""
@@ -130,11 +112,6 @@ class Placements:
         if (peak := peak_of(record)) is not None:
             self.footprints.learn(peak)
             self.outdated = True
-
-    def slots(self, trials: Iterable[Trial]) -> int:
-        """Return how many trials run at once on the whole cluster, of the kind of which it holds the most."""
-        kinds = {placement for trial in trials for placement in self.footprints.options(trial)}
-        return max(map(self.footprints.slots, kinds), default=1)
 
     def _choose(self, trial: Trial) -> Placement:
         if (more := self.raised.get((trial.arm, cell_of(trial)))) is not None:

@@ -9,8 +9,8 @@ from contrasweep.cluster.hosts import Hosts
 from contrasweep.cluster.inventory import Inventory, read_inventory
 from contrasweep.cluster.packing import Footprint
 from contrasweep.code import CurrentCode
-from contrasweep.live.displays import Quiet, display_here
-from contrasweep.live.state import ArmState, LiveFile, Progress, RunState, axes_as_text, cell_of
+from contrasweep.live.displays import LiveFile, Quiet, display_here
+from contrasweep.live.state import ArmState, Progress, RunState, axes_as_text, cell_of
 from contrasweep.planning import learned
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.footprints import Footprints
@@ -77,9 +77,9 @@ def train(
             else:
                 inventory, hosts = cluster_hosts(unplaced, detected)
             footprints = Footprints(study, inventory, peaks)
+            footprints.check(plan.sample_trials)
+            slots = max_concurrent or footprints.most_slots(plan.sample_trials)
             placements = Placements(footprints)
-            placements.check(plan.sample_trials)
-            slots = max_concurrent or placements.slots(plan.sample_trials)
             hours, minutes = study.trial_hours, study.report_minutes
             limits = Overdue(hours and 3600 * hours, minutes and 60 * minutes)
             accounts = Accounts(budget, limits, lease)
@@ -137,6 +137,7 @@ def _progress(plan: Plan, records: StudyRecords, earlier: Sequence[Record], quie
         arms={name: ArmState() for name in study.arms},
         labels=dict(display_names(study.labels or {}, [*study.arms, *axes, study.metric]).names),
     )
+    displays = [Quiet(sys.stderr) if quiet else display_here(), LiveFile(records)]
     trials = () if plan.declared_search is not None else plan.trials
     planned = {t.id: cell_of(t.arm, axes_as_text(axes, t.config, t.data.name)) for t in trials if t.id not in ended}
-    return Progress(state, axes, [Quiet(sys.stderr) if quiet else display_here(), LiveFile(records)], planned, earlier)
+    return Progress(state, axes, displays, planned, earlier)

@@ -100,7 +100,7 @@ class TrialQueue:
         self.waiting.append(candidate)
         if (arm := candidate.trial.arm) not in self._arms_waiting:
             self._arms_waiting.add(arm)
-            self.say(f"arm {arm} waits for a larger host: {self.placements.why_not(candidate.trial)}")
+            self.say(f"arm {arm} waits for a larger host: {self.placements.footprints.why_not(candidate.trial)}")
         self._request()
 
     def _leave(self, candidate: Next) -> Next:
@@ -111,7 +111,7 @@ class TrialQueue:
     def _request(self) -> None:
         """Request a host for each trial that waits and fits none."""
         unplaced = (c.trial for c in self.waiting if not self.placements.fits(c.trial))
-        self.hosts.request({self.placements.footprint(trial) for trial in unplaced})
+        self.hosts.request({self.placements.footprints.of(trial).footprint for trial in unplaced})
 
     def _paused_arms(self) -> set[str]:
         """Return the arms that suggest nothing new, because enough of their candidates wait."""

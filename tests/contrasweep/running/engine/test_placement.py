@@ -51,7 +51,7 @@ def test_the_smallest_type_with_room_then_the_one_with_least_waiting():
 def test_where_all_is_full_trials_wait_for_the_type_with_least_before_them():
     placements, trials = placed(a=Footprint(gpus=1))
     assert sorted(placements.place(trial).gpu for trial in trials) == ["H100", "H100", "T4", "T4", "T4"]
-    assert placements.slots(trials) == 1
+    assert placements.footprints.most_slots(trials) == 1
 
 
 def test_a_place_is_kept_until_the_record_and_then_given_to_another():
@@ -102,13 +102,13 @@ def test_what_ran_out_of_less_does_not_take_back_what_its_replicates_were_given(
 def test_a_study_of_which_nothing_fits_is_one_line_about_its_smallest_trial():
     placements, trials = placed(vast=Footprint(gpu_memory_gib=200), huge=Footprint(gpu_memory_gib=100))
     with pytest.raises(SpecError) as caught:
-        placements.check(trials)
+        placements.footprints.check(trials)
     assert str(caught.value) == (
         "arms.huge.resources: a trial must fit one host of the cluster; of the smallest one: the trial needs 100.0 GiB "
         "of GPU memory; the largest GPU, H100, has 79.2 GiB (declared)"
     )
     placements, trials = placed(vast=Footprint(gpu_memory_gib=200), fits=Footprint(gpu_memory_gib=6))
-    placements.check(trials)
+    placements.footprints.check(trials)
 
 
 def test_ray_is_asked_by_plain_values():
