@@ -330,7 +330,7 @@ MUTANTS = (
         "lease",
         f"{PLATFORM}/storage/attempts.py",
         ATTEMPTS,
-        ("an attempt never asks", "if time.monotonic() - self.asked >= ASK_AFTER_S:", "if False:"),
+        ("an attempt never asks", "if time.monotonic() - self.asked < ASK_AFTER_S:", "if True:"),
         ("a later attempt is not believed", "if latest.token != self.owner.token:", "if False:"),
         ("attempts are not counted", "1 if before is None else before.attempts + 1", "1", EXECUTION),
     ),

@@ -49,10 +49,12 @@ def redeclare(
     Raises `SpecError` where it differs from what was declared before a trial ended, unless `extend`, and where trials
     would leave the table. With `spend` the comparisons of added arms have verdicts too, and this is a look.
     """
+    if declared.evaluates:
+        return declared
     known = records.document()
     recorded = compact.read_records(records, records.etags(), [])
     seen = any(record.metrics or record.status.trained for record in recorded.values())
-    if declared.evaluates or not (seen or (known and known.log)):
+    if not (seen or (known and known.log)):
         return declared
     if known is None:
         return replace(declared, log=(Declared(time.time(), _who(), len(recorded), None, ("study.json was missing",)),))

@@ -382,6 +382,10 @@ def tracked_study(plan: Plan, storage: str, document: StudyDocument) -> TrackedS
     study = plan.study
     return TrackedStudy(
         study.name,
+        datasets={
+            digest: {"uri": data.uri, "rows": {split: data.rows(split) for split in data.splits}}
+            for digest, data in plan.datasets.items()
+        },
         plan_digest=plan.digest,
         axes=tuple(plan.varied),
         extra=plan.summary(),
@@ -393,8 +397,4 @@ def tracked_study(plan: Plan, storage: str, document: StudyDocument) -> TrackedS
         storage=storage,
         origin=document.origin,
         description=study.description,
-        datasets={
-            digest: {"uri": data.uri, "rows": {split: data.rows(split) for split in data.splits}}
-            for digest, data in plan.datasets.items()
-        },
     )

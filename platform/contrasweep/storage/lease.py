@@ -112,9 +112,10 @@ class Lease:
             if self.newest()[0] <= generation:  # what lies there is no lease, and nobody will give it back
                 raise StorageError(f"storage {self.store.uri}: {key} is no plain file; remove it, and run again")
         self.generation = generation + 1
-        for key in self._keys():
-            if key < self._key(self.generation):
-                self.store.delete(key)
+        if generation:
+            for key in self._keys():
+                if key < self._key(self.generation):
+                    self.store.delete(key)
         _held_here.add(self.holder.token)
         self._sign = _show_sign(self.records, self.holder)
         self._thread.start()
