@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import valued
+from counting_trial import finish
 
 from contrasweep import AblationGrid, Arm, ContrasweepError, Float, Replicates, Sweep
 from contrasweep.cluster.packing import Footprint
@@ -87,10 +88,7 @@ def from_scratch(study, storage):
     while isinstance(answer := source.next(), Next):
         version = code.of(answer.trial.trainable, answer.trial.config).version
         options = {"metric": study.metric, "notes": answer.notes, "code": CodeRef(version.digest)}
-        execution = Execution(answer.trial, valued.train, records, **options)
-        while (record := execution.advance().record) is None:
-            pass
-        source.done(record)
+        source.done(finish(Execution(answer.trial, valued.train, records, **options)))
     return Results.load(study.name, str(storage))
 
 

@@ -1,6 +1,7 @@
 """Unfinished and failed trials of other code, and the words by which trials run again; without Ray."""
 
 import pytest
+from counting_trial import finish
 
 from contrasweep import AblationGrid, Arm, SpecError, plan
 from contrasweep.code import CurrentCode
@@ -52,12 +53,6 @@ class Study:
         self.file.write_text(self.file.read_text().replace("STEP = 1", "STEP = 2"))
 
 
-def ended(execution):
-    while (record := execution.advance().record) is None:
-        pass
-    return record
-
-
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -84,7 +79,7 @@ def test_an_unfinished_trial_of_other_code_is_not_continued_in_silence(study):
         study.decide()
     assert study.decide(changed="rerun").carry_out(study.records) == {trial.id}
     assert study.records.begun() == set()
-    record = ended(study.execution(trial))
+    record = finish(study.execution(trial))
     assert (record.metrics, record.attempts, record.code.earlier) == ({"accuracy": pytest.approx(0.6)}, 1, ())
 
 
@@ -92,7 +87,7 @@ def test_one_that_is_continued_on_purpose_says_so_in_its_record(study):
     trial = interrupted(study)
     (other,) = study.decide(changed="accept").comparison.others
     study.decide(changed="accept").carry_out(study.records)
-    record = ended(study.execution(trial))
+    record = finish(study.execution(trial))
     assert (record.attempts, record.code.digest, record.code.earlier) == (2, other.new, (other.old,))
     assert study.records.read_one(trial.id) == record
     study.decide()  # it was accepted
@@ -126,7 +121,7 @@ def test_a_record_without_code_is_of_other_code(study):
 
 def test_another_version_of_a_package_is_a_note(study):
     study.file.write_text("import numpy\n" + METHOD)
-    record = ended(study.execution(study.plan.trials[0]))
+    record = finish(study.execution(study.plan.trials[0]))
     study.records.write(Record(**{**vars(record), "versions": {"numpy": "1.0"}}))
     (note,) = study.decide().notes
     assert note.startswith("1 of 1 trials ran with numpy 1.0, here is ")
@@ -135,7 +130,7 @@ def test_another_version_of_a_package_is_a_note(study):
 def test_trials_run_again_by_arm_cell_and_id(study):
     trials = study.plan.trials
     for trial in trials:
-        ended(study.execution(trial))
+        finish(study.execution(trial))
 
     def chosen(*words):
         return {(t.arm, t.config["width"], t.fold) for t in trials if t.id in study.decide(rerun=words).selected}

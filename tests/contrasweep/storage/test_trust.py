@@ -16,6 +16,7 @@ import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from counting_trial import finish
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -419,9 +420,7 @@ def test_broken_reports_of_an_unfinished_trial_cost_its_steps_and_not_its_end(re
             "other columns": encode_table(pa.table({"x": [1]})),
         }
         file.write_bytes(table[damage])
-    execution = Execution(trial, train_three, records, metric="accuracy")
-    while (record := execution.advance().record) is None:
-        pass
+    record = finish(Execution(trial, train_three, records, metric="accuracy"))
     assert (record.status, record.step, record.metrics) == (Status.DONE, 3, {"accuracy": 0.3})
     assert [row["step"] for row in records.metrics(trial.id)] == [1, 2, 3]
 

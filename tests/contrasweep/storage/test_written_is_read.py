@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from counting_trial import finish
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -112,9 +113,7 @@ def test_a_trial_that_raises_70_mb_blocks_nothing(tmp_path):
         raise ValueError("x" * 70_000_000)
 
     records = StudyRecords(str(tmp_path), "s")
-    execution = Execution(TRIAL, prints_its_tensor, records, metric="accuracy")
-    while (record := execution.advance().record) is None:
-        pass
+    record = finish(Execution(TRIAL, prints_its_tensor, records, metric="accuracy"))
     assert records.read_one(TRIAL.id) == record and record.status == "failed"
     assert "in prints_its_tensor\n" in record.error and "ValueError: xxx" in record.error
     assert len(record.to_json()) < 2 * ERROR_BYTES
@@ -144,9 +143,7 @@ def test_a_step_that_numpy_counted_is_one(tmp_path, kind):
             yield Report(step, {"accuracy": np.float32(0.5)})
 
     records = StudyRecords(str(tmp_path), "s")
-    execution = Execution(TRIAL, counted, records, metric="accuracy")
-    while (record := execution.advance().record) is None:
-        pass
+    record = finish(Execution(TRIAL, counted, records, metric="accuracy"))
     assert (record.status, record.step) == ("done", 2) and records.read_one(TRIAL.id) == record
 
 
@@ -157,8 +154,6 @@ def test_what_no_file_takes_for_a_step_ends_its_trial_alone(tmp_path, step):
         yield Report(step, {"accuracy": 0.6})
 
     records = StudyRecords(str(tmp_path), "s")
-    execution = Execution(TRIAL, odd, records, metric="accuracy")
-    while (record := execution.advance().record) is None:
-        pass
+    record = finish(Execution(TRIAL, odd, records, metric="accuracy"))
     assert (record.status, record.step) == ("failed", 1) and records.read_one(TRIAL.id) == record
     assert "a step is a whole number up to 2**53" in record.error

@@ -82,8 +82,12 @@ def test_out_of_memory_gets_twice_the_share_and_at_last_infeasible():
     assert placements.after_error(trial, "ValueError: x") is None
 
 
+def of_three_gib():
+    return placed(Inventory(MIXED.nodes[:1]), a=Footprint(gpu_memory_gib=3, cpus=0.5))
+
+
 def test_replicates_of_a_trial_that_ran_out_of_memory_start_with_what_it_was_given():
-    placements, (first, second, third, *_) = placed(Inventory(MIXED.nodes[:1]), a=Footprint(gpu_memory_gib=3, cpus=0.5))
+    placements, (first, second, third, *_) = of_three_gib()
     assert placements.place(first).share == Fraction(1, 4)
     placements.after_error(first, "CUDA out of memory")
     assert placements.place(second).share == Fraction(1, 2)
@@ -92,7 +96,7 @@ def test_replicates_of_a_trial_that_ran_out_of_memory_start_with_what_it_was_giv
 
 
 def test_what_ran_out_of_less_does_not_take_back_what_its_replicates_were_given():
-    placements, (first, second, third, *_) = placed(Inventory(MIXED.nodes[:1]), a=Footprint(gpu_memory_gib=3, cpus=0.5))
+    placements, (first, second, third, *_) = of_three_gib()
     assert {placements.place(trial).share for trial in (first, second)} == {Fraction(1, 4)}
     for trial in (first, first, second):
         placements.after_error(trial, "CUDA out of memory")
