@@ -227,13 +227,14 @@ def test_a_trial_s_log_and_its_traceback_are_printed(records, tmp_path):
         assert wrong.returncode == 2 and says in wrong.stderr
 
 
-def test_a_log_is_followed_until_the_trial_has_its_record(records):
+def test_a_log_is_followed_until_the_trial_has_its_record(records, monkeypatch):
     running, written = TRIALS[2], []
     key = records.key(running.id, "log.txt")
     records.store.write(key, b"one\n")
     keep(records)
     assert logs.find_trial(records, running.id[:7]) == running.id
-    follower = threading.Thread(target=logs.follow, args=(records, running.id, written.append), kwargs={"poll_s": 0.01})
+    monkeypatch.setattr(logs, "POLL_S", 0.01)
+    follower = threading.Thread(target=logs.follow, args=(records, running.id, written.append))
     follower.start()
     while "".join(written) != "one\n":
         time.sleep(0.01)
