@@ -18,7 +18,7 @@ from contrasweep.storage.code_files import accept, write_code
 from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.links import write_links
-from contrasweep.tuning.arm_search import write_candidate
+from contrasweep.tuning.arm_search import CANDIDATE_FILE
 
 DATA = nowhere(2)
 
@@ -50,7 +50,7 @@ def whole(tmp_path_factory):
             records.write(Record.of(trial, status=Status.DONE, rows=rows, **done))
     write_links(records, "http://mlflow:5000", "http://mlflow:5000/#/1", {plan.trials[1].id: "http://mlflow:5000/#/2"})
     learned.write(records, records.read(records.finished()).values())
-    write_candidate(records, "s/search/0123/000000.json", {"lr": 0.1})
+    CANDIDATE_FILE.write(records.store, "s/search/0123/000000.json", {"config": {"lr": 0.1}})
     archive_trials(records, [plan.trials[-1].id], "a test")
     return folder / "storage"
 

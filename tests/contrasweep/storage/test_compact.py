@@ -173,7 +173,7 @@ def test_after_the_driver_no_file_of_a_trial_is_read(records, monkeypatch):
     etags = records.etags()
     assert set(compact.read_records(records, etags)) == {*TRIALS, NEW[0]}
     assert set(compact.read_curves(records, etags, etags)["trial_id"]) == set(TRIALS)
-    assert compact.read_system(records, etags, etags, []).empty
+    assert compact.read_curves(records, etags, etags, [], compact.SYSTEMS).empty
     assert [key.split("/")[1] for key in got] == ["compact"] * 3
 
 
