@@ -142,7 +142,8 @@ def plan_staged(
     All settings are checked, those of the cells that are left out too. A missing dataset whose rows and shapes are
     published is planned for by these. What `run` will plan for it once it is staged has other trial ids.
     """
-    _check_looks(study)
+    if study.replicates is not None:
+        _check_looks(study, study.replicates)
     find = functools.cache(functools.partial(data.resolve, folds=study.folds, storage=storage))
     cells = {name: 0 for evaluation in study.evaluate or () for name in evaluation.data}
     cells |= {study.data: len(study.arms)} if isinstance(study, Sweep) else cells_by_dataset(study)

@@ -137,8 +137,7 @@ def optuna_searcher(
     kind: str | Callable[..., Any], problem: Problem, options: Config, *, fresh: bool = True
 ) -> OptunaSearcher:
     """A searcher with a sampler: the class, or its name in Optuna."""
-    if isinstance(kind, str):
-        kind = getattr(importlib.import_module("optuna.samplers"), kind)
+    of_class = getattr(importlib.import_module("optuna.samplers"), kind) if isinstance(kind, str) else kind
 
     def sampler(seed: int) -> Any:
         import optuna
@@ -146,7 +145,7 @@ def optuna_searcher(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             try:
-                return kind(seed=seed, **options)
+                return of_class(seed=seed, **options)
             except (TypeError, ValueError) as error:
                 raise SpecError(
                     "the sampler does not take these options",
