@@ -32,12 +32,13 @@ def cell_name(arm: str, axes: Config) -> str:
 
 
 def stage(plan: Plan, records: StudyRecords) -> Stage:
-    """Return which trials may run of a plan that grows, given the looks in `records`.
+    """Return which of the plan's trials may run, given the looks in `records`.
 
-    The trials of a cell stand replicate by replicate.
+    All may run where the study has a fixed number of replicates. The trials of a cell stand replicate by replicate.
     """
     declared = plan.study.replicates
-    assert declared is not None
+    if declared is None:
+        return Stage(in_turns([cell.trials for cell in plan.cells]), ())
     return stage_after(plan, declared, read_looks(records))
 
 

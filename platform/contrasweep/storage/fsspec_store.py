@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from contrasweep.errors import StorageError
+from contrasweep.storage.listed_store import ListedStore
 from contrasweep.storage.names import MAX_READ, is_key, too_large
-from contrasweep.storage.store import ListedStore
 
 T = TypeVar("T")
 Info = dict[str, object]

@@ -21,6 +21,7 @@ from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 
 from contrasweep.errors import StorageError
+from contrasweep.storage.listed_store import ListedStore
 from contrasweep.storage.names import MAX_READ, is_key, too_large
 from contrasweep.storage.s3_retry import (
     CONDITION_UNSUPPORTED,
@@ -32,7 +33,6 @@ from contrasweep.storage.s3_retry import (
     positive_number,
     storage_error,
 )
-from contrasweep.storage.store import ListedStore
 
 PART_BYTES = 8 * 2**20
 THREADS = 4

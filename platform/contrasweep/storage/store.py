@@ -8,7 +8,6 @@ import shutil
 import stat
 import tempfile
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -60,44 +59,6 @@ class Store(Protocol):
 
     def has_conditional_writes(self) -> bool:
         """Whether of two that write the same object with `if_absent` only one can; leaves nothing behind."""
-
-
-class ListedStore(ABC):
-    """What stores have in common that list entries and write whole objects."""
-
-    @abstractmethod
-    def entries(self, prefix: str) -> Iterator[tuple[str, str, int]]:
-        """Yield key, entity tag and bytes of each object whose key begins with `prefix`, sorted."""
-
-    @abstractmethod
-    def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """See `Store`."""
-
-    @abstractmethod
-    def delete(self, key: str) -> None:
-        """See `Store`."""
-
-    def list(self, prefix: str = "") -> Iterator[str]:
-        """Keys that begin with `prefix`, sorted."""
-        yield from (key for key, _, _ in self.entries(prefix))
-
-    def sizes(self, prefix: str) -> dict[str, int]:
-        """The sizes that the server lists, by key."""
-        return {key: size for key, _, size in self.entries(prefix)}
-
-    def etags(self, folder: str, name: str) -> dict[str, str]:
-        """The entity tags, by key."""
-        return {
-            key: tag
-            for key, tag, _ in self.entries(folder)
-            if key.endswith(f"/{name}") and key.count("/") == folder.count("/") + 1
-        }
-
-    def check_writable(self) -> None:
-        """Write an empty object under a random name and delete it."""
-        key = f".contrasweep-write-check-{uuid.uuid4().hex}"
-        self.write(key, b"")
-        self.delete(key)
 
 
 def open_store(uri: str, *, patient: bool = False, place: str = "storage") -> Store:
