@@ -759,13 +759,16 @@ def test_stopping_lets_the_job_clean_up(head, tmp_path):
 def test_a_job_is_sent_followed_listed_and_looked_for(head, tmp_path):
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "said.txt").write_text("from a folder below")
-    code = "import os, time; print(open('package/said.txt').read()); time.sleep(2); print(os.environ['SAID'])"
-    sent = {"address": head, "working_dir": tmp_path, "uris": {}, "name": "rest", "env": {"SAID": "by its variable"}}
-    job = submission.submit(["python", "-c", code], **sent)
+    (tmp_path / "platform").mkdir()
+    (tmp_path / "platform" / "found.py").write_text("print('from the path of modules')")
+    code = "import time; print(open('package/said.txt').read()); time.sleep(2); import found"
+    job = submission.submit(["python", "-c", code], address=head, working_dir=tmp_path, uris={}, name="rest")
     written = []
     assert job.follow(written.append) == "SUCCEEDED", "".join(written)
     lines = "".join(written).splitlines()  # lines of Ray's may stand between the two
-    assert "".join(written) == job.logs() and lines.index("from a folder below") < lines.index("by its variable")
+    assert "".join(written) == job.logs() and lines.index("from a folder below") < lines.index(
+        "from the path of modules"
+    )
     assert {"id": job.id, "study": "rest", "status": "SUCCEEDED"}.items() <= Dashboard(head).jobs()[0].items()
     assert job.stop() == "SUCCEEDED"
     for ask in (Job("contrasweep-none", head).status, Job("contrasweep-none", head).follow):
