@@ -22,7 +22,7 @@ from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.records import StudyRecords
 
 EXTENDED = "extended"
-"""Spending of a study of a fixed size that was extended after its end: each look has half the level of the last."""
+"""Spending of a study of a fixed size that is extended after its end: each look has a quarter of the level before."""
 VERDICTS = ("better", "worse", "equivalent")
 Decision = Literal["open", "better", "worse", "equivalent", "futile"]
 Finite = Annotated[float, pydantic.Field(allow_inf_nan=False)]

@@ -69,7 +69,7 @@ class JsonFile(Generic[T]):
         """Return the value in the file `key`; None where there is none."""
         try:
             return self.read(store, key, remedy)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def write(self, store: Store, key: str, members: Mapping[str, object]) -> None:
