@@ -100,7 +100,7 @@ def _build(folder: Path, what: str, build: Callable[[Path], None]) -> None:
     _make(folder.parent)
     for attempt in (1, 2):
         scratch = folder.parent / f".building-{folder.name}"  # one name: a killed builder's rest is swept here
-        shutil.rmtree(scratch, ignore_errors=True)
+        discard(scratch)
         try:
             scratch.mkdir()
             build(scratch)
@@ -200,7 +200,15 @@ def _remove(folder: Path) -> None:
         doomed = folder.parent / f".removed-{uuid.uuid4().hex}"
         with contextlib.suppress(FileNotFoundError):
             folder.rename(doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+        discard(doomed)
+
+
+def discard(path: Path) -> None:
+    """Delete a folder, or what lies in its place; `rmtree` would open a pipe, and wait for ever."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _last_used(folder: Path) -> float:

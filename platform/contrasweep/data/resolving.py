@@ -2,14 +2,13 @@
 
 import difflib
 import os
-import shutil
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 from contrasweep.data import folds as fold_rules
 from contrasweep.data import staging
-from contrasweep.data.cache import cache_folder, locked
+from contrasweep.data.cache import cache_folder, discard, locked
 from contrasweep.data.manifest import MANIFEST, NO_DATA, Folds, Manifest
 from contrasweep.data.names import Name, importer, parse
 from contrasweep.defaults import STORAGE
@@ -126,8 +125,7 @@ def _whole(folder: Path) -> Manifest | None:
     plain = {file: file.is_file() and not file.is_symlink() for file in files}
     wrong = [file for file, size in files.items() if not plain[file] or file.stat().st_size != size]
     for file in wrong:  # staging skips what is there
-        shutil.rmtree(file, ignore_errors=True)  # where it is a folder
-        file.unlink(missing_ok=True)
+        discard(file)
     return None if wrong else manifest
 
 

@@ -4,6 +4,7 @@ import errno
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -162,6 +163,16 @@ def test_what_is_no_plain_file_of_the_cache_is_not_read(kind, name, node_cache, 
             "folder": Path.mkdir,
             "deep": lambda at: at.write_text("[" * 10**5),
         }[kind](file)
+    assert np.array_equal(images(staged), expected)
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_in_the_place_of_an_entry_is_replaced(node_cache, expected, staged):
+    images(staged)
+    for folder in list((node_cache / "splits").glob("[!.]*")):
+        shutil.rmtree(folder)
+        os.mkfifo(folder)
+        os.mkfifo(folder.with_name(f".building-{folder.name}"))
     assert np.array_equal(images(staged), expected)
 
 

@@ -164,6 +164,7 @@ def test_a_bundled_dataset_is_staged_again_where_the_cache_has_no_whole_file(nod
     for damaged in (
         lambda shard: (shard.unlink(), shard.mkdir(), (shard / "x").touch()),
         lambda shard: os.truncate(shard, 9),
+        lambda shard: (shard.unlink(), os.mkfifo(shard)),
         lambda shard: shard.symlink_to(shard.rename(tmp_path / "elsewhere")),
     ):
         damaged(shards[0])
