@@ -289,6 +289,7 @@ def _balance(
         if way is not None and way.gpu is not None:
             load[way.gpu] += cost(i, way)
             longest[way.gpu] = max(longest[way.gpu], work[i] / speed[way.gpu])
+    # The longest trials are moved first: short ones fill what these leave.
     queues: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
     for i in movable:
         queues[chosen[i].gpu].append((-work[i], i))  # type: ignore[union-attr,index]

@@ -429,6 +429,7 @@ class Referee:
                 decided = self._decided(number, incumbent, "discard", "screen", len(differences))
                 screened, fell = _finite(float(np.mean(differences))), Gains(differences).fell
                 return replace(decided, screened=screened, fell=fell), None
+            # Another decision may be writing to the ledger: the level is that of the entry that came first.
             while (grant := self.ledger.granted(number, incumbent)) is None:
                 if self.ledger.incumbent != incumbent:  # no level is spent on one that is no incumbent any more
                     return self._decided(number, incumbent, "undecided", "screen", len(differences)), None
@@ -467,10 +468,12 @@ class Referee:
             values, other = self._values(results, candidate), self._values(results, INCUMBENT)
             differences = self._differences(values, other, seeds)
             scores = [values[seed] for seed in seeds if math.isfinite(values[seed])]
+            # How far a collapse, which no seed has shown, could fall: to the end of the metric's range.
             depth = abs(float(np.mean(scores)) - bounds[0 if best else 1]) if bounds and scores else 0.0
             confirm = partial(rule.confirm, level=grant.level, look=look, screened=screened, falls=falls, depth=depth)
             ruling = confirm(differences)
             kept, why = ruling.verdict == "keep", ""
+            # A simpler candidate is also held against the last better one: small losses would add up otherwise.
             if ruling.verdict == "equivalent" and rule.simpler:
                 sizes = [self._values(results, which, self.campaign.size or "") for which in (INCUMBENT, candidate)]
                 if not smaller([sizes[0][s] - sizes[1][s] for s in seeds], rule.look_level(grant.level, look)):

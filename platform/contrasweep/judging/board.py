@@ -113,6 +113,7 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
     """
     sign, single = 1 if mode == "max" else -1, []
     if design.unit == "run":
+        # Runs of no common replicate: the standard error and degrees of freedom of each difference are Welch's.
         runs = {arm: sign * part.dropna().to_numpy() for arm, part in trials.groupby("arm", sort=False)["value"]}
         single = [arm for arm, part in runs.items() if len(part) < 2]
         runs = {arm: part for arm, part in runs.items() if len(part) > 1}
@@ -124,6 +125,7 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
         square = error[:, None] + error
         degrees: Any = square**2 / np.maximum(free[:, None] + free, 1e-300)
     else:
+        # Paired: only replicates that all arms have, so that every rank is of the same ones.
         wide = trials.pivot_table(index="arm", columns="fold" if design.folds else "seed", values="value", sort=False)
         whole = wide.dropna(axis=1)
         if min(whole.shape) < 2:
@@ -133,9 +135,11 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
         means, spread = values.mean(axis=1), np.cov(values)
         square = np.diag(spread)[:, None] + np.diag(spread) - 2 * spread
         square, degrees = square * (1 / values.shape[1] + design.overlap), values.shape[1] - 1.0
+    # All pairs at once, as arrays: a board of 180 arms has 16,000.
     gain = means[:, None] - means
     with np.errstate(divide="ignore", invalid="ignore"):
         p = np.where(gain == 0, 1.0, 2 * special.stdtr(degrees, -np.abs(gain) / np.sqrt(np.maximum(square, 0))))
+    # An arm's rank is uncertain by the arms that are not surely apart from it, with all pairs as one family.
     upper = np.triu_indices(len(names), 1)
     sure = np.zeros_like(p, dtype=bool)
     sure[upper] = holm(p[upper].tolist()) <= alpha
@@ -150,6 +154,7 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
         rows.append(
             BoardRow(place + 1, str(names[i]), sign * float(means[i]), *rank, None if last else float(nexts[place]))
         )
+    # What would separate the first two, as the advice under a table forecasts it.
     first, second = (names[i] for i in order[:2])
     now: Contrast
     if design.unit == "run":

@@ -294,6 +294,7 @@ def forecast(
     )
     packing: list[PackingRow] = []
     makespan = None
+    # A budget that counts no trials ends when it ends: it has no makespan.
     if (left := plan.left(known)) is not None:
         to_run = [rows[number] for number in left]
         needs, seconds = [row.footprint for row in to_run], [row.seconds for row in to_run]

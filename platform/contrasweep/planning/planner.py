@@ -166,6 +166,7 @@ def plan_staged(
     if isinstance(study, Sweep):
         check_arms(study)
         return None if study.data in without else make_sweep_plan(study, resolve), tuple(missing)
+    # An arm that starts from trained trials waits for their study.
     sources = Sources(storage, before)
     waiting: dict[str, NotTrainedError] = {}
     for name, arm in study.arms.items():

@@ -120,6 +120,7 @@ class Sources:
         fitting = self._of_data(start, data, trials)
         folds = {trial.fold for trial in fitting}
         fitting = [trial for trial in fitting if trial.fold == (fold if fold in folds else None)]
+        # Where both studies have an axis, a trial starts from the network of its own value.
         shared = [axis for axis in axes if axis != DATA_AXIS and all(axis in trial.axes for trial in fitting)]
         fitting = [trial for trial in fitting if all(trial.axes[axis] == axes[axis] for axis in shared)]
         if start.trial == "best":

@@ -206,6 +206,7 @@ def _evidence(
         column = {
             name: part[name].to_numpy() for name in ("value", "lost", "missing", "collapsed", "weight", "trial_id")
         }
+        # A number for each replicate: pairs are then found by arrays, in a study of 30,000 trials too.
         keys = list(zip(part["cell"], part["fold"], part["seed"], strict=True))
         code = {key: i for i, key in enumerate(dict.fromkeys(keys))}
         units = pd.DataFrame(list(code), columns=KEYS, dtype=object)
@@ -235,6 +236,7 @@ def _evidence(
             found = None
             if len(rows):
                 found = paired_evidence(rows, rule.design, mode=rule.mode, weights=weights, items=scores)
+            # Where hardly a replicate is shared, the runs are two samples.
             if rule.unpaired and (found is None or found.common.n < 2):
                 alone = [sides[side][sides[side] >= 0] for side in (a, b)]
                 runs = [column["value"][at][np.isfinite(column["value"][at])] for at in alone]
@@ -243,6 +245,7 @@ def _evidence(
                     yield context, a, b, apart, True
             elif found is not None:
                 finished = sum(int(np.isfinite(column["value"][sides[s][sides[s] >= 0]]).sum()) for s in (a, b))
+                # Arms that were added, and trials trained again, after results were seen have no verdict.
                 stands = not rule.family or {a, b} <= {*rule.family}
                 stands = stands and rule.again.isdisjoint(trial_ids[[*first, *second]])
                 yield context, a, b, replace(found, unpaired=finished - 2 * found.pairs), stands

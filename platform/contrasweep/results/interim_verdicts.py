@@ -90,10 +90,12 @@ class InterimVerdicts:
         )
         if stands is None:
             return replace(comparison, judgement=waiting)
+        # The look has the pair in its own order.
         low, high = stands.interval
         difference = stands.difference
         if stands.a != a:
             low, high, difference = -high, -low, -difference
+        # A verdict holds for the data of its look: here are more trials, or some came out otherwise since.
         common = evidence.common
         apart = abs(difference - common.difference) > SAME_DATA * (abs(difference) + common.standard_error)
         if evidence.gaps.planned != stands.pairs or evidence.gaps.pending or apart:

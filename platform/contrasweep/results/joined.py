@@ -83,6 +83,7 @@ class JoinedResults(Results):
         def records(part: Results) -> Mapping[str, Record]:
             return {trial: replace(r, arm=arm(part, r.arm)) for trial, r in part.trial_records.items()}
 
+        # Of the declarations what all studies share; the strictest level; and no look, which would be one study's.
         spec = {key: first.document.spec[key] for key in ("question",) if key in first.document.spec}
         margins = {part.document.smallest_difference for part in parts}
         if len(margins) == 1:

@@ -60,12 +60,14 @@ def redeclare(
         return replace(declared, log=(Declared(time.time(), _who(), len(recorded), None, ("study.json was missing",)),))
     before, now = compared(known.declared, FREE), compared(declared.spec, FREE)
     changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-    stands = compared(known.spec)
-    standing = {name: known.spec.get(name) for name in VERDICT if stands.get(name) != now.get(name)}
+    # Verdicts follow the first declaration, whatever is asked for later.
+    first = compared(known.spec)
+    standing = {name: known.spec.get(name) for name in VERDICT if first.get(name) != now.get(name)}
     spec = {name: value for name, value in {**declared.spec, **standing}.items() if value is not None}
     family = known.family or known.arms
-    whole, verdict = set(declared.arms) <= set(family), [name for name in changed if name in VERDICT]
-    if declared.plan_digest == known.plan_digest and not verdict and (whole or not spend):
+    no_arm_added = set(declared.arms) <= set(family)
+    verdict = [name for name in changed if name in VERDICT]
+    if declared.plan_digest == known.plan_digest and not verdict and (no_arm_added or not spend):
         return replace(known, description=declared.description, spec=spec)
     if _metric_was_mended(plan, known, recorded):
         return declared
@@ -84,6 +86,7 @@ def redeclare(
     _check_kept(plan, known, now, changed)
     excluded = {row["seed"] for row in planned if row["seed"] in getattr(plan.study, "excluded", ())}
     begun = {*recorded, *records.with_files()} if excluded else ()
+    # A seed that may be left out once its score is known is a score that may be left out.
     if out := {row["seed"] for row in planned if row["trial_id"] in begun} & excluded:
         raise SpecError(
             "a seed is left out by name before any of its trials has begun",
@@ -106,7 +109,7 @@ def redeclare(
     more_cells = isinstance(plan, GridPlan) and any(
         cell.arm in known.arms and there.isdisjoint(trial.id for trial in cell.trials) for cell in plan.cells
     )
-    looked = (spend and not whole) or (more_cells and there <= recorded.keys() and plan.study.replicates is None)
+    looked = (spend and not no_arm_added) or (more_cells and there <= recorded.keys() and plan.study.replicates is None)
     spent = looked + len(excluded)  # who may stop before any of these seeds has a look before each
     ended = len(there & recorded.keys()) if isinstance(plan, GridPlan) else len(recorded)
     entry = Declared(time.time(), _who(), ended, max(ended, known.trials or 0), changes, spent, declared.spec)
@@ -117,7 +120,7 @@ def redeclare(
         mode=known.mode,
         alpha=known.alpha,
         reference=known.reference,
-        family=() if spend or whole else family,
+        family=() if spend or no_arm_added else family,
         spec=spec,
         log=(*_log(known), entry),
     )

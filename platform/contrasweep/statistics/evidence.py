@@ -208,6 +208,7 @@ def paired_evidence(
     rows = _Rows(pairs, design, weights, items)
     if not known.any():
         return None
+    # A difference that rounding makes is none: it would break a tie.
     d[known & (np.abs(d) <= TIE * max(np.abs(a[known]).max(), np.abs(b[known]).max()))] = 0.0
     common = rows.contrast(d)
     if common is None:
@@ -216,6 +217,7 @@ def paired_evidence(
         int(which.sum()) for which in (lost_a, lost_b, ~known & ~ended, missing_a, missing_b)
     )
     gaps = Gaps(failed_a, failed_b, pending, len(pairs), gone_a, gone_b)
+    # How far collapses fell says what one that is not seen yet would cost.
     far, fell = [], 0.0
     for name, values in (("collapsed_a", a), ("collapsed_b", b)):
         found = pairs[name].to_numpy(dtype=bool) if name in pairs else np.zeros(len(pairs), dtype=bool)

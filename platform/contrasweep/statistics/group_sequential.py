@@ -169,6 +169,7 @@ def _critical_values(looks: Looks, alphas: tuple[float, ...]) -> Floats:
         0
     )  # of the score at the looks before, for studies that have not been decided [alphas, nodes]
     for look, now in enumerate(information):
+        # The bound at this look lets those cross that the spending function pays for.
         due = np.maximum(spend(one_sided, min(1.0, looks.times[look])) - spent, 0.0)
         spent = spent + due
         if look == 0:
@@ -176,6 +177,7 @@ def _critical_values(looks: Looks, alphas: tuple[float, ...]) -> Floats:
         else:
             score = _upper_quantile(x, density, due, math.sqrt(now - information[look - 1]), math.sqrt(now))
         bounds[:, look] = score / math.sqrt(now)
+        # The density of the score of those that go on, at the nodes of the next integral.
         low = LEAST_DEVIATIONS * math.sqrt(now)
         half = (score - low) / 2
         following = low + half[:, None] * (nodes + 1)
@@ -293,6 +295,7 @@ def judge_looks(
         1.0 if look < 0 or wait else min(1.0, inflation * looks.repeated_p(row[look], look))
         for row, look, wait in zip(p, tested, waits, strict=True)
     ]
+    # Whoever was decided at an earlier look passes its share of alpha on, as Holm's procedure does.
     passed = [0.0 if done else p_value for p_value, done in zip(repeated, before, strict=True)]
     waiting = [1.0] * max(0, family.size - len(p))
     left = family.levels(sum(value <= family.alpha for value in family.adjusted([*passed, *waiting])[: len(p)]))

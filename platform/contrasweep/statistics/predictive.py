@@ -86,6 +86,7 @@ def _over_seeds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
 
 def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> PredictiveDraws:
     """Of folds: the mean squares of folds, seeds and the rest, and the standard error as `design.contrast` has it."""
+    # Draw the mean squares: how large they are is known only as well as their degrees of freedom say.
     k, m, units, seeds = now.n, now.design.seeds, design.units, max(design.seeds, now.design.seeds)
     means, spread = np.asarray(now.values), float(np.var(now.values, ddof=1))
     total: Any = spread * (k - 1) / _chi2(rng, k - 1)
@@ -103,10 +104,12 @@ def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
     fold = np.maximum(0.0, total - residual / m)
     components = Components(fold, seed, residual)
     difference = _estimate(now, design, components, rng, fresh)
+    # Draw the effects of the folds that are there: their means, shrunk by how much of these is noise.
     share = fold / (fold + residual / m + 1e-300)
     effects = share[:, None] * (means - means.mean()) + np.sqrt(fold * (1 - share))[:, None] * rng.normal(
         size=(DRAWS, k)
     )
+    # Draw the seeds, then the folds, that the larger study adds.
     more = seeds if fresh else seeds - m
     noise = np.sqrt(residual / max(1, more))[:, None] * rng.normal(size=(DRAWS, k))
     new_means = effects + noise * (more > 0)
@@ -116,6 +119,7 @@ def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
     scale = 1 / units + design.overlap
     if seeds == 1:
         return PredictiveDraws(components, difference, np.sqrt(scale * between + now.components.seed), units - 1.0)
+    # Its standard error, from the mean squares that it would see.
     known = 0 if fresh else rest_degrees
     degrees = max((units - 1) * (seeds - 1), known + 1)
     rest = (known * now.components.residual + residual * _chi2(rng, degrees - known)) / degrees

@@ -69,6 +69,7 @@ class Reports:
                 value=report.checkpoint,
                 hint="make the folder, write the files into it, then yield Report(step, metrics, checkpoint=folder)",
             )
+        # A report that replaces the last one of its step: what was stored of that is written again.
         if revised and self.rows:
             self.rows.pop()
             self._rows_stored = min(self._rows_stored, len(self.rows))
