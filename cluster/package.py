@@ -90,11 +90,13 @@ def contents(root: Path, files: Mapping[str, Path] | None = None) -> dict[str, P
             path = path.parent
 
     def travelling(path: Path, name: str, above: tuple[Path, ...]) -> Iterator[tuple[str, Path]]:
-        if path.is_symlink() and not (path := path.resolve()).is_relative_to(top):
-            raise SubmissionError(
-                f"the link {name} leads out of the project, to {path}, and what lies there would be sent; put it into "
-                f"the project, or name the link in .gitignore"
-            )
+        if path.is_symlink():
+            path = path.resolve()
+            if not path.is_relative_to(top):
+                raise SubmissionError(
+                    f"the link {name} leads out of the project, to {path}, and what lies there would be sent; put it "
+                    f"into the project, or name the link in .gitignore"
+                )
         if path in inside and path not in above:  # no link to a folder above it
             for child in sorted(inside[path]):
                 yield from travelling(child, f"{name}/{child.name}".lstrip("/"), (*above, path))

@@ -40,7 +40,8 @@ def checked_file(text: str, place: str) -> Path:
     file = local_path(path, place)
     if not file.is_file():
         raise DataError(f"{place}: {path} is not on this host")
-    if digest and (here := _digest_of(file)[:DIGITS]) != digest:
+    here = _digest_of(file)[:DIGITS] if digest else ""
+    if here != digest:
         raise DataError(
             f"{place}: {path} has digest {here} here and had {digest} when the study was planned: give every host the "
             f"same file, or plan again"

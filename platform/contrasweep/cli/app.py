@@ -286,7 +286,10 @@ def sync(
         return
     complete = bool(results.statuses) and not results.pending
     done = list(bring_up(results.records, trackers, complete=complete))
-    print_json("sync", {"trackers": done}) if json else print("\n".join(map(str, done)))
+    if json:
+        print_json("sync", {"trackers": done})
+    else:
+        print("\n".join(map(str, done)))
 
 
 @app.command()
@@ -335,7 +338,10 @@ def list_(
             print(f"\nyour own, by package.module:name: {signature}")
         return
     settings = catalogue.settings(kind, name)
-    print_json("list", {"settings": settings}) if json else print(_settings_text(name, settings))
+    if json:
+        print_json("list", {"settings": settings})
+    else:
+        print(_settings_text(name, settings))
 
 
 @app.command()

@@ -129,13 +129,19 @@ def status(
         from contrasweep.live.overview import overview
 
         entry = overview(StudyRecords(storage, study), document)
-        watching.print_polled("status", entry.to_dict(), since) if json else watching.print_overview(entry)
+        if json:
+            watching.print_polled("status", entry.to_dict(), since)
+        else:
+            watching.print_overview(entry)
         return
     if address is None:
         watching.known_study(study, storage)
     job = _job(name, str(address))
     state = job.status()
-    watching.print_polled("status", {"job": job.id, "status": state}, since) if json else print(state)
+    if json:
+        watching.print_polled("status", {"job": job.id, "status": state}, since)
+    else:
+        print(state)
     raise typer.Exit(EXIT.get(state, 1))
 
 

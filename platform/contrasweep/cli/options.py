@@ -153,7 +153,8 @@ def wants_json() -> bool:
 
 def width() -> int | None:
     """Columns of the terminal; None where the output goes into a file or a pipe, which has any number of them."""
-    if (columns := os.environ.get("COLUMNS", "")).isdecimal() and int(columns):
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
         return int(columns)
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 

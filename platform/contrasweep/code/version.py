@@ -235,7 +235,10 @@ def code_of(trainable: str | Callable[..., Any], paths: Iterable[str] = ()) -> C
         else:
             walk.module(module_of(trainable))
         for path in paths:
-            walk.file(path.removeprefix(FILE)) if path.startswith(FILE) else walk.module(module_of(path))
+            if path.startswith(FILE):
+                walk.file(path.removeprefix(FILE))
+            else:
+                walk.module(module_of(path))
         walk.follow()
     sources = dict(sorted(walk.sources.items()))
     modules = {name: source.digest for name, source in sources.items()}

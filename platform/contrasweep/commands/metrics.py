@@ -159,7 +159,8 @@ class Metrics:
         Until then more of it may come.
         """
         places = [place for source in self.files for place in self._places(source)]
-        if (seen := tuple((place, place.stat().st_size) for place in places)) == self._read and not ended:
+        seen = tuple((place, place.stat().st_size) for place in places)
+        if seen == self._read and not ended:
             return
         self._read = seen
         rows = [row for place in places for row in files.read(place)]

@@ -189,7 +189,8 @@ def comparisons(
         comparison = judged_pairs[i]
         if interim is not None:
             comparison = interim.verdict_on(context, a, b, comparison)
-        if comparison.judgement is not None and (why := spread_beside(found[i][3], a, b)):
+        why = spread_beside(found[i][3], a, b)
+        if comparison.judgement is not None and why:
             comparison = replace(comparison, judgement=replace(comparison.judgement, reason=why))
         if (comparison.difference < 0) == (rule.mode == "max") and comparison.difference != 0:
             a, b, comparison = b, a, comparison.reversed()

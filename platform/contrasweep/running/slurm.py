@@ -163,7 +163,8 @@ def _send(tasks: Sequence[Task], name: str, storage: str, options: Mapping[str, 
         raise SpecError("arrays need submitit", place="--slurm", hint=install_command("slurm")) from None
     folder = Path(FOLDER)
     folder.mkdir(mode=0o700, exist_ok=True)
-    if (about := folder.lstat()).st_uid != os.getuid() or about.st_mode & 0o022:  # of a link too
+    about = folder.lstat()  # of a link too
+    if about.st_uid != os.getuid() or about.st_mode & 0o022:
         hint = f"chmod go-w {FOLDER}, or run the command elsewhere"
         raise SpecError("tasks run what lies in a folder that you alone may write to", place=str(folder), hint=hint)
     executor = submitit.SlurmExecutor(FOLDER, max_num_timeout=10**6)

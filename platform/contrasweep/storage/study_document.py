@@ -279,7 +279,8 @@ def _shown(document: StudyDocument, name: str) -> str:
 
 
 def _check_arms(document: StudyDocument) -> StudyDocument:
-    if document.spec and (other := set(document.arms) - set(document.spec["arms"])):
+    other = set(document.arms) - set(document.spec["arms"]) if document.spec else ()
+    if other:
         raise ValueError(f"arms that its declaration has not: {', '.join(sorted(other))[:100]!a}")
     return document
 

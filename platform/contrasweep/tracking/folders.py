@@ -55,7 +55,8 @@ class TensorBoardTracker:
 
     def finish(self, record: Record) -> None:
         """Write the config as hyperparameters, and close the file."""
-        if (writer := self.writers.get(record.trial_id)) is not None and record.metrics:
+        writer = self.writers.get(record.trial_id)
+        if writer is not None and record.metrics:
             flat = {"arm": record.arm, "seed": record.seed, "fold": record.fold, **dotted.flatten(record.config)}
             plain = {k: v if isinstance(v, bool | int | float | str) else json.dumps(v) for k, v in flat.items()}
             writer.add_hparams(plain, {name: float(v) for name, v in record.metrics.items()}, name="hparams")
