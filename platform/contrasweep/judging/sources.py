@@ -28,6 +28,8 @@ from contrasweep.storage.names import as_line
 from contrasweep.storage.parquet_file import opened_table, read_bounded
 
 SEED = re.compile(r"seed[_=-]?(\d+)", re.IGNORECASE)
+OF_ONE_RUN = re.compile(r"(/checkpoint-\d+)?/(trainer_state\.json|[^/]*\.tfevents\.[^/]*)$|_part_\d+\.parquet$")
+"""The end of a path that says which of the files of a run it is."""
 MOST_BYTES = 2**31
 """No larger file is read."""
 MOST_UNPACKED = 2**28
@@ -161,7 +163,25 @@ def _wandb(path: Path) -> pd.DataFrame:
     return curve.assign(**taken, run=path.parent.name)
 
 
-CURVES = {"trainer_state.json": _rows, "metrics.csv": _rows, "events.out.tfevents.*": _rows, "*.wandb": _wandb}
+def _neptune(path: Path) -> pd.DataFrame:
+    """A part of a run that neptune-exporter wrote, a row a value: its series by step, beside its settings."""
+    rows: pd.DataFrame = READERS[".parquet"](path)
+    columns = rows.filter(regex="^(float|int|bool|string)_value$").astype(object)
+    rows["value"] = columns.bfill(axis=1).iloc[:, 0]
+    series = rows["attribute_type"] == "float_series"
+    curve = rows[series].pivot_table(index="step", columns="attribute_path", values="float_value", aggfunc="last")
+    curve.index = curve.index.astype(float)
+    alone = rows[~series & rows["value"].notna()].set_index("attribute_path")["value"].to_dict()
+    return (curve.reset_index() if len(curve) else pd.DataFrame([{}])).assign(**alone, run=str(rows["run_id"].iloc[0]))
+
+
+CURVES = {
+    "trainer_state.json": _rows,
+    "metrics.csv": _rows,
+    "events.out.tfevents.*": _rows,
+    "*.wandb": _wandb,
+    "*_part_*.parquet": _neptune,
+}
 """By the name of a file, what reads it as a row a step of a run."""
 KINDS: dict[str, Callable[[Path], pd.DataFrame]] = {
     "samples_*.jsonl": _samples,
@@ -189,18 +209,30 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
         raise SpecError("no file of a known kind lies below", place=str(folder), hint=f"known: {', '.join(kinds)}")
     kind, runs, seeds = found[0], [], []
     read = import_path(named, "judge", "reader") if isinstance(named := kinds[kind], str) else named
+    files_of: dict[Path, list[Path]] = {}
     for path in found[1]:
-        where = path.relative_to(folder).parts[:-1] or (path.stem,)
+        files_of.setdefault(Path(OF_ONE_RUN.sub("/of", path.as_posix())) if kind in CURVES else path, []).append(path)
+    for run, paths in files_of.items():
+        where = run.relative_to(folder).parts[:-1] or (paths[0].stem,)
         seeds.append(SEED.search("/".join(where)))
-        if path.stat().st_size > MOST_BYTES:
-            raise SpecError("a file of results has up to 2 GiB", place="SOURCE", value=str(path))
-        with errors_named("the file is not what its name says", str(path)):
-            table = read(path)
-            runs.append(at.of_curve(table) if kind in CURVES else table)
+        tables = []
+        for path in paths:
+            if path.stat().st_size > MOST_BYTES:
+                raise SpecError("a file of results has up to 2 GiB", place="SOURCE", value=str(path))
+            with errors_named("the file is not what its name says", str(path)):
+                tables.append(read(path))
+        table = pd.concat(tables, ignore_index=True)
+        runs.append(at.of_curve(_by_step(table) if len(paths) > 1 else table) if kind in CURVES else table)
         if "run" not in runs[-1]:
             runs[-1] = runs[-1].assign(arm=where[0], run="/".join(where), seed=seeds[-1] and seeds[-1][1])
     table = pd.concat(runs, ignore_index=True)
     return table if all(seeds) or "arm" not in table else table.drop(columns="seed", errors="ignore"), kind in CURVES
+
+
+def _by_step(table: pd.DataFrame) -> pd.DataFrame:
+    """A curve of several files, as of a run that was begun again: of each step what was written last."""
+    step = next((name for name in files.STEPS if name in table), None)
+    return table if step is None else table.groupby(step, as_index=False, dropna=False).last()
 
 
 SERVICES = ("mlflow", "optuna", "contrasweep")

@@ -6,6 +6,7 @@ import os
 import re
 import struct
 import zipfile
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,51 @@ def test_scalars_of_tensorboard_are_read_as_their_last_values(tmp_path):
     read = by_run(read_folder(tmp_path)[0], "val/accuracy")
     assert read["b", "2"] == pytest.approx(0.632)
     assert len(read) == 6
+
+
+def test_files_that_a_run_left_at_its_restarts_and_checkpoints_are_one_run(tmp_path):
+    for arm in "ab":
+        for begins, gain in ((0, 0.0), (2, 0.5)):  # begun again at step 2
+            with SummaryWriter(str(tmp_path / arm / "seed_1"), filename_suffix=str(begins)) as writer:
+                for step in range(begins, begins + 3):
+                    writer.add_scalar("accuracy", gain + 0.01 * step, step)
+    read, _ = read_folder(tmp_path, At.of("step:2"))
+    assert len(read) == 2
+    assert by_run(read, "accuracy") == pytest.approx({("a", "1"): 0.52, ("b", "1"): 0.52})
+    state = WRITTEN / "states" / "base" / "seed0" / "trainer_state.json"
+    content = json.loads(state.read_text())
+    for step, history in ((10, content["log_history"]), (9, content["log_history"][:1])):  # by name 10 comes before 9
+        path = tmp_path / "trainer" / "base" / "seed0" / f"checkpoint-{step}" / "trainer_state.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(content | {"log_history": history}))
+    read, _ = read_folder(tmp_path / "trainer")
+    assert len(read) == 1
+    whole = by_run(read_folder(WRITTEN / "states")[0], "eval_accuracy")
+    assert by_run(read, "eval_accuracy") == {("base", "0"): whole["base", "0"]}
+
+
+def test_exports_of_neptune_are_read_with_their_settings(tmp_path):
+    """Written by hand after the schema that neptune-exporter's README gives; its servers are no more."""
+    for arm, gain in (("simclr", 0.0), ("supcon", 0.1)):
+        for seed in range(3):
+            rows = [
+                {"attribute_path": "config/method", "attribute_type": "string", "string_value": arm},
+                {"attribute_path": "config/seed", "attribute_type": "int", "int_value": seed},
+            ]
+            for step in range(12):
+                rows.append(
+                    {"attribute_path": "val/accuracy", "attribute_type": "float_series", "step": Decimal(step)}
+                    | {"float_value": 0.5 + gain + 0.01 * step + 0.001 * seed}
+                )
+            frame = pd.DataFrame(rows).assign(project_id="team/thesis", run_id=f"THESIS-{arm}-{seed}")
+            for part, piece in enumerate((frame[:8], frame[8:])):
+                piece.to_parquet(tmp_path / f"THESIS-{arm}-{seed}_part_{part}.parquet")
+    read, curves = read_folder(tmp_path)
+    assert curves and len(read) == 6
+    last = {(row["config/method"], row["config/seed"]): row["val/accuracy"] for _, row in read.iterrows()}
+    assert last["supcon", 2] == pytest.approx(0.712)
+    judged = cs.judge(tmp_path, arm="config/method", pair="config/seed", metric="val/accuracy", at="step:3")
+    assert judged.design.startswith("2 arms, 3 seeds in common: paired by config/seed")
 
 
 @pytest.mark.slow
