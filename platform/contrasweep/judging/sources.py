@@ -28,7 +28,10 @@ from contrasweep.storage.names import as_line
 from contrasweep.storage.parquet_file import opened_table, read_bounded
 
 SEED = re.compile(r"seed[_=-]?(\d+)", re.IGNORECASE)
-OF_ONE_RUN = re.compile(r"(/checkpoint-\d+)?/(trainer_state\.json|[^/]*\.tfevents\.[^/]*)$|_part_\d+\.parquet$")
+OF_ONE_RUN = re.compile(
+    r"(/checkpoint-\d+)?/(trainer_state\.json|[^/]*\.tfevents\.[^/]*)$|_part_\d+\.parquet$"
+    r"|/(offline-)?run-\w+-\w+(?P<id>/run-\w+\.wandb)$"
+)
 """The end of a path that says which of the files of a run it is."""
 MOST_BYTES = 2**31
 """No larger file is read."""
@@ -211,7 +214,9 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
     read = import_path(named, "judge", "reader") if isinstance(named := kinds[kind], str) else named
     files_of: dict[Path, list[Path]] = {}
     for path in found[1]:
-        files_of.setdefault(Path(OF_ONE_RUN.sub("/of", path.as_posix())) if kind in CURVES else path, []).append(path)
+        files_of.setdefault(Path(OF_ONE_RUN.sub(r"\g<id>/of", path.as_posix())) if kind in CURVES else path, []).append(
+            path
+        )
     for run, paths in files_of.items():
         where = run.relative_to(folder).parts[:-1] or (paths[0].stem,)
         seeds.append(SEED.search("/".join(where)))
