@@ -174,8 +174,10 @@ def _neptune(path: Path) -> pd.DataFrame:
     series = rows["attribute_type"] == "float_series"
     curve = rows[series].pivot_table(index="step", columns="attribute_path", values="float_value", aggfunc="last")
     curve.index = curve.index.astype(float)
-    alone = rows[~series & rows["value"].notna()].set_index("attribute_path")["value"].to_dict()
-    return (curve.reset_index() if len(curve) else pd.DataFrame([{}])).assign(**alone, run=str(rows["run_id"].iloc[0]))
+    alone = rows[~series & rows["value"].notna()]
+    settings = dict(zip(alone["attribute_path"].astype(str), alone["value"], strict=True))
+    table = curve.reset_index() if len(curve) else pd.DataFrame([{}])
+    return table.assign(**settings, run=str(rows["run_id"].iloc[0]))
 
 
 CURVES = {
