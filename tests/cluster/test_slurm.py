@@ -1,15 +1,19 @@
 """Studies on a real Slurm: by the script that starts Ray over an allocation, and as arrays without Ray."""
 
+import os
 import re
+import signal
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import slurm_here
 import yaml
 from calm import calm_run
+from mlflow import MlflowClient
 
 from contrasweep.results.results import Results
 from contrasweep.storage.lease import Lease
@@ -134,9 +138,73 @@ def test_an_array_of_24_trials_keeps_its_ceiling_and_outlives_time_limit_requeue
     assert most == 2
     assert "(1 task)" in submit()  # what was ended by scancel has no record
     wait_until(lambda: not running(slurm) and "PENDING" not in slurm.command("squeue", "--noheader", "--format=%T"))
+    recorded = {path: path.read_bytes() for path in (tmp_path / "runs" / "array" / "records").rglob("*.json")}
+    shows = ("--storage", "runs", "--tracking", "sqlite:///mlflow.db")
+    slurm.command(sys.executable, "-m", "contrasweep", "run", "array.yaml", *shows, folder=tmp_path, timeout_s=300)
+    client, trials = (
+        MlflowClient(f"sqlite:///{tmp_path}/mlflow.db"),
+        os.listdir(tmp_path / "runs" / "array" / "records"),
+    )
+    runs = client.search_runs([client.get_experiment_by_name("array").experiment_id])
+    assert {run.data.tags["trial_id"] for run in runs if "trial_id" in run.data.tags} == set(trials) and len(
+        trials
+    ) == 24
+    words = ("report", "array", "--storage", "runs", "--format", "html")
+    page = slurm.command(sys.executable, "-m", "contrasweep", *words, folder=tmp_path)
+    assert all(trial in page for trial in trials)
+    assert recorded == {path: path.read_bytes() for path in recorded}
     results = check_whole(tmp_path, "array", seeds=12)
     assert sorted(record.attempts for record in results.trial_records.values())[-2:] >= [2, 2]
     assert submit() == "every trial has its record"
+
+
+def test_a_search_outlives_a_requeue_and_a_driver_that_is_killed(slurm, tmp_path):
+    def contrasweep(*words, storage="runs"):
+        run = (sys.executable, "-m", "contrasweep", *words, "--storage", storage, "--max-concurrent", "2")
+        return slurm.command(*run, folder=tmp_path, timeout_s=300)
+
+    def send():
+        words = ("time=30", "cpus-per-task=2", "mem=0")
+        return re.search(
+            r"job: +(\d+) \(1 task\)",
+            contrasweep("submit", "search.yaml", "--slurm", "--tracking", "none", *options(words)),
+        )[1]
+
+    def options(words):
+        return [part for word in words for part in ("--sbatch", word)]
+
+    file = declare(tmp_path, "search", seeds=1)
+    grid = yaml.safe_load(file.read_text())
+    arm = grid["arms"].pop("low")
+    arm["space"] = {"lr": {"type": "float", "low": arm["config"].pop("lr"), "high": 0.2}}
+    search = {"type": "sweep", "searcher": "random", "trials_per_arm": 4, "confirm_on": "test", "confirm_seeds": [7, 8]}
+    del grid["seeds"]
+    file.write_text(yaml.safe_dump(grid | search | {"arms": {"main": arm}, "folds": 2, "search_folds": [0]}))
+    job = send()
+    wait_until(lambda: len(epochs(tmp_path, "search")) == 4)
+    slurm.command("scontrol", "requeue", job)
+    wait_until(lambda: restarts(slurm, job) == [1] and slurm.state(job) == "RUNNING")
+    wait_until(lambda: driver() is not None)
+    driver().send_signal(signal.SIGKILL)
+    assert slurm.wait(job, "FAILED", "COMPLETED", "CANCELLED") == "FAILED"
+    (tmp_path / "search.gate").unlink()
+    assert slurm.wait(send(), "COMPLETED", "FAILED", "CANCELLED", timeout_s=400) == "COMPLETED"
+    trained = epochs(tmp_path, "search")
+    assert len(trained) == len(set(trained)) == 6 * EPOCHS
+    contrasweep("run", "search.yaml", "--tracking", "none", storage="calm")
+    tables = [
+        str(Results.load("search", str(tmp_path / storage))).split("\nWhat would decide")[0]
+        for storage in ("runs", "calm")
+    ]
+    assert tables[0] == tables[1]
+
+
+def driver():
+    """The process that runs the search."""
+    processes = psutil.process_iter(["cmdline"])
+    return next(
+        (process for process in processes if (process.info["cmdline"] or [])[2:4] == ["run", "search.yaml"]), None
+    )
 
 
 def running(slurm):
