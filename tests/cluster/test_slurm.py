@@ -167,13 +167,13 @@ def test_a_search_outlives_a_requeue_and_a_driver_that_is_killed(slurm, tmp_path
         words = ("time=30", "cpus-per-task=2", "mem=0")
         return re.search(
             r"job: +(\d+) \(1 task\)",
-            contrasweep("submit", "search.yaml", "--slurm", "--tracking", "none", *options(words)),
+            contrasweep("submit", "searched.yaml", "--slurm", "--tracking", "none", *options(words)),
         )[1]
 
     def options(words):
         return [part for word in words for part in ("--sbatch", word)]
 
-    file = declare(tmp_path, "search", seeds=1)
+    file = declare(tmp_path, "searched", seeds=1)
     grid = yaml.safe_load(file.read_text())
     arm = grid["arms"].pop("low")
     arm["space"] = {"lr": {"type": "float", "low": arm["config"].pop("lr"), "high": 0.2}}
@@ -181,19 +181,19 @@ def test_a_search_outlives_a_requeue_and_a_driver_that_is_killed(slurm, tmp_path
     del grid["seeds"]
     file.write_text(yaml.safe_dump(grid | search | {"arms": {"main": arm}, "folds": 2, "search_folds": [0]}))
     job = send()
-    wait_until(lambda: len(epochs(tmp_path, "search")) == 4)
+    wait_until(lambda: len(epochs(tmp_path, "searched")) == 4)
     slurm.command("scontrol", "requeue", job)
     wait_until(lambda: restarts(slurm, job) == [1] and slurm.state(job) == "RUNNING")
     wait_until(lambda: driver() is not None)
     driver().send_signal(signal.SIGKILL)
     assert slurm.wait(job, "FAILED", "COMPLETED", "CANCELLED") == "FAILED"
-    (tmp_path / "search.gate").unlink()
+    (tmp_path / "searched.gate").unlink()
     assert slurm.wait(send(), "COMPLETED", "FAILED", "CANCELLED", timeout_s=400) == "COMPLETED"
-    trained = epochs(tmp_path, "search")
+    trained = epochs(tmp_path, "searched")
     assert len(trained) == len(set(trained)) == 6 * EPOCHS
-    contrasweep("run", "search.yaml", "--tracking", "none", storage="calm")
+    contrasweep("run", "searched.yaml", "--tracking", "none", storage="calm")
     tables = [
-        str(Results.load("search", str(tmp_path / storage))).split("\nWhat would decide")[0]
+        str(Results.load("searched", str(tmp_path / storage))).split("\nWhat would decide")[0]
         for storage in ("runs", "calm")
     ]
     assert tables[0] == tables[1]
@@ -203,7 +203,7 @@ def driver():
     """The process that runs the search."""
     processes = psutil.process_iter(["cmdline"])
     return next(
-        (process for process in processes if (process.info["cmdline"] or [])[2:4] == ["run", "search.yaml"]), None
+        (process for process in processes if (process.info["cmdline"] or [])[2:4] == ["run", "searched.yaml"]), None
     )
 
 

@@ -20,6 +20,7 @@ WHY_NOT = f"Slurm is not installed here: no {', '.join(MISSING)}" if MISSING els
 CONFIGURATION = """ClusterName=here
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
+FirstJobId={ports[0]}
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
@@ -43,7 +44,8 @@ NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4 RealMe
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4 RealMemory=8000 Gres=gpu:2 State=UNKNOWN
 PartitionName=p Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
 """
-"""cred_expire: a job that is queued again waits for so long, by default two minutes."""
+"""cred_expire: a job that is queued again waits for so long, by default two minutes. FirstJobId: `slurm.sh` takes Ray's port
+and folder from a job's number, which another cluster of this machine must not share."""
 
 
 @dataclass
