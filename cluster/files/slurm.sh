@@ -32,6 +32,7 @@ RAY_AUTH_MODE=token
 RAY_AUTH_TOKEN=$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')
 export RAY_AUTH_MODE RAY_AUTH_TOKEN
 export RAY_TMPDIR=${SLURM_TMPDIR:-/tmp}/ray-$SLURM_JOB_ID
+export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0 # else a node waits for requests to Ray Serve, longer than Slurm does
 
 stop() { # by TERM to all steps; an srun that is killed kills its step, which then leaves its files
     scancel --signal=TERM "$SLURM_JOB_ID" 2>/dev/null || kill "${pids[@]}" 2>/dev/null || true
