@@ -2,7 +2,6 @@
 
 import os
 import re
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -191,10 +190,8 @@ SBATCH = {  # long options of sbatch(1), with what their values look like
 }
 
 
-def test_slurm_script_is_bash_and_its_options_are_sbatchs():
-    script = FILES / "slurm.sh"
-    subprocess.run(["bash", "-n", str(script)], check=True)
-    lines = script.read_text().splitlines()
+def test_options_of_the_slurm_script_are_sbatchs():
+    lines = (FILES / "slurm.sh").read_text().splitlines()
     given = [line.removeprefix("#SBATCH --") for line in lines if line.startswith("#SBATCH")]
     assert len(given) >= 8
     for option in given:
@@ -229,32 +226,28 @@ exec "$@"
 """
 
 
+def slurm_script(folder, job, **commands):
+    """Run the script with stand-ins for srun (runs the command here) and scontrol (names two hosts)."""
+    names = "#!/bin/bash\nprintf '127.0.0.1\\n127.0.0.1\\n'\n"
+    commands |= {"srun": SRUN, "scontrol": names, "hostname": "#!/bin/bash\necho 127.0.0.1\n"}
+    for name, text in commands.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "SLURM_"))} | {
+        "PATH": f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "SLURM_JOB_NODELIST": "here[1-2]",
+        "SLURM_JOB_ID": str(job),
+    }
+    words = ["bash", str(FILES / "slurm.sh"), "a:STUDY", "--storage", "x"]
+    return subprocess.run(words, env=environment, capture_output=True, text=True)
+
+
 @pytest.mark.long
 def test_slurm_script_starts_two_nodes_runs_the_study_and_leaves_nothing(tmp_path):
-    """Stand-ins for srun (runs the command here) and scontrol (names two hosts); Ray itself is real."""
     import psutil
 
-    commands = {
-        "srun": SRUN,
-        "scontrol": "#!/bin/bash\nprintf '127.0.0.1\\n127.0.0.1\\n'\n",
-        "hostname": "#!/bin/bash\necho 127.0.0.1\n",
-        "contrasweep": STUDY.format(python=sys.executable),
-    }
-    for name, text in commands.items():
-        path = tmp_path / name
-        path.write_text(text)
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    job = str(10_000 + os.getpid() % 9_000)
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "SLURM_"))} | {
-        "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "SLURM_JOB_NODELIST": "here[1-2]",
-        "SLURM_JOB_ID": job,
-        "SLURM_CPUS_PER_TASK": "1",
-        "SLURM_GPUS_ON_NODE": "0",
-    }
-    done = subprocess.run(
-        ["bash", str(FILES / "slurm.sh"), "a:STUDY", "--storage", "x"], env=environment, capture_output=True, text=True
-    )
+    job = 10_000 + os.getpid() % 9_000
+    done = slurm_script(tmp_path, job, contrasweep=STUDY.format(python=sys.executable))
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "NODES 2 CPUS 2.0 ARGS run a:STUDY --storage x" in done.stdout
     assert "TOKEN 64" in done.stdout
@@ -265,22 +258,7 @@ def test_slurm_script_starts_two_nodes_runs_the_study_and_leaves_nothing(tmp_pat
 
 def test_slurm_script_ends_when_the_head_does(tmp_path):
     """As it does where another process has the port; this `ray` fails at once."""
-    commands = {
-        "srun": SRUN,
-        "scontrol": "#!/bin/bash\nprintf '127.0.0.1\\n127.0.0.1\\n'\n",
-        "hostname": "#!/bin/bash\necho 127.0.0.1\n",
-        "ray": "#!/bin/bash\nexit 1\n",
-    }
-    for name, text in commands.items():
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
-    environment = os.environ | {
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "SLURM_JOB_NODELIST": "here[1-2]",
-        "SLURM_JOB_ID": "12007",
-        "SLURM_TMPDIR": str(tmp_path),
-    }
-    done = subprocess.run(["bash", str(FILES / "slurm.sh"), "a:STUDY"], env=environment, capture_output=True, text=True)
+    done = slurm_script(tmp_path, 12007, ray="#!/bin/bash\nexit 1\n")
     assert done.returncode == 1
     assert "the Ray head on 127.0.0.1 did not start on port 20007" in done.stderr
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import sys
 import tempfile
 import time
@@ -39,15 +38,17 @@ def slurm():
             yield here
 
 
-def declare(folder, name, seeds):
+def declare(folder, name, **more):
     """A study whose trials wait before their third epoch as long as the file `<name>.gate` is there."""
     config = {"epochs": EPOCHS, "wait_at": 3, "gate": str(folder / f"{name}.gate"), "log": str(folder / f"{name}.log")}
-    arms = {"low": {"trainable": "toy:train", "config": {"lr": 0.05} | config}}
-    arms["high"] = {"trainable": "toy:train", "config": {"lr": 0.2} | config}
-    study = {"name": name, "arms": arms, "data": "digits", "metric": "accuracy", "seeds": list(range(seeds))}
+    rates, arm = {"low": 0.05, "high": 0.2}, {"trainable": "toy:train", "config": config}
+    if "searcher" in more:
+        arms = {"main": arm | {"space": {"lr": {"type": "float", **rates}}}}
+    else:
+        arms = {name: arm | {"config": config | {"lr": lr}} for name, lr in rates.items()}
+    study = {"name": name, "arms": arms, "data": "digits", "metric": "accuracy", **more}
     (folder / f"{name}.yaml").write_text(yaml.safe_dump(study))
     (folder / f"{name}.gate").touch()
-    return folder / f"{name}.yaml"
 
 
 def epochs(folder, name):
@@ -57,9 +58,10 @@ def epochs(folder, name):
 
 def wait_until(true, timeout_s=300.0):
     deadline = time.monotonic() + timeout_s
-    while not true():
+    while not (found := true()):
         assert time.monotonic() < deadline
         time.sleep(0.5)
+    return found
 
 
 def check_whole(folder, name, seeds, restarted=None):
@@ -81,6 +83,10 @@ def check_whole(folder, name, seeds, restarted=None):
     return results
 
 
+def contrasweep(slurm, folder, *words):
+    return slurm.command(sys.executable, "-m", "contrasweep", *words, folder=folder, timeout_s=300)
+
+
 def restarts(slurm, job):
     return [int(count) for count in re.findall(r"Restarts=(\d+)", slurm.command("scontrol", "show", "job", job))]
 
@@ -91,7 +97,7 @@ def test_two_studies_on_the_same_hosts_outlive_a_time_limit_and_scancel(slurm, t
         return slurm.command("sbatch", *words, SCRIPT, f"{name}.yaml", "--storage", "runs", "--tracking", "none")
 
     for name in ("limited", "ended"):
-        declare(tmp_path, name, seeds=3)
+        declare(tmp_path, name, seeds=[0, 1, 2])
     limited = send("limited", "--gpus-per-node=1", "--time=3", "--signal=B:USR1@60")
     ended = send("ended", "--time=30")
     wait_until(lambda: all(len(epochs(tmp_path, name)) == 4 for name in ("limited", "ended")))  # of one slot a node
@@ -113,15 +119,20 @@ def test_two_studies_on_the_same_hosts_outlive_a_time_limit_and_scancel(slurm, t
 
 
 def test_an_array_of_24_trials_keeps_its_ceiling_and_outlives_time_limit_requeue_and_scancel(slurm, tmp_path):
-    def submit(*more):
-        return slurm.command(
-            *(sys.executable, "-m", "contrasweep", "submit", "array.yaml", "--slurm", "--storage", "runs"),
-            *("--sbatch", "time=2", "--sbatch", "signal-delay-s=30", "--sbatch", "mem=500M", "--max-concurrent", "2"),
-            *more,
-            folder=tmp_path,
+    def submit():
+        options = (
+            "--sbatch",
+            "time=2",
+            "--sbatch",
+            "signal-delay-s=30",
+            "--sbatch",
+            "mem=500M",
+            "--max-concurrent",
+            "2",
         )
+        return contrasweep(slurm, tmp_path, "submit", "array.yaml", "--slurm", "--storage", "runs", *options)
 
-    declare(tmp_path, "array", seeds=12)
+    declare(tmp_path, "array", seeds=list(range(12)))
     job = re.search(r"job: +(\d+) \(24 tasks\)", submit())[1]
     wait_until(lambda: len(epochs(tmp_path, "array")) == 4)
     with pytest.raises(AssertionError, match=f"has been sent already, got '{job}'; scancel {job}"):
@@ -138,20 +149,15 @@ def test_an_array_of_24_trials_keeps_its_ceiling_and_outlives_time_limit_requeue
     assert most == 2
     assert "(1 task)" in submit()  # what was ended by scancel has no record
     wait_until(lambda: not running(slurm) and "PENDING" not in slurm.command("squeue", "--noheader", "--format=%T"))
-    recorded = {path: path.read_bytes() for path in (tmp_path / "runs" / "array" / "records").rglob("*.json")}
-    shows = ("--storage", "runs", "--tracking", "sqlite:///mlflow.db")
-    slurm.command(sys.executable, "-m", "contrasweep", "run", "array.yaml", *shows, folder=tmp_path, timeout_s=300)
-    client, trials = (
-        MlflowClient(f"sqlite:///{tmp_path}/mlflow.db"),
-        os.listdir(tmp_path / "runs" / "array" / "records"),
-    )
+    folder = tmp_path / "runs" / "array" / "records"
+    recorded = {path: path.read_bytes() for path in folder.rglob("*.json")}
+    contrasweep(slurm, tmp_path, "run", "array.yaml", "--storage", "runs", "--tracking", "sqlite:///mlflow.db")
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
     runs = client.search_runs([client.get_experiment_by_name("array").experiment_id])
-    assert {run.data.tags["trial_id"] for run in runs if "trial_id" in run.data.tags} == set(trials) and len(
-        trials
-    ) == 24
-    words = ("report", "array", "--storage", "runs", "--format", "html")
-    page = slurm.command(sys.executable, "-m", "contrasweep", *words, folder=tmp_path)
-    assert all(trial in page for trial in trials)
+    shown = [run.data.tags["trial_id"] for run in runs if "trial_id" in run.data.tags]
+    assert sorted(shown) == sorted(os.listdir(folder))
+    page = contrasweep(slurm, tmp_path, "report", "array", "--storage", "runs", "--format", "html")
+    assert all(trial in page for trial in shown)
     assert recorded == {path: path.read_bytes() for path in recorded}
     results = check_whole(tmp_path, "array", seeds=12)
     assert sorted(record.attempts for record in results.trial_records.values())[-2:] >= [2, 2]
@@ -159,52 +165,35 @@ def test_an_array_of_24_trials_keeps_its_ceiling_and_outlives_time_limit_requeue
 
 
 def test_a_search_outlives_a_requeue_and_a_driver_that_is_killed(slurm, tmp_path):
-    def contrasweep(*words, storage="runs"):
-        run = (sys.executable, "-m", "contrasweep", *words, "--storage", storage, "--max-concurrent", "2")
-        return slurm.command(*run, folder=tmp_path, timeout_s=300)
+    run = ("searched.yaml", "--tracking", "none", "--max-concurrent", "2", "--storage")
 
     def send():
-        words = ("time=30", "cpus-per-task=2", "mem=0")
-        return re.search(
-            r"job: +(\d+) \(1 task\)",
-            contrasweep("submit", "searched.yaml", "--slurm", "--tracking", "none", *options(words)),
-        )[1]
+        options = ("--slurm", "--sbatch", "time=30", "--sbatch", "cpus-per-task=2", "--sbatch", "mem=0")
+        return re.search(r"job: +(\d+) \(1 task\)", contrasweep(slurm, tmp_path, "submit", *run, "runs", *options))[1]
 
-    def options(words):
-        return [part for word in words for part in ("--sbatch", word)]
-
-    file = declare(tmp_path, "searched", seeds=1)
-    grid = yaml.safe_load(file.read_text())
-    arm = grid["arms"].pop("low")
-    arm["space"] = {"lr": {"type": "float", "low": arm["config"].pop("lr"), "high": 0.2}}
-    search = {"type": "sweep", "searcher": "random", "trials_per_arm": 4, "confirm_on": "test", "confirm_seeds": [7, 8]}
-    del grid["seeds"]
-    file.write_text(yaml.safe_dump(grid | search | {"arms": {"main": arm}, "folds": 2, "search_folds": [0]}))
+    confirmed = {"confirm_on": "test", "confirm_seeds": [7, 8], "folds": 2, "search_folds": [0]}
+    declare(tmp_path, "searched", type="sweep", searcher="random", trials_per_arm=4, **confirmed)
     job = send()
     wait_until(lambda: len(epochs(tmp_path, "searched")) == 4)
     slurm.command("scontrol", "requeue", job)
     wait_until(lambda: restarts(slurm, job) == [1] and slurm.state(job) == "RUNNING")
-    wait_until(lambda: driver() is not None)
-    driver().send_signal(signal.SIGKILL)
+    [driver] = wait_until(lambda: list(drivers("searched.yaml")))
+    driver.kill()
     assert slurm.wait(job, "FAILED", "COMPLETED", "CANCELLED") == "FAILED"
     (tmp_path / "searched.gate").unlink()
     assert slurm.wait(send(), "COMPLETED", "FAILED", "CANCELLED", timeout_s=400) == "COMPLETED"
     trained = epochs(tmp_path, "searched")
     assert len(trained) == len(set(trained)) == 6 * EPOCHS
-    contrasweep("run", "searched.yaml", "--tracking", "none", storage="calm")
-    tables = [
-        str(Results.load("searched", str(tmp_path / storage))).split("\nWhat would decide")[0]
-        for storage in ("runs", "calm")
-    ]
-    assert tables[0] == tables[1]
+    contrasweep(slurm, tmp_path, "run", *run, "calm")
+    runs, calm = (str(Results.load("searched", str(tmp_path / storage))) for storage in ("runs", "calm"))
+    assert runs == calm
 
 
-def driver():
-    """The process that runs the search."""
-    processes = psutil.process_iter(["cmdline"])
-    return next(
-        (process for process in processes if (process.info["cmdline"] or [])[2:4] == ["run", "searched.yaml"]), None
-    )
+def drivers(study):
+    """The processes that run a study."""
+    for process in psutil.process_iter(["cmdline"]):
+        if (process.info["cmdline"] or [])[2:4] == ["run", study]:
+            yield process
 
 
 def running(slurm):

@@ -3,13 +3,10 @@
 import json
 import os
 import re
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
-import yaml
 from command_line import python
 from without_packages import HIDDEN, HIDE
 
@@ -165,34 +162,4 @@ def test_the_extras_of_the_distribution():
     names_of_all = {re.split(r"[\[<>=]", line)[0] for line in extras["all"]}
     assert {imported.get(name, name) for name in names_of_all} == cli.PACKAGES_OF_ALL
     assert set(extras["judge"]) < set(extras["all"]), "the bounds of both are the same"
-
-
-@pytest.mark.long
-def test_an_installed_client_is_small_plans_and_judges_with_the_extra_of_the_action(work):
-    """A fresh environment with the client's packages alone: under 300 MB (without compiled modules), and it plans."""
-    environment, dist = work / "venv", work / "dist"
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", dist], cwd=ROOT, check=True)
-    [wheel] = dist.glob("*.whl")
-    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    install = ["-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
-    pins = ["--constraint", str(ROOT / "constraints.txt")]
-    done = subprocess.run([environment / "bin" / "python", *install, *pins, wheel], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"packages cannot be installed here: {done.stderr[-300:]}")
-    installed = [
-        path for path in environment.rglob("site-packages/*") if not path.name.startswith(("pip", "setuptools"))
-    ]
-    size = sum(file.stat().st_size for path in installed for file in [path, *path.rglob("*")] if file.is_file())
-    assert size < 300e6
-    plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    words = [environment / "bin" / "contrasweep", "plan", "own.yaml", "--storage", work / "runs"]
-    done = subprocess.run(words, cwd=work, env=plain, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "torch is not installed here" in done.stdout
-    action = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"][0]["run"]
-    extra = re.search(r"GITHUB_ACTION_PATH(\[\w+\])", action)[1]
-    subprocess.run([environment / "bin" / "python", *install, *pins, f"{wheel}{extra}"], check=True)
-    (work / "runs.csv").write_text("model,seed,acc\n" + "".join(f"{m},{s},.{s}{m}\n" for m in (1, 7) for s in range(8)))
-    words = [environment / "bin" / "contrasweep", "judge", "runs.csv", "--require", "better", "--reference", "1"]
-    done = subprocess.run(words, cwd=work, env=plain, capture_output=True, text=True)
-    assert done.returncode == 0 and "7 is better than 1" in done.stdout, done.stdout + done.stderr
+    assert "GITHUB_ACTION_PATH[judge]" in (ROOT / "action.yml").read_text()
