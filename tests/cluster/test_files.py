@@ -201,7 +201,6 @@ def test_options_of_the_slurm_script_are_sbatchs():
         assert value == "" if pattern is None else re.fullmatch(pattern, value), option
     first_command = next(i for i, line in enumerate(lines) if line and not line.startswith("#"))
     assert all(not line.startswith("#SBATCH") for line in lines[first_command:]), "sbatch stops reading at a command"
-    assert lines[0] == "#!/bin/bash"
 
 
 def test_slurm_script_without_a_study_says_how():
