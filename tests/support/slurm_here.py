@@ -44,8 +44,8 @@ NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4 RealMe
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4 RealMemory=8000 Gres=gpu:2 State=UNKNOWN
 PartitionName=p Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
 """
-"""cred_expire: a job that is queued again waits for so long, by default two minutes. FirstJobId: `slurm.sh` takes Ray's port
-and folder from a job's number, which another cluster of this machine must not share."""
+"""cred_expire: a job that is queued again waits for so long, by default two minutes. FirstJobId: `slurm.sh` takes Ray's
+port and folder from a job's number, which another cluster of this machine must not share."""
 
 
 @dataclass
