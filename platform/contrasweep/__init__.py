@@ -14,7 +14,6 @@ if [word.rpartition("/")[2].removeprefix("-m") for word in sys.orig_argv[-len(sy
 
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -118,21 +117,18 @@ __getattr__ = importer(
 )
 
 
-def load(name: str | Sequence[str], *, storage: str = STORAGE) -> "Results":
+def load(name: str, *, storage: str = STORAGE) -> "Results":
     """Return the results of a study as they lie in a storage; its code and data are not needed.
 
     Args:
-        name: The study's name; several names, or a pattern such as `supcon-*`, for several studies as one. Their arms
-            are then called `STUDY/ARM` and their trials `STUDY/ID`, paired by fold and seed, and one family of
-            comparisons.
+        name: The study's name.
         storage: The folder or address of the storage.
 
     Returns:
         The results so far, of a study that still runs too.
 
     Raises:
-        SpecError: There is no study of this name in the storage, one is named twice, or studies have too little in
-            common to be one.
+        SpecError: There is no study of this name in the storage.
         StorageError: The storage cannot be read, or a file of it is broken.
 
     Example:
@@ -141,9 +137,9 @@ def load(name: str | Sequence[str], *, storage: str = STORAGE) -> "Results":
         >>> results.name
         'quickstart'
     """
-    from contrasweep.results.joined import load_joined
+    from contrasweep.results.results import Results
 
-    return load_joined([name] if isinstance(name, str) else name, storage)
+    return Results.load(name, storage)
 
 
 def __dir__() -> list[str]:

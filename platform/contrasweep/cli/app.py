@@ -173,15 +173,10 @@ def run(
                 if waiting := ", ".join(other.name for other in studies[len(done) :]):
                     print(f"{results.name} is not complete, so that {waiting} did not begin", file=sys.stderr)
                 break
-    names, table = reports.last_table(studies, done, storage)
     if json and len(studies) > 1:
-        rows = table.to_rows() if table else []
-        print_json("reports", {"studies": [whole("report", reports.summary(found)) for found in done], "table": rows})
+        print_json("reports", {"studies": [whole("report", reports.summary(found)) for found in done]})
     elif json:
         print_json("report", reports.summary(results))
-    elif table:
-        print(f"\n{table.to_text(width() or WIDTH)}")
-        print(f"\nreport:   {command_line('report', *names, rows='arm', columns='study', storage=storage)}")
     if results.stopped:
         print(results.stopped, file=sys.stderr)
     raise typer.Exit(3 if results.stopped else 0 if results.complete else 1)

@@ -38,7 +38,6 @@ EXAMPLES = {
         "contrasweep report quickstart --format latex",
         "contrasweep report quickstart --format html --output report.html",
         "contrasweep report quickstart --format latex --metric knn1,knn5 --percent --digits 1 --label tab:main",
-        "contrasweep report pilot 'ablation-*' --rows study",
         "contrasweep report quickstart --rows batch_size --columns arm --metric accuracy",
     ],
     "bundle": ["contrasweep bundle quickstart -o quickstart.zip"],

@@ -9,12 +9,9 @@ import typer
 from contrasweep.cli import completion
 from contrasweep.cli.options import Json, Output, Require, Storage, StoredStudy, end_as, print_json, required, width
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import SpecError
 from contrasweep.text_table import WIDTH, text_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from contrasweep.results.results import Results
     from contrasweep.results.table import Table
     from contrasweep.storage.study_document import StudyDocument
@@ -24,14 +21,7 @@ Metric = Annotated[str | None, typer.Option(help="Another metric than the study'
 
 
 def report(
-    studies: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="STUDY...",
-            help="module:NAME, a .yaml file, a name, a pattern; several are one table.",
-            autocompletion=completion.studies,
-        ),
-    ],
+    study: StoredStudy,
     storage: Storage = STORAGE,
     json: Json = False,
     format: Annotated[
@@ -58,17 +48,14 @@ def report(
 ) -> None:
     """Print or write the table of a study, as it stands now.
 
-    A csv or parquet file gets NAME.comparisons beside it. Several studies are one table, and their arms one family of
-    comparisons; with `--rows study` each study stands by itself.
+    A csv or parquet file gets NAME.comparisons beside it.
     """
     from contrasweep.reporting import write_report
-    from contrasweep.results.joined import JoinedResults, load_joined
     from contrasweep.results.table import TableStyle
 
-    results = load_joined(list(map(name, studies)), storage)
+    results = load(study, storage)
     if declared:
-        for part in results.parts if isinstance(results, JoinedResults) else (results,):
-            print("\n".join(text_table(declarations(part.document), rule=True, width=width())))
+        print("\n".join(text_table(declarations(results.document), rule=True, width=width())))
         return
     if json:
         table = results.table(rows or None, columns or None, metric)
@@ -202,26 +189,6 @@ def declared(study: str) -> "DeclaredStudy | None":
     from contrasweep.study.file import is_declaration, load_study
 
     return load_study(study) if is_declaration(study) else None
-
-
-def last_table(
-    studies: "Sequence[DeclaredStudy]", done: "Sequence[Results]", storage: str
-) -> "tuple[list[str], Table | None]":
-    """Return the names of the studies of a file from which no other one starts, and one table of them.
-
-    It has a row an arm and a column a study. There is none of one study, of studies with too little in common, and
-    before all have run.
-    """
-    from contrasweep.results.joined import load_joined
-
-    sources = {arm.start.study for study in studies for arm in study.arms.values() if arm.start}
-    names = [results.name for results in done if results.name not in sources]
-    if len(names) < 2 or len(done) < len(studies):
-        return names, None
-    try:
-        return names, load_joined(names, storage).table("arm", "study")
-    except SpecError:
-        return names, None
 
 
 def summary(results: "Results", table: "Table | None" = None) -> dict[str, object]:

@@ -300,10 +300,9 @@ class ReportDocument(TypedDict):
 
 
 class ReportsDocument(TypedDict):
-    """What the studies of a file have found, each a document `report`, and one table of those that none starts from."""
+    """What the studies of a file have found, each a document `report`."""
 
     studies: list[Values]
-    table: list[CellRow]
 
 
 class Required(TypedDict):

@@ -19,7 +19,6 @@ from contrasweep.reporting.page import html_report
 from contrasweep.reporting.paper import PaperTable
 from contrasweep.reporting.search_notes import search_notes
 from contrasweep.results.answer import Versus
-from contrasweep.results.joined import check_single
 from contrasweep.results.notices import archived_changes, code_diff
 from contrasweep.results.results import Results
 from contrasweep.results.table import PLAIN, Table, TableStyle
@@ -157,7 +156,6 @@ def render(results: Results, format: str, table: Table | None = None, *, width: 
 def _best_study(results: Results) -> str:
     from contrasweep.results.search import rerun
 
-    check_single(results, "--format yaml")
     fields = rerun(results.best_settings, results.document)
     lines = [f"The best settings of each arm of {results.name}, as a study, on fresh seeds."]
     searched = results.document.spec.get("search_folds") or [0]
@@ -188,8 +186,7 @@ def _frame_bytes(frame: pd.DataFrame, format: str) -> bytes:
 
 
 def report_data(results: Results, table: Table) -> ReportData:
-    """Return all that the HTML report shows, of one study; the metric and layout are those of `table`."""
-    check_single(results, "--format html")
+    """Return all that the HTML report shows; the metric and layout are those of `table`."""
     frame = results.to_frame()
     errors: Any = [getattr(results.trial_records.get(trial_id), "error", None) for trial_id in frame["trial_id"]]
     again = command_line("report", results.name, format="html", output="report.html", storage=results.records.storage)

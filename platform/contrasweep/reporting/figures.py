@@ -1,7 +1,7 @@
 """The figures of a report as data: series, axes, labels, captions. `svg` draws them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
@@ -64,17 +64,7 @@ class Bars:
     marks: Sequence[float] = ()
 
 
-@dataclass(frozen=True)
-class Ranks:
-    """Mean ranks on a line from 1 to the number of names, 1 is best; `cliques` are names that do not differ."""
-
-    title: str
-    ranks: Mapping[str, float]
-    colours: Mapping[str, int]
-    cliques: Sequence[Sequence[str]]
-
-
-Chart = Lines | Bars | Ranks
+Chart = Lines | Bars
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from contrasweep.errors import plural
 from contrasweep.reporting import searching, slices
 from contrasweep.reporting.curves import curves_section
 from contrasweep.reporting.data import ReportData, Variables
-from contrasweep.reporting.datasets import datasets_section
 from contrasweep.reporting.formats import render_template
 from contrasweep.reporting.svg import COLOURS
 from contrasweep.reporting.trials import TONES, trials_section
@@ -159,7 +158,6 @@ SECTIONS: Mapping[str, tuple[str, Callable[[ReportData], Variables]]] = {
     "answer": ("The answer", _answer),
     "table": ("The table", _table),
     "advice": ("What would decide", lambda data: {"advice": data.advice} if data.advice else {}),
-    "datasets": ("Datasets", datasets_section),
     "slices": ("Slices", lambda data: {"shown": shown} if (shown := slices.slices(data)) else {}),
     "curves": ("Learning curves", curves_section),
     "search": ("Search", _search),

@@ -15,7 +15,7 @@ from html import escape
 
 from markupsafe import Markup
 
-from contrasweep.reporting.figures import Bars, Chart, Dots, Lines, Ranks, Series, log_ticks, short, ticks
+from contrasweep.reporting.figures import Bars, Chart, Dots, Lines, Series, log_ticks, short, ticks
 
 WIDTH, HEIGHT = 360, 240
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 40
@@ -37,8 +37,6 @@ def draw(chart: Chart) -> Markup:
             return _lines(chart)
         case Bars():
             return _bars(chart)
-        case Ranks():
-            return _ranks(chart)
 
 
 def _lines(chart: Lines) -> Markup:
@@ -170,38 +168,3 @@ def _bars(chart: Bars) -> Markup:
             f'<text class="tick" x="{end + 6:.1f}" y="{i * row + 26}">{escape(words)}</text>'
         )
     return svg(parts, WIDTH, height, chart.title)
-
-
-ROW, BAR, EDGE = 20, 10, 24
-
-
-def _ranks(chart: Ranks) -> Markup:
-    ranks, cliques, count = chart.ranks, chart.cliques, len(chart.ranks)
-
-    def x(rank: float) -> float:
-        return EDGE + (rank - 1) / (count - 1) * (WIDTH - 2 * EDGE)
-
-    axis = 20
-    below = axis + BAR * len(cliques)
-    parts = [f'<line class="axis" x1="{x(1):.1f}" x2="{x(count):.1f}" y1="{axis}" y2="{axis}"/>']
-    for rank in range(1, count + 1):
-        parts.append(f'<line class="axis" x1="{x(rank):.1f}" x2="{x(rank):.1f}" y1="{axis - 4}" y2="{axis}"/>')
-        parts.append(f'<text class="tick" x="{x(rank):.1f}" y="10" text-anchor="middle">{rank}</text>')
-    for i, clique in enumerate(cliques):
-        left, right = (x(pick(ranks[arm] for arm in clique)) for pick in (min, max))
-        y = axis + BAR * (i + 1)
-        parts.append(
-            f'<rect class="strong" x="{left - 3:.1f}" width="{right - left + 6:.1f}" y="{y - 2}" height="4" rx="2">'
-            f"<title>{escape(', '.join(clique))}: no two differ</title></rect>"
-        )
-    for i, arm in enumerate(sorted(ranks, key=lambda name: ranks[name])):
-        y, at = below + ROW * (i + 1), x(ranks[arm])
-        left_side = at > WIDTH / 2
-        place, anchor = (at - 6, "end") if left_side else (at + 6, "start")
-        parts.append(
-            f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{axis}" y2="{y}"/>'
-            f'<circle class="c{chart.colours[arm] % COLOURS} fill" cx="{at:.1f}" cy="{y}" r="4"/>'
-            f'<text class="label" x="{place:.1f}" y="{y + 4}" text-anchor="{anchor}">{escape(arm)} '
-            f"{ranks[arm]:.2f}</text>"
-        )
-    return svg(parts, WIDTH, math.ceil(below + ROW * count + 12), chart.title)

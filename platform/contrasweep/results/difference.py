@@ -95,7 +95,15 @@ def _of_arms(first: Results, x: str, other: Results, y: str) -> tuple[list[Entry
     sides = _records(first, x), _records(other, y)
     trainables = [{"trainable": _values(record.trainable for record in side)} for side in sides]
     spaces = (_flat({"space": results.document.space(arm)}) for results, arm in ((first, x), (other, y)))
-    entries = [*_rows("arm", *trainables), *settings_difference(first, x, other, y), *_rows("space", *spaces)]
+    settings = [_joined(dotted.flatten(record.config) for record in side) for side in sides]
+    if all(sides) and trainables[0] == trainables[1]:
+        settings = [{key: side.get(key, DEFAULT) for key in {**settings[0], **settings[1]}} for side in settings]
+    entries = [
+        *_rows("arm", *trainables),
+        *_rows("arm", _flat(first.document.start(x)), _flat(other.document.start(y))),
+        *_rows("setting", *settings),
+        *_rows("space", *spaces),
+    ]
     versions = (_joined(record.versions for record in side) for side in sides)
     codes = [max(side, key=lambda record: record.ended).code.digest if side else "" for side in sides]
     if codes[0] == codes[1]:
@@ -105,16 +113,6 @@ def _of_arms(first: Results, x: str, other: Results, y: str) -> tuple[list[Entry
     changed = "sources were not kept" if changes is None else str(changes)
     code: Entry = ("code", changed, codes[0] or NONE, codes[1] or NONE)
     return [*entries, code, *_rows("version", *versions)], "" if changes is None else changes.diff
-
-
-def settings_difference(first: Results, x: str, other: Results, y: str) -> Iterator[Entry]:
-    """Yield what arm `x` of one study and arm `y` of another start from and their settings, where these differ."""
-    sides = _records(first, x), _records(other, y)
-    settings = [_joined(dotted.flatten(record.config) for record in side) for side in sides]
-    if all(sides) and {record.trainable for record in sides[0]} == {record.trainable for record in sides[1]}:
-        settings = [{key: side.get(key, DEFAULT) for key in {**settings[0], **settings[1]}} for side in settings]
-    yield from _rows("arm", _flat(first.document.start(x)), _flat(other.document.start(y)))
-    yield from _rows("setting", *settings)
 
 
 def _records(results: Results, arm: str) -> list[Record]:

@@ -1,6 +1,5 @@
 """Notices for readers of a table: problems of its trials, unused settings, and older code."""
 
-import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -155,18 +154,17 @@ class MixedCode:
                     counts[newest] += 1
         return cls(older, counts, len(records))
 
-    def notes(self, studies: Sequence[StudyRecords]) -> list[str]:
+    def notes(self, records: StudyRecords) -> list[str]:
         """Return a sentence for each older code: how many trials ran it, and what has changed since.
 
         One more sentence is for each newest code whose trials were kept although it had changed already, with no trial
         of the changed code yet.
         """
         older = [
-            f"{count} of {self.total} trials ran other code than the newest: {_change(studies, old, new)}"
+            f"{count} of {self.total} trials ran other code than the newest: {_change(records, old, new)}"
             for (old, new), count in sorted(Counter(self.older.values()).items())
         ]
-        changes = {change for records in studies for change in _accepted(records)}
-        kept = {old for old, new in changes if new not in self.newest}
+        kept = {old for old, new in _accepted(records) if new not in self.newest}
         again = [
             f"{count} of {self.total} trials started from networks of {study} that were trained again since"
             for study, count in sorted(Counter(self.retrained.values()).items())
@@ -232,15 +230,15 @@ def code_diff(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> str:
     """Return unified diffs of changes of code, each by its two digests, as far as the sources were kept."""
     diffs = []
     for old, new in sorted(changes):
-        before, after = _texts([records], old), _texts([records], new)
+        before, after = _texts(records, old), _texts(records, new)
         if before is not None and after is not None:
             diffs.append(difference(before, after, (old, new)).diff)
     return "\n".join(diffs)
 
 
-def mark_mixed_code(table: "Table", mixed: MixedCode, studies: Sequence[StudyRecords]) -> "Table":
+def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> "Table":
     """Return `table` with a mark at each cell that has trials of older code, and notes that say what differs."""
-    notes = mixed.notes(studies)
+    notes = mixed.notes(records)
     stale = {*mixed.older, *mixed.retrained}
     if not stale:
         return replace(table, notes=(*table.notes, *notes)) if notes else table
@@ -251,10 +249,10 @@ def mark_mixed_code(table: "Table", mixed: MixedCode, studies: Sequence[StudyRec
     return replace(table, cells=cells, notes=(*table.notes, *(f"† {note}" for note in notes)))
 
 
-def _change(studies: Sequence[StudyRecords], old: str, new: str) -> str:
+def _change(records: StudyRecords, old: str, new: str) -> str:
     if not old:
         return "recorded before code was kept"
-    before, after = _texts(studies, old), _texts(studies, new)
+    before, after = _texts(records, old), _texts(records, new)
     if before is None or after is None:
         return f"{old}, not {new or 'recorded before code was kept'}"
     return str(difference(before, after))
@@ -268,10 +266,9 @@ def _accepted(records: StudyRecords) -> set[tuple[str, str]]:
         return set()
 
 
-def _texts(studies: Sequence[StudyRecords], digest: str) -> dict[str, str] | None:
-    """File -> text of a code; None where no study kept it or it cannot be read, which must not cost a report."""
-    for records in studies:
-        with contextlib.suppress(StorageError):
-            if (texts := read_sources(records, digest)) is not None:
-                return texts
-    return None
+def _texts(records: StudyRecords, digest: str) -> dict[str, str] | None:
+    """File -> text of a code; None where it was not kept or cannot be read, which must not cost a report."""
+    try:
+        return read_sources(records, digest)
+    except StorageError:
+        return None

@@ -21,7 +21,6 @@ from contrasweep.results import search
 from contrasweep.results.advice import Advice, Hours, Prices, advice
 from contrasweep.results.answer import Answer, Pair, Versus, versus
 from contrasweep.results.building import DecisionRule, build_table, names_of
-from contrasweep.results.datasets import DatasetSummary, dataset_summary
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.items import item_values
 from contrasweep.results.notes import read_notes
@@ -189,11 +188,9 @@ class Results(StudyData):
             folder = self.checkpoint(arm, tempfile.mkdtemp(prefix="contrasweep-"))
             files = [path for path in folder.rglob("*") if path.is_file()]
             return files[0] if len(files) == 1 else folder
-        part = next(part for part in self.parts if part.name == record.study)
-        record = part.trial_records[record.trial_id]
         named = [] if study is None else named_by(as_study(study))
-        load = networks.loader(part.document, record, named)
-        data = networks.data_of(record, networks.datasets(part.document, part.records.storage, named))
+        load = networks.loader(self.document, record, named)
+        data = networks.data_of(record, networks.datasets(self.document, self.records.storage, named))
         settings = record.trainable, record.config
         trial = Trial(record.study, record.arm, *settings, data, record.fold, record.seed, record.start)
         with tempfile.TemporaryDirectory(prefix="contrasweep-") as name:
@@ -220,18 +217,6 @@ class Results(StudyData):
     @cached_property
     def _importance(self) -> pd.DataFrame:
         return search.importance(self.search, self.document)
-
-    def datasets(self, metric: str | None = None) -> DatasetSummary | None:
-        """Return the arms of a study over three datasets or more; None for other studies.
-
-        Args:
-            metric: The metric; the study's without it.
-
-        Returns:
-            Mean ranks, critical differences and interquartile means.
-        """
-        metric = metric or self.metric
-        return dataset_summary(self.frame, metric, self.axes, self.mode(metric))
 
     def spent(self) -> dict[str, str]:
         """Return by arm what its search has cost beside its budget, as text; empty for a grid."""
@@ -293,7 +278,7 @@ class Results(StudyData):
         if scores := self.document.scores:
             interim = [*interim, f"alpha {self.document.alpha:g} is divided among {', '.join([self.metric, *scores])}"]
         table = replace(table, notes=(*table.notes, *interim, *self.study_notes))
-        table = mark_mixed_code(table, self.mixed_code, [part.records for part in self.parts])
+        table = mark_mixed_code(table, self.mixed_code, self.records)
         names = DisplayNames({**self.names.names, **style.names.names})
         return replace(table, notes=(*table.notes, *self.broken_notes()), style=replace(style, names=names))
 
@@ -400,11 +385,6 @@ class Results(StudyData):
         return replace(found, names=self.names)
 
     @property
-    def parts(self) -> "Sequence[Results]":
-        """The studies that these results are of."""
-        return [self]
-
-    @property
     def study_notes(self) -> list[str]:
         """What a reader of any of its tables must know of the study: how it was confirmed, started and configured."""
         confirmed = [*confirmation_notes(self.document.spec, self.records), *search.start_notes(self.document)]
@@ -414,16 +394,15 @@ class Results(StudyData):
     def notes(self) -> list[str]:
         """What people wrote of the study and its trials (`contrasweep note`); last the command that shows a warning."""
         lines = []
-        for part in self.parts:
-            try:
-                for trial, text in read_notes(part.records):
-                    place = f"{part.name}/{trial[:8]}".rstrip("/")
-                    lines.append(printable(" ".join(f"note on {place}: {text}".split())))
-            except BrokenFileError as error:
-                lines.append(f"left out: {error}")
-            for record in part.warned[:1]:
-                shown = command_line("logs", part.name, record.trial_id[:8], storage=part.records.storage)
-                lines.append(f"the first log with a warning: {shown}")
+        try:
+            for trial, text in read_notes(self.records):
+                place = f"{self.name}/{trial[:8]}".rstrip("/")
+                lines.append(printable(" ".join(f"note on {place}: {text}".split())))
+        except BrokenFileError as error:
+            lines.append(f"left out: {error}")
+        for record in self.warned[:1]:
+            shown = command_line("logs", self.name, record.trial_id[:8], storage=self.records.storage)
+            lines.append(f"the first log with a warning: {shown}")
         return lines
 
     @property

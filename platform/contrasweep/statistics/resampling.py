@@ -79,15 +79,6 @@ def sign_flip_p(differences: ArrayLike) -> float:
     return (1 + int((np.minimum(part, total - part) <= tie).sum())) / (1 + len(part))
 
 
-def wilcoxon_p(differences: ArrayLike, alternative: str = "two-sided") -> float:
-    """P of Wilcoxon's signed-rank test of `differences` [n] (SciPy's, `alternative` too); 1 where all are 0."""
-    from scipy import stats  # takes a second to import
-
-    return (
-        float(stats.wilcoxon(np.asarray(differences), alternative=alternative).pvalue) if np.any(differences) else 1.0
-    )
-
-
 def sign_flip_interval(values: ArrayLike, alpha: float = 0.05) -> tuple[float, float]:
     """The means that the sign-flip test of `values` [n] does not reject at `alpha`.
 
@@ -110,30 +101,6 @@ def sign_flip_interval(values: ArrayLike, alpha: float = 0.05) -> tuple[float, f
     low, high = np.append(means.min(axis=0), -never), np.append(means.max(axis=0), never)
     k = int(np.floor(alpha * (len(low) + 1) + 1e-9))
     return float(np.partition(low, k - 1)[k - 1]), float(np.partition(high, len(high) - k)[len(high) - k])
-
-
-def iqm(scores: ArrayLike) -> float:
-    """Interquartile mean of all entries of `scores`: the mean of the middle half (Agarwal et al. 2021)."""
-    from scipy import stats
-
-    return float(stats.trim_mean(np.asarray(scores, dtype=np.float64), proportiontocut=0.25, axis=None))
-
-
-def stratified_bootstrap(
-    scores: ArrayLike, *, resamples: int = 2000, alpha: float = 0.05, rng: Any = 0
-) -> tuple[float, float, float]:
-    """The interquartile mean of `scores` [runs, datasets] with a percentile interval (Agarwal et al. 2021).
-
-    Runs are drawn with replacement within each dataset, so that every resample has all datasets. `rng` is a
-    seed or a NumPy generator (a `RandomState` gives the numbers of rliable). Returns (value, low, high).
-    """
-    matrix = np.asarray(scores, dtype=np.float64)
-    runs, datasets = matrix.shape
-    draw = rng if isinstance(rng, np.random.RandomState | np.random.Generator) else np.random.default_rng(rng)
-    columns = np.arange(datasets)
-    values = [iqm(matrix[draw.choice(runs, (runs, datasets)), columns]) for _ in range(resamples)]
-    low, high = np.quantile(values, [alpha / 2, 1 - alpha / 2])
-    return iqm(matrix), float(low), float(high)
 
 
 def constant(x: ArrayLike) -> bool:

@@ -282,9 +282,6 @@ def test_the_checkpoint_of_the_best_trial_of_an_arm_is_fetched(storage, tmp_path
     checkpoints(records, results.best_trial("b").trial_id).conclude("none")
     with pytest.raises(cs.SpecError, match=r"^arm: there is no checkpoint of this arm, got 'b'; trial"):
         results.checkpoint("b", tmp_path / "other")
-    made(storage, tmp_path, "more")
-    joined = cs.load(["grid", "more"], storage=storage)
-    assert joined.checkpoint("more/b", tmp_path / "joined").joinpath("state").exists()
 
 
 MINE = """

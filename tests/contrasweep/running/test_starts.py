@@ -259,8 +259,6 @@ def test_a_study_of_the_same_trials_is_another_source(studies):
     assert [line for line in lost if line.startswith("start:")] == [
         "start: other cannot be trained again: it starts from 4 of these networks"
     ]
-    notes = cs.load(["after", "other"], storage=studies.storage).table().notes
-    assert "after/a and other/a differ in start.study before and twin" in notes
 
 
 def test_an_unfinished_trial_starts_over_where_its_source_was_trained_again(studies):

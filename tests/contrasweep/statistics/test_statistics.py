@@ -1,12 +1,8 @@
 """Statistics: against published code, by hand, by law, and by simulation in short (benchmarks/statistics_simulation.py
 in full)."""
 
-import importlib
-import importlib.util
 import json
 import math
-import sys
-import types
 
 import numpy as np
 import pytest
@@ -18,7 +14,7 @@ from scipy import stats
 from contrasweep.statistics.design import Design, contrast
 from contrasweep.statistics.family import Family, holm
 from contrasweep.statistics.power_of_designs import detectable_effect, planned_power, power, t_power
-from contrasweep.statistics.resampling import iqm, sign_flip_interval, sign_flip_p, stratified_bootstrap
+from contrasweep.statistics.resampling import sign_flip_interval, sign_flip_p
 
 FOLDS_A = [0.91, 0.93, 0.90, 0.94, 0.95]
 numbers = st.lists(st.floats(-100, 100, allow_subnormal=False), min_size=2, max_size=12)
@@ -41,31 +37,6 @@ def test_sign_flip_equals_scipys_exact_permutation_test():
             (d, np.zeros(n)), lambda x, y: np.mean(x - y), permutation_type="samples", n_resamples=np.inf
         )
         assert sign_flip_p(d) == pytest.approx(theirs.pvalue)
-
-
-@pytest.fixture
-def rliable(monkeypatch):
-    """rliable's `library` and `metrics`. Of arch it needs `arch.bootstrap` alone, while `import arch` takes in
-    time-series models that arch 7.2 cannot load under pandas 3; so arch stands in as a bare package."""
-    pytest.importorskip("rliable.metrics")
-    package = types.ModuleType("arch")
-    package.__path__ = list(importlib.util.find_spec("arch").submodule_search_locations)
-    monkeypatch.setitem(sys.modules, "arch", package)
-    return importlib.import_module("rliable.library"), importlib.import_module("rliable.metrics")
-
-
-def test_iqm_and_its_interval_equal_rliable(rliable):
-    library, metrics = rliable
-    rng = np.random.default_rng(5)
-    a = rng.uniform(size=(7, 4))
-    assert iqm(a) == metrics.aggregate_iqm(a)
-    np.random.seed(8)
-    _, theirs = library.get_interval_estimates(
-        {"a": a}, lambda x: np.array([metrics.aggregate_iqm(x)]), reps=300, random_state=np.random.RandomState(8)
-    )
-    value, low, high = stratified_bootstrap(a, resamples=300, rng=np.random.RandomState(8))
-    assert value == iqm(a)
-    assert (low, high) == pytest.approx(tuple(theirs["a"].ravel()))
 
 
 def test_without_overlap_the_corrected_t_is_students():
