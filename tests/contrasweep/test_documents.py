@@ -94,7 +94,6 @@ COMMANDS = [
     ("report", "report grid"),
     ("report", "report grid --rows arm --metric accuracy"),
     ("report", "report toy-sweep"),
-    ("report", "report grid twin"),
     ("compare", "compare grid a c"),
     ("compare", "compare toy-sweep short long"),
     ("compare", "compare grid a b --at lr=0.1"),

@@ -1,4 +1,4 @@
-"""Sign flips and bootstraps: tests and intervals from the replicates alone."""
+"""Sign flips: tests and intervals from the replicates alone."""
 
 import math
 from collections.abc import Iterable, Sequence
