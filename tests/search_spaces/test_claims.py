@@ -8,32 +8,13 @@ from types import SimpleNamespace
 import pytest
 from command_line import Done, contrasweep
 from docs import methods_board, papers_page
-from docs.claims_ledger import CLAIMS, DIGITS, RAW_PIXELS, Claim
-from docs.claims_page import (
-    INVENTORY,
-    NOT_RUN,
-    Estimate,
-    Kept,
-    Row,
-    _elsewhere,
-    chosen,
-    fresh_study,
-    held,
-    load_study,
-    main,
-    page,
-    paper_scale_cost,
-    read,
-)
+from docs.claims_ledger import CLAIMS, Claim
+from docs.claims_page import NOT_RUN, Estimate, Kept, Row, fresh_study, held, load_study, main, page, read
 from drivers import ray_folder, start_driver
 
 from contrasweep import SpecError
 from contrasweep.planning.planner import plan, plan_staged
-from contrasweep.running.prepare import study_document
-from contrasweep.search_spaces import orthonormal, survey
-from contrasweep.storage.planned import write_planned
-from contrasweep.storage.record import Record, Status
-from contrasweep.storage.records import StudyRecords
+from contrasweep.search_spaces import survey
 from contrasweep.study.grid import AblationGrid
 
 
@@ -59,19 +40,6 @@ STUDY = AblationGrid(
 )
 CLAIMS = [Claim("A is better than B", "Somebody 2026, +.1", "toyclaims:STUDY", "a", "b", floor="pixels", on="a toy",
                 fresh=8)]
-WRONG = [3]
-"""
-
-
-UNPUBLISHED = """
-from contrasweep import AblationGrid, Arm
-
-
-def read(source, settings):
-    raise NotImplementedError
-
-
-STUDY = AblationGrid(name="own", arms={"a": Arm("contrasweep.trainables.raw_pixels:train")}, data="unpublished:read")
 """
 
 
@@ -141,22 +109,6 @@ def test_the_command_runs_the_studies_and_writes_the_page(tmp_path):
     assert linked in text and again.stdout == text.replace(linked, ""), "of the same records"
 
 
-def test_a_study_whose_data_are_not_there_keeps_none_from_being_run(tmp_path, monkeypatch):
-    monkeypatch.delenv("CONTRASWEEP_DATA", raising=False)
-    (tmp_path / "toyclaims.py").write_text(TOY.replace('data="digits"', 'data="sick"'))
-    done = claims("--of", "toyclaims:CLAIMS", "--run", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "toyclaims:STUDY is not run: dataset 'sick' is not staged; stage it with: contrasweep" in done.stderr
-    assert "| A is better than B | **not run** |" in done.stdout
-
-
-def test_what_is_no_list_of_claims_is_one_line(tmp_path):
-    (tmp_path / "toyclaims.py").write_text(TOY)
-    done = claims("--of", "toyclaims:WRONG", folder=tmp_path)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert "claims are a list of docs.claims_ledger.Claim" in done.stderr
-
-
 def estimate(decision, low, high, **scores):
     return Estimate(decision, (low + high) / 2, low, high, 0.01, 8, scores, 16, 1.0, 0, "2026-01-01")
 
@@ -211,18 +163,6 @@ def test_fresh_seeds_decide_and_a_study_that_asked_otherwise_does_not():
     assert Row(claim, study, None, None, first).held == NOT_RUN
 
 
-def test_the_page_counts_the_arms_that_are_above_cross_entropy():
-    claim = Claim("x", "y", "m:S", "a", "b", cross_entropy="ce")
-    study = SimpleNamespace(
-        name="s", mode="max", metric="f1", smallest_difference=0.01, data="d", folds=None, labels={}
-    )
-    study.description = "A against B"
-    run = Row(claim, study, estimate("better", 0.02, 0.04, a=0.8, b=0.7), elsewhere={"ce": 0.9})
-    above = replace(run, elsewhere={"ce": 0.75})
-    not_run = Row(claim, study, elsewhere={"ce": 0.9})
-    assert "In 1 of 2 rows with cross-entropy beside them" in page([run, above, not_run])
-
-
 def test_the_estimates_of_earlier_pages_are_kept(tmp_path):
     kept = Kept({"a/b/c": estimate("better", 0.02, 0.04, b=0.5)}, {"a/b/accuracy": 0.5})
     (tmp_path / "estimates.json").write_text(kept.to_json())
@@ -263,23 +203,6 @@ def test_an_estimate_is_that_of_its_report(fresh):
         assert numbers == pytest.approx([sign * expected[0], *expected[1:]], abs=0.51 * 10**-digits), line
 
 
-def test_seeds_that_were_not_run_yet_are_said():
-    known, text = Kept.of(PAGE.parent / "claims").estimates, PAGE.read_text()
-    for claim in CLAIMS:
-        at = "".join(f"/{axis}={value}" for axis, value in (claim.at or {}).items())
-        fresh = known.get(f"{load_study(claim.study).name}-fresh/{claim.arm}/{claim.against}{at}")
-        assert fresh is None or fresh.n == claim.fresh or f"- {fresh.n} of {claim.fresh} seeds were run; " in text
-
-
-def test_a_declaration_that_was_not_run_counts_as_none_and_an_earlier_one_is_told(tmp_path):
-    (row,) = (read(one, str(tmp_path)) for one in CLAIMS if one.arm == "inverse")
-    text = page([row])
-    assert "\n- Declared twice; before, on 32 other seeds: undecided.\n" in text
-    assert "| digits-lt, the test part | 1 | 1 | 1 |" in text
-    run = replace(row, first=estimate("better", 0.02, 0.04, inverse=0.5, constant=0.5))
-    assert "| digits-lt, the test part | 1 | 2 | 2 |" in page([run])
-
-
 def test_commands_stage_what_does_not_come_with_the_packages(tmp_path):
     for claim in CLAIMS:
         _, missing = plan_staged(load_study(claim.study), storage=str(tmp_path))
@@ -288,59 +211,3 @@ def test_commands_stage_what_does_not_come_with_the_packages(tmp_path):
             not claim.stage
             or f"contrasweep data stage {claim.stage}\ncontrasweep run {claim.study}" in PAGE.read_text()
         )
-
-
-def test_a_floor_of_another_study_is_of_the_same_data(tmp_path):
-    claim = Claim("x", "y", "contrasweep.search_spaces.survey:SUPERVISED", "sincere", "supcon")
-    for name, says in {
-        "contrasweep.search_spaces.floods:EVENTS/colour": "it has the arms .*; survey-sincere is on digits-lt",
-        f"{DIGITS}/colour": "on digits-lt it has the arms scl, ocl, cross-entropy, raw-pixels",
-    }.items():
-        with pytest.raises(SpecError, match=says):
-            _elsewhere("floor", name, load_study(claim.study), str(tmp_path), Kept())
-    assert _elsewhere("floor", RAW_PIXELS, load_study(claim.study), str(tmp_path), Kept()) == {}, "not run"
-
-
-def test_a_floor_over_more_datasets_is_of_those_that_the_study_has(tmp_path):
-    """Records of nearest neighbours at three imbalances, as a floor of a study at two of them."""
-    planned, records = (
-        plan(orthonormal.LONG_TAILS, storage=str(tmp_path)),
-        StudyRecords(str(tmp_path), "local-long-tails"),
-    )
-    records.claim(study_document(planned))
-    write_planned(records, planned.to_frame())
-    scores = {"digits-lt": 0.9, "digits-lt?imbalance_factor=50": 0.8, "digits-lt?imbalance_factor=100": 0.1}
-    for trial in planned.trials:
-        if trial.arm == "raw-pixels":
-            records.write(
-                Record.of(trial, status=Status.DONE, metrics={"f1_macro": scores[trial.data.name]}, seconds=1.0)
-            )
-    name, kept = "contrasweep.search_spaces.orthonormal:LONG_TAILS/raw-pixels", Kept()
-    found = _elsewhere("floor", name, orthonormal.CLASS_WEIGHTS, str(tmp_path), kept)
-    assert found == {name: pytest.approx(0.85)}
-    assert _elsewhere("floor", name, orthonormal.CLASS_WEIGHTS, str(tmp_path / "none"), kept) == found
-    assert _elsewhere("floor", name, orthonormal.ALPHA, str(tmp_path), kept) == {name: pytest.approx(0.6)}
-
-
-def test_claims_are_chosen_by_the_names_of_their_studies():
-    mining = [claim for claim in CLAIMS if claim.study == "contrasweep.search_spaces.survey:MINING"]
-    assert len(mining) == 2
-    for name in ("MINING", "survey-mining", "contrasweep.search_spaces.survey:MINING"):
-        assert chosen(CLAIMS, [name]) == mining
-    both = chosen(CLAIMS, ["local-centres", "MINING"])
-    assert [claim.study.partition(":")[2] for claim in both] == ["MINING", "MINING", "CENTRES"], "in the list's order"
-    assert chosen(CLAIMS, []) == CLAIMS
-    with pytest.raises(SpecError, match=r"NAME: no claim is asked by .*, got 'survey-mine'; did you mean 'survey-min"):
-        chosen(CLAIMS, ["survey-mine"])
-
-
-def test_the_page_says_what_a_paper_takes_on_given_hosts(tmp_path, monkeypatch):
-    monkeypatch.delenv("CONTRASWEEP_DATA", raising=False)
-    inventory = PAGE.parents[1] / INVENTORY
-    done = claims("SIMILARITY", "--cluster", str(inventory), folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "/example-inventory.yaml`: 20 trials on 8 L4, 8 H100, about " in done.stdout
-    (tmp_path / "unpublished.py").write_text(UNPUBLISHED)
-    monkeypatch.syspath_prepend(tmp_path)
-    left_out = paper_scale_cost("unpublished:STUDY", str(tmp_path), inventory)
-    assert left_out.startswith("not planned; 1 cell, 1 trial on unpublished:read, whose size is not known")
