@@ -19,11 +19,14 @@ LOSSES, SURVEY, LOCAL, ORTHONORMAL, FLOODS = (
 TABLES, REVIEWS = (f"contrasweep.trainables.review_helpfulness.studies.{name}" for name in ("tables", "claims"))
 RAN = {
     f"{LOCAL}:{name}_SMALL": "paired_images"
-    for name in ("TABLE_2", "TABLE_3", "TABLE_4", "TABLE_5", "SYSTEMS", "SWEEP")
+    for name in ("TABLE_2", "TABLE_3", "TABLE_4", "TABLE_5", "SYSTEMS", "SWEEP", "SICK")
 }
 RAN[f"{LOSSES}:CASE_STUDY_SMALL"] = "case_study"
 """Studies that a file of benchmarks/results/ has, where there is one."""
-PAIRED, SINGLE = "`benchmarks/results/paired_images.md`", "`benchmarks/results/orthonormal.md`"
+PAIRED, SINGLE = (
+    "[undecided](../benchmarks/results/paired_images.md)",
+    "[results](../benchmarks/results/orthonormal.md)",
+)
 
 Item = tuple[str, str, str, str]
 """What a paper has, its study at the paper's scale, the studies that two cores run (with spaces), and what to know."""
@@ -33,21 +36,20 @@ PAPERS: dict[str, list[Item]] = {
             "Table of the case study: 1NN and 5NN, CIFAR-10 and -100",
             f"{LOSSES}:CASE_STUDY",
             f"{SURVEY}:SIMILARITY {LOSSES}:CASE_STUDY_SMALL",
-            "`python -m benchmarks.case_study` has the second one beside the paper's test, 1,000 bootstraps of the "
-            "test set",
+            "`python -m benchmarks.case_study` has the paper's test beside ours",
         ),
         (
             "Four histograms of similarities by class",
             f"{LOSSES}:CASE_STUDY",
             "",
-            "setting `figures`; drawn in `benchmarks/results/similarities_by_class.md`",
+            "[drawn](../benchmarks/results/similarities_by_class.md)",
         ),
         ("Motive: arc length in self-supervised losses", "", f"{SURVEY}:SIMILARITY_INFONCE", ""),
         (
             "Conclusion: reasonable similarities and losses are equally accurate",
             f"{LOSSES}:SWEEP",
             f"{SURVEY}:SUPERVISED {LOSSES}:SIMILARITY_BY_LOSS",
-            "untuned: of 42 pairs 11 are surely behind SupCon with cosine, 2 equivalent to it, none ahead",
+            "of 42 pairs 11 are surely behind SupCon with cosine, none ahead",
         ),
         ("Closing hypothesis: cosine transfers better", "", f"{LOSSES}:TRANSFER", ""),
         (
@@ -58,40 +60,30 @@ PAPERS: dict[str, list[Item]] = {
         ),
     ],
     "LOCAL (latent orthonormal contrastive learning for paired images)": [
-        ("Figure 1: examples of pairs", "", "", "pictures of the private data HRA"),
+        ("Figure 1: examples of pairs", "", "", "private data"),
         (
             "Figures 2 to 5: centres at batches of two, and under imbalance",
             "",
             f"{LOCAL}:MOTIVATION {ORTHONORMAL}:CENTRES",
             "",
         ),
-        ("Figures 6, 8, 9, 10", "", "", "drawings of the method, which ask nothing"),
-        (
-            "Table 1: GPU memory",
-            f"{LOCAL}:TABLE_1",
-            "",
-            "the memory column of `contrasweep plan`; a test holds it to the paper's within 20 %",
-        ),
-        ("Table 2: batch and input sizes", f"{LOCAL}:TABLE_2", f"{LOCAL}:TABLE_2_SMALL", f"{PAIRED}: undecided"),
+        ("Figures 6, 8, 9, 10", "", "", "drawings of the method"),
+        ("Table 1: GPU memory", f"{LOCAL}:TABLE_1", "", "`contrasweep plan`, within 20 % of the paper's"),
+        ("Table 2: batch and input sizes", f"{LOCAL}:TABLE_2", f"{LOCAL}:TABLE_2_SMALL", PAIRED),
         (
             "Table 3: F1 by class, prevalence",
             f"{LOCAL}:TABLE_3",
             f"{FLOODS}:SYSTEMS {FLOODS}:EVENTS {LOCAL}:TABLE_3_SMALL",
             PAIRED,
         ),
-        ("Table 4: backbones", f"{LOCAL}:TABLE_4", f"{LOCAL}:TABLE_4_SMALL", f"{PAIRED}: undecided"),
+        ("Table 4: backbones", f"{LOCAL}:TABLE_4", f"{LOCAL}:TABLE_4_SMALL", PAIRED),
         ("Table 5: stages of l", f"{LOCAL}:TABLE_5", f"{FLOODS}:SYSTEMS {LOCAL}:TABLE_5_SMALL", PAIRED),
-        (
-            "Figure 7: t-SNE",
-            f"{LOCAL}:TABLE_3",
-            f"{LOCAL}:SYSTEMS_SMALL",
-            "the artifact `artifacts: figures` of a trial",
-        ),
+        ("Figure 7: t-SNE", f"{LOCAL}:TABLE_3", f"{LOCAL}:SYSTEMS_SMALL", "artifact of a trial"),
         (
             "Table 6: long-tailed single images",
             f"{LOCAL}:TABLE_6",
             f"{ORTHONORMAL}:SMALL_BATCHES {ORTHONORMAL}:OVER_SMALL_BATCHES {ORTHONORMAL}:LONG_TAILS",
-            f"{SINGLE}; `TABLE_6_BALANCED` has the balanced test parts",
+            f"{SINGLE}; balanced test parts: `TABLE_6_BALANCED`",
         ),
         ("Table 7: few epochs", f"{LOCAL}:TABLE_7", f"{ORTHONORMAL}:FEW_EPOCHS", SINGLE),
         (
@@ -100,8 +92,8 @@ PAPERS: dict[str, list[Item]] = {
             f"{ORTHONORMAL}:ALPHA {ORTHONORMAL}:CLASS_WEIGHTS {LOCAL}:ALPHA_SMALL",
             "",
         ),
-        ("Claim without a figure: other pairs, as of texts", f"{LOCAL}:SICK", f"{LOCAL}:SICK_SMALL", ""),
-        ("What the paper leaves open", f"{LOCAL}:SWEEP", f"{LOCAL}:SWEEP_SMALL", f"{PAIRED}: undecided"),
+        ("Claim without a figure: other pairs, as of texts", f"{LOCAL}:SICK", f"{LOCAL}:SICK_SMALL", PAIRED),
+        ("What the paper leaves open", f"{LOCAL}:SWEEP", f"{LOCAL}:SWEEP_SMALL", PAIRED),
     ],
     "Nguyen et al. 2022 (review helpfulness)": [
         (
@@ -110,24 +102,24 @@ PAPERS: dict[str, list[Item]] = {
             f"{REVIEWS}:CLOTHING",
             "[an example](data.md#one-product-as-a-case-study)",
         ),
-        ("Table 2: sizes of the data", "", "", "`contrasweep data show DATASET`, once the reviews are staged"),
+        ("Table 2: sizes of the data", "", "", "`contrasweep data show DATASET`"),
         (
             "Tables 3 and 4: eight models, two markets",
             f"{TABLES}:MAIN_TABLE",
             f"{REVIEWS}:BASELINES {REVIEWS}:CLOTHING",
             "",
         ),
-        ("Table 5: significance", f"{TABLES}:MAIN_TABLE", "", "each study's table has it, paired, with its design"),
+        ("Table 5: significance", f"{TABLES}:MAIN_TABLE", "", "in each study's table"),
         ("Table 6: without parts", f"{TABLES}:ABLATION", f"{REVIEWS}:PARTS", ""),
         (
             "Tables 7 and 8: distances between modalities",
             f"{TABLES}:DISTANCES",
             f"{REVIEWS}:DISTANCES",
-            "on planted images: no real reviews with images are at hand",
+            "on planted images",
         ),
         ("Equation 33 and the authors' code", "", f"{REVIEWS}:FORMS", ""),
-        ("Tuning of the models", f"{TABLES}:SEARCH", "", "GPU hours, and data that are not at hand"),
-        ("Limitation: other languages", f"{TABLES}:MAIN_TABLE", "", "Lazada's reviews are Indonesian; not at hand"),
+        ("Tuning of the models", f"{TABLES}:SEARCH", "", "needs GPUs and the data"),
+        ("Limitation: other languages", f"{TABLES}:MAIN_TABLE", "", "data not at hand"),
     ],
 }
 
@@ -140,14 +132,13 @@ def page() -> str:
 
 
 def _section(paper: str, items: list[Item], storage: str) -> list[str]:
-    rows = [["what the paper has", "at its scale, not run: trials", "on two cores", "what came of it"]]
+    lines = []
     for what, full, small, note in items:
         studies = small.split()
-        planned = _planned(full, storage) if full else "–"
+        asked = [*([_planned(full, storage)] if full else []), *map(_name, studies)]
         came = [*_answers(studies, storage), *[note] * bool(note)]
-        rows.append([what, planned, ", ".join(map(_name, studies)) or "–", "; ".join(came)])
-    head, *body = (f"| {' | '.join(row)} |" for row in rows)
-    return [f"## {paper}", "", head, "|---|---|---|---|", *body, ""]
+        lines.append(f"- **{what}** ({', '.join(asked)}): {'; '.join(came)}".replace(" ()", ""))
+    return [f"## {paper}", "", *lines, ""]
 
 
 def _name(study: str) -> str:
@@ -158,7 +149,7 @@ def _name(study: str) -> str:
 def _planned(study: str, storage: str) -> str:
     planned, _ = plan_staged(load_study(study), storage=storage)
     total = planned.total if planned else None
-    return f"{_name(study)}: {total or 'by its budget'}"
+    return f"{_name(study)} [{total or 'by its budget'}]"
 
 
 def _answers(studies: list[str], storage: str) -> list[str]:
@@ -181,10 +172,9 @@ def _answers(studies: list[str], storage: str) -> list[str]:
 HEAD = [
     "# Three papers, row by row",
     "",
-    "Every table, figure and closing hypothesis of the papers that this project follows, the study at the paper's "
-    "scale that asks about it, and what two cores asked in its place. What decides stands among the "
-    "[claims](claims.md), with its interval. No study at the papers' scale was run: they need GPUs, and some of them "
-    "data that are private (HRA) or not at hand (Amazon's and Lazada's reviews with images).",
+    "Every table, figure and closing hypothesis of the papers that this project follows. In brackets: the study at the "
+    "paper's scale [with its trials], not run because it needs GPUs or data that are not at hand, and what two cores "
+    "asked in its place. Then what came of it ([claims](claims.md)).",
     "",
 ]
 

@@ -87,7 +87,7 @@ def photograph(demo: Path, tutorial: Path) -> None:
             await section(page, report, "figures", 860)
             first = (tutorial / "report.html").resolve().as_uri()
             await section(
-                page, first, "table", to="folds", before="document.querySelector('#table details').open = true"
+                page, first, "table", to="folds", before="document.querySelector('#table td details').open = true"
             )
             search = (tutorial / "tuned.html").resolve().as_uri()
             await section(page, search, "search", 640)

@@ -71,7 +71,7 @@ StudyTracking = Annotated[
 ]
 MaxConcurrent = Annotated[int | None, typer.Option(min=1, help="Trials at once, at most.")]
 Extend = Annotated[bool, typer.Option("--extend", help="Keep the trials of another plan of this name and add to them.")]
-Spend = Annotated[bool, typer.Option("--spend", help="Count arms that are added as a look at half the level.")]
+Spend = Annotated[bool, typer.Option("--spend", help="Count arms that are added as a look at a quarter of the level.")]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")]
 Rerun = Annotated[
     list[str] | None,

@@ -63,7 +63,7 @@ def run(
             a list of these; None: none. Left out: the study's own `tracking`, or `sqlite:///mlflow.db`.
         max_concurrent: Trials at once, at most.
         extend: Keep the trials of another plan of this name and add to them.
-        spend: Count arms that are added after trials have ended as a look at half the level. Without
+        spend: Count arms that are added after trials have ended as a look at a quarter of the level. Without
             it their comparisons are exploratory.
         retry_failed: Run failed trials again.
         rerun: Arms, cells (`ARM/axis=value`) or trials that run again. What they had made moves to the archive.

@@ -92,13 +92,13 @@ class ToldTracker(Target):
         if known is None or (known[0] and known[0] != first):  # it has started over
             _tried(tracker.start, trial)
             known = (first, -1, -1)
-        for row in rows:
-            if step_of(row) > known[1]:
-                _tried(tracker.report, trial.id, step_of(row), metrics_of(row), row["time"])
-        for row in used:
-            if step_of(row) > known[2]:
-                _tried(tracker.report, trial.id, step_of(row), system_metrics(row), row["time"])
-        self._last[trial.id] = first, _last_step(rows, known[1]), _last_step(used, known[2])
+        steps = []
+        for told, metrics, before in ((rows, metrics_of, known[1]), (used, system_metrics, known[2])):
+            for row in told:
+                if step_of(row) > before:
+                    _tried(tracker.report, trial.id, step_of(row), metrics(row), row["time"])
+            steps.append(max([before, *map(step_of, told[-1:])]))
+        self._last[trial.id] = first, steps[0], steps[1]
 
     def show_ended(self, record: Record, files: TrialFiles) -> None:
         """Tell of the rest of a trial, and of its end."""
@@ -144,10 +144,6 @@ def _begun(record: Record) -> BegunTrial:
         record.seed,
         record.start,
     )
-
-
-def _last_step(rows: list[dict[str, float]], before: int) -> int:
-    return max(before, step_of(rows[-1])) if rows else before
 
 
 def _tried(call: Callable[..., Any], *arguments: object) -> Any:

@@ -101,7 +101,7 @@ class TrackedStudy:
         return cls(
             records.study,
             plan_digest=document.plan_digest,
-            axes=document.axes,
+            axes=document.axes or tuple(dict.fromkeys(key for arm in document.arms for key in document.space(arm))),
             metric=document.metric,
             mode=document.mode,
             searches=document.search is not None,

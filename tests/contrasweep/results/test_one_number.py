@@ -339,7 +339,8 @@ def means_of_views(results, uri):
     means = {}
     for view in ("trials", "trials-all"):
         shown = json.loads(experiment.tags[f"mlflow.sharedViewState.{view}"])
-        (group,) = shown["groupBy"]["groupByKeys"]
+        *_, group = shown["groupBy"]["groupByKeys"]
+        assert {*results.document.space("a")} <= {column[8:-1] for column in shown["selectedColumns"]}  # params.`KEY`
         runs = client.search_runs([experiment.experiment_id], shown.get("searchFilter", ""), max_results=1000)
         values = {}
         for run in runs:

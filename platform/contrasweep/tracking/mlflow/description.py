@@ -183,16 +183,16 @@ def study_note(study: TrackedStudy, table: str = "", all_trials: str = "") -> st
     )
     legend = (
         "One child run a trial; replicates (fold, seed) are paired across arms. Filter for example by "
-        "`tags.status = 'failed'` or ``metrics.`system/param.batch_size` > 8``. `contrasweep report` prints the table "
-        "with its tests; MLflow is a view of the storage, brought up to date by `contrasweep sync`."
+        "`tags.status = 'failed'` or ``metrics.`system/param.batch_size` > 8``. MLflow is a view of the storage, "
+        "brought up to date by `contrasweep sync`."
     )
     shown = "confirmations that did not fail" if study.searches else "trials that did not fail"
     link = f"[a second view]({all_trials})" if all_trials else "a second view"
     legend += f" The page opens with the {shown}, which the table is of; {link} has all trials."
     if study.trials is not None and study.trials > RUNS_SHOWN:
         legend += (
-            f" MLflow's page counts and charts {RUNS_SHOWN} runs, the best first, and as many more with each "
-            "**Load more** below the list: until all are loaded, means of its groups are over the best runs alone."
+            f" MLflow's page has the best {RUNS_SHOWN} runs, and as many more with each **Load more** below the list: "
+            "until then, means of its groups are over the best runs alone."
         )
     return "\n\n".join(
         part
@@ -213,7 +213,8 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
     Its list has the best trials first, with the columns that tell them apart (sorted by a metric it lists trials
     instead of folding them under the study). Its charts begin with the study's metric, the mean of each cell's trials
     over their steps. The trials that it shows are those of the table, so that the means are too: of a search the
-    confirmations, and none that failed after some reports. The second view has `all_trials`.
+    confirmations, and none that failed after some reports. The second view has `all_trials`, those of a search grouped
+    by phase too.
     """
     shown = mlflow_keys([*study.keys, *study.axes])
     axes = [shown[axis] for axis in study.axes]
@@ -230,6 +231,8 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
         view |= {"orderByKey": best, "orderByAsc": study.mode == "min"} | _charts(key)
         cell = ["arm"] if study.searches else ["arm", *axes]  # of a search: settings are axes
         keys = [{"mode": "param", "groupByData": name} for name in cell]
+        if study.searches and all_trials:  # else a mean over the search and the confirmation is shown
+            keys.insert(0, {"mode": "tag", "groupByData": "phase"})
         view["groupBy"] = {"aggregateFunction": "average", "groupByKeys": keys}
     conditions = []
     if study.origin:  # runs of the same study in another storage are not averaged with these

@@ -3,8 +3,6 @@
 import importlib
 import logging
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,30 +32,21 @@ def log_model(server: Server, record: Record, module: Any, step: int) -> None:
         return
     name = re.sub(r"[/:.%\"']", "_", f"{server.study.name} {run_name(server.study, record)}")  # which MLflow refuses
     entry = server.client.create_logged_model(server.experiment_id, name, run.run_id)
-    with _current_store(server.uri):
-        translate_errors(_save, module, entry.model_id, run.run_id, step)
+    translate_errors(_save, server.uri, module, entry.model_id, run.run_id, step)
     server.set_tags(run, {MODEL_TAG: str(step)})
 
 
-def _save(module: Any, model_id: str, run_id: str, step: int) -> None:
+def _save(uri: TrackingAddress, module: Any, model_id: str, run_id: str, step: int) -> None:
     import mlflow.pytorch
     import torch
 
     logging.getLogger("mlflow.pytorch").setLevel(logging.ERROR)  # it warns of pickle, which is the choice made here
     needs = [f"torch=={torch.__version__.split('+')[0]}"]  # stated: MLflow would find out by loading it elsewhere
-    mlflow.pytorch.log_model(
-        module, model_id=model_id, run_id=run_id, step=step, serialization_format="pickle", pip_requirements=needs
-    )
-
-
-@contextmanager
-def _current_store(uri: TrackingAddress) -> Iterator[None]:
-    """MLflow's `log_model` writes to the process's current store: ours, for as long as this lasts."""
-    import mlflow
-
     before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(uri.reveal())
+    mlflow.set_tracking_uri(uri.reveal())  # `log_model` writes to the process's current store
     try:
-        yield
+        mlflow.pytorch.log_model(
+            module, model_id=model_id, run_id=run_id, step=step, serialization_format="pickle", pip_requirements=needs
+        )
     finally:
         mlflow.set_tracking_uri(before)
