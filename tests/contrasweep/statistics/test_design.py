@@ -126,6 +126,18 @@ def test_components_with_replicates_missing_are_unbiased():
     assert abs(mean - [1.0, 0.49, 1.0]) == pytest.approx([0, 0, 0], abs=4 * error.max())
 
 
+def test_the_error_of_a_mean_with_replicates_missing_is_that_of_the_weights_of_its_replicates():
+    d, kept = grid(np.random.default_rng(3), 6, 4, fold=2.0, seed=1.5), np.arange(24).reshape(6, 4) % 7 > 1
+    kept[0, 3] = False  # folds of one to four seeds
+    f, s = np.nonzero(kept)
+    found = contrast(d[kept], folds=f.tolist(), seeds=s.tolist(), design=Design(folds=6, seeds=4))
+    weights, parts = 1 / (6 * kept.sum(1))[f], between_within(d[kept], f, s).cautious
+    of_seeds = sum(weights[s == seed].sum() ** 2 for seed in range(4))
+    variance = parts.fold * (1 / 6 + 1 / 5) + parts.seed * of_seeds + parts.residual * (weights**2).sum()
+    assert min(parts.fold, parts.seed, parts.residual) > 0 and found.standard_error == pytest.approx(variance**0.5)
+    assert found.difference == pytest.approx(weights @ d[kept])
+
+
 @pytest.mark.parametrize("folds", [3, 5, 10])
 @pytest.mark.parametrize("fold", [0.0, 0.5, 2.0])
 def test_false_positives_of_folds_with_seeds(folds, fold):

@@ -83,9 +83,11 @@ def test_mode_min_mirrors_mode_max(differences, margin):
 
 
 @settings(max_examples=50)
-@given(st.lists(numbers, min_size=8, max_size=24))
-def test_a_candidate_is_kept_only_where_its_interval_is_above_zero(differences):
-    ruling = RULE.confirm(differences, 0.05, 4)
+@given(st.lists(numbers, min_size=8, max_size=24), st.sampled_from([None, 0.1, 5.0]))
+def test_a_candidate_is_kept_only_where_its_interval_is_above_zero_whatever_the_margin(differences, margin):
+    ruling, plain = Rule(margin=margin).confirm(differences, 0.05, 4), RULE.confirm(differences, 0.05, 4)
+    assert (ruling.p, ruling.low, ruling.estimate, ruling.high) == (plain.p, plain.low, plain.estimate, plain.high)
+    assert ruling.verdict != "equivalent" or max(-ruling.low, ruling.high) < margin
     assert ruling.low <= ruling.estimate <= ruling.high
     assert (ruling.p <= RULE.look_level(0.05, 4)) == (ruling.low > 0)
     assert ruling.verdict != "keep" or ruling.low > 0

@@ -105,13 +105,19 @@ def test_a_trial_that_left_nothing_but_a_record_moves_and_comes_back(records):
     assert records.store.read(key) == b"infeasible" and key == "s/records/c/record.json"
 
 
-def test_what_stands_in_the_place_of_a_restored_trial_is_archived(records):
-    when = archive_trials(records, ["a"], "first")
-    filled(records, "second", "a")
+@pytest.mark.parametrize("anew", [set(), {"record"}, {"metrics"}, {"search"}, {"record", "metrics", "search"}], ids=repr)
+def test_whatever_stands_in_the_place_of_what_is_restored_is_archived(records, anew):
+    places = {"record": records.key("a", "record.json"), "metrics": records.key("a", "metrics.parquet")}
+    places["search"] = "s/search/0123/000000.json"
+    for name, key in places.items():
+        records.store.write(key, f"first {name}".encode())
+    when = archive_trials(records, ["a"], "because", {"arm": "0123"})
+    for name in anew:
+        records.store.write(places[name], f"second {name}".encode())
     restore_trials(records, find_archived(records, when))
-    assert standing(records, "a") == trial("a", "first")
-    (part,) = list_archived(records)
-    assert standing(records, "a", f"s/archive/{part.when}") == trial("a", "second")
+    assert {name: records.store.read(key).decode() for name, key in places.items()} == {n: f"first {n}" for n in places}
+    aside = {text for text in contents(records, "s/archive/").values() if text.startswith("second")}
+    assert aside == {f"second {name}" for name in anew}
 
 
 class Killed(BaseException):
