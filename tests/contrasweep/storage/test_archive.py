@@ -105,7 +105,9 @@ def test_a_trial_that_left_nothing_but_a_record_moves_and_comes_back(records):
     assert records.store.read(key) == b"infeasible" and key == "s/records/c/record.json"
 
 
-@pytest.mark.parametrize("anew", [set(), {"record"}, {"metrics"}, {"search"}, {"record", "metrics", "search"}], ids=repr)
+@pytest.mark.parametrize(
+    "anew", [set(), {"record"}, {"metrics"}, {"search"}, {"record", "metrics", "search"}], ids=repr
+)
 def test_whatever_stands_in_the_place_of_what_is_restored_is_archived(records, anew):
     places = {"record": records.key("a", "record.json"), "metrics": records.key("a", "metrics.parquet")}
     places["search"] = "s/search/0123/000000.json"

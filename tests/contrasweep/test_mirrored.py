@@ -1,0 +1,97 @@
+"""Where smaller values are better, everything that reads values says what it says of their mirror image."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from made_up import ENDS, made
+
+import contrasweep as cs
+from contrasweep.judging.judged import rank
+from contrasweep.live.overview import overview
+from contrasweep.live.state import ArmState
+from contrasweep.planning.starts import Sources
+from contrasweep.results.datasets import dataset_summary
+from contrasweep.results.results import Results
+from contrasweep.storage.checkpoints import Retention
+from contrasweep.storage.records import StudyRecords
+from contrasweep.tuning import pruners
+
+SCORES = np.random.default_rng(8).random((3, 8)).round(3) + [[0.0], [0.05], [0.4]]  # of three arms on eight seeds
+
+
+def in_the_study(folder, fields):
+    """What is read of one study and of its mirror image, v -> 1 - v."""
+    plan = made(folder, "max", **fields)
+    made(folder, "min", mode="min", **fields)
+    stored = {mode: StudyRecords(str(folder), mode) for mode in ("max", "min")}
+    for record in stored["max"].read(stored["max"].finished()).values():
+        metrics = {name: 1 - value for name, value in record.metrics.items()}
+        stored["min"].write(replace(record, study="min", metrics=metrics))
+
+    for mode, records in stored.items():
+        results, sign = Results.load(mode, str(folder)), 1 if mode == "max" else -1
+        shown, start = overview(records, records.document()), cs.Start(mode, "a", trial="best")
+        cells = {key: (c.best, c.mark, sign * (c.mean - 0.5)) for key, c in results.table().cells.items()}
+        compared = [(p.context, p.a, p.b, p.comparison) for p in results.answer.pairs]
+        ends = [sorted((sign * c.low, sign * c.high, sign * c.difference)) for *_, c in compared]
+        yield (
+            {
+                "cells": {key: (best, mark) for key, (best, mark, _) in cells.items()},
+                "verdicts": [(*key, c.verdict, c.gaps) for *key, c in compared],
+                "best": [(entry.arm, entry.settings) for entry in results.best_settings],
+                "trials": [results.best_trial(arm).trial_id for arm in "ab"] + [shown.best_arm],
+                "start": Sources(str(folder)).of(start, plan.table_datasets[0], plan.cells[0].trials[0].fold, 0, {}).id
+                if not fields.get("axes") and "ends" not in fields
+                else "",
+            },
+            [sign * (shown.best - 0.5), *(mean for *_, mean in cells.values()), *np.ravel(ends)],
+        )
+
+
+@pytest.mark.parametrize("fields", [{}, {"ends": ENDS[:3]}, {"axes": (8, 16)}, {"folds": 5, "seeds": (0, 1)}], ids=repr)
+def test_a_study_is_read_as_its_mirror_image(tmp_path, fields):
+    (words, numbers), (mirrored_words, mirrored_numbers) = in_the_study(tmp_path, fields)
+    assert mirrored_words == words
+    assert mirrored_numbers == pytest.approx(numbers, abs=1e-9)
+
+
+def frame(values):
+    rows = [(f"{arm}{seed}", "abc"[arm], str(seed % 4), seed, "done") for arm in range(3) for seed in range(8)]
+    return pd.DataFrame(rows, columns=["trial_id", "arm", "data", "seed", "status"]).assign(
+        fold=None, score=values.ravel()
+    )
+
+
+def over_datasets(mode, values):
+    found = dataset_summary(frame(values), "score", ["data"], mode)
+    return list(found.ranks), found.p_values
+
+
+def judged(mode, values):
+    runs, roles = frame(values)[["arm", "seed", "score"]], {"metric": "score", "mode": mode}
+    return [(p.a, p.b, p.comparison.decision) for p in cs.judge(runs, **roles).pairs], [
+        (row.arm, row.low, row.high) for row in rank(runs, **roles).rows
+    ]
+
+
+def best_so_far(mode, values):
+    arm, kept = ArmState(), Retention("best", "score", mode)
+    for place, value in enumerate(values.ravel()):
+        arm.score(value, str(place), mode)
+    return arm.best_where, int(np.argmax([kept.score({"score": value}) for value in values.ravel()]))
+
+
+def stopped(mode, values):
+    rules = [pruners.build(name, mode=mode, budget=24) for name in pruners.PRUNERS]
+    trials = [(f"{i}", i) for i in range(8)]
+    for rule in rules:
+        for trial, number in trials:
+            rule.add(trial, number, 0)
+    return [rule.on_report(t, step, values[step - 1, i]) for rule in rules for step in (1, 2, 3) for t, i in trials]
+
+
+@pytest.mark.parametrize("reader", [over_datasets, judged, best_so_far, stopped])
+def test_values_are_read_as_their_mirror_image(reader):
+    assert reader("min", 2 - SCORES) == reader("max", SCORES)
