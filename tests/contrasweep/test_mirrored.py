@@ -10,15 +10,17 @@ from made_up import ENDS, made
 import contrasweep as cs
 from contrasweep.judging.judged import rank
 from contrasweep.live.overview import overview
-from contrasweep.live.state import ArmState
+from contrasweep.live.state import ArmState, RunState
 from contrasweep.planning.starts import Sources
 from contrasweep.results.datasets import dataset_summary
+from contrasweep.results.requirement import Requirement
 from contrasweep.results.results import Results
 from contrasweep.storage.checkpoints import Retention
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tuning import pruners
 
-SCORES = np.random.default_rng(8).random((3, 8)).round(3) + [[0.0], [0.05], [0.4]]  # of three arms on eight seeds
+SCORES = np.random.default_rng(8).random((3, 8)).round(3)  # of three arms on eight seeds
+SCORES += [[0.0], [0.05], [0.4]]
 
 
 def in_the_study(folder, fields):
@@ -71,16 +73,23 @@ def over_datasets(mode, values):
 
 def judged(mode, values):
     runs, roles = frame(values)[["arm", "seed", "score"]], {"metric": "score", "mode": mode}
-    return [(p.a, p.b, p.comparison.decision) for p in cs.judge(runs, **roles).pairs], [
-        (row.arm, row.low, row.high) for row in rank(runs, **roles).rows
-    ]
+    found = cs.judge(runs, reference="b", **roles)
+    wanted = ("better", "not-worse:0.1", "not-worse:0.4", "equivalent:0.2")
+    return (
+        [(p.a, p.b, p.comparison.decision) for p in found.pairs],
+        [found.required(Requirement.parse(text)) for text in wanted],
+        [(row.arm, row.low, row.high) for row in rank(runs, **roles).rows],
+    )
 
 
 def best_so_far(mode, values):
-    arm, kept = ArmState(), Retention("best", "score", mode)
-    for place, value in enumerate(values.ravel()):
-        arm.score(value, str(place), mode)
-    return arm.best_where, int(np.argmax([kept.score({"score": value}) for value in values.ravel()]))
+    state, kept = RunState("s", "score", mode, "", None, 0, 1.0, 0.0), Retention("best", "score", mode)
+    for arm, scores in enumerate(values):
+        state.arms[f"{arm}"] = ArmState()
+        for seed, value in enumerate(scores):
+            state.arms[f"{arm}"].score(value, f"{seed}", mode)
+    best, at = state.best
+    return best, at.best_where, int(np.argmax([kept.score({"score": value}) for value in values.ravel()]))
 
 
 def stopped(mode, values):

@@ -89,15 +89,6 @@ def test_a_lost_trial_waits_and_a_stopped_one_that_goes_on_is_not_counted_twice(
     assert watched.state.done == 0 and watched.waiting.total() == 0
 
 
-def test_smaller_is_better_where_the_study_says_so():
-    arms = {"a": ArmState(), "b": ArmState()}
-    for name, values in (("a", (3.0, 1.0)), ("b", (2.0,))):
-        for value in values:
-            arms[name].score(value, "", "min")
-    assert arms["a"].best == 1.0
-    assert state(mode="min", arms=arms).best[0] == "a"
-
-
 def test_the_time_to_go_is_learned():
     pace = Pace()
     slow, quick = ("a", "x=1"), ("a", "x=2")

@@ -262,19 +262,6 @@ def verdict(a, b, *, margin=None, mode="max", **gaps):
     return judge([evidence], Family(1, margin=margin), mode)[0]
 
 
-def test_four_verdicts():
-    rng = np.random.default_rng(0)
-    b = rng.normal(0.8, 0.01, 12)
-    noise = rng.normal(0, 0.002, 12)
-    assert verdict(b + 0.05 + noise, b).verdict == "better"
-    assert verdict(b - 0.05 + noise, b).verdict == "worse"
-    assert verdict(b + 0.05 + noise, b, mode="min").verdict == "worse"
-    assert verdict(b + noise, b, margin=0.01).verdict == "equivalent"
-    assert verdict(b + noise, b).verdict == "undecided"
-    assert verdict(b + 0.004 + noise, b, margin=0.01).verdict == "better"  # its interval leaves out 0
-    assert verdict(b + 0.05 + noise, b, margin=0.01).verdict == "better"
-
-
 @pytest.mark.parametrize(
     ("shift", "margin", "direction", "relevance", "words"),
     [
@@ -311,7 +298,6 @@ def test_an_arm_that_fails_in_half_of_its_seeds_is_not_better():
     judged = verdict(a, b, failed_a=range(6, 12))
     assert judged.verdict == "undecided" and judged.gaps_decide
     assert verdict(b, a, failed_b=range(6, 12)).verdict == "undecided"
-    assert verdict(-a, -b, failed_a=range(6, 12), mode="min").verdict == "undecided"
     assert verdict(b - 0.2, np.where(np.isnan(a), np.nan, b), failed_b=range(6, 12)).verdict == "undecided"
 
 

@@ -96,15 +96,6 @@ def test_the_same_trial_can_be_archived_again_and_again(records):
     ]
 
 
-def test_a_trial_that_left_nothing_but_a_record_moves_and_comes_back(records):
-    key = records.key("c", "record.json")
-    records.store.write(key, b"infeasible")
-    when = archive_trials(records, ["c"], "because")
-    assert standing(records, "c") == {} and find_archived(records, when).trial_ids == ("c",)
-    restore_trials(records, find_archived(records, when))
-    assert records.store.read(key) == b"infeasible" and key == "s/records/c/record.json"
-
-
 @pytest.mark.parametrize(
     "anew", [set(), {"record"}, {"metrics"}, {"search"}, {"record", "metrics", "search"}], ids=repr
 )
