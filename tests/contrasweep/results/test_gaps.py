@@ -48,11 +48,3 @@ def test_each_trial_that_is_not_in_a_table_is_counted_once(ends, question, axes)
             by_metric = {line.partition(":")[0]: told(line) for line in lines}
             lost = {metric: found for metric in ("accuracy", "even") if (found := lacking(results, metric))}
             assert by_metric == lost or (len(lines) == 1 and lost["accuracy"] == lost["even"] == told(lines[0]))
-
-
-def test_failures_are_counted_once_beside_a_row_of_averages(tmp_path):
-    """Of four trials four failed, not eight."""
-    made(str(tmp_path), "failed", ends=[ENDS[1]], seeds=[0], axes=(8, 16))
-    table = cs.load("failed", storage=str(tmp_path)).table()
-    assert table.averages and table.gaps == ["not in the table: 4 failed"]
-    assert all("4 failed" in text and "8 failed" not in text for text in (table.to_text(), table.to_html()))
