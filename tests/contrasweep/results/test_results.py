@@ -14,7 +14,7 @@ from contrasweep import AblationGrid, Arm, SpecError, load
 from contrasweep.cli.reports import summary
 from contrasweep.code import code_of
 from contrasweep.planning.grid import make_plan
-from contrasweep.reporting import COMPARISON_FORMATS, FORMATS, render, render_comparison, write_files, write_report
+from contrasweep.reporting import COMPARISON_FORMATS, render, render_comparison, write_files, write_report
 from contrasweep.reporting.trials import figures
 from contrasweep.results.results import Results
 from contrasweep.rows import row_tuples
@@ -197,21 +197,6 @@ def test_a_replicate_that_one_arm_lacks_is_left_out_and_shown(study, tmp_path):
     assert not results.complete
     assert results.compare("b", "a").difference == pytest.approx(0.02, abs=0.005)
     assert "pending" in results.table().to_text()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("format", [name for name in FORMATS if name != "yaml"])
-def test_every_format_shows_every_cell(study, tmp_path, format):
-    content = render(load("made-up", storage=str(tmp_path)), format)
-    if format == "parquet":
-        assert len(pd.read_parquet(io.BytesIO(content))) == 4
-    else:
-        text = content.decode()
-        assert all(name in text for name in ("batch", "8", "16", "accuracy"))
-    target = tmp_path / "out" / "file"
-    write_report(load("made-up", storage=str(tmp_path)), format, output=target)
-    if format != "html":  # says when it was written
-        assert target.read_bytes() == content
 
 
 @pytest.mark.parametrize(
