@@ -24,6 +24,8 @@ def storage(request, tmp_path, monkeypatch):
     monkeypatch.setattr(lease_module, "HEARTBEAT_S", 0.1)
     monkeypatch.setattr(lease_module, "EXPIRY_S", 0.6)
     monkeypatch.setattr(lease_module, "POLL_S", 0.05)
+    if "://" in request.param:
+        return request.param
     return str(tmp_path) if request.param == "folder" else request.getfixturevalue("s3").uri
 
 
@@ -96,6 +98,20 @@ def test_of_many_that_start_at_once_one_runs(a_lease, monkeypatch):
 
     with ThreadPoolExecutor(6) as pool:
         assert sum(lease is not None for lease in pool.map(attempt, range(6))) == 1
+
+
+@pytest.mark.parametrize("storage", ["memory://a-lease"], indirect=True)
+def test_who_was_overwritten_where_two_can_create_one_lease_does_not_hold_it(a_lease, messages, monkeypatch):
+    first, second = a_lease("one"), a_lease("two")
+    write = first.store.write
+
+    def overwritten(key, data, **options):
+        monkeypatch.setattr(first.store, "write", write)
+        return write(key, data, **options) and write(key, second._content())
+
+    monkeypatch.setattr(first.store, "write", overwritten)
+    first.acquire()
+    assert first.generation == 2 and "has no conditional writes" in messages[0] and "on two was running" in messages[1]
 
 
 def test_a_half_written_lease_is_waited_for_and_then_taken(storage, a_lease):
