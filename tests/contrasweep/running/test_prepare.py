@@ -1,15 +1,17 @@
 """Unfinished and failed trials of other code, and the words by which trials run again; without Ray."""
 
+from itertools import product
+
 import pytest
 from counting_trial import finish
 
 from contrasweep import AblationGrid, Arm, SpecError, plan
 from contrasweep.code import CurrentCode
 from contrasweep.running.engine.loop import StudyCode
-from contrasweep.running.prepare import CodeChanged, decide
+from contrasweep.running.prepare import CodeChanged, decide, run_again
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.archive import list_archived
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import Cause, DatasetRef, Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 
 METHOD = """
@@ -145,3 +147,12 @@ def test_trials_run_again_by_arm_cell_and_id(study):
             study.decide(rerun=[word])
     with pytest.raises(SpecError, match="no such way"):
         study.decide(changed="keep")
+
+
+def test_a_failed_trial_runs_again_where_asked_or_where_nobody_is_to_blame_and_no_search_went_on_from_it():
+    for cause, phase, asked in product((None, *Cause), (None, *Phase), (False, True)):
+        notes = {"cause": cause, "notes": TrialNotes(phase=phase)}
+        record = Record("t", "s", "a", "toy:train", {}, DatasetRef("d"), None, 0, Status.FAILED, **notes)
+        outside = cause not in (None, Cause.METHOD, Cause.TIME_LIMIT)
+        again = run_again("accuracy", {"t": record}, CurrentCode({}), asked)
+        assert bool(again) == (asked or (outside and phase != Phase.SEARCH)), (cause, phase, asked)
