@@ -211,6 +211,11 @@ MUTANTS = (
             "        pass\n    return\n    study, aside",
         ),
         (
+            "a search that was made since is lost where trials are restored",
+            "if present or any(map(stands, _places([], archived.searches))):",
+            "if present:",
+        ),
+        (
             "the oldest trials are restored in place of the newest",
             "known[when or max(known)]",
             "known[when or min(known)]",
@@ -264,6 +269,11 @@ MUTANTS = (
         f"{PLATFORM}/statistics/referee.py",
         f"{TESTS}/statistics/test_referee.py",
         ("equal size is simpler", "len(saved) and saved[0] > 0", "len(saved) and saved[0] >= 0"),
+        (
+            "a candidate that is not simpler may lose as much as matters",
+            "return self.margin if self.simpler and self.margin is not None else 0.0",
+            "return self.margin if self.margin is not None else 0.0",
+        ),
     ),
     *_mutants(
         "campaign",
@@ -295,6 +305,11 @@ MUTANTS = (
         "lease",
         f"{PLATFORM}/storage/lease.py",
         LEASE,
+        (
+            "without conditional writes nobody looks who was the last to write",
+            "created = self._read(key).token == self.holder.token",
+            "pass",
+        ),
         (
             "a lease that cannot be read for a moment is taken over",
             'holder.token not in ("", self.holder.token)',
@@ -481,6 +496,11 @@ MUTANTS = (
         "statistics",
         f"{PLATFORM}/statistics/design.py",
         f"{DESIGN} {EXAMPLE} {STATISTICS}",
+        (
+            "a mean over folds with replicates missing weighs every replicate alike",
+            "weights = 1 / (units * np.bincount(folds))[folds]",
+            "weights = np.full(len(folds), 1 / len(folds))",
+        ),
         ("folds are independent", "return 1 / (self.folds - 1) if self.folds else 0.0", "return 0.0"),
         ("overlap is that of one more fold", "return 1 / (self.folds - 1) if", "return 1 / self.folds if"),
         ("degrees of freedom are the folds", "self.seed_part else units - 1.0", "self.seed_part else float(units)"),
@@ -612,6 +632,28 @@ MUTANTS = (
             "whole, data, fold, seed, origin)",
             "whole, data, fold, seed + len(arm), origin)",
             f"{PLAN} {TESTS}/planning/test_plans.py",
+        ),
+    ),
+    *_mutants(
+        "pairing",
+        f"{PLATFORM}/planning/starts.py",
+        f"{TESTS}/test_mirrored.py",
+        ("the best to start from is the largest", 'sign = 1 if document.mode == "max" else -1', "sign = 1"),
+    ),
+    *_mutants(
+        "pairing",
+        f"{PLATFORM}/live/overview.py",
+        f"{TESTS}/test_mirrored.py",
+        ("the best of a storage's study is the largest", 'pick = max if document.mode == "max" else min', "pick = max"),
+    ),
+    *_mutants(
+        "resume",
+        f"{PLATFORM}/running/prepare.py",
+        f"{TESTS}/running/test_prepare.py",
+        (
+            "what a search has gone on from runs again",
+            "(record.missing and record.notes.phase != Phase.SEARCH)",
+            "record.missing",
         ),
     ),
     *_mutants(
