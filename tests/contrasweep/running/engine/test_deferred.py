@@ -107,3 +107,12 @@ def test_a_record_that_a_lost_worker_had_written_stands(tmp_path):
     run.records.write(written)
     run.loop.give_up(active.trial.id, "the trial's worker was lost")
     assert run.shown.records == [run.records.read_one(active.trial.id)] == [written]
+
+
+def test_an_engine_that_starts_once_more_trains_again_what_has_no_record_alone(tmp_path):
+    run = Run(tmp_path, Cluster("T4", "H100").hosts)
+    first, recorded, third = (run.next().trial for _ in range(3))
+    run.records.write(Record.of(recorded, status=Status.DONE))  # while nobody listened
+    run.loop.begin_again()
+    assert [run.next().trial.id for _ in range(2)] == [first.id, third.id]
+    assert [record.trial_id for record in run.shown.records] == [recorded.id]
