@@ -385,6 +385,21 @@ def test_summary_has_a_row_for_each_kind():
     ]
 
 
+def test_equal_hosts_that_are_counted_are_as_good_as_listed_one_by_one():
+    prices = [replace(node, count=n + 1, cost_per_hour=n + 0.5) for n, node in enumerate((*CLUSTER.nodes, Node(8, 32)))]
+    counted = Inventory((*prices, replace(prices[0], cost_per_hour=9.0, count=1)))
+    listed = Inventory(tuple(replace(node, count=1) for node in counted.nodes for _ in range(node.count)))
+    asked = [Footprint(gpu_memory_gib=gib, gpus=n) for gib, n in ((3, 0), (60, 0), (9, 1))] + [Footprint(cpus=2)]
+
+    def told(hosts):
+        prices = [
+            round(hosts.share_cost_per_hour(gpu, 0.25, 3), 9) for gpu in (None, *(gpu.type for gpu in hosts.gpu_types))
+        ]
+        return hosts.cpus, hosts.gpus, hosts.cost_per_hour, prices, place(asked * 9, hosts).summary()
+
+    assert told(counted) == told(listed)
+
+
 def test_planning_loads_neither_torch_nor_ray_nor_the_platform():
     """`contrasweep plan` imports all of these; each of those would cost it seconds."""
     code = (

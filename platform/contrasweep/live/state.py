@@ -313,7 +313,7 @@ class Progress:
         self.planned = dict(planned or {})
         self.waiting: Counter[Cell] = Counter(self.planned.values())
         self.over: dict[str, Status] = {}  # by trial id
-        self._said: list[str] = []
+        self._said, self._warned = list[str](), set[str]()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -411,7 +411,8 @@ class Progress:
                 if not self.state.warned:
                     shown = command_line("logs", self.state.study, record.trial_id[:8], storage=self.state.storage)
                     self._tell(f"a trial of {self.state.name(record.arm)} has printed warnings: {shown}")
-                self.state.warned += 1
+                self._warned.add(record.trial_id)  # of a stopped trial that goes on, again
+                self.state.warned = len(self._warned)
             self._count(record, record.seconds if trial is None else time.time() - trial.started, first=first)
 
     def say(self, text: str) -> None:

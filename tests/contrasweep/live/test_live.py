@@ -76,17 +76,17 @@ def test_the_state_follows_the_events():
     assert watched.pace.steps(("ocl", "batch_size=16")) == 4, "learned, whatever the setting says"
 
 
-def test_a_lost_trial_waits_and_a_stopped_one_that_goes_on_is_not_counted_twice():
+def test_a_lost_trial_waits_and_a_stopped_one_that_goes_on_is_counted_once_in_everything():
     (one,) = trials = [trial()]
     watched = progress(trials)
     watched.started(one)
     watched.lost(one.id)
     assert watched.waiting.total() == 1 and not watched.state.running
-    watched.started(one)
-    watched.ended(ended(one, None, Status.PRUNED))
-    assert watched.state.done == 1
-    watched.started(one)
-    assert watched.state.done == 0 and watched.waiting.total() == 0
+    for status in (Status.PRUNED, Status.PRUNED, Status.DONE):
+        watched.started(one)
+        assert (watched.state.done, watched.state.arms["ocl"].ended, watched.waiting.total()) == (0, 0, 0)
+        watched.ended(replace(ended(one, None, status), warnings=2))
+        assert (watched.state.done, watched.state.arms["ocl"].ended, watched.state.warned) == (1, 1, 1)
 
 
 def test_the_time_to_go_is_learned():
