@@ -243,7 +243,6 @@ class Pace:
 
         `waiting` counts trials by cell, `unknown` those of no known cell; the running ones count with what they lack.
         """
-        guesses = {cell: self.seconds(cell) for cell in waiting}
         left, longest = 0.0, 0.0
         lengths = []
         for trial in running:
@@ -256,7 +255,7 @@ class Pace:
         if not (self._any or lengths):
             return None if sum(waiting.values()) or unknown else 0.0
         usual = fmean(self._any or lengths)
-        ahead = sum(n * (guesses[cell] or usual) for cell, n in waiting.items()) + unknown * usual
+        ahead = sum(n * (self.seconds(cell) or usual) for cell, n in waiting.items()) + unknown * usual
         places = max(1.0, min(slots, sum(waiting.values()) + unknown + len(lengths)))
         return max(longest, (left + ahead) / places)
 
@@ -317,9 +316,8 @@ class Progress:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        for name in state.arms:
-            planned_here = sum(n for (arm, _), n in self.waiting.items() if arm == name)
-            state.arms[name].total = planned_here or None
+        for name, counts in state.arms.items():
+            counts.total = sum(n for (of, _), n in self.waiting.items() if of == name) or None
         for record in earlier:
             arm = state.arms.setdefault(record.arm, ArmState())
             if arm.total is not None:
@@ -384,8 +382,8 @@ class Progress:
     def hangs(self, trial_id: str, note: str) -> None:
         """Mark a running trial with what is odd about it."""
         with self._lock:
-            if trial_id in self.state.running:
-                self.state.running[trial_id].note = note
+            if trial := self.state.running.get(trial_id):
+                trial.note = note
 
     def lost(self, trial_id: str) -> None:
         """Note that the worker of a trial is lost, and that the trial waits to be started again."""
@@ -408,7 +406,7 @@ class Progress:
             self.over[record.trial_id] = record.status
             first = trial is not None and len(self.over) <= self.state.slots
             if record.warnings:
-                if not self.state.warned:
+                if not self._warned:
                     shown = command_line("logs", self.state.study, record.trial_id[:8], storage=self.state.storage)
                     self._tell(f"a trial of {self.state.name(record.arm)} has printed warnings: {shown}")
                 self._warned.add(record.trial_id)  # of a stopped trial that goes on, again
