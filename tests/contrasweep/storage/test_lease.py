@@ -114,6 +114,10 @@ def test_who_was_overwritten_where_two_can_create_one_lease_does_not_hold_it(a_l
     assert first.generation == 2 and "has no conditional writes" in messages[0] and "on two was running" in messages[1]
 
 
+def test_a_lease_of_this_process_that_it_does_not_hold_is_of_one_that_had_its_number_before():
+    assert Holder.here().lives_here is False
+
+
 def test_a_half_written_lease_is_waited_for_and_then_taken(storage, a_lease):
     StudyRecords(storage, "study").store.write("study/lease/00000004.json", b'{"host"')
     lease = a_lease("one")

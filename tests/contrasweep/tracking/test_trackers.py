@@ -48,6 +48,9 @@ class Lines:
     def close(self, timeout_s=30.0):
         self.lines.append("closed")
 
+class Again(Lines):
+    pass
+
 class Unbuilt(Lines):
     def __init__(self, study):
         raise RuntimeError("no such server\\nwith a second line " + "x" * 1000)
@@ -229,6 +232,8 @@ def test_an_own_tracker_is_given_the_four_calls(records, trial):
     records.write(replace(records.read_one(trial.id), ended=9.0))
     (summary,) = sync(records, checked_tracking("own_trackers:Lines"), STUDY)
     assert (summary.added, summary.mended) == (0, 1), "told again, not added"
+    (other,) = sync(records, checked_tracking("own_trackers:Again"), STUDY)
+    assert (other.added, other.mended) == (1, 0), "what one tracker was told no other one knows"
 
 
 def test_a_trial_that_is_archived_while_a_follower_looks_has_not_ended_any_more(records, trial):
@@ -250,6 +255,8 @@ def test_a_trial_that_is_archived_while_a_follower_looks_has_not_ended_any_more(
         assert bool(follower.refused) == refused and (own_trackers.LINES[-1] == "done") != refused, (
             "another record is another try"
         )
+    held = {name for name, known in vars(follower).items() if isinstance(known, dict) and trial.id in known}
+    assert held == {"ended", "_etags"}, "nothing is kept of what it was before"
 
 
 def test_a_killed_process_s_successor_tells_a_trial_from_its_beginning_and_nothing_that_ended(records, trial):

@@ -15,6 +15,7 @@ from contrasweep.running.engine.accounts import ActiveTrial
 from contrasweep.running.engine.trial_queue import MAX_WAITING_PER_ARM
 from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
+from contrasweep.study.arm_budget import Spending
 from contrasweep.tuning.source import Finished
 from contrasweep.tuning.sweep_source import SweepSource
 
@@ -54,6 +55,11 @@ class Run(Driver):
                 continue
             arms.append(candidate.trial.arm)
             self.end_searched(candidate)
+        for search in self.source.searches.values():
+            account = Spending(search.spending.budget, search.spending.folds)
+            for record in self.records.read(search.of).values():
+                account.end(record)
+            assert search.spending == account, "what is spent follows from the records alone"
         return arms
 
     def statuses(self) -> list[tuple[str, str, str]]:
