@@ -80,6 +80,13 @@ def test_an_axis_of_datasets_varies_the_data():
     assert "data" not in planned.cells[0].trials[0].config
 
 
+@pytest.mark.parametrize(
+    "asks", [{"mode": "min"}, {"metric": "loss"}, {"seeds": [0, 1]}, {"axes": {"p": [1]}}], ids=repr
+)
+def test_what_a_study_asks_is_in_the_digest_of_its_plan_and_what_it_says_is_not(asks):
+    assert plan(**asks).digest != plan().digest == plan(description="of digits", labels={"a": "A"}).digest
+
+
 TRIAL = Trial("s", "a", "m:f", {"x": 1}, DATA, fold=0, seed=0)
 
 

@@ -145,6 +145,9 @@ def test_trials_that_are_made_anew_begin_the_looks_anew(calm, tmp_path):
 def test_failures_are_no_end_of_a_stage_and_help_nobody(tmp_path):
     said, ended = drive_looks(grid(), tmp_path, value, failed=lambda t: t.arm == "c" and t.seed % 2 == 0)
     assert "better" not in stands(log_of(tmp_path)).values() and len(said) > 1 and ended <= 180
+    looks = log_of(tmp_path).looks
+    drive_looks(grid(), tmp_path, value, retry_failed=True, stop_after=0)
+    assert log_of(tmp_path).looks == looks, "a trial that failed has shown nothing"
 
 
 def test_repeats_of_the_folds_are_added_and_the_first_partition_stays(tmp_path):
