@@ -12,7 +12,6 @@ from contrasweep.judging.judged import rank
 from contrasweep.live.overview import overview
 from contrasweep.live.state import ArmState, RunState
 from contrasweep.planning.starts import Sources
-from contrasweep.results.datasets import dataset_summary
 from contrasweep.results.requirement import Requirement
 from contrasweep.results.results import Results
 from contrasweep.storage.checkpoints import Retention
@@ -39,19 +38,12 @@ def test_the_best_of_a_study_is_the_best_of_its_mirror_image(tmp_path):
 
 
 def frame(values):
-    rows = [(f"{arm}{seed}", "abc"[arm], str(seed % 4), seed, "done") for arm in range(3) for seed in range(8)]
-    return pd.DataFrame(rows, columns=["trial_id", "arm", "data", "seed", "status"]).assign(
-        fold=None, score=values.ravel()
-    )
-
-
-def over_datasets(mode, values):
-    found = dataset_summary(frame(values), "score", ["data"], mode)
-    return list(found.ranks), found.p_values
+    rows = [("abc"[arm], seed) for arm in range(3) for seed in range(8)]
+    return pd.DataFrame(rows, columns=["arm", "seed"]).assign(score=values.ravel())
 
 
 def judged(mode, values):
-    runs, roles = frame(values)[["arm", "seed", "score"]], {"metric": "score", "mode": mode}
+    runs, roles = frame(values), {"metric": "score", "mode": mode}
     found = cs.judge(runs, reference="b", **roles)
     wanted = ("better", "not-worse:0.1", "not-worse:0.4", "equivalent:0.2")
     return (
@@ -80,6 +72,6 @@ def stopped(mode, values):
     return [rule.on_report(t, step, values[step - 1, i]) for rule in rules for step in (1, 2, 3) for t, i in trials]
 
 
-@pytest.mark.parametrize("reader", [over_datasets, judged, best_so_far, stopped])
+@pytest.mark.parametrize("reader", [judged, best_so_far, stopped])
 def test_values_are_read_as_their_mirror_image(reader):
     assert reader("min", 2 - SCORES) == reader("max", SCORES)

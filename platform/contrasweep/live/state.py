@@ -370,7 +370,7 @@ class Progress:
         """Note new reports of a running trial."""
         with self._lock:
             trial = self.state.running.get(trial_id)
-            if trial is not None and reports:
+            if trial and reports:
                 trial.step, trial.reported, trial.note = step_of(reports[-1]), float(reports[-1]["time"]), ""
                 if trial.first_reported is None:
                     trial.first_step, trial.first_reported = step_of(reports[0]), float(reports[0]["time"])
@@ -388,7 +388,7 @@ class Progress:
     def lost(self, trial_id: str) -> None:
         """Note that the worker of a trial is lost, and that the trial waits to be started again."""
         with self._lock:
-            if self.state.running.pop(trial_id, None) is not None:
+            if self.state.running.pop(trial_id, None):
                 self._wait(trial_id, 1)
 
     def _wait(self, trial_id: str, count: int) -> None:
