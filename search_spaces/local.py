@@ -427,7 +427,7 @@ RECIPE: Space = {
 """More to tune where there is the budget, as at the paper's scale."""
 
 
-def _searched(base: MutableConfig, space: Space, names: tuple[str, ...], trainable: str = PAIRS) -> dict[str, Arm]:
+def _searched(base: MutableConfig, space: Space, names: tuple[str, ...]) -> dict[str, Arm]:
     """Return arms that search `space`, without beta where a system has no l."""
     searched = {}
     for name in names:
@@ -435,7 +435,7 @@ def _searched(base: MutableConfig, space: Space, names: tuple[str, ...], trainab
             SYSTEMS[name] if SYSTEMS[name]["beta"] == 0 else _without(SYSTEMS[name], "beta")
         )
         open_ = {key: value for key, value in space.items() if key not in fixed}
-        searched[name] = Arm(trainable, config=fixed, space=open_)
+        searched[name] = Arm(PAIRS, config=fixed, space=open_)
     return searched
 
 

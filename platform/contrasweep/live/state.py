@@ -509,7 +509,7 @@ def is_living(state: RunState) -> bool:
     return not state.ended and time.time() - state.updated < SILENT_S
 
 
-def watch(records: StudyRecords, display: Display, *, once: bool = False, poll_s: float = POLL_S) -> RunState | None:
+def watch(records: StudyRecords, display: Display, *, once: bool = False) -> RunState | None:
     """Show the study's newest run until it ends, or `once`; its last state, None where no run has kept one.
 
     Clocks are compared at the first look only; after it, a driver is alive as long as its state changes.
@@ -523,7 +523,7 @@ def watch(records: StudyRecords, display: Display, *, once: bool = False, poll_s
             display.close(shown)
             return shown
         display.show(shown)
-        time.sleep(poll_s)
+        time.sleep(POLL_S)
     return None
 
 

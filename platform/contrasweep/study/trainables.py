@@ -195,15 +195,11 @@ class SettingsOfArms:
                 raise error.at(_place(error, arm, chosen)) from None
         return self._built[function, config.text]
 
-    def resolve(self, arm: str, config: Config, data: Manifest, function: Callable[..., Any] | None = None) -> Config:
-        """Return the whole config of a trial of `arm` on `data`.
-
-        `function` is the trial's trainable where that is another than the arm's own, around it.
-        """
-        of = function or self.functions[arm]
-        key = (of, config.text, data.digest)
+    def resolve(self, arm: str, config: Config, data: Manifest) -> Config:
+        """Return the whole config of a trial of `arm` on `data`."""
+        key = (self.functions[arm], config.text, data.digest)
         if key not in self._resolved:
-            built = self.build(arm, config) if function is None else _build(of, config)
+            built = self.build(arm, config)
             try:
                 self._resolved[key] = _resolve(built, config, data)
             except SpecError as error:

@@ -154,9 +154,9 @@ def _images(rows: Sequence[Product | Review], roi: list[Features] | None, specs:
     return arrays
 
 
-def split_products(ids: Sequence[str], seed: int, shares: tuple[float, float] = (0.64, 0.16)) -> dict[str, str]:
+def split_products(ids: Sequence[str], seed: int) -> dict[str, str]:
     """Return train, dev or test of each product: 64, 16 and 20 % of the sorted ids, shuffled by `seed`."""
     names = sorted(set(ids))
     shuffled = [names[i] for i in np.random.RandomState(seed).permutation(len(names))]
-    first, second = round(shares[0] * len(names)), round(sum(shares) * len(names))
+    first, second = round(0.64 * len(names)), round(0.8 * len(names))
     return {name: SPLITS[(position >= first) + (position >= second)] for position, name in enumerate(shuffled)}
