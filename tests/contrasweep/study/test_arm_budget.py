@@ -250,3 +250,10 @@ def test_what_was_spent_grows_with_each_trial_that_ends(outcomes):
         spending.reopen(f"{number}")
         spending.end(ended(f"{number}", "done", max(1, step)))
     assert spending.epochs == sum(max(1, step) for step, *_ in outcomes)
+
+
+def test_how_long_a_trial_is_is_not_learned_from_one_that_was_stopped_early():
+    spending = Spending(ArmBudget(epochs=10), 1)
+    spending.end(ended("stopped", Status.PRUNED, 1))
+    spending.report("running", 6)
+    assert not spending.room(2, ["running"]), "one more may take six"
