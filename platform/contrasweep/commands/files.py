@@ -9,7 +9,7 @@ import io
 import itertools
 import json
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ FOUND = {
 """What is found without being named: what it is -> patterns of its files' names."""
 STEPS = ("step", "global_step", "_step", "trainer/global_step", "iteration", "epoch")
 """Names that a step has, the first one that a row has."""
-SUFFIXES = ("", ".csv", ".json", ".jsonl", ".wandb")
+SUFFIXES = ("", ".csv", ".json", ".jsonl", ".txt", ".wandb")
 """Ends of names that can be read; "" for folders."""
 Values = dict[str, Any]
 """A row as a file has it: what is no number too."""
@@ -30,21 +30,16 @@ Values = dict[str, Any]
 
 def read(file: Path) -> Iterator[Values]:
     """Yield the rows of a file; `ValueError` where it is of no kind that is known."""
-    kinds: Mapping[str, Callable[[bytes], Iterator[Values]]] = {
-        ".csv": _csv,
-        ".json": _json,
-        ".jsonl": _lines,
-        ".wandb": _wandb,
-    }
-    kind = _events if ".tfevents." in file.name else kinds.get(file.suffix)
-    if kind is None:
+    if ".tfevents." not in file.name and file.suffix not in SUFFIXES[1:]:
         raise ValueError(f"{file.name} is no CSV, JSON, JSON lines, TensorBoard or W&B file")
+    kinds = {".csv": _csv, ".wandb": _wandb}
+    kind = _events if ".tfevents." in file.name else kinds.get(file.suffix, _json)
     return kind(file.read_bytes())
 
 
 def _csv(data: bytes) -> Iterator[Values]:
-    text = data.decode("utf-8", "replace")
-    for row in csv.DictReader(io.StringIO(text)):
+    text = data.decode("utf-8-sig", "replace")
+    for row in csv.DictReader(io.StringIO(text), delimiter=max(",;", key=text.partition("\n")[0].count)):
         yield {name: number(value) for name, value in row.items() if name and value not in ("", None)}
 
 
@@ -59,16 +54,14 @@ def number(text: str) -> float | str:
 def _json(data: bytes) -> Iterator[Values]:
     try:
         content = json.loads(data)
-    except ValueError:  # half of it is written
+    except ValueError:  # lines of JSON, or half of it is written
+        lines = data.splitlines()
+        for line in lines if len(lines) > 1 else ():
+            yield from _json(line)
         return
     history = content.get("log_history", content) if isinstance(content, dict) else content
     rows = history if isinstance(history, list) else [history]
     yield from (row for row in rows if isinstance(row, dict))
-
-
-def _lines(data: bytes) -> Iterator[Values]:
-    for line in data.splitlines():
-        yield from _json(line)
 
 
 def _events(data: bytes) -> Iterator[Values]:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import IO
 
 from contrasweep.commands import supervisor
+from contrasweep.terminal_text import printable
 
-LAST_LINES = 30
+LAST_LINES = 100
 
 
 class CommandFailed(RuntimeError):
@@ -29,11 +30,7 @@ class Process:
     Raises `OSError` where the command cannot be started.
     """
 
-    def __init__(
-        self, words: Sequence[str], folder: Path, environment: Mapping[str, str], *, keeps_lines: bool = False
-    ) -> None:
-        """Start the command in `folder`; with `keeps_lines`, `output` returns what it prints."""
-        self._keeps_lines = keeps_lines
+    def __init__(self, words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
         self.words = list(words)
         self.tail: deque[str] = deque(maxlen=LAST_LINES)
         self.returncode: int | None = None
@@ -89,7 +86,8 @@ class Process:
             how = f"exit status {status}" if status > 0 else f"signal {signal.Signals(-status).name}"
             printed = "".join(f"\n{line}" for line in self.tail)
             lines = [line.strip() for line in reversed(self.tail) if line.strip()] or ["nothing"]
-            last = next((line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)), lines[0])
+            error = r"(?:\[rank\d+\]: )?([\w.]+(?:Error|Exception): .*)"
+            last = next((found[1] for line in lines if (found := re.match(error, line))), lines[0])
             raise CommandFailed(  # its last line is what a failure's line shows
                 f"the command {' '.join(self.words[:3])} ... printed:{printed}\n"
                 f"ended with {how}; it printed last: {last}"
@@ -131,7 +129,7 @@ class Process:
     def _pass_on(self, output: IO[str]) -> None:
         with contextlib.closing(output):
             for line in output:
-                self.tail.append(line.rstrip("\n"))
-                if self._keeps_lines:
-                    self.lines.append(line)
+                text = printable(line)
+                self.tail.append(text.rstrip("\n"))
+                self.lines.append(text)
                 print(line, end="", flush=True)

@@ -110,7 +110,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
             **{f"CONTRASWEEP_{key.upper()}": path for key, path in handed.items() if path is not None},
         }
         with contextlib.nullcontext() if in_project else _linked(home, folder, options.code):
-            process = Process(words, home if in_project else folder, environment, keeps_lines=bool(metrics.patterns))
+            process = Process(words, home if in_project else folder, environment)
             try:
                 while not process.ended(POLL_S):
                     yield from metrics.reports(process.output())

@@ -59,6 +59,11 @@ PRINTS = """
 class TheirError(Exception): ...
 raise TheirError("many words\\n" + "more of it\\n\\nSee https://example.org")
 """
+RANKS = r"""
+print("\x1b[31m[rank1]: TheirError: many words\x1b[0m")
+print("ChildFailedError:", "=" * 60, *["  exitcode  : -15"] * 60, sep="\n")
+raise SystemExit(1)
+"""
 
 
 @pytest.fixture
@@ -102,10 +107,18 @@ def test_a_python_script_reports_fails_and_goes_on_from_its_checkpoint(project, 
     assert [row["step"] for row in records.metrics(trial.id)] == [1, 2, 3] and record.attempts == 2
 
 
-def test_a_failure_shows_the_error_and_not_the_last_line_of_its_text(project, tmp_path):
-    (project / "train.py").write_text(PRINTS)
+@pytest.mark.parametrize("script", [PRINTS, RANKS])
+def test_a_failure_shows_the_error_and_not_the_last_line_of_its_text(script, project, tmp_path):
+    (project / "train.py").write_text(script)
     with pytest.raises(CommandFailed, match=r"exit status 1; it printed last: TheirError: many words$"):
         list(train(trial_of(tmp_path, ["python", "train.py"])))
+
+
+def test_a_pattern_reads_coloured_output(project, tmp_path):
+    (project / "train.py").write_text(r"print('\x1b[32macc:\x1b[0m \x1b[1m0.5\x1b[0m')")
+    trial = trial_of(tmp_path, ["python", "train.py"])
+    trial = replace(trial, config={**trial.config, "command_options": {"metrics": ["acc: {accuracy:f}"]}})
+    assert [report.metrics for report in train(trial)] == [{"accuracy": 0.5}]
 
 
 def test_a_shell_script_reads_the_dataset_as_files(project, tmp_path, capfd):
@@ -172,7 +185,7 @@ def test_what_cannot_be_started_says_why(tmp_path):
         Process(["no-such-program"], tmp_path, os.environ)
 
 
-RANKS = """
+RANKS = r"""
 import os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 code = "import os, time; os.fork() and os._exit(0); os.setsid(); print(os.getpid(), flush=True); time.sleep(600)"

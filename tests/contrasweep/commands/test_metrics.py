@@ -107,7 +107,7 @@ def test_lines_of_two_patterns_are_steps_by_their_number(tmp_path):
     [
         ("loss: (?P<loss>", "metrics: a pattern is a regular expression"),
         ("{_}", "metrics: a pattern names a metric"),
-        ("log.txt", "metrics: metrics are read from output or from files, got 'log.txt'"),
+        ("log.md", "metrics: metrics are read from output or from files, got 'log.md'"),
     ],
 )
 def test_a_source_of_metrics_that_cannot_be_read_is_refused(source, says):
@@ -165,6 +165,25 @@ def test_what_a_program_has_left_is_found_and_said(program, left, caplog):
     assert {name: rows[-1][1][name] for name in last} == last
     (said,) = [record.getMessage() for record in caplog.records if "read from" in record.getMessage()]
     assert said.startswith("metrics are read from ")
+
+
+TABLE = "epoch,accuracy\n1,0.1\n2,0.3\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("log.csv", "\ufeff" + TABLE),
+        ("train/summary.csv", TABLE.replace(",", ";")),
+        ("metrics.json", '{"epoch": 1, "accuracy": 0.1}\n{"epoch": 2, "accuracy": 0.3}\n'),
+        ("log.txt", '{"epoch": 1, "accuracy": 0.1, "cm": [[1]]}\n{"epoch": 2, "accuracy": 0.3}\n'),
+        ("results.json", '[{"accuracy": 0.1}, {"accuracy": 0.3, "best": {"epoch": 2}}]'),
+    ],
+)
+def test_a_file_that_is_named_is_read_in_the_forms_that_programs_write(name, text, tmp_path):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(text)
+    assert ended(metrics_of(tmp_path, Path(name).name)) == [(1, {"accuracy": 0.1}), (2, {"accuracy": 0.3})]
 
 
 @pytest.mark.parametrize(("program", "source"), [("tb", "tb"), ("wandb", "wandb"), ("hf", "all_results.json")])
