@@ -26,7 +26,8 @@ from contrasweep.trial import Trial
 from contrasweep.tuning.source import Next
 
 SPACE = {"loss.temperature": Float(0.05, 1.0), "learning_rate": Float(0.01, 1.0)}
-SEEDS = list(range(1000, 1008))
+FIRST = 1_000_000
+SEEDS = list(range(FIRST, FIRST + 8))
 SWEEP = Sweep(
     "again",
     {name: Arm("contrastive", {"loss": "supcon"}, space=SPACE) for name in ("a", "b")},
@@ -42,7 +43,9 @@ KINDS = {
     "declared once": [SWEEP],
     "a budget of 8, 16, 32, 64 configurations": [replace(SWEEP, trials_per_arm=n) for n in (8, 16, 32, 64)],
     "five search seeds": [replace(SWEEP, search_seed=n) for n in range(5)],
-    "8, 10, 12, 16 confirm seeds": [replace(SWEEP, confirm_seeds=list(range(1000, 1000 + n))) for n in (8, 10, 12, 16)],
+    "8, 10, 12, 16 confirm seeds": [
+        replace(SWEEP, confirm_seeds=list(range(FIRST, FIRST + n))) for n in (8, 10, 12, 16)
+    ],
 }
 
 
